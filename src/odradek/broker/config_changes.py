@@ -5,8 +5,8 @@ Both end in the same step: a resource, and for each name a text, or ``None`` tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from odradek.broker import config_protection, config_resources
 from odradek.broker.config import MIN_ISR, BrokerConfig, check_topic_configs
@@ -21,10 +21,17 @@ from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterCon
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from kio.schema.alter_configs.v2 import request as alter_configs
+    from kio.schema.incremental_alter_configs.v1 import request as incremental_alter_configs
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
+
+    Resource = TypeVar("Resource", alter_configs.AlterConfigsResource, incremental_alter_configs.AlterConfigsResource)
 
 MAX_SETTINGS = 10_000
 """In a request, of one resource: they are checked in one step. No resource has a thousand; Kafka's controller writes
@@ -34,15 +41,20 @@ Changes = Mapping[str, str | None]
 
 
 def answer(
-    broker: BrokerServices, context: Context, message: Any, alter: Callable[[Any], AlterConfigs | None]
+    broker: BrokerServices,
+    context: Context,
+    resources: Sequence[Resource],
+    alter: Callable[[Resource], AlterConfigs | None],
+    *,
+    validate_only: bool,
 ) -> Steps[list[Chunk]]:
     """Alters each resource of a request; a row for each says how it went. ``alter`` says what to write for one."""
     try:
-        errors = yield from _alter_all(broker, context, message, alter)
+        errors = yield from _alter_all(broker, context, resources, alter, validate_only=validate_only)
     except KafkaError as error:  # nothing was written
-        errors = [error.kept()] * len(message.resources)
+        errors = [error.kept()] * len(resources)
     rows = elements(context, "responses")
-    for resource, refused in zip(message.resources, errors, strict=True):
+    for resource, refused in zip(resources, errors, strict=True):
         rows.add(
             {
                 "error_code": refused.code if refused is not None else ErrorCode.none,
@@ -57,14 +69,19 @@ def answer(
 
 
 def _alter_all(
-    broker: BrokerServices, context: Context, message: Any, alter: Callable[[Any], AlterConfigs | None]
+    broker: BrokerServices,
+    context: Context,
+    resources: Sequence[Resource],
+    alter: Callable[[Resource], AlterConfigs | None],
+    *,
+    validate_only: bool,
 ) -> Steps[list[KafkaError | None]]:
     """Why each resource is refused. Raises KafkaError where all of them are."""
-    times = yield from counted((resource.resource_type, resource.resource_name) for resource in message.resources)
+    times = yield from counted((resource.resource_type, resource.resource_name) for resource in resources)
 
     def alter_all(change: Change) -> Steps[list[KafkaError | None]]:
         errors: list[KafkaError | None] = []
-        for resource in message.resources:
+        for resource in resources:
             refused: KafkaError | None = None
             try:
                 if times[resource.resource_type, resource.resource_name] > 1:
@@ -83,7 +100,7 @@ def _alter_all(
             yield None
         return errors
 
-    written = broker.controller.write(alter_all, context, validate_only=message.validate_only, max_records=None)
+    written = broker.controller.write(alter_all, context, validate_only=validate_only, max_records=None)
     errors = yield from value_of(written)
     broker.leftovers.add(times)
     return errors

@@ -17,6 +17,9 @@ from odradek.wire.elements import PIECE_BYTES, Elements
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
+    from kio.schema.create_partitions.v3.request import CreatePartitionsTopic
+    from kio.schema.create_topics.v7.request import CreatableTopic
+
     from odradek.broker.api import Context
     from odradek.broker.scheduler import Steps
 
@@ -58,14 +61,15 @@ def reply(context: Context, message: Mapping[str, Any]) -> list[Chunk]:
 def rows_of_topics(
     context: Context,
     array: str,
-    topics: Sequence[Any],
+    topics: Sequence[CreatableTopic | CreatePartitionsTopic],
     make: Callable[[Mapping[str, int]], Steps[Elements]],
     refused: Callable[[str, KafkaError], Mapping[str, Any]],
 ) -> Steps[Elements]:
     """The rows of a reply about topics, one for each name. ``make`` makes those of topics that are named once. It gets
     how often each is named, and raises KafkaError where all topics are refused.
     """
-    times = yield from counted(topic.name for topic in topics)
+    names: Iterable[str] = (topic.name for topic in topics)
+    times = yield from counted(names)
     twice = KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
     try:
         rows = yield from make(times)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from types import GeneratorType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from odradek.broker.api import Hangup
@@ -19,7 +19,11 @@ from odradek.wire.chunks import joined
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
+    from kio.static.primitive import i32Timedelta
+
     from odradek.broker.api import BrokerServices, Context, ServedApi
+    from odradek.broker.handlers.k01_fetch import FetchRequest
+    from odradek.broker.handlers.k03_metadata import MetadataRequest
 
 TEXT = "a fault set on purpose"
 
@@ -46,12 +50,16 @@ class FaultyReplies:
             raise Hangup(TEXT)
         return reply
 
-    def _refuse_fetch(self, code: ErrorCode, api: ServedApi, context: Context, message: Any, reply: Any) -> Any:
+    def _refuse_fetch(
+        self, code: ErrorCode, api: ServedApi, context: Context, message: FetchRequest, reply: Any
+    ) -> Any:
         """A fetch session goes on as if the request had been served; every partition in it is refused."""
         session_id = 0
         if context.version >= 7:
             if reply is None:
-                reply = self._served_at_once(api, context, replace(message, max_wait=timedelta(0)))
+                reply = self._served_at_once(
+                    api, context, replace(message, max_wait=cast("i32Timedelta", timedelta(0)))
+                )
             data = joined(reply)
             served, _ = schemas.decode(FETCH, context.version, Kind.RESPONSE, data)
             if served.error_code is not ErrorCode.none:
@@ -61,7 +69,7 @@ class FaultyReplies:
         refused = refusal(FETCH, context.version, asked, code) or {}
         return refused | {"session_id": session_id}
 
-    def _fetched(self, session_id: int, message: Any) -> list[Any]:
+    def _fetched(self, session_id: int, message: FetchRequest) -> list[Any]:
         """Topics with partitions: the session's, or where there is none, the request's."""
         session = self._broker.fetch_sessions.find(session_id)
         if session is None:
@@ -78,7 +86,7 @@ class FaultyReplies:
         reply: Any = api.handle(self._broker, context, message)
         return finish(reply) if isinstance(reply, GeneratorType) else reply
 
-    def _refuse_metadata(self, code: ErrorCode, context: Context, message: Any) -> Any:
+    def _refuse_metadata(self, code: ErrorCode, context: Context, message: MetadataRequest) -> Any:
         """Brokers and controller are told as ever, since a client without them knows nobody to ask again."""
         named = message.topics or [
             SimpleNamespace(name=topic.name, topic_id=topic.id) for topic in self._broker.catalog.topics()

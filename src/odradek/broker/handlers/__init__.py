@@ -11,6 +11,9 @@ What else the router has to know of an API, which knows none itself:
 * ``ANSWERS_ANY_VERSION``: a request in a version that is not served is answered in the oldest; its message is ``None``.
 * ``KEEPS_REQUESTS``: clients ask the same long question again and again, so its message is kept.
 
+A message is an instance of kio's class for the version asked in. Its type is the class of the newest version, in some
+files with fields that only older ones have. Fields that some versions lack are read where the version is known.
+
 Files are loaded with the first request that needs them. These lines, which stand before the first function, are
 therefore read from the source.
 """

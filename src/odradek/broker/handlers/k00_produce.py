@@ -28,9 +28,20 @@ from odradek.wire.produce_fetch_replies import ProducedPartition, produce_respon
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
+    from kio.schema.produce.v13 import request as v13
+    from kio.schema.produce.v13.request import PartitionProduceData
+    from kio.schema.types import TopicName
+
     from odradek.batches import steps as batch_steps
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
+
+    class TopicProduceData(v13.TopicProduceData):
+        name: TopicName  # until version 12
+
+    class ProduceRequest(v13.ProduceRequest):
+        topic_data: tuple[TopicProduceData, ...]
+
 
 VERSIONS = (3, 13)
 ADVERTISED_OLDEST = 0
@@ -66,7 +77,7 @@ PARTITION_BYTES = 16 << 10
 STEP_PARTITIONS = 200
 """Partitions that are looked at in one step where nothing is appended to them."""
 
-_Topic = tuple[str, KafkaError | None, Iterator[Any], list[ProducedPartition]]
+_Topic = tuple[str, KafkaError | None, Iterator["PartitionProduceData"], list[ProducedPartition]]
 _Reply = list[Chunk] | Deferred[Any] | None
 
 
@@ -79,7 +90,9 @@ class _Awaited(NamedTuple):
     place: int
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> bytes | Deferred[Any] | Steps[_Reply] | None:
+def handle(
+    broker: BrokerServices, context: Context, message: ProduceRequest
+) -> bytes | Deferred[Any] | Steps[_Reply] | None:
     request = _Produce(broker, context, message)
     left = AT_ONCE_BYTES
     topics = iter(message.topic_data)
@@ -101,7 +114,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> bytes | De
 
 def _later(
     request: _Produce,
-    topics: Iterable[Any],
+    topics: Iterable[TopicProduceData],
     begun: _Topic | None = None,
     produced: Steps[ProducedPartition] | None = None,
 ) -> Steps[_Reply]:
@@ -110,7 +123,10 @@ def _later(
 
 
 def _in_steps(
-    request: _Produce, topics: Iterable[Any], begun: _Topic | None, produced: Steps[ProducedPartition] | None
+    request: _Produce,
+    topics: Iterable[TopicProduceData],
+    begun: _Topic | None,
+    produced: Steps[ProducedPartition] | None,
 ) -> Steps[_Reply]:
     """Serves what is left of a request: a partition, a topic, and further ones."""
     if begun is not None:
@@ -156,7 +172,7 @@ class _Produce:
         "_acks", "_awaited", "_errors_left", "_long", "_timeout", "_topics", "_transactional_id", "broker", "context"
     )  # fmt: skip
 
-    def __init__(self, broker: BrokerServices, context: Context, message: Any) -> None:
+    def __init__(self, broker: BrokerServices, context: Context, message: ProduceRequest) -> None:
         self.broker = broker
         self.context = context
         self._acks: int = message.acks
@@ -171,7 +187,7 @@ class _Produce:
     def wants_reply(self) -> bool:
         return self._acks != 0
 
-    def begin_topic(self, asked: Any, parts: Iterable[Any] | None = None) -> _Topic:
+    def begin_topic(self, asked: TopicProduceData, parts: Iterable[PartitionProduceData] | None = None) -> _Topic:
         """The topic's name, what is wrong with it as a whole, its partitions, and where their results go.
 
         ``parts``: its partitions, if they have been looked through for such as are named twice.
@@ -251,7 +267,7 @@ class _Produce:
             names = sorted(ErrorCode(code).name for code in failed)
             raise Hangup(f"produce without acks failed: {', '.join(names)}")
 
-    def produce(self, topic: str, part: Any) -> ProducedPartition | Steps[ProducedPartition]:
+    def produce(self, topic: str, part: PartitionProduceData) -> ProducedPartition | Steps[ProducedPartition]:
         partition = self.broker.partition(topic, part.index)
         if partition is None:
             return ProducedPartition(part.index, ErrorCode.unknown_topic_or_partition)

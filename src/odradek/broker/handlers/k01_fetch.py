@@ -29,8 +29,22 @@ from odradek.wire.produce_fetch_replies import FetchedPartition, fetch_response,
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
+    from kio.schema.fetch.v18 import request as v18
+    from kio.schema.types import TopicName
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.partition import Partition
+
+    class FetchTopic(v18.FetchTopic):
+        topic: TopicName  # until version 12
+
+    class ForgottenTopic(v18.ForgottenTopic):
+        topic: TopicName  # until version 12
+
+    class FetchRequest(v18.FetchRequest):
+        topics: tuple[FetchTopic, ...]
+        forgotten_topics_data: tuple[ForgottenTopic, ...]
+
 
 VERSIONS = (4, 18)
 IS_FREQUENT = True
@@ -45,10 +59,11 @@ MANY_FROM_BYTES = 2048
 
 
 def handle(
-    broker: BrokerServices, context: Context, message: Any
+    broker: BrokerServices, context: Context, message: FetchRequest
 ) -> list[Chunk] | Deferred[list[Chunk]] | Steps[list[Chunk]]:
-    by_id = context.version >= 13
-    if context.request_bytes > MANY_FROM_BYTES and _is_long(message):
+    version = context.version
+    by_id = version >= 13
+    if context.request_bytes > MANY_FROM_BYTES and _is_long(version, message):
         return _handle_in_steps(broker, context, message)
     wanted = [
         Wanted(
@@ -56,20 +71,20 @@ def handle(
             part.partition,
             part.fetch_offset,
             part.partition_max_bytes,
-            getattr(part, "current_leader_epoch", -1),
-            getattr(part, "last_fetched_epoch", -1),
+            part.current_leader_epoch if version >= 9 else -1,
+            part.last_fetched_epoch if version >= 12 else -1,
         )
         for topic in message.topics
         for part in topic.partitions
     ]
     if len(wanted) > 1:  # named twice, the last one counts, as in Kafka
         wanted = list({(item.topic, item.partition): item for item in wanted}.values())
-    forgotten = list(_forgotten(message, by_id)) if getattr(message, "forgotten_topics_data", ()) else ()
+    forgotten = list(_forgotten(version, message)) if version >= 7 and message.forgotten_topics_data else ()
     try:
         session = broker.fetch_sessions.begin(
             broker.now_ms(),
-            getattr(message, "session_id", 0),
-            getattr(message, "session_epoch", -1),
+            message.session_id if version >= 7 else 0,
+            message.session_epoch if version >= 7 else -1,
             wanted,
             forgotten,
             by_id=by_id,
@@ -82,20 +97,20 @@ def handle(
     return fetch.begin() if len(session.wanted) <= AT_ONCE else fetch.begin_in_steps()
 
 
-def _handle_in_steps(broker: BrokerServices, context: Context, message: Any) -> Steps[Any]:
+def _handle_in_steps(broker: BrokerServices, context: Context, message: FetchRequest) -> Steps[Any]:
     """The same for a request that names many partitions."""
-    by_id = context.version >= 13
+    version = context.version
     # Named twice, the last one counts, as in Kafka.
-    wanted = yield from keyed(((item.topic, item.partition), item) for item in _wanted(message, by_id))
-    forgotten = yield from listed(_forgotten(message, by_id))
+    wanted = yield from keyed(((item.topic, item.partition), item) for item in _wanted(version, message))
+    forgotten = yield from listed(_forgotten(version, message))
     try:
         session = yield from broker.fetch_sessions.begin_in_steps(
             broker.now_ms(),
-            getattr(message, "session_id", 0),
-            getattr(message, "session_epoch", -1),
+            message.session_id if version >= 7 else 0,
+            message.session_epoch if version >= 7 else -1,
             list(wanted.values()),
             forgotten,
-            by_id=by_id,
+            by_id=version >= 13,
             new_id=_new_session_id,
             owner=id(context.connection),
         )
@@ -110,36 +125,36 @@ def _new_session_id() -> int:
     return getrandbits(31)
 
 
-def _is_long(message: Any) -> bool:
-    forgotten = getattr(message, "forgotten_topics_data", ())
-    topics = (*message.topics[:AT_ONCE], *forgotten[:AT_ONCE])
+def _is_long(version: int, message: FetchRequest) -> bool:
+    forgotten = message.forgotten_topics_data if version >= 7 else ()
+    topics: list[FetchTopic | ForgottenTopic] = [*message.topics[:AT_ONCE], *forgotten[:AT_ONCE]]
     named = max(len(message.topics), len(forgotten), sum([len(topic.partitions) for topic in topics]))
     return named > AT_ONCE
 
 
-def _forgotten(message: Any, by_id: bool) -> Iterator[tuple[TopicKey, int]]:
-    for topic in getattr(message, "forgotten_topics_data", ()):
-        key = _key(topic, by_id)
+def _forgotten(version: int, message: FetchRequest) -> Iterator[tuple[TopicKey, int]]:
+    for topic in message.forgotten_topics_data if version >= 7 else ():
+        key = _key(topic, version)
         for index in topic.partitions:
             yield key, index
 
 
-def _wanted(message: Any, by_id: bool) -> Iterator[Wanted]:
+def _wanted(version: int, message: FetchRequest) -> Iterator[Wanted]:
     for topic in message.topics:
-        key = _key(topic, by_id)
+        key = _key(topic, version)
         for part in topic.partitions:
             yield Wanted(
                 key,
                 part.partition,
                 part.fetch_offset,
                 part.partition_max_bytes,
-                getattr(part, "current_leader_epoch", -1),
-                getattr(part, "last_fetched_epoch", -1),
+                part.current_leader_epoch if version >= 9 else -1,
+                part.last_fetched_epoch if version >= 12 else -1,
             )
 
 
-def _key(topic: Any, by_id: bool) -> TopicKey:
-    return (topic.topic_id or _NO_ID) if by_id else topic.topic
+def _key(topic: FetchTopic | ForgottenTopic, version: int) -> TopicKey:
+    return (topic.topic_id or _NO_ID) if version >= 13 else topic.topic
 
 
 def _packed(topic: TopicKey) -> str | bytes:
@@ -149,7 +164,7 @@ def _packed(topic: TopicKey) -> str | bytes:
 class _Fetch:
     """One fetch, read once or twice."""
 
-    def __init__(self, broker: BrokerServices, context: Context, message: Any, session: FetchContext) -> None:
+    def __init__(self, broker: BrokerServices, context: Context, message: FetchRequest, session: FetchContext) -> None:
         self._broker = broker
         self._context = context
         self._connection = context.connection

@@ -16,6 +16,8 @@ from odradek.broker.partition import Partition
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -33,11 +35,13 @@ AT_ONCE = 100
 
 _Place = tuple[int, int, int]
 """Offset, timestamp, leader epoch."""
-Parts = dict[int, Any]
+Parts = dict[int, "ListOffsetsPartition | None"]
 """What is asked for of a topic, by partition; ``None`` for one that is named twice."""
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any] | Steps[list[Chunk]]:
+def handle(
+    broker: BrokerServices, context: Context, message: ListOffsetsRequest
+) -> dict[str, Any] | Steps[list[Chunk]]:
     if sum(len(topic.partitions) for topic in message.topics) > AT_ONCE or _names_times(message):
         return _in_steps(broker, context, message)
     asked: dict[str, Parts] = {}
@@ -51,14 +55,14 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, 
     }
 
 
-def _names_times(message: Any) -> bool:
+def _names_times(message: ListOffsetsRequest) -> bool:
     """Whether records are to be looked for, which takes steps."""
     return any(
         part.timestamp >= 0 or part.timestamp == MAX_TIMESTAMP for topic in message.topics for part in topic.partitions
     )
 
 
-def _in_steps(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def _in_steps(broker: BrokerServices, context: Context, message: ListOffsetsRequest) -> Steps[list[Chunk]]:
     asked: dict[str, Parts] = {}
     for topic in message.topics:
         for first in range(0, len(topic.partitions), AT_ONCE):
@@ -75,16 +79,19 @@ def _in_steps(broker: BrokerServices, context: Context, message: Any) -> Steps[l
     return reply(context, {"topics": topics})
 
 
-def _add(parts: Parts, more: Iterable[Any]) -> None:
+def _add(parts: Parts, more: Iterable[ListOffsetsPartition]) -> None:
     for part in more:
         parts[part.partition_index] = None if part.partition_index in parts else part
 
 
 def _answer(
-    broker: BrokerServices, context: Context, message: Any, asked: tuple[str, int, Any]
+    broker: BrokerServices,
+    context: Context,
+    message: ListOffsetsRequest,
+    asked: tuple[str, int, ListOffsetsPartition | None],
 ) -> dict[str, Any] | Steps[dict[str, Any]]:
     name, index, part = asked
-    committed = getattr(message, "isolation_level", 0) == 1
+    committed = context.version >= 2 and message.isolation_level == 1
     try:
         if part is None:
             raise KafkaError(ErrorCode.invalid_request, "the partition is named twice")
@@ -112,7 +119,9 @@ def _entry(index: int, code: ErrorCode, found: _Place = (-1, -1, -1)) -> dict[st
     }
 
 
-def _look_up(broker: BrokerServices, version: int, topic: str, part: Any, committed: bool) -> _Place | Steps[_Place]:
+def _look_up(
+    broker: BrokerServices, version: int, topic: str, part: ListOffsetsPartition, committed: bool
+) -> _Place | Steps[_Place]:
     """(offset, timestamp, leader epoch); a time is looked up in steps. Raises KafkaError."""
     time = part.timestamp
     if time < 0 and version < _SINCE.get(time, 1 << 15):
@@ -121,7 +130,7 @@ def _look_up(broker: BrokerServices, version: int, topic: str, part: Any, commit
     if partition is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
     partition.check_online()
-    partition.check_epoch(getattr(part, "current_leader_epoch", -1))
+    partition.check_epoch(part.current_leader_epoch if version >= 4 else -1)
     limit = partition.last_stable_offset if committed else partition.high_watermark
     if time == LATEST:
         return limit, -1, partition.leader_epoch

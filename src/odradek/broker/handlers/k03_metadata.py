@@ -7,7 +7,7 @@ replicas, 7 leader epochs, 8–10 authorised operations, 9 flexible, 10 topic id
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -18,10 +18,17 @@ from odradek.catalog.shard import Partition, Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.metadata.v13 import request as v13
+    from kio.schema.metadata.v13.request import MetadataRequestTopic
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
+
+    class MetadataRequest(v13.MetadataRequest):
+        include_cluster_authorized_operations: bool  # versions 8 to 10
+
 
 VERSIONS = (0, 13)
 IS_FREQUENT = True
@@ -35,38 +42,40 @@ Wanted = tuple[str | None, UUID | None]
 """A topic by its name or its id."""
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any] | Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: MetadataRequest) -> dict[str, Any] | Steps[list[Chunk]]:
     by_id = context.version >= 10
     asked = message.topics
     if asked is not None and len(asked) > TOPICS_AT_ONCE:
-        return _answer_to_many(broker, context, message)
+        return _answer_to_many(broker, context, message, asked)
     if (
         by_id
         and context.version < 12
         and any(topic.name is None or topic.topic_id is not None for topic in asked or ())
     ):
-        return _refused(_all_failed(asked, ErrorCode.invalid_request), ErrorCode.invalid_request)
+        return _refused(_all_failed(asked or (), ErrorCode.invalid_request), ErrorCode.invalid_request)
     if by_id and any(topic.name is None and topic.topic_id is None for topic in asked or ()):
-        return _refused(_all_failed(asked, ErrorCode.unknown_server_error), ErrorCode.unknown_server_error)
+        return _refused(_all_failed(asked or (), ErrorCode.unknown_server_error), ErrorCode.unknown_server_error)
     wants_all = asked is None or (context.version == 0 and not asked)
     wanted: list[Wanted]
     if wants_all:
         wanted = [(topic.name, None) for topic in broker.catalog.topics()]
     else:
-        wanted = list(dict.fromkeys(_named(topic, by_id) for topic in asked))
+        wanted = list(dict.fromkeys(_named(topic, by_id) for topic in asked or ()))
     if len(wanted) > TOPICS_AT_ONCE or not _is_small(broker, wanted):
         return _answer_in_steps(broker, context, message, wanted, wants_all=wants_all)
-    operations = _topic_operations(message)
+    operations = _topic_operations(context, message)
     topics = [_described(topic, operations) for named in wanted if (topic := _find(broker, named)) is not None]
     return describe_cluster(broker, context, message, topics)
 
 
-def _answer_to_many(broker: BrokerServices, context: Context, message: Any) -> Steps[Any]:
+def _answer_to_many(
+    broker: BrokerServices, context: Context, message: MetadataRequest, asked: Iterable[MetadataRequestTopic]
+) -> Steps[Any]:
     """A reply about more topics than are looked at in one step."""
     by_id = context.version >= 10
     wanted: dict[Wanted, None] = {}
     fault = ErrorCode.none
-    for number, topic in enumerate(message.topics):
+    for number, topic in enumerate(asked):
         if by_id and topic.name is None and topic.topic_id is None:
             fault = fault or ErrorCode.unknown_server_error
         if by_id and context.version < 12 and (topic.name is None or topic.topic_id is not None):
@@ -77,7 +86,7 @@ def _answer_to_many(broker: BrokerServices, context: Context, message: Any) -> S
     try:
         if fault:
             topics = elements(context, "topics")
-            for topic in message.topics:
+            for topic in asked:
                 topics.add(_failed(topic.name or "", topic.topic_id, fault))
                 yield None
             return reply(context, _refused(topics, fault))
@@ -86,11 +95,12 @@ def _answer_to_many(broker: BrokerServices, context: Context, message: Any) -> S
         broker.leftovers.add(wanted)
 
 
-def _topic_operations(message: Any) -> int:
-    return ALL_TOPIC_OPERATIONS if getattr(message, "include_topic_authorized_operations", False) else NOT_ASKED
+def _topic_operations(context: Context, message: MetadataRequest) -> int:
+    is_asked = context.version >= 8 and message.include_topic_authorized_operations
+    return ALL_TOPIC_OPERATIONS if is_asked else NOT_ASKED
 
 
-def _named(asked: Any, by_id: bool) -> Wanted:
+def _named(asked: MetadataRequestTopic, by_id: bool) -> Wanted:
     return asked.name, asked.topic_id if by_id else None
 
 
@@ -113,13 +123,13 @@ def _find(broker: BrokerServices, named: Wanted) -> Topic | None:
 
 
 def _answer_in_steps(
-    broker: BrokerServices, context: Context, message: Any, wanted: Collection[Wanted], *, wants_all: bool
+    broker: BrokerServices, context: Context, message: MetadataRequest, wanted: Collection[Wanted], *, wants_all: bool
 ) -> Steps[list[Chunk]]:
     refused: Mapping[str, ErrorCode] = {}
-    may_create = not wants_all and getattr(message, "allow_auto_topic_creation", True)
+    may_create = not wants_all and (context.version < 4 or message.allow_auto_topic_creation)
     if may_create and broker.config.auto_create_topics_enable:
         refused = yield from _create(broker, context, wanted)
-    operations = _topic_operations(message)
+    operations = _topic_operations(context, message)
     topics = elements(context, "topics")
     for named in wanted:
         topic = _find(broker, named)
@@ -136,11 +146,11 @@ def _answer_in_steps(
 
 
 def describe_cluster(
-    broker: BrokerServices, context: Context, message: Any, topics: list[dict[str, Any]] | Elements
+    broker: BrokerServices, context: Context, message: MetadataRequest, topics: list[dict[str, Any]] | Elements
 ) -> dict[str, Any]:
     """A reply with these topics."""
     host, port = broker.advertised(context)
-    asked_cluster = getattr(message, "include_cluster_authorized_operations", False)
+    asked_cluster = 8 <= context.version <= 10 and message.include_cluster_authorized_operations
     return {
         "brokers": [{"node_id": broker.node_id, "host": host, "port": port, "rack": broker.config.broker_rack}],
         "cluster_id": broker.cluster_id,
@@ -180,7 +190,7 @@ def _unknown(
     return _failed(name, None, code) | {"topic_authorized_operations": operations}
 
 
-def _all_failed(asked: Any, code: ErrorCode) -> list[dict[str, Any]]:
+def _all_failed(asked: Iterable[MetadataRequestTopic], code: ErrorCode) -> list[dict[str, Any]]:
     return [_failed(topic.name or "", topic.topic_id, code) for topic in asked]
 
 

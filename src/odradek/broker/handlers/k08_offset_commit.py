@@ -7,6 +7,7 @@ clients are told ILLEGAL_GENERATION. 10: topics by id.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
@@ -19,9 +20,22 @@ from odradek.wire.offset_replies import CommittedTopic, offset_commit_response, 
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
+    from kio.schema.offset_commit.v10 import request as v10
+    from kio.schema.offset_commit.v10.request import OffsetCommitRequestPartition
+    from kio.schema.types import TopicName
+    from kio.static.primitive import i64Timedelta
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.catalog.shard import Topic
     from odradek.wire.chunks import Chunk
+
+    class OffsetCommitRequestTopic(v10.OffsetCommitRequestTopic):
+        name: TopicName  # until version 9
+
+    class OffsetCommitRequest(v10.OffsetCommitRequest):
+        topics: tuple[OffsetCommitRequestTopic, ...]
+        retention_time: i64Timedelta  # until version 4
+
 
 VERSIONS = (2, 10)
 IS_FREQUENT = True
@@ -29,6 +43,7 @@ AT_ONCE = 500
 """A commit of more partitions is served in steps."""
 STEP_PARTITIONS = 500
 
+_NO_ID = UUID(int=0)
 _Key = tuple[str, UUID | None]
 
 
@@ -74,7 +89,9 @@ class Commit:
         return (yield from offset_commit_response_in_steps(self.version, topics))
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> bytes | Deferred[bytes] | Steps[list[Chunk]]:
+def handle(
+    broker: BrokerServices, context: Context, message: OffsetCommitRequest
+) -> bytes | Deferred[bytes] | Steps[list[Chunk]]:
     if len(message.topics) > AT_ONCE or sum([len(topic.partitions) for topic in message.topics]) > AT_ONCE:
         return _handle_in_steps(broker, context, message)
     commit = commit_of(broker, context.version, message)
@@ -83,7 +100,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> bytes | De
     return broker.runtime.submit(commit.shard(broker), commit.request).map(commit.pack)
 
 
-def _handle_in_steps(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def _handle_in_steps(broker: BrokerServices, context: Context, message: OffsetCommitRequest) -> Steps[list[Chunk]]:
     commit = yield from _commit_of(broker, context.version, message)
     reply = OffsetCommitReply()
     if commit.request is not None:
@@ -93,16 +110,18 @@ def _handle_in_steps(broker: BrokerServices, context: Context, message: Any) -> 
     return cast("list[Chunk]", pieces)
 
 
-def commit_of(broker: BrokerServices, version: int, message: Any) -> Commit:
+def commit_of(broker: BrokerServices, version: int, message: OffsetCommitRequest) -> Commit:
     return finish(_commit_of(broker, version, message))
 
 
-def _commit_of(broker: BrokerServices, version: int, message: Any) -> Steps[Commit]:
+def _commit_of(broker: BrokerServices, version: int, message: OffsetCommitRequest) -> Steps[Commit]:
     topics: list[TopicCommit] = []
     rows: list[tuple[Topic, list[int]]] = []
     unknown: list[CommittedTopic] = []
     for topic in message.topics:
-        found = broker.catalog.topic(topic.name) if version < 10 else broker.catalog.topic_by_id(topic.topic_id)
+        found = (
+            broker.catalog.topic(topic.name) if version < 10 else broker.catalog.topic_by_id(topic.topic_id or _NO_ID)
+        )
         commits: list[PartitionCommit] = []
         indexes: list[int] = []
         missing: list[int] = []
@@ -142,8 +161,11 @@ def _commit_of(broker: BrokerServices, version: int, message: Any) -> Steps[Comm
     return Commit(version, request, rows, unknown)
 
 
-def _partitions(partitions: Any, count: int, version: int) -> tuple[list[PartitionCommit], list[int]]:
+def _partitions(
+    partitions: Iterable[OffsetCommitRequestPartition], count: int, version: int
+) -> tuple[list[PartitionCommit], list[int]]:
     """What there is to commit, and the partitions that the topic does not have."""
+    commits: list[PartitionCommit]
     if version >= 6:
         commits = [
             (p.partition_index, p.committed_offset, p.committed_leader_epoch, p.committed_metadata) for p in partitions
@@ -167,7 +189,7 @@ def _codes(name: str, indexes: list[int], reply: OffsetCommitReply) -> list[int]
     return codes
 
 
-def _refused(name: str, topic_id: Any, indexes: list[int], code: ErrorCode) -> CommittedTopic:
+def _refused(name: str, topic_id: UUID | None, indexes: list[int], code: ErrorCode) -> CommittedTopic:
     codes = [int(code.value)] * (2 * len(indexes))
     codes[::2] = indexes
     return CommittedTopic(name, topic_id, codes)

@@ -14,16 +14,22 @@ from odradek.broker.scheduler import value_of
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.find_coordinator.v6 import request as v6
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
+
+    class FindCoordinatorRequest(v6.FindCoordinatorRequest):
+        key: str  # until version 3
+
 
 VERSIONS = (0, 6)
 IS_FREQUENT = True
 GROUP = 0
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any] | Steps[Any]:
+def handle(broker: BrokerServices, context: Context, message: FindCoordinatorRequest) -> dict[str, Any] | Steps[Any]:
     key_type = message.key_type if context.version >= 1 else GROUP
     if key_type == GROUP and not broker.has_offsets_topic:
         return _answer_after_creation(broker, context, message)
@@ -32,7 +38,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, 
     return _find(broker, context, key_type, message.key)
 
 
-def _answer_after_creation(broker: BrokerServices, context: Context, message: Any) -> Steps[Any]:
+def _answer_after_creation(broker: BrokerServices, context: Context, message: FindCoordinatorRequest) -> Steps[Any]:
     yield from value_of(broker.controller.ensure_offsets_topic(context))
     if context.version >= 4:
         return (yield from _find_all(broker, context, GROUP, message.coordinator_keys))

@@ -17,6 +17,8 @@ from odradek.groups.messages import JoinGroup, JoinGroupReply, MemberProtocol
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
+    from kio.schema.join_group.v9.request import JoinGroupRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (0, 9)
@@ -25,7 +27,7 @@ MAX_PROTOCOLS = 1000
 """Of one member. Kafka has no bound; its clients name as many assignors as they know, which are five."""
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Deferred[dict[str, Any]]:
+def handle(broker: BrokerServices, context: Context, message: JoinGroupRequest) -> Deferred[dict[str, Any]]:
     version = context.version
     session_timeout_ms = milliseconds(message.session_timeout)
     protocols = message.protocols[:MAX_PROTOCOLS]

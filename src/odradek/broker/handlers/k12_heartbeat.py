@@ -8,13 +8,15 @@ from odradek.core.deferred import Deferred
 from odradek.groups.messages import Heartbeat
 
 if TYPE_CHECKING:
+    from kio.schema.heartbeat.v4.request import HeartbeatRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (0, 4)
 IS_FREQUENT = True
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Deferred[dict[str, Any]]:
+def handle(broker: BrokerServices, context: Context, message: HeartbeatRequest) -> Deferred[dict[str, Any]]:
     request = Heartbeat(
         message.group_id,
         message.member_id,

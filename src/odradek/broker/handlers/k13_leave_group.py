@@ -10,9 +10,15 @@ from odradek.core.errors import ErrorCode
 from odradek.groups.messages import LeaveGroup, LeaveGroupReply, LeavingMember
 
 if TYPE_CHECKING:
+    from kio.schema.leave_group.v5 import request as v5
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
+
+    class LeaveGroupRequest(v5.LeaveGroupRequest):
+        member_id: str  # until version 2
+
 
 VERSIONS = (0, 5)
 IS_FREQUENT = True
@@ -20,7 +26,9 @@ AT_ONCE = 100
 """Members that leave in one step."""
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Deferred[dict[str, Any]] | Steps[list[Chunk]]:
+def handle(
+    broker: BrokerServices, context: Context, message: LeaveGroupRequest
+) -> Deferred[dict[str, Any]] | Steps[list[Chunk]]:
     version = context.version
     if version >= 3:
         if len(message.members) > AT_ONCE:
@@ -33,7 +41,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Deferred[d
     return deferred.map(lambda answer: _pack(version, answer))
 
 
-def _in_steps(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def _in_steps(broker: BrokerServices, context: Context, message: LeaveGroupRequest) -> Steps[list[Chunk]]:
     context.must_finish = True
     members = elements(context, "members")
     for first in range(0, len(message.members), AT_ONCE):

@@ -9,13 +9,17 @@ from odradek.core.errors import ErrorCode
 from odradek.groups.messages import SyncGroup, SyncGroupReply
 
 if TYPE_CHECKING:
+    from kio.schema.sync_group.v5.request import SyncGroupRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (0, 5)
 IS_FREQUENT = True
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any] | Deferred[dict[str, Any]]:
+def handle(
+    broker: BrokerServices, context: Context, message: SyncGroupRequest
+) -> dict[str, Any] | Deferred[dict[str, Any]]:
     version = context.version
     protocol_type = message.protocol_type if version >= 5 else None
     protocol_name = message.protocol_name if version >= 5 else None

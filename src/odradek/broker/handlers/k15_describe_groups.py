@@ -13,6 +13,8 @@ from odradek.core.errors import ErrorCode
 from odradek.groups.messages import DescribedGroup, DescribeGroup
 
 if TYPE_CHECKING:
+    from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -23,7 +25,7 @@ ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 OPERATIONS_NOT_ASKED = -(1 << 31)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: DescribeGroupsRequest) -> Steps[list[Chunk]]:
     asked = context.version >= 3 and message.include_authorized_operations
     groups = elements(context, "groups")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
@@ -11,6 +11,8 @@ from odradek.core.ids import MAX_STRING_BYTES
 from odradek.groups.messages import ListGroups
 
 if TYPE_CHECKING:
+    from kio.schema.list_groups.v5.request import ListGroupsRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -20,7 +22,7 @@ _SHORT = MAX_STRING_BYTES // 4
 """Characters, of four bytes at most. Longer ids may be too long for the wire: logs of earlier versions hold some."""
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: ListGroupsRequest) -> Steps[list[Chunk]]:
     states = yield from _lower(message.states_filter if context.version >= 4 else ())
     types = yield from _lower(message.types_filter if context.version >= 5 else ())
     request = ListGroups(states, types)

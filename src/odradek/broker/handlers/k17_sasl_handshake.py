@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (0, 1)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: SaslHandshakeRequest) -> dict[str, Any]:
     return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": ()}

@@ -16,6 +16,8 @@ from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
+    from kio.schema.api_versions.v4.request import ApiVersionsRequest
+
     from odradek.broker.api import BrokerServices, Context, ServedApi
 
 VERSIONS = (0, 4)
@@ -30,7 +32,7 @@ def _row(api: ServedApi) -> dict[str, int]:
     return {"api_key": api.key, "min_version": api.advertised_oldest, "max_version": api.newest}
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any] | bytes:
+def handle(broker: BrokerServices, context: Context, message: ApiVersionsRequest | None) -> dict[str, Any] | bytes:
     apis = broker.apis
     if message is None:
         return {"error_code": ErrorCode.unsupported_version, "api_keys": [_row(apis[API_KEY])]}

@@ -21,6 +21,8 @@ from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 from odradek.core.ids import METADATA_TOPIC
 
 if TYPE_CHECKING:
+    from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
@@ -32,7 +34,7 @@ STEP_TOPICS = 500
 """Topics whose partitions are counted in one step."""
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: CreateTopicsRequest) -> Steps[list[Chunk]]:
     def make(times: Mapping[str, int]) -> Steps[Elements]:
         return _create_all(broker, context, message, times)
 
@@ -40,7 +42,9 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
     return reply(context, {"topics": rows})
 
 
-def _create_all(broker: BrokerServices, context: Context, message: Any, times: Mapping[str, int]) -> Steps[Elements]:
+def _create_all(
+    broker: BrokerServices, context: Context, message: CreateTopicsRequest, times: Mapping[str, int]
+) -> Steps[Elements]:
     """A row for each topic that is named once. Raises KafkaError where all of them are refused."""
     wanted = yield from listed(topic for topic in message.topics if times[topic.name] == 1)
     partitions = 0
@@ -52,7 +56,7 @@ def _create_all(broker: BrokerServices, context: Context, message: Any, times: M
     check_partition_count(partitions)
     permits = Permits(broker.quotas, context, strict=context.version >= 6)
     rows = elements(context, "topics")
-    described: dict[frozenset[Any], Elements | tuple[()]] = {}
+    described: dict[frozenset[tuple[str, str]], Elements | tuple[()]] = {}
 
     def create(change: Change) -> Steps[Elements]:
         for topic in wanted:
@@ -72,13 +76,13 @@ def _create_all(broker: BrokerServices, context: Context, message: Any, times: M
     return (yield from value_of(broker.controller.write(create, context, validate_only=message.validate_only)))
 
 
-def _partition_count(broker: BrokerServices, topic: Any) -> int:
+def _partition_count(broker: BrokerServices, topic: CreatableTopic) -> int:
     if topic.assignments:
         return len(topic.assignments)
     return broker.config.num_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
 
 
-def _add(broker: BrokerServices, permits: Permits, change: Change, topic: Any) -> Steps[CreateTopic]:
+def _add(broker: BrokerServices, permits: Permits, change: Change, topic: CreatableTopic) -> Steps[CreateTopic]:
     """Makes a topic part of the change. Raises KafkaError or ConfigError."""
     configs = {config.name: config.value for config in topic.configs}
     assignments = _assignments(topic)
@@ -93,7 +97,7 @@ def _created(
     broker: BrokerServices,
     context: Context,
     request: CreateTopic,
-    described: dict[frozenset[Any], Elements | tuple[()]],
+    described: dict[frozenset[tuple[str, str]], Elements | tuple[()]],
 ) -> dict[str, Any]:
     """``described``: settings that were packed, by those of them that topics have themselves."""
     own = frozenset(request.configs.items())
@@ -128,7 +132,7 @@ def _described(broker: BrokerServices, context: Context, own: Mapping[str, str])
     return rows
 
 
-def _assignments(topic: Any) -> dict[int, tuple[int, ...]]:
+def _assignments(topic: CreatableTopic) -> dict[int, tuple[int, ...]]:
     """Raises KafkaError where counts contradict them, or a partition is named twice."""
     if not topic.assignments:
         return {}

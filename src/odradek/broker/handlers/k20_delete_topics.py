@@ -19,11 +19,18 @@ from odradek.catalog.shard import DeleteTopic, Topic
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.delete_topics.v6 import request as v6
+    from kio.schema.types import TopicName
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
+
+    class DeleteTopicsRequest(v6.DeleteTopicsRequest):
+        topic_names: tuple[TopicName, ...]  # until version 5
+
 
 VERSIONS = (1, 6)
 AT_ONCE = 500
@@ -32,7 +39,7 @@ AT_ONCE = 500
 Named = tuple[str | None, UUID | None]
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: DeleteTopicsRequest) -> Steps[list[Chunk]]:
     asked = yield from listed(_named(context.version, message))
     times = yield from counted(asked)
     try:
@@ -50,7 +57,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
     return reply(context, {"responses": rows})
 
 
-def _named(version: int, message: Any) -> Iterator[Named]:
+def _named(version: int, message: DeleteTopicsRequest) -> Iterator[Named]:
     if version >= 6:
         return ((topic.name, topic.topic_id) for topic in message.topics)
     return ((name, None) for name in message.topic_names)

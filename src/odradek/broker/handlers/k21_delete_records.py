@@ -12,6 +12,8 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
+    from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -19,10 +21,10 @@ if TYPE_CHECKING:
 VERSIONS = (0, 2)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: DeleteRecordsRequest) -> Steps[list[Chunk]]:
     context.must_finish = True
     # Named twice, the last one counts, as in Kafka.
-    by_topic: dict[str, dict[int, Any]] = {}
+    by_topic: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in message.topics:
         asked = by_topic.setdefault(topic.name, {})
         for part in topic.partitions:
@@ -44,7 +46,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
     return reply(context, {"topics": topics})
 
 
-def _delete(broker: BrokerServices, topic: str, part: Any) -> dict[str, Any]:
+def _delete(broker: BrokerServices, topic: str, part: DeleteRecordsPartition) -> dict[str, Any]:
     code, low_watermark = ErrorCode.none, -1
     partition = broker.partition(topic, part.partition_index)
     try:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
 
@@ -18,9 +20,9 @@ VERSIONS = (0, 5)
 IS_FREQUENT = True
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerServices, context: Context, message: InitProducerIdRequest) -> Steps[dict[str, Any]]:
     transactional_id = message.transactional_id
-    known = getattr(message, "producer_id", -1), getattr(message, "producer_epoch", -1)
+    known = (message.producer_id, message.producer_epoch) if context.version >= 3 else (-1, -1)
     if transactional_id == "" or known.count(-1) == 1:  # an id and its epoch come together
         code = ErrorCode.invalid_request
     elif transactional_id is not None:

@@ -9,6 +9,8 @@ from odradek.broker.long_replies import reply, rows_of_partitions
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest, OffsetForLeaderPartition
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -17,13 +19,13 @@ VERSIONS = (2, 4)
 IS_FREQUENT = True
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: OffsetForLeaderEpochRequest) -> Steps[list[Chunk]]:
     asked = ((topic.topic, topic.partitions) for topic in message.topics)
     topics = yield from rows_of_partitions(context, "topics", asked, partial(_answer, broker), name="topic")
     return reply(context, {"topics": topics})
 
 
-def _answer(broker: BrokerServices, topic: str, part: Any) -> dict[str, Any]:
+def _answer(broker: BrokerServices, topic: str, part: OffsetForLeaderPartition) -> dict[str, Any]:
     code, epoch, end_offset = ErrorCode.none, -1, -1
     partition = broker.partition(topic, part.partition)
     try:

@@ -11,6 +11,8 @@ from odradek.broker.api import Hangup
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.describe_acls.v3.request import DescribeAclsRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (1, 3)
@@ -25,6 +27,6 @@ def check_known(*codes: int) -> None:
         raise Hangup("a request about ACLs that names an unknown type, pattern, operation or permission")
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: DescribeAclsRequest) -> dict[str, Any]:
     check_known(message.resource_type_filter, message.pattern_type_filter, message.operation, message.permission_type)
     return {"error_code": ErrorCode.security_disabled, "error_message": NO_AUTHORIZER, "resources": ()}

@@ -5,13 +5,15 @@ Versions: 2 flexible, 3 users as resources.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.k29_describe_acls import NO_AUTHORIZER, check_known
 from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.create_acls.v3.request import CreateAclsRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 VERSIONS = (1, 3)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: CreateAclsRequest) -> Steps[list[Chunk]]:
     results = elements(context, "results")
     refused = {"error_code": ErrorCode.security_disabled, "error_message": NO_AUTHORIZER}
     for rule in message.creations:

@@ -17,6 +17,8 @@ from odradek.catalog.shard import BROKER, TOPIC, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -25,29 +27,29 @@ if TYPE_CHECKING:
 VERSIONS = (1, 4)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: DescribeConfigsRequest) -> Steps[list[Chunk]]:
     results = elements(context, "results")
     described = _Descriptions(broker, context, message)
     yield from each_once(results, message.resources, _what, described.of)
     return reply(context, {"results": results})
 
 
-def _what(resource: Any) -> tuple[Any, ...]:
+def _what(resource: DescribeConfigsResource) -> tuple[int, str, tuple[str, ...] | None]:
     return resource.resource_type, resource.resource_name, resource.configuration_keys
 
 
 class _Descriptions:
     """The rows of one reply: the settings of each resource."""
 
-    def __init__(self, broker: BrokerServices, context: Context, message: Any) -> None:
+    def __init__(self, broker: BrokerServices, context: Context, message: DescribeConfigsRequest) -> None:
         self._broker = broker
         self._context = context
         self._synonyms = message.include_synonyms
-        self._documented = getattr(message, "include_documentation", False)
+        self._documented = context.version >= 3 and message.include_documentation
         # Of thousands of topics, most are as the broker has them: rows of those on which the same is set.
-        self._alike: dict[tuple[Any, ...], Elements] = {}
+        self._alike: dict[tuple[object, ...], Elements] = {}
 
-    def of(self, resource: Any) -> Steps[dict[str, Any]]:
+    def of(self, resource: DescribeConfigsResource) -> Steps[dict[str, Any]]:
         code, text, configs = ErrorCode.none, "", None
         try:
             configs = yield from self._configs(

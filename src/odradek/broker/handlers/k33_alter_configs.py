@@ -5,7 +5,7 @@ Version 2 is flexible. Clients are told to use IncrementalAlterConfigs; old tool
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker import config_changes
 from odradek.broker.config_resources import LOGGER
@@ -13,6 +13,8 @@ from odradek.catalog.shard import BROKER
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.alter_configs.v2.request import AlterConfigsRequest, AlterConfigsResource
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.catalog.shard import AlterConfigs
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 VERSIONS = (0, 2)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
-    def replace(resource: Any) -> AlterConfigs | None:
+def handle(broker: BrokerServices, context: Context, message: AlterConfigsRequest) -> Steps[list[Chunk]]:
+    def replace(resource: AlterConfigsResource) -> AlterConfigs | None:
         kind, name = resource.resource_type, resource.resource_name
         if kind == LOGGER:
             raise KafkaError(ErrorCode.invalid_request, "Loggers are altered by IncrementalAlterConfigs alone.")
@@ -36,4 +38,4 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
         changes = {**replaced, **given}
         return config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
 
-    return config_changes.answer(broker, context, message, replace)
+    return config_changes.answer(broker, context, message.resources, replace, validate_only=message.validate_only)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.alter_replica_log_dirs.v2.request import AlterReplicaLogDirsRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -16,13 +18,13 @@ if TYPE_CHECKING:
 VERSIONS = (1, 2)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: AlterReplicaLogDirsRequest) -> Steps[list[Chunk]]:
     here = str(broker.log_dir)
     asked: dict[tuple[str, int], str] = {}  # named twice, the last directory counts, as in Kafka
     for directory in message.dirs:
         for topic in directory.topics:
-            for index in topic.partitions:
-                asked[topic.name, index] = directory.path
+            for partition in topic.partitions:
+                asked[topic.name, partition] = directory.path
                 yield None
     answers: dict[str, Elements] = {}
     for (name, index), path in asked.items():

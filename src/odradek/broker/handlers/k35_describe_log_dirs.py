@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 VERSIONS = (1, 5)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: DescribeLogDirsRequest) -> Steps[list[Chunk]]:
     wanted: Iterable[tuple[str, int]] = (
         list(broker.partitions)
         if message.topics is None

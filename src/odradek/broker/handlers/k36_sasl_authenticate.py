@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (0, 2)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: SaslAuthenticateRequest) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.illegal_sasl_state,
         "error_message": "This listener has no SASL: the client is served without logging in.",

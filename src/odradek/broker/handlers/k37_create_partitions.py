@@ -13,6 +13,8 @@ from odradek.catalog.shard import CreatePartitions
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 VERSIONS = (0, 3)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: CreatePartitionsRequest) -> Steps[list[Chunk]]:
     def make(times: Mapping[str, int]) -> Steps[Elements]:
         return _create_all(broker, context, message, times)
 
@@ -30,7 +32,9 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
     return reply(context, {"results": rows})
 
 
-def _create_all(broker: BrokerServices, context: Context, message: Any, times: Mapping[str, int]) -> Steps[Elements]:
+def _create_all(
+    broker: BrokerServices, context: Context, message: CreatePartitionsRequest, times: Mapping[str, int]
+) -> Steps[Elements]:
     """A row for each topic that is named once. Raises KafkaError where all of them are refused."""
     permits = Permits(broker.quotas, context, strict=context.version >= 3)
     rows = elements(context, "results")
@@ -46,7 +50,9 @@ def _create_all(broker: BrokerServices, context: Context, message: Any, times: M
     return (yield from value_of(broker.controller.write(create, context, validate_only=message.validate_only)))
 
 
-def _create(broker: BrokerServices, permits: Permits, change: Change, topic: Any) -> Steps[KafkaError | None]:
+def _create(
+    broker: BrokerServices, permits: Permits, change: Change, topic: CreatePartitionsTopic
+) -> Steps[KafkaError | None]:
     """Makes a topic's new partitions part of the change; returns why that is refused."""
     assigned = topic.assignments
     request = CreatePartitions(

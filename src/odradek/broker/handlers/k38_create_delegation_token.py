@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.create_delegation_token.v3.request import CreateDelegationTokenRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (1, 3)
@@ -17,7 +19,7 @@ NEVER = -1
 _USER = "User"
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: CreateDelegationTokenRequest) -> dict[str, Any]:
     owner = _USER, context.user
     if context.version >= 3 and message.owner_principal_name:
         owner = message.owner_principal_type or "", message.owner_principal_name

@@ -8,10 +8,12 @@ from odradek.broker.handlers.k38_create_delegation_token import NEVER
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.renew_delegation_token.v2.request import RenewDelegationTokenRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (1, 2)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: RenewDelegationTokenRequest) -> dict[str, Any]:
     return {"error_code": ErrorCode.delegation_token_request_not_allowed, "expiry_timestamp": NEVER}

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.describe_delegation_token.v3.request import DescribeDelegationTokenRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (1, 3)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: DescribeDelegationTokenRequest) -> dict[str, Any]:
     return {"error_code": ErrorCode.delegation_token_request_not_allowed, "tokens": ()}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.long_replies import elements, reply
 from odradek.groups.messages import DeleteGroups
 
 if TYPE_CHECKING:
+    from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -17,7 +19,7 @@ AT_ONCE = 100
 """Groups that a coordinator deletes in one step."""
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: DeleteGroupsRequest) -> Steps[list[Chunk]]:
     context.must_finish = True
     by_partition: dict[int, list[str]] = {}
     seen: set[str] = set()

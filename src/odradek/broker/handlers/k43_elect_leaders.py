@@ -12,6 +12,8 @@ from odradek.broker.long_replies import reply, rows_of_partitions
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -20,8 +22,8 @@ VERSIONS = (0, 2)
 _KINDS = (0, 1)  # preferred, unclean
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
-    if getattr(message, "election_type", 0) not in _KINDS:
+def handle(broker: BrokerServices, context: Context, message: ElectLeadersRequest) -> Steps[list[Chunk]]:
+    if context.version >= 1 and message.election_type not in _KINDS:
         return reply(context, {"error_code": ErrorCode.invalid_request, "replica_election_results": ()})
     # For all partitions, Kafka names only those that an election could help: here none.
     asked = ((topic.topic, topic.partitions) for topic in message.topic_partitions or ())

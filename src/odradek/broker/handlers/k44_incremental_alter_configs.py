@@ -4,7 +4,7 @@ groups and subscriptions to clients' metrics. Version 1 is flexible.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker import config_changes, config_resources
 from odradek.broker.config import topic_text
@@ -14,6 +14,12 @@ from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.incremental_alter_configs.v1.request import (
+        AlterableConfig,
+        AlterConfigsResource,
+        IncrementalAlterConfigsRequest,
+    )
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -22,8 +28,8 @@ VERSIONS = (0, 1)
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
-    def change(resource: Any) -> AlterConfigs | None:
+def handle(broker: BrokerServices, context: Context, message: IncrementalAlterConfigsRequest) -> Steps[list[Chunk]]:
+    def change(resource: AlterConfigsResource) -> AlterConfigs | None:
         kind, name = resource.resource_type, resource.resource_name
         nulls = [
             config.name for config in resource.configs if config.value is None and config.config_operation != DELETE
@@ -34,16 +40,16 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
         changes = {config.name: _after(broker, kind, name, config) for config in resource.configs}
         return config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
 
-    return config_changes.answer(broker, context, message, change)
+    return config_changes.answer(broker, context, message.resources, change, validate_only=message.validate_only)
 
 
-def _after(broker: BrokerServices, kind: int, name: str, config: Any) -> str | None:
+def _after(broker: BrokerServices, kind: int, name: str, config: AlterableConfig) -> str | None:
     """A setting's value after the change; ``None`` takes it back. Raises ConfigError, KafkaError."""
-    operation = config.config_operation
-    if operation == DELETE:
+    operation, value = config.config_operation, config.value
+    if operation == DELETE or value is None:  # no other operation may have a null
         return None
     if operation == SET:
-        return str(config.value)
+        return value
     if operation not in (APPEND, SUBTRACT):
         raise KafkaError(ErrorCode.unknown_server_error)
     verb = "APPEND to" if operation == APPEND else "SUBTRACT from"
@@ -53,7 +59,7 @@ def _after(broker: BrokerServices, kind: int, name: str, config: Any) -> str | N
     if key.type is not ConfigType.LIST:
         raise ConfigError(f"Can't {verb} key {key.name} because its type is not LIST.")
     parts = [part for part in present.split(",") if part]
-    named = [part.strip() for part in config.value.split(",") if part.strip()]
+    named = [part.strip() for part in value.split(",") if part.strip()]
     if operation == APPEND:
         parts += [part for part in named if part not in parts]
     else:

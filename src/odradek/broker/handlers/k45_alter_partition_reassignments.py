@@ -13,6 +13,11 @@ from odradek.broker.long_replies import reply, rows_of_partitions
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.alter_partition_reassignments.v1.request import (
+        AlterPartitionReassignmentsRequest,
+        ReassignablePartition,
+    )
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
 VERSIONS = (0, 1)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: AlterPartitionReassignmentsRequest) -> Steps[list[Chunk]]:
     if not message.topics:  # then Apache Kafka does not look at the rest of the request
         empty = {"allow_replication_factor_change": True, "error_code": ErrorCode.none, "error_message": ""}
         return reply(context, empty | {"responses": ()})
@@ -29,7 +34,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
     return reply(
         context,
         {
-            "allow_replication_factor_change": getattr(message, "allow_replication_factor_change", True),
+            "allow_replication_factor_change": context.version < 1 or message.allow_replication_factor_change,
             "error_code": ErrorCode.none,
             "error_message": None,
             "responses": topics,
@@ -37,7 +42,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
     )
 
 
-def _answer(broker: BrokerServices, name: str, part: Any) -> dict[str, Any]:
+def _answer(broker: BrokerServices, name: str, part: ReassignablePartition) -> dict[str, Any]:
     code, text = ErrorCode.none, None
     try:
         _check(broker, name, part.partition_index, part.replicas)

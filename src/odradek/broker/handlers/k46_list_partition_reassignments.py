@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (0, 0)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: ListPartitionReassignmentsRequest) -> dict[str, Any]:
     return {"error_code": ErrorCode.none, "error_message": None, "topics": []}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
@@ -11,6 +11,8 @@ from odradek.core.pace import PART_RECORDS
 from odradek.groups.messages import OffsetDelete
 
 if TYPE_CHECKING:
+    from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -23,7 +25,7 @@ Rows = list[tuple[int, ErrorCode]]
 Asked = tuple[str, list[int]]
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: OffsetDeleteRequest) -> Steps[list[Chunk]]:
     context.must_finish = True
     unknown: dict[str, Rows] = {}
     existing: list[Asked] = []

@@ -6,7 +6,8 @@ any; a strict filter leaves out quotas whose entity has other types besides.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.quotas import CLIENT_ID, IP, USER
@@ -14,6 +15,8 @@ from odradek.catalog.shard import Entity
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.describe_client_quotas.v1.request import ComponentData, DescribeClientQuotasRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -23,7 +26,7 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 Filter = dict[str, tuple[int, str | None]]
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: DescribeClientQuotasRequest) -> Steps[list[Chunk]]:
     try:
         asked = _filter(message.components)
     except KafkaError as error:
@@ -41,7 +44,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
     return reply(context, {"error_code": ErrorCode.none, "error_message": "", "entries": found})
 
 
-def _filter(components: Any) -> Filter:
+def _filter(components: Iterable[ComponentData]) -> Filter:
     """Raises KafkaError where a filter contradicts itself."""
     asked: Filter = {}
     for component in components:

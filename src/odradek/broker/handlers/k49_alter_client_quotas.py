@@ -20,6 +20,8 @@ from odradek.catalog.shard import AlterClientQuotas, Entity
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest, EntryData
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
@@ -32,7 +34,7 @@ _ROUNDING = 1e-6
 _TYPES = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: AlterClientQuotasRequest) -> Steps[list[Chunk]]:
     times = yield from counted(_key(entry) for entry in message.entries)
     try:
         answered = yield from _alter_all(broker, context, message, times)
@@ -47,7 +49,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
 
 
 def _alter_all(
-    broker: BrokerServices, context: Context, message: Any, times: Mapping[Entity, int]
+    broker: BrokerServices, context: Context, message: AlterClientQuotasRequest, times: Mapping[Entity, int]
 ) -> Steps[dict[Entity, KafkaError | None]]:
     """For each entity, why its change is refused. Raises KafkaError where all changes are."""
 
@@ -78,12 +80,12 @@ def _row(entity: Entity, error: KafkaError | None) -> dict[str, Any]:
     }
 
 
-def _key(entry: Any) -> Entity:
+def _key(entry: EntryData) -> Entity:
     named = {row.entity_type: row.entity_name for row in entry.entity}
     return tuple(sorted(named.items()))
 
 
-def _entity(entry: Any) -> Entity:
+def _entity(entry: EntryData) -> Entity:
     """Whom an entry is about. Raises KafkaError where nobody can be bound so."""
     entity = _key(entry)
     named = dict(entity)
@@ -114,7 +116,7 @@ def _is_address(name: str | None) -> bool:
     return True
 
 
-def _changes(entry: Any) -> dict[str, float | None]:
+def _changes(entry: EntryData) -> dict[str, float | None]:
     """Raises KafkaError."""
     allowed = (CONNECTION_CREATION_RATE,) if any(row.entity_type == IP for row in entry.entity) else CLIENT_KEYS
     changes: dict[str, float | None] = {}

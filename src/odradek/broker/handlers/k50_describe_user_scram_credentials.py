@@ -9,6 +9,8 @@ from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 VERSIONS = (0, 0)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(
+    broker: BrokerServices, context: Context, message: DescribeUserScramCredentialsRequest
+) -> Steps[list[Chunk]]:
     asked = Counter(() if message.users else list(broker.catalog.users()))
     for user in message.users or ():
         asked[user.name] += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.scheduler import value_of
@@ -17,6 +17,11 @@ from odradek.catalog.credentials import HASHES, AlterCredential, Credential, che
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.alter_user_scram_credentials.v0.request import (
+        AlterUserScramCredentialsRequest,
+        ScramCredentialUpsertion,
+    )
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.metadata_log import Change
     from odradek.broker.scheduler import Steps
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
 VERSIONS = (0, 0)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: AlterUserScramCredentialsRequest) -> Steps[list[Chunk]]:
     accepted: dict[str, AlterCredential] = {}
     refused: dict[str, KafkaError] = {}
 
@@ -51,35 +56,42 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list
 
 
 def _check_all(
-    change: Change, message: Any, accepted: dict[str, AlterCredential], refused: dict[str, KafkaError]
+    change: Change,
+    message: AlterUserScramCredentialsRequest,
+    accepted: dict[str, AlterCredential],
+    refused: dict[str, KafkaError],
 ) -> Steps[None]:
     """What becomes of each user, whose first change alone counts: a second one refuses both."""
-    for row in _rows(message):
-        if row.name in accepted:
-            del accepted[row.name]
+    for deletion, upsertion in _rows(message):
+        user = deletion.user
+        if user in accepted:
+            del accepted[user]
             text = "A user's credentials can be altered once in a request."
-            refused[row.name] = KafkaError(ErrorCode.duplicate_resource, text)
-        elif row.name not in refused:
+            refused[user] = KafkaError(ErrorCode.duplicate_resource, text)
+        elif user not in refused:
             try:
-                accepted[row.name] = _request(change, row)
+                accepted[user] = _request(change, deletion, upsertion)
             except KafkaError as error:
-                refused[row.name] = error.kept()
+                refused[user] = error.kept()
         yield None
 
 
-def _rows(message: Any) -> Iterator[Any]:
-    yield from message.deletions
-    yield from message.upsertions
+def _rows(
+    message: AlterUserScramCredentialsRequest,
+) -> Iterator[tuple[AlterCredential, ScramCredentialUpsertion | None]]:
+    """What each row takes back, and what it sets in its place."""
+    for deleted in message.deletions:
+        yield AlterCredential(deleted.name, deleted.mechanism, None), None
+    for row in message.upsertions:
+        yield AlterCredential(row.name, row.mechanism, None), row
 
 
-def _request(change: Change, row: Any) -> AlterCredential:
+def _request(change: Change, deletion: AlterCredential, row: ScramCredentialUpsertion | None) -> AlterCredential:
     """Raises KafkaError where the change is refused."""
-    iterations = getattr(row, "iterations", None)
-    deletion = AlterCredential(row.name, row.mechanism, None)
-    if iterations is None:
+    if row is None:
         change.check(deletion)
         return deletion
-    change.check(deletion._replace(credential=Credential(b"", b"", b"", iterations)))
+    change.check(deletion._replace(credential=Credential(b"", b"", b"", row.iterations)))
     check_size(row.salt, row.salted_password)
     name = HASHES[row.mechanism]
     client_key = hmac.digest(row.salted_password, b"Client Key", name)
@@ -87,6 +99,6 @@ def _request(change: Change, row: Any) -> AlterCredential:
         bytes(row.salt),
         hashlib.new(name, client_key).digest(),
         hmac.digest(row.salted_password, b"Server Key", name),
-        iterations,
+        row.iterations,
     )
     return deletion._replace(credential=credential)

@@ -12,6 +12,8 @@ from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -22,7 +24,9 @@ LISTENER = "PLAINTEXT"
 _TOPIC = "__cluster_metadata"
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any] | Steps[list[Chunk]]:
+def handle(
+    broker: BrokerServices, context: Context, message: DescribeQuorumRequest
+) -> dict[str, Any] | Steps[list[Chunk]]:
     each = ((topic.topic_name, part.partition_index) for topic in message.topics for part in topic.partitions)
     asked = list(islice(each, 2))
     if asked != [(_TOPIC, 0)]:
@@ -55,7 +59,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, 
     }
 
 
-def _all_unknown(context: Context, message: Any) -> Steps[list[Chunk]]:
+def _all_unknown(context: Context, message: DescribeQuorumRequest) -> Steps[list[Chunk]]:
     topics = elements(context, "topics")
     for topic in message.topics:
         partitions = elements(context, "topics", "partitions")

@@ -5,7 +5,7 @@ Versions: 1 the kind of change and validate_only, 2 one error for all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.scheduler import value_of
@@ -13,6 +13,8 @@ from odradek.catalog.features import UPGRADE, FeatureUpdate, UpdateFeatures
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.update_features.v2.request import UpdateFeaturesRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -20,14 +22,16 @@ if TYPE_CHECKING:
 VERSIONS = (0, 2)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: UpdateFeaturesRequest) -> Steps[list[Chunk]]:
     updates = {}
     for row in message.feature_updates:
-        update = FeatureUpdate(row.feature, row.max_version_level, getattr(row, "upgrade_type", UPGRADE))
+        update = FeatureUpdate(
+            row.feature, row.max_version_level, row.upgrade_type if context.version >= 1 else UPGRADE
+        )
         updates[update.name] = update
         yield None
     try:
-        request, is_check = UpdateFeatures(updates), getattr(message, "validate_only", False)
+        request, is_check = UpdateFeatures(updates), context.version >= 1 and message.validate_only
         yield from value_of(broker.controller.update_features(request, context, validate_only=is_check))
     except KafkaError as error:
         return reply(context, {"error_code": error.code, "error_message": error.message, "results": ()})

@@ -8,6 +8,8 @@ from odradek.broker.handlers.k03_metadata import ALL_CLUSTER_OPERATIONS, NOT_ASK
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (0, 2)
@@ -15,8 +17,8 @@ _BROKERS = 1
 _CONTROLLERS = 2
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
-    asked = getattr(message, "endpoint_type", _BROKERS)
+def handle(broker: BrokerServices, context: Context, message: DescribeClusterRequest) -> dict[str, Any]:
+    asked = message.endpoint_type if context.version >= 1 else _BROKERS
     if asked != _BROKERS:
         code, text = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {asked}"
         if asked == _CONTROLLERS:

@@ -11,6 +11,8 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.producers import ProducerState
 
 if TYPE_CHECKING:
+    from kio.schema.describe_producers.v0.request import DescribeProducersRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 VERSIONS = (0, 0)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: DescribeProducersRequest) -> Steps[list[Chunk]]:
     topics = elements(context, "topics")
     known: Known = {}
     for topic in message.topics:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (0, 0)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: UnregisterBrokerRequest) -> dict[str, Any]:
     if message.broker_id != broker.node_id:
         text = f"No broker with the id {message.broker_id} is registered."
         return {"error_code": ErrorCode.broker_id_not_registered, "error_message": text}

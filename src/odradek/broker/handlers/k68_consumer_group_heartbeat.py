@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -17,6 +17,8 @@ from odradek.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbea
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
+    from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest, TopicPartitions
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.elements import Elements
@@ -41,32 +43,42 @@ def short_id(made: UUID) -> str:
     return urlsafe_b64encode(made.bytes).decode().rstrip("=")
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any] | Deferred[Any] | Steps[Any]:
+def handle(
+    broker: BrokerServices, context: Context, message: ConsumerGroupHeartbeatRequest
+) -> dict[str, Any] | Deferred[Any] | Steps[Any]:
     if GROUP not in broker.catalog.features():
         return _packed(ConsumerHeartbeatReply(ErrorCode.unsupported_version))
     rows = message.topic_partitions
     if rows is not None and (len(rows) > AT_ONCE or sum([len(row.partitions) for row in rows]) > AT_ONCE):
-        return _handle_in_steps(broker, context, message)
+        return _handle_in_steps(broker, context, message, rows)
     owned = None if rows is None else as_owned(_listed(rows))
     return _submit(broker, context, message, owned)
 
 
-def _handle_in_steps(broker: BrokerServices, context: Context, message: Any) -> Steps[Deferred[Any]]:
+def _handle_in_steps(
+    broker: BrokerServices,
+    context: Context,
+    message: ConsumerGroupHeartbeatRequest,
+    rows: Iterable[TopicPartitions],
+) -> Steps[Deferred[Any]]:
     """The same for a member that says it owns many partitions."""
     owned: dict[bytes, set[int]] = {}
-    for topic_id, partitions in _listed(message.topic_partitions):
+    for topic_id, partitions in _listed(rows):
         for first in range(0, max(len(partitions), 1), AT_ONCE):
             owned.setdefault(topic_id, set()).update(partitions[first : first + AT_ONCE])
             yield None
     return _submit(broker, context, message, owned)
 
 
-def _listed(rows: Any) -> Iterator[tuple[bytes, Sequence[int]]]:
+def _listed(rows: Iterable[TopicPartitions]) -> Iterator[tuple[bytes, Sequence[int]]]:
     return (((row.topic_id or NO_TOPIC).bytes, row.partitions) for row in rows)
 
 
 def _submit(
-    broker: BrokerServices, context: Context, message: Any, owned: Mapping[bytes, Collection[int]] | None
+    broker: BrokerServices,
+    context: Context,
+    message: ConsumerGroupHeartbeatRequest,
+    owned: Mapping[bytes, Collection[int]] | None,
 ) -> Deferred[Any]:
     request = ConsumerHeartbeat(
         message.group_id,

@@ -14,6 +14,8 @@ from odradek.groups.consumer_member import ConsumerMember, Partitions
 from odradek.groups.consumer_messages import DescribeConsumerGroup, DescribedConsumerGroup
 
 if TYPE_CHECKING:
+    from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -23,7 +25,7 @@ CLASSIC, CONSUMER = 0, 1
 Fields = dict[str, Any]
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: ConsumerGroupDescribeRequest) -> Steps[list[Chunk]]:
     asked = message.include_authorized_operations
     groups = elements(context, "groups")
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.config_resources import LOGGER
 from odradek.broker.long_replies import elements, reply
@@ -11,6 +11,8 @@ from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -19,7 +21,7 @@ VERSIONS = (0, 1)
 _KINDS = (TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: ListConfigResourcesRequest) -> Steps[list[Chunk]]:
     kinds = tuple(message.resource_types) or _KINDS if context.version >= 1 else (CLIENT_METRICS,)
     if not set(kinds) <= set(_KINDS):
         return reply(context, {"error_code": ErrorCode.unsupported_version, "config_resources": ()})

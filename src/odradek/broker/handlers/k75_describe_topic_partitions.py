@@ -13,6 +13,8 @@ from odradek.catalog.shard import Partition, Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
@@ -21,7 +23,7 @@ VERSIONS = (0, 0)
 SORTED_AT_ONCE = 1000
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> Steps[list[Chunk]]:
+def handle(broker: BrokerServices, context: Context, message: DescribeTopicPartitionsRequest) -> Steps[list[Chunk]]:
     cursor = message.cursor
     named = {topic.name for topic in message.topics}
     if cursor is not None:
@@ -62,7 +64,7 @@ def _in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
     return merge(*runs)
 
 
-def _all_failed(context: Context, message: Any, code: ErrorCode) -> Steps[list[Chunk]]:
+def _all_failed(context: Context, message: DescribeTopicPartitionsRequest, code: ErrorCode) -> Steps[list[Chunk]]:
     """The reply has no code of its own: each topic asked for carries it."""
     topics = elements(context, "topics")
     for topic in message.topics:

@@ -12,12 +12,15 @@ from odradek.catalog.features import KRAFT
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest
+    from kio.schema.remove_raft_voter.v0.request import RemoveRaftVoterRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (0, 1)
 
 
-def check_voter(broker: BrokerServices, message: Any) -> None:
+def check_voter(broker: BrokerServices, message: AddRaftVoterRequest | RemoveRaftVoterRequest) -> None:
     """Raises KafkaError where a request names another cluster, or nothing that could be a voter."""
     if message.cluster_id not in (None, broker.cluster_id):
         text = f"This is the cluster {broker.cluster_id}, not {message.cluster_id}."
@@ -32,7 +35,7 @@ def check_voters_change(broker: BrokerServices) -> None:
         raise KafkaError(ErrorCode.unsupported_version, f"Voters cannot change while {KRAFT} is 0.")
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: AddRaftVoterRequest) -> dict[str, Any]:
     try:
         check_voter(broker, message)
         if all(listener.name != LISTENER for listener in message.listeners):

@@ -8,12 +8,14 @@ from odradek.broker.handlers.k80_add_raft_voter import check_voter, check_voters
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.remove_raft_voter.v0.request import RemoveRaftVoterRequest
+
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (0, 0)
 
 
-def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerServices, context: Context, message: RemoveRaftVoterRequest) -> dict[str, Any]:
     try:
         check_voter(broker, message)
         check_voters_change(broker)
