@@ -153,6 +153,96 @@ def test_a_misspelt_field_would_be_seen() -> None:
     assert len(APIS) >= 20
 
 
+# --- the types of messages --------------------------------------------------------------------------------------
+
+
+def names_for_type_checkers(tree: ast.Module) -> dict[str, str]:
+    """What a file imports or derives for type checkers alone, with where it comes from."""
+    origins: dict[str, str] = {}
+    for block in tree.body:
+        if not isinstance(block, ast.If) or ast.unparse(block.test) != "TYPE_CHECKING":
+            continue
+        for node in block.body:
+            if isinstance(node, ast.ImportFrom):
+                origins |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            elif isinstance(node, ast.ClassDef) and len(node.bases) == 1:
+                module, _, base = ast.unparse(node.bases[0]).rpartition(".")
+                origins[node.name] = f"{origins.get(module, module)}.{base}"
+    return origins
+
+
+def message_classes(source: str) -> set[str]:
+    """The classes that a handler's message is said to be of."""
+    tree = ast.parse(source)
+    origins = names_for_type_checkers(tree)
+    (handle,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "handle")
+    annotation = handle.args.args[2].annotation
+    names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)} if annotation else {"Any"}
+    return {origins.get(name, name) for name in names}
+
+
+def fields_of_older_versions(name: str) -> Iterator[tuple[str, set[str]]]:
+    """Fields that a handler adds to newest classes, and how the older versions that it serves have them."""
+    ((oldest, newest),) = [api.versions for api in served() if api.name == name]
+    modules = [
+        import_module(schemas.message_type(int(name[1:3]), version, Kind.REQUEST).__module__)
+        for version in range(oldest, newest + 1)
+    ]
+    for node in ast.walk(ast.parse((HANDLERS / f"{name}.py").read_text())):
+        if not isinstance(node, ast.ClassDef) or not hasattr(modules[-1], node.name):
+            continue
+        classes = [getattr(module, node.name) for module in modules if hasattr(module, node.name)]
+        *older, now = ({field.name: field.type for field in fields(one)} for one in classes)
+        for line in node.body:
+            if isinstance(line, ast.AnnAssign) and ast.unparse(line.target) not in now:
+                texts = {str(types.get(ast.unparse(line.target), "")) for types in older} - {""}
+                plain = {re.sub(r"(\w+\.)+(?=\w)|<class '|'>", "", text) for text in texts}
+                yield f"{ast.unparse(line.target)}: {ast.unparse(line.annotation)}", plain
+
+
+def parameters_of_any_type(source: str) -> list[str]:
+    return [
+        f"{node.arg}: {ast.unparse(node.annotation)}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.arg) and node.annotation is not None
+        if ast.unparse(node.annotation) in ("Any", "Iterable[Any]", "Sequence[Any]")
+    ]
+
+
+@pytest.mark.parametrize("name", APIS)
+def test_a_message_is_typed_as_that_of_the_newest_version(name: str) -> None:
+    ((_, newest),) = [api.versions for api in served() if api.name == name]
+    newest_class = schemas.message_type(int(name[1:3]), newest, Kind.REQUEST)
+    source = (HANDLERS / f"{name}.py").read_text()
+    assert message_classes(source) == {f"{newest_class.__module__}.{newest_class.__name__}"}
+    assert parameters_of_any_type(source) == []
+
+
+@pytest.mark.parametrize("name", APIS)
+def test_fields_of_older_versions_are_those_of_the_schemas(name: str) -> None:
+    for declared, known in fields_of_older_versions(name):
+        assert {declared.partition(": ")[2]} == known, declared
+
+
+def test_the_fields_of_older_versions_are_found() -> None:
+    assert dict(fields_of_older_versions("k08_offset_commit")) == {
+        "name: TopicName": {"TopicName"},
+        "retention_time: i64Timedelta": {"i64Timedelta"},
+    }
+
+
+def test_a_message_without_a_type_is_found() -> None:
+    source = (HANDLERS / "k12_heartbeat.py").read_text()
+    assert message_classes(source) == {"kio.schema.heartbeat.v4.request.HeartbeatRequest"}
+    untyped = source.replace("message: HeartbeatRequest", "message: Any")
+    assert message_classes(untyped) == {"Any"}
+    assert parameters_of_any_type(untyped) == ["message: Any"]
+    assert message_classes(source.replace("message: HeartbeatRequest", "message")) == {"Any"}
+    assert message_classes(source.replace(".v4.", ".v3.")) == {"kio.schema.heartbeat.v3.request.HeartbeatRequest"}
+    derived = (HANDLERS / "k10_find_coordinator.py").read_text()
+    assert message_classes(derived) == {"kio.schema.find_coordinator.v6.request.FindCoordinatorRequest"}
+
+
 # --- what handlers leave to the controller and its publishers ----------------------------------------------------
 
 BROKER_ROOM = HANDLERS.parent

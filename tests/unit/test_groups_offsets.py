@@ -260,6 +260,19 @@ def test_version_10_fetches_by_topic_id(rig: Rig) -> None:
     assert [t.topic_id for t in _fetch(rig, 10, "g", None).topics] == [topic_id]
 
 
+@pytest.mark.behaviour(24)
+def test_no_topic_has_the_id_of_zeros(rig: Rig) -> None:
+    """What it is asked with is refused; the topics behind it get their own offsets."""
+    rig.commit("g", "t", {0: 5})
+    topic_id = rig.catalog.topic("t").id  # type: ignore[union-attr]
+    asked = [{"topic_id": None, "partition_indexes": [0, 1]}, {"topic_id": topic_id, "partition_indexes": [0]}]
+    reply = _fetch(rig, 10, "g", asked)
+    assert [(t.topic_id, [(r.committed_offset, r.error_code) for r in t.partitions]) for t in reply.topics] == [
+        (None, [(-1, ErrorCode.unknown_topic_id)] * 2),
+        (topic_id, [(5, OK)]),
+    ]
+
+
 @pytest.mark.behaviour(27, part=True)
 def test_requiring_stable_offsets_changes_nothing_without_transactions(rig: Rig) -> None:
     rig.commit("g", "t", {0: 3})

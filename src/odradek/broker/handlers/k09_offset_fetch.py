@@ -32,9 +32,22 @@ from odradek.wire.offset_replies import (
 )
 
 if TYPE_CHECKING:
+    from kio.schema.offset_fetch.v10 import request as v10
+    from kio.schema.types import TopicName
+
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.wire.chunks import Chunk
+
+    class OffsetFetchRequestTopics(v10.OffsetFetchRequestTopics):
+        name: TopicName  # until version 9
+
+    class OffsetFetchRequestGroup(v10.OffsetFetchRequestGroup):
+        topics: tuple[OffsetFetchRequestTopics, ...] | None
+
+    class OffsetFetchRequest(v10.OffsetFetchRequest):
+        groups: tuple[OffsetFetchRequestGroup, ...]
+
 
 VERSIONS = (1, 10)
 IS_FREQUENT = True
@@ -43,6 +56,7 @@ FIRST_FLEXIBLE = 6
 AT_ONCE = 500
 """So many partitions of so many topics are answered without a break; all that a group has, never."""
 _MEMO_BYTES_PER_ROW = 64
+_NO_ID = UUID(int=0)
 
 Fields = dict[str, Any]
 
@@ -52,24 +66,27 @@ Asked = tuple[str, UUID | None, Sequence[int]]
 
 
 def handle(
-    broker: BrokerServices, context: Context, message: Any
+    broker: BrokerServices, context: Context, message: OffsetFetchRequest
 ) -> Deferred[Fields] | Deferred[bytes] | Steps[list[Chunk]]:
     version = context.version
     require_stable = version >= 7 and message.require_stable
-    asked = message.groups if version >= 8 else [message]
-    if not all(group.topics is not None for group in asked) or _many(asked):
+    # Before version 8 the request itself has what is asked of one group.
+    asked = message.groups if version >= 8 else cast("tuple[OffsetFetchRequestGroup]", (message,))
+    if _many(asked):
         steps = _packed_in_steps if version >= FIRST_FLEXIBLE else _fields_in_steps
         return steps(broker, context, asked, require_stable)
     if version < FIRST_FLEXIBLE:
-        return _fetch(broker, version, message, require_stable).map(_fields_of)
+        return _fetch(broker, version, asked[0], require_stable).map(_fields_of)
     groups = [_fetch(broker, version, group, require_stable).map(_packed) for group in asked]
     return gather(groups).map(lambda answers: offset_fetch_response(version, answers))
 
 
-def _many(groups: Sequence[Any]) -> bool:
-    """Whether they name more than ``AT_ONCE`` partitions, topics and groups."""
+def _many(groups: Sequence[OffsetFetchRequestGroup]) -> bool:
+    """Whether they ask for all that a group has, or name more than ``AT_ONCE`` partitions, topics and groups."""
     count = len(groups)
     for group in groups:
+        if group.topics is None:
+            return True
         count += len(group.topics)
         if count > AT_ONCE:
             return True
@@ -77,23 +94,26 @@ def _many(groups: Sequence[Any]) -> bool:
     return count > AT_ONCE
 
 
-def _fetch(broker: BrokerServices, version: int, asked: Any, require_stable: bool) -> Deferred[_Answer]:
+def _fetch(
+    broker: BrokerServices, version: int, asked: OffsetFetchRequestGroup, require_stable: bool
+) -> Deferred[_Answer]:
     """One group; ``asked`` is the whole request before version 8."""
     named = None if asked.topics is None else [_named(broker, version, topic) for topic in asked.topics]
     return _submit(broker, version, asked, require_stable, named)
 
 
-def _named(broker: BrokerServices, version: int, topic: Any) -> Asked:
+def _named(broker: BrokerServices, version: int, topic: OffsetFetchRequestTopics) -> Asked:
     if version < 10:
         return topic.name, None, topic.partition_indexes
-    found = broker.catalog.topic_by_id(topic.topic_id)
-    return "" if found is None else found.name, topic.topic_id, topic.partition_indexes
+    topic_id = topic.topic_id or _NO_ID
+    found = broker.catalog.topic_by_id(topic_id)
+    return "" if found is None else found.name, topic_id, topic.partition_indexes
 
 
 def _submit(
     broker: BrokerServices,
     version: int,
-    asked: Any,
+    asked: OffsetFetchRequestGroup,
     require_stable: bool,
     named: list[Asked] | None,
     *,
@@ -153,12 +173,12 @@ def _packed(answer: _Answer) -> FetchedGroup:
 
 
 def _packed_in_steps(
-    broker: BrokerServices, context: Context, groups: Sequence[Any], require_stable: bool
+    broker: BrokerServices, context: Context, groups: Sequence[OffsetFetchRequestGroup], require_stable: bool
 ) -> Steps[list[Chunk]]:
     """What is asked for again, word for word, is looked up once."""
     out = Pieces()
     out.append(offset_fetch_start(context.version, len(groups)))
-    known: dict[Any, list[bytes]] = {}
+    known: dict[OffsetFetchRequestGroup, list[bytes]] = {}
     size = ReplySize(context)
     for group in groups:
         packed = known.get(group) if known else None
@@ -176,7 +196,7 @@ def _packed_in_steps(
 
 
 def _group_in_steps(
-    broker: BrokerServices, version: int, asked: Any, require_stable: bool, size: ReplySize
+    broker: BrokerServices, version: int, asked: OffsetFetchRequestGroup, require_stable: bool, size: ReplySize
 ) -> Steps[list[bytes]]:
     answer = yield from _fetch_in_steps(broker, version, asked, require_stable)
     code = int(answer.reply.error.value)
@@ -216,7 +236,9 @@ def _rows_in_steps(partitions: Sequence[int], rows: FetchedRows | None, size: Re
     return out
 
 
-def _fetch_in_steps(broker: BrokerServices, version: int, asked: Any, require_stable: bool) -> Steps[_Answer]:
+def _fetch_in_steps(
+    broker: BrokerServices, version: int, asked: OffsetFetchRequestGroup, require_stable: bool
+) -> Steps[_Answer]:
     if asked.topics is None:
         return cast(_Answer, (yield _submit(broker, version, asked, require_stable, None)))
     named = yield from listed(_named(broker, version, topic) for topic in asked.topics)
@@ -225,7 +247,7 @@ def _fetch_in_steps(broker: BrokerServices, version: int, asked: Any, require_st
 
 
 def _fields_in_steps(
-    broker: BrokerServices, context: Context, groups: Sequence[Any], require_stable: bool
+    broker: BrokerServices, context: Context, groups: Sequence[OffsetFetchRequestGroup], require_stable: bool
 ) -> Steps[list[Chunk]]:
     """The same for versions without tagged fields, which ask for one group."""
     answer = yield from _fetch_in_steps(broker, context.version, groups[0], require_stable)
