@@ -52,4 +52,4 @@ def test_what_cannot_be_read_is_skipped_with_a_counted_warning(group: str) -> No
         "1 (group_metadata v3: text runs past the end)",
         "1 (key type 99 is unknown)",
     ):
-        assert f"records skipped at its load: {told}" in said
+        assert f"records skipped in the load: {told}" in said

@@ -87,7 +87,7 @@ def test_a_change_of_leader_has_kafkas_bytes() -> None:
     )
     unchanged = packed + b"\x01\x01\x04\xff\xff\xff\xfe"
     assert records.decode(unchanged, make_id) == PartitionChangeRecord(3, topic_id, None)
-    with pytest.raises(ValueError, match="leader's id of 2 bytes"):
+    with pytest.raises(ValueError, match="leader id of 2 bytes"):
         records.decode(packed + b"\x01\x01\x02\x00\x02", make_id)
 
 
@@ -99,7 +99,7 @@ def test_kinds_unknown_here_are_skipped() -> None:
 def test_cut_off_records_raise(record, data) -> None:
     packed = records.encode(record)
     cut = data.draw(st.integers(1, len(packed) - 2))
-    with pytest.raises(ValueError, match=r"too soon|can't decode"):
+    with pytest.raises(ValueError, match=r"truncated|can't decode"):
         records.decode(packed[:cut], make_id)
 
 

@@ -241,7 +241,7 @@ def test_a_change_of_a_partition_never_created_is_refused() -> None:
     catalogue = Catalogue()
     catalogue.create("a")
     change = records.encode(PartitionChangeRecord(1, catalogue.shard.topics["a"].id, 1))
-    with pytest.raises(ValueError, match="metadata record 9 speaks of a partition never created"):
+    with pytest.raises(ValueError, match="metadata record at offset 9 names a partition that does not exist"):
         catalogue.shard.replay(9, Record(b"", change))
 
 

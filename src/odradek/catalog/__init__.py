@@ -1,1 +1,1 @@
-"""What the broker knows about topics: a state machine and the records it writes."""
+"""The catalogue: topics, settings, quotas, users and features as a state machine with its records."""

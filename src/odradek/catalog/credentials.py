@@ -1,4 +1,4 @@
-"""SCRAM credentials of users: what logins would be checked against, once there are logins (RFC 5802)."""
+"""SCRAM credentials of users (RFC 5802). They are stored; the broker has no SCRAM login yet."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from odradek.core.errors import ErrorCode, KafkaError
 
 SCRAM_SHA_256, SCRAM_SHA_512 = 1, 2
 HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
-"""Mechanism → its hash."""
+"""Mechanism → hash."""
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16_384
 MAX_SECRET_BYTES = 1024
-"""Of a salt, and of a salted password: sixteen times as much as the longest hash has."""
+"""The largest size of a salt and of a salted password: sixteen times the size of the longest hash."""
 
 
 class Credential(NamedTuple):
-    """What a broker keeps of a password. Its secrets are not shown."""
+    """The stored form of a password. ``repr`` does not show the secrets."""
 
     salt: bytes
     stored_key: bytes
@@ -27,7 +27,7 @@ class Credential(NamedTuple):
 
 
 class AlterCredential(NamedTuple):
-    """Sets or, with ``None``, takes back a user's credential for one mechanism."""
+    """Sets or, with ``None``, removes a user's credential for one mechanism."""
 
     user: str
     mechanism: int
@@ -39,30 +39,30 @@ Users = dict[str, dict[int, Credential]]
 
 
 def check_size(salt: bytes, salted_password: bytes) -> None:
-    """Raises KafkaError."""
+    """Raises KafkaError (UNACCEPTABLE_CREDENTIAL)."""
     if not salted_password:
         raise KafkaError(ErrorCode.unacceptable_credential, "The salted password is empty.")
     if max(len(salt), len(salted_password)) > MAX_SECRET_BYTES:
-        text = f"A salt and a salted password have at most {MAX_SECRET_BYTES} bytes."
+        text = f"The salt and the salted password must not exceed {MAX_SECRET_BYTES} bytes."
         raise KafkaError(ErrorCode.unacceptable_credential, text)
 
 
 def check(users: Users, request: AlterCredential) -> None:
-    """Raises KafkaError where Apache Kafka would refuse the change."""
+    """Raises KafkaError if Apache Kafka would refuse the change."""
     if not request.user:
-        raise KafkaError(ErrorCode.unacceptable_credential, "The user's name is empty.")
+        raise KafkaError(ErrorCode.unacceptable_credential, "The user name is empty.")
     if request.mechanism not in HASHES:
-        raise KafkaError(ErrorCode.unsupported_sasl_mechanism, f"There is no SCRAM mechanism {request.mechanism}.")
+        raise KafkaError(ErrorCode.unsupported_sasl_mechanism, f"The SCRAM mechanism {request.mechanism} is unknown.")
     if request.credential is None:
         if request.mechanism not in users.get(request.user, {}):
             raise KafkaError(ErrorCode.resource_not_found, "The user has no credential for this mechanism.")
     elif not MIN_ITERATIONS <= request.credential.iterations <= MAX_ITERATIONS:
-        text = f"A credential has {MIN_ITERATIONS} to {MAX_ITERATIONS} iterations, not {request.credential.iterations}."
+        text = f"Iterations must be {MIN_ITERATIONS} to {MAX_ITERATIONS}, not {request.credential.iterations}."
         raise KafkaError(ErrorCode.unacceptable_credential, text)
 
 
 def put(users: Users, user: str, mechanism: int, credential: Credential | None) -> None:
-    """Makes a change that the log holds. A user's credentials are replaced: images of the catalogue refer to them."""
+    """Applies a change of the log. It replaces the user's dict, because images of the catalogue share the old one."""
     kept = {name: each for name, each in users.get(user, {}).items() if name != mechanism}
     if credential is not None:
         kept[mechanism] = credential

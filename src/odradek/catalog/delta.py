@@ -1,8 +1,7 @@
-"""What committed metadata records change. Publishers follow it (``broker/metadata_loader``), at start and later.
+"""The changes of committed metadata records. Publishers apply deltas (``broker/metadata_loader``) at start and later.
 
-A delta is made of records alone, in the order of the log. What they take away or alter is true in the image as soon as
-they are replayed. A new topic, and one with new partitions, is in the delta only until ``Shard.publish``: its logs come
-first.
+A delta is made from records in log order. A replay applies removals and changes to the image at once. New topics and
+topics with new partitions are only in the delta until ``Shard.publish``, because the broker makes their logs first.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from odradek.catalog.shard import TOPIC, Entity, Partition, Shard, Topic
 
 
 class Delta:
-    """The names of what has changed, in the order of the records; the image has the values.
+    """The names of changed resources in the order of the records. The image has the values.
 
-    ``is_initial``: nothing came before, and the delta names all that the image holds.
+    ``is_initial``: this is the first delta, and it names everything in the image.
     """
 
     __slots__ = (
@@ -41,22 +40,25 @@ class Delta:
         self.is_initial = is_initial
         self.created: dict[TopicId, Topic] = {}
         self.grown: dict[TopicId, Topic] = {}
-        """Topics with new partitions, as they will be."""
+        """Topics with all their partitions, old and new."""
         self.deleted: dict[TopicId, Topic] = {}
         self.epochs: dict[tuple[str, int], int] = {}
-        """The leader epochs that partitions have begun, by topic and index."""
+        """New leader epochs of partitions, by topic and index."""
         self.configs: dict[tuple[int, str], None] = {}
-        """Resources, type and name, of which a setting has changed."""
+        """Resources (type and name) with a changed setting."""
         self.quotas: dict[Entity, None] = {}
         self.users: dict[str, None] = {}
         self.features: dict[str, None] = {}
         self.producer_ids: list[ProducerIdsRecord] = []
-        """Blocks of producer ids, each of the broker that it was allocated to."""
+        """Blocks of producer ids, each with the broker that got it."""
         self._image = image
 
     @classmethod
     def of(cls, image: Shard) -> Delta:
-        """The delta that leads from nothing to the whole image. No broker uses producer ids of an earlier start."""
+        """Returns the delta from an empty catalogue to the image.
+
+        It has no producer ids: a broker does not use blocks from before its start.
+        """
         delta = cls(image, is_initial=True)
         delta.created = dict(image.topics_by_id)
         delta.configs = dict.fromkeys(image.configs)
@@ -67,12 +69,12 @@ class Delta:
 
     @property
     def new_topics(self) -> Iterator[Topic]:
-        """Topics that are new or have new partitions."""
+        """Yields the topics that are new or have new partitions."""
         yield from self.created.values()
         yield from self.grown.values()
 
     def replay(self, offset: int, record: MetadataRecord) -> None:
-        """Takes in one record. Raises ValueError for one that cannot follow those before it."""
+        """Applies one record. Raises ValueError if the record contradicts the records before it."""
         match record:
             case TopicRecord(name, topic_id):
                 self.created[topic_id] = Topic(name, topic_id)
@@ -99,14 +101,14 @@ class Delta:
                 self._replay_epoch(topic_id, index)
 
     def _replay_new_partition(self, record: PartitionRecord) -> bool:
-        """Whether the record is about a partition that the image does not have."""
+        """Applies the record to new topics, and returns whether the image does not have its partition."""
         topic_id, index = record.topic_id, record.partition_id
         present = self._image.topics_by_id.get(topic_id)
         is_present = present is not None and index < present.partition_count
         topic = self.created.get(topic_id) or self.grown.get(topic_id)
         if topic is None:
             if present is None or is_present:
-                return False  # the image refuses an unknown topic
+                return False  # the image raises for an unknown topic
             topic = self.grown[topic_id] = Topic(present.name, topic_id, list(present.partitions))
         if index < topic.partition_count:
             topic.partitions[index] = Partition.of(record)
@@ -115,7 +117,7 @@ class Delta:
         return not is_present
 
     def _replay_removal(self, topic_id: TopicId) -> bool:
-        """Whether the topic was new, so that only the delta has it."""
+        """Applies a removal, and returns whether only the delta has the topic."""
         topic = self.created.pop(topic_id, None)
         if topic is not None:
             self._image.configs.pop((TOPIC, topic.name), None)

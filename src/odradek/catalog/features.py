@@ -1,8 +1,8 @@
-"""Feature levels of the cluster: which there are, where a new one begins, and how they may change.
+"""Feature levels of the cluster: supported levels, initial levels and allowed changes.
 
-The levels are those of a freshly formatted Apache Kafka 4.3. A client reads them to learn what the whole cluster can
-do; here ``group.version`` decides about KIP-848 groups and ``kraft.version`` about changes of voters. The others are
-remembered: what they stand for in Kafka either needs no level here or is not served, whatever the level.
+The initial levels are those of a newly formatted Apache Kafka 4.3. Clients read them to find the cluster's features.
+In this broker, ``group.version`` controls KIP-848 groups and ``kraft.version`` controls changes of voters. The other
+levels are only stored: their features need no level here or are not supported.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ AT_FIRST: Mapping[str, int] = {
     STREAMS: 1,
     ELIGIBLE_LEADERS: 1,
 }
-"""Levels where the log says nothing else. A feature at level 0 is in no list of levels."""
+"""Initial levels. A feature at level 0 is in no list of levels."""
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 class FeatureUpdate(NamedTuple):
-    """``how``: one of the three above."""
+    """A new level of a feature. ``how`` is UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE."""
 
     name: str
     level: int
@@ -48,16 +48,16 @@ class FeatureUpdate(NamedTuple):
 
 
 class UpdateFeatures(NamedTuple):
-    """Changes the levels of features, of all or of none. Of two updates of one feature the later counts."""
+    """Changes the levels of all named features or of none. The later of two updates of a feature counts."""
 
     updates: Mapping[str, FeatureUpdate]
 
 
 def check(levels: Mapping[str, int], update: FeatureUpdate) -> None:
-    """Raises KafkaError (INVALID_UPDATE_VERSION) where Apache Kafka would refuse the update."""
+    """Raises KafkaError (INVALID_UPDATE_VERSION) if Apache Kafka would refuse the update."""
     fault = _fault(levels, update)
     if fault:
-        text = f"Nothing was updated. {update.name!r} cannot get the level {update.level}: {fault}."
+        text = f"No feature was updated. The level of {update.name!r} cannot change to {update.level}: {fault}."
         raise KafkaError(ErrorCode.invalid_update_version, text)
 
 
@@ -65,19 +65,19 @@ def _fault(levels: Mapping[str, int], update: FeatureUpdate) -> str:
     name, level, how = update.name, update.level, update.how
     present = levels.get(name, 0)
     if how not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        return f"there is no upgrade type {how}"
+        return f"the upgrade type {how} is unknown"
     if name not in SUPPORTED:
-        return "this broker does not know the feature"
+        return "this broker does not support the feature"
     lowest, highest = SUPPORTED[name]
     if not lowest <= level <= highest:
-        return f"this broker supports {lowest} to {highest}"
+        return f"this broker supports levels {lowest} to {highest}"
     if level > present and how != UPGRADE:
-        return f"a downgrade cannot lead up from {present}"
+        return f"the current level is {present}, and a downgrade cannot raise it"
     if level < present:
         if how == UPGRADE:
-            return f"an upgrade cannot lead down from {present}"
-        if name == METADATA:  # from 30 down, each step would lose records that lower levels do not know
-            return f"metadata written at {present} might be lost"
+            return f"the current level is {present}, and an upgrade cannot lower it"
+        if name == METADATA:  # below 30, each lower level lacks some of the records
+            return f"metadata written at level {present} might be lost"
         if name == KRAFT:
             return "this feature cannot be downgraded"
     return ""

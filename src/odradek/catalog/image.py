@@ -1,4 +1,4 @@
-"""The whole catalogue at one moment, as records. A snapshot of its log holds these records."""
+"""The whole catalogue at one moment, as records. A snapshot of the metadata log has these records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from odradek.catalog.shard import Entity, Partition, Shard, Topic
 
 @dataclass(slots=True, frozen=True)
 class Image:
-    """Later changes of the shard replace what is in here; they do not alter it."""
+    """An immutable copy of the catalogue. Later changes of the shard replace its values and do not change them."""
 
     topics: tuple[Topic, ...]
     configs: Mapping[tuple[int, str], Mapping[str, str]]
@@ -37,7 +37,10 @@ class Image:
 
     @classmethod
     def of(cls, shard: Shard) -> Image:
-        """Not before a delta is published: its topics are neither in the image nor in the records behind it."""
+        """Returns the image of a shard.
+
+        The shard must have no unpublished delta: its topics would be missing in the image and in the later records.
+        """
         return cls(
             tuple(shard.topics.values()),
             dict(shard.configs),
@@ -51,7 +54,7 @@ class Image:
         )
 
     def values(self) -> Iterator[bytes]:
-        """The values of the records, in the order of Kafka's snapshots."""
+        """Yields the values of the records in the order of Kafka's snapshots."""
         for record in self._records():
             yield records.encode(record)
         yield from self.unknown

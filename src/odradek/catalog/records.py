@@ -1,7 +1,8 @@
-"""Records of the metadata log, in the frames and schemas Kafka's KRaft controller uses.
+"""Records of the metadata log, in the frames and schemas of Kafka's KRaft controller.
 
-A value is a frame version (1), the record's API key and its version, all unsigned varints, then the record in
-the compact encoding of flexible versions. Keys are empty. Kinds nobody here writes are skipped when read.
+A value has a frame version (1), the record's API key and its version, all as unsigned varints. Then the record follows
+in the compact encoding of flexible versions. Keys are empty. ``decode`` returns None for a type that Odradek does not
+write.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ REMOVE_USER_SCRAM_CREDENTIAL = 22
 
 
 class TopicId(Protocol):
-    """A topic's id: 16 bytes (a ``uuid.UUID`` in practice; made by the caller, never in here)."""
+    """A topic's id of 16 bytes, in practice a ``uuid.UUID``. The caller makes it."""
 
     @property
     def bytes(self) -> builtins.bytes: ...
@@ -54,7 +55,7 @@ class PartitionRecord(NamedTuple):
 
 
 class PartitionChangeRecord(NamedTuple):
-    """``leader`` leads from now on, in a new leader epoch; with ``None`` nothing changes that anybody here knows of."""
+    """``leader`` becomes the leader in a new leader epoch. ``None``: the record changes only other fields."""
 
     partition_id: int
     topic_id: TopicId
@@ -62,7 +63,7 @@ class PartitionChangeRecord(NamedTuple):
 
 
 class ConfigRecord(NamedTuple):
-    """``value=None`` takes the setting back. Resource types: 2 topic, 4 broker, 16 client metrics, 32 group."""
+    """``value=None`` removes the setting. Resource types: 2 topic, 4 broker, 16 client metrics, 32 group."""
 
     resource_type: int
     resource_name: str
@@ -80,9 +81,9 @@ class FeatureLevelRecord(NamedTuple):
 
 
 class ClientQuotaRecord(NamedTuple):
-    """One quota of one entity: (type, name) pairs, a name of ``None`` standing for every client without its own.
+    """One quota of one entity, which is (type, name) pairs. The name ``None`` is the default for this type.
 
-    ``value=None`` takes the quota back.
+    ``value=None`` removes the quota.
     """
 
     entity: tuple[tuple[str, str | None], ...]
@@ -91,7 +92,7 @@ class ClientQuotaRecord(NamedTuple):
 
 
 class ProducerIdsRecord(NamedTuple):
-    """``next_producer_id`` is the first id that nobody has been given."""
+    """``next_producer_id`` is the first id that was not allocated."""
 
     broker_id: int
     broker_epoch: int
@@ -145,7 +146,7 @@ def _ints(values: tuple[int, ...]) -> bytes:
 
 
 def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
-    """(API key, version, fields but for the tagged ones)."""
+    """Returns API key, version, and the fields without the tagged ones."""
     match record:
         case TopicRecord(name, topic_id):
             return TOPIC, 0, _string(name) + topic_id.bytes
@@ -189,8 +190,8 @@ def _partition_body(record: PartitionRecord) -> bytes:
             record.topic_id.bytes,
             _ints(record.replicas),
             _ints(record.isr),
-            _ints(()),  # being removed
-            _ints(()),  # being added
+            _ints(()),  # removing replicas
+            _ints(()),  # adding replicas
             struct.pack(">iii", record.leader, record.leader_epoch, record.partition_epoch),
             uvarint(len(record.directories) + 1),
             *(directory.bytes for directory in record.directories),
@@ -199,7 +200,7 @@ def _partition_body(record: PartitionRecord) -> bytes:
 
 
 def encode(record: MetadataRecord) -> bytes:
-    """The value of one record of the metadata log."""
+    """Returns the value of one record of the metadata log."""
     api_key, version, body = _body(record)
     return uvarint(FRAME_VERSION) + uvarint(api_key) + uvarint(version) + body + _tags(record)
 
@@ -218,7 +219,7 @@ class _Cursor:
     def take(self, size: int) -> bytes:
         chunk = self.data[self.at : self.at + size]
         if size < 0 or len(chunk) != size:
-            raise ValueError("metadata record ends too soon")
+            raise ValueError("the metadata record is truncated")
         self.at += size
         return chunk
 
@@ -230,7 +231,7 @@ class _Cursor:
         try:
             value, self.at = read_uvarint(self.data, self.at)
         except IndexError as error:
-            raise ValueError("metadata record ends too soon") from error
+            raise ValueError("the metadata record is truncated") from error
         return value
 
     def nullable_string(self) -> str | None:
@@ -240,7 +241,7 @@ class _Cursor:
     def string(self) -> str:
         value = self.nullable_string()
         if value is None:
-            raise ValueError("null where a metadata record needs a string")
+            raise ValueError("a string of the metadata record is null")
         return value
 
     def blob(self) -> bytes:
@@ -260,10 +261,10 @@ class _Cursor:
 
 
 def decode(value: bytes, make_id: IdFactory) -> MetadataRecord | None:
-    """Reads one record's value; ``None`` for a kind unknown here. Raises ValueError where the bytes are broken."""
+    """Reads one record's value. Returns ``None`` for an unknown type. Raises ValueError for malformed bytes."""
     cursor = _Cursor(value, make_id)
     if (frame_version := cursor.uvarint()) != FRAME_VERSION:
-        raise ValueError(f"metadata record in frame version {frame_version}, only {FRAME_VERSION} is known")
+        raise ValueError(f"the metadata record has frame version {frame_version}; only {FRAME_VERSION} is supported")
     api_key, version = cursor.uvarint(), cursor.uvarint()
     if api_key == TOPIC:
         return TopicRecord(cursor.string(), cursor.id())
@@ -302,7 +303,7 @@ def _read_partition_change(cursor: _Cursor) -> PartitionChangeRecord:
     (partition_id,) = cursor.fixed(">i")
     topic_id, tag = cursor.id(), cursor.tags().get(_LEADER_TAG, _NO_LEADER_CHANGE)
     if len(tag) != 4:
-        raise ValueError(f"a leader's id of {len(tag)} bytes in a metadata record")
+        raise ValueError(f"the metadata record has a leader id of {len(tag)} bytes")
     return PartitionChangeRecord(
         partition_id, topic_id, None if tag == _NO_LEADER_CHANGE else int.from_bytes(tag, "big", signed=True)
     )

@@ -1,14 +1,14 @@
-"""Topics, their settings, producer ids: the state machine behind the metadata log.
+"""The state machine of the metadata log: topics, settings, quotas, users, features and producer ids.
 
 Rules
 -----
-* ``handle`` checks a request and generates records; only ``replay`` changes the catalogue.
-* ``generate`` does the same a part at a time, for requests about thousands of partitions. New topics and partitions
-  wait in a ``Delta`` (``catalog/delta``) and are not seen before they are published.
-* A request that is refused raises KafkaError with Kafka's code and wording; nothing has changed then.
-* Ids, defaults and the check of config values come with the request: this room draws no random numbers and
-  knows no config table.
-* A topic's id outlives nothing: a topic deleted and created again is another topic.
+* ``handle`` checks a request and generates records. Only ``replay`` changes the catalogue.
+* ``generate`` does the same in steps, for requests with thousands of partitions. New topics and partitions are in a
+  ``Delta`` (``catalog/delta``) and not visible before they are published.
+* A refused request raises KafkaError with Kafka's code and text, and changes nothing.
+* The request brings ids and defaults, and its config values have been checked: this package makes no random numbers and
+  has no table of settings.
+* A topic that is deleted and created again is another topic with another id.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(slots=True)
 class Partition:
-    """Who keeps one partition of a topic."""
+    """The replicas and the leader of one partition."""
 
     index: int
     replicas: tuple[int, ...]
@@ -69,7 +69,7 @@ class Partition:
 
 @dataclass(slots=True)
 class Topic:
-    """A topic as the log describes it."""
+    """A topic and its partitions."""
 
     name: str
     id: TopicId
@@ -85,7 +85,7 @@ class Topic:
 
 
 class CreateTopic(NamedTuple):
-    """``assignments`` (partition → replicas) wins over ``partition_count`` and ``replication_factor``."""
+    """``assignments`` (partition → replicas) overrides ``partition_count`` and ``replication_factor``."""
 
     name: str
     topic_id: TopicId
@@ -100,7 +100,7 @@ class DeleteTopic(NamedTuple):
 
 
 class CreatePartitions(NamedTuple):
-    """Raises a topic's count to ``count``; ``assignments`` has the replicas of each new partition."""
+    """Raises the number of a topic's partitions. ``assignments`` has the replicas of each new partition."""
 
     name: str
     partition_count: int
@@ -108,8 +108,9 @@ class CreatePartitions(NamedTuple):
 
 
 class AlterConfigs(NamedTuple):
-    """Sets (a text) or takes back (``None``) settings of one resource: a topic, a broker ("" means all brokers),
-    a subscription to clients' metrics or a group.
+    """Sets (a text) or removes (``None``) settings of one resource.
+
+    Resources are topics, brokers ("" means all brokers), subscriptions to clients' metrics, and groups.
     """
 
     resource_type: int
@@ -118,28 +119,28 @@ class AlterConfigs(NamedTuple):
 
 
 Entity = tuple[tuple[str, str | None], ...]
-"""Whom a quota binds: (type, name) pairs in the order of their types."""
+"""The clients with a quota: (type, name) pairs in the order of their types."""
 
 
 class AlterClientQuotas(NamedTuple):
-    """Sets or, with ``None``, takes back quotas of one entity."""
+    """Sets or, with ``None``, removes quotas of one entity."""
 
     entity: Entity
     changes: Mapping[str, float | None]
 
 
 class AllocateProducerIds(NamedTuple):
-    """Asks for a block of ids; the reply is the block's first id, ``PRODUCER_ID_BLOCK`` its length."""
+    """Allocates a block of ``PRODUCER_ID_BLOCK`` producer ids. The reply is its first id."""
 
     broker_id: int
 
 
 class BeginEpochs:
-    """A new leader epoch for every partition, under the leader it has: what its log held may have been lost."""
+    """Starts a new leader epoch of every partition with the same leader, because records of its log may be lost."""
 
 
 class RaiseEpochs(NamedTuple):
-    """The leader epochs of some partitions, by topic and index, become these."""
+    """Sets the leader epochs of some partitions, by topic and index."""
 
     epochs: Mapping[tuple[str, int], int]
 
@@ -160,11 +161,11 @@ CatalogRequest = (
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Work that may be interrupted where it yields."""
+"""Work in steps: other code may run where it yields."""
 
 
 class Generated(NamedTuple):
-    """What a request comes to."""
+    """The reply and the records of a request."""
 
     reply: object
     records: list[MetadataRecord]
@@ -177,7 +178,7 @@ def check_partition_count(count: int) -> None:
 
 
 def check_topic_name(name: str) -> None:
-    """Raises KafkaError (INVALID_TOPIC_EXCEPTION) unless Kafka would take the name."""
+    """Raises KafkaError (INVALID_TOPIC_EXCEPTION) if Kafka would refuse the name."""
     if not name:
         fault = "the empty string is not allowed"
     elif name in (".", ".."):
@@ -192,12 +193,12 @@ def check_topic_name(name: str) -> None:
 
 
 def _unified(name: str) -> str:
-    """Names equal under this collide: metrics cannot tell them apart."""
+    """Returns the form in which names collide: Kafka's metrics names do not distinguish '.' and '_'."""
     return name.replace(".", "_")
 
 
 class Shard:
-    """The catalogue of one broker. ``brokers``: the node ids that can keep replicas; ``directory``: where."""
+    """The catalogue of one broker. ``brokers``: the node ids for replicas; ``directory``: their log directory."""
 
     def __init__(self, make_id: IdFactory, brokers: tuple[int, ...], directory: TopicId) -> None:
         self._make_id = make_id
@@ -212,12 +213,12 @@ class Shard:
         self.features: dict[str, int] = dict(features.AT_FIRST)
         self.next_producer_id = 0
         self.unknown: list[bytes] = []
-        """Records of kinds that are unknown here, as they are: a snapshot keeps them for a broker that knows them."""
+        """Values of records of unknown types. A snapshot keeps them for a broker that supports them."""
 
     # --- requests -----------------------------------------------------------------------------------------------
 
     def handle(self, now_ms: int, request: CatalogRequest) -> Result:
-        """Checks a request and generates its records. Raises KafkaError where it is refused."""
+        """Checks a request and generates its records. Raises KafkaError if the request is refused."""
         steps = self.generate(request)
         while True:
             try:
@@ -228,7 +229,7 @@ class Shard:
                 return Result(generated.reply, [Record(b"", value, now_ms) for value in values])
 
     def generate(self, request: CatalogRequest) -> Steps[Generated]:
-        """Checks a request and generates its records, a part at a time. Raises KafkaError where it is refused."""
+        """Checks a request and generates its records in steps. Raises KafkaError if the request is refused."""
         generated: list[MetadataRecord]
         reply: object = None
         match request:
@@ -330,7 +331,7 @@ class Shard:
         return [assignments[index] for index in range(len(assignments))]
 
     def check_replicas(self, replicas: tuple[int, ...], factor: int) -> None:
-        """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) where brokers cannot keep a partition so."""
+        """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if these brokers cannot be the replicas of a partition."""
         fault = ""
         if not replicas:
             fault = "The manual partition assignment includes an empty replica list."
@@ -410,7 +411,7 @@ class Shard:
     # --- the log ------------------------------------------------------------------------------------------------
 
     def replay(self, offset: int, record: Record) -> MetadataRecord | None:
-        """Takes in one record of the log; returns it decoded, ``None`` for a kind unknown here."""
+        """Applies one record of the log. Returns the decoded record, or ``None`` for an unknown type."""
         value = record.value or b""
         decoded = records.decode(value, self._make_id)
         if decoded is None:
@@ -420,7 +421,7 @@ class Shard:
         return decoded
 
     def take(self, offset: int, record: MetadataRecord) -> None:
-        """Takes in one record of the log that was decoded already."""
+        """Applies one decoded record of the log."""
         match record:
             case TopicRecord(name, topic_id):
                 self._add(Topic(name, topic_id))
@@ -434,7 +435,7 @@ class Shard:
             case PartitionChangeRecord(index, topic_id, int(leader)):
                 topic = self._known(offset, topic_id)
                 if not 0 <= index < topic.partition_count:
-                    raise ValueError(f"metadata record {offset} speaks of a partition never created")
+                    raise ValueError(f"the metadata record at offset {offset} names a partition that does not exist")
                 topic.partitions[index].leader = leader
                 topic.partitions[index].leader_epoch += 1
             case ConfigRecord(resource_type, resource_name, name, value):
@@ -475,16 +476,16 @@ class Shard:
             self._colliding[unified] = others
 
     def publish(self, topic: Topic) -> None:
-        """Requests see a topic of a ``Delta`` from now on, with its new partitions."""
+        """Makes a topic of a ``Delta``, with its new partitions, visible to requests."""
         self._add(topic)
 
     def _known(self, offset: int, topic_id: TopicId) -> Topic:
         topic = self.topics_by_id.get(topic_id)
         if topic is None:
-            raise ValueError(f"metadata record {offset} speaks of a topic id never created")
+            raise ValueError(f"the metadata record at offset {offset} names a topic id that does not exist")
         return topic
 
-    # What is inside of these is replaced, not altered: images of the catalogue refer to it.
+    # These methods replace the inner dicts and do not change them, because images of the catalogue share them.
 
     def _replay_config(self, resource: tuple[int, str], name: str, value: str | None) -> None:
         settings = {key: text for key, text in self.configs.get(resource, {}).items() if key != name}
@@ -505,5 +506,5 @@ class Shard:
             self.quotas.pop(entity, None)
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
-        """What was set on a topic itself."""
+        """Returns the topic's own settings, without defaults."""
         return self.configs.get((TOPIC, name), {})

@@ -1,1 +1,1 @@
-"""Drives durable state machines: each on a partition of an internal topic, which is all that a restart needs."""
+"""Runtime of durable state machines. Each has one partition of an internal topic, and a restart needs only its log."""

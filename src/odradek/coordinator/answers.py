@@ -1,4 +1,4 @@
-"""Answers on their way to those who asked: few at once, many in shares of the loop."""
+"""Replies of a shard: a few are sent at once, many in shares of the loop."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from odradek.core.errors import ErrorCode, KafkaError, StorageError
 log = logging.getLogger("odradek.broker")
 
 FEW = 100
-"""So many answers go out at once."""
+"""The number of replies that are sent at once."""
 AT_ONCE = 10
-"""Answers of one step, where there are more. Each is packed for its version and handed to its connection."""
+"""The number of replies in one step if there are more than ``FEW``. A step packs and sends each of them."""
 
 
 class Promise(Protocol):
@@ -28,7 +28,7 @@ Answer = tuple[Request, Promise, Any]
 
 
 class Answers:
-    """Sends the answers of one shard, in the order in which they come. ``start`` runs a generator in shares."""
+    """Sends the replies of one shard in their order. ``start`` runs a generator in shares of the loop."""
 
     def __init__(self, start: Callable[[Generator[None, None, None]], object]) -> None:
         self._start = start
@@ -44,7 +44,7 @@ class Answers:
             self._start(self._send_in_steps())
 
     def send_all(self) -> None:
-        """Lets everything go that waits, at once."""
+        """Sends all waiting replies at once."""
         waiting = list(self._waiting)
         self._waiting.clear()
         resolve(waiting)
@@ -60,12 +60,12 @@ def resolve(answers: list[Answer]) -> None:
     for request, promise, reply in answers:
         try:
             promise.resolve(reply)
-        except Exception:  # this client cannot take it; the others of the batch can
-            log.exception("the answer to %s went nowhere", type(request).__name__)
+        except Exception:  # a failure for one client must not stop the replies to the others
+            log.exception("the reply to a %s request could not be sent", type(request).__name__)
 
 
 def failed(answers: list[Answer], error: ErrorCode) -> list[Answer]:
-    """The same with that error for everybody."""
+    """Returns the answers with a reply of ``error`` for each."""
     return [(request, promise, request.failed(error)) for request, promise, _ in answers]
 
 
@@ -83,6 +83,6 @@ _APPEND_ERRORS = {
 
 
 def append_error(error: KafkaError | StorageError) -> ErrorCode:
-    """What a request is answered whose records the log did not take, as Kafka's coordinators put it."""
+    """Returns the error of a request whose records could not be appended, as in Kafka's coordinators."""
     code = error.code if isinstance(error, KafkaError) else ErrorCode.kafka_storage_error
     return _APPEND_ERRORS.get(code, code)

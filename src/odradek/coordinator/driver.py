@@ -1,4 +1,4 @@
-"""One shard as the runtime serves it: its machine, and what waits for the log."""
+"""The driver of one shard: its machine, its waiting requests, records and replies."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ LOAD_STEP_BYTES = 256 * 1024
 LITTLE_RECORDS = 500
 EFFECTS_AT_ONCE = 200
 RECORDS_AT_ONCE = 250
-"""Records that are packed in one step. More of one request are written and replayed in steps."""
+"""The number of records that are packed in one step. More records of one request are written and replayed in steps."""
 REPLAY_WORK = 8
-"""What it takes to replay a record, in elements of a step; and one more for so many bytes of its value."""
-BYTES_LIKE_ONE = 16
+"""The work of the replay of a record, in elements of a step, without the work for its value."""
+BYTES_LIKE_ONE = 16  # this number of bytes of a value is one more element
 BATCH_HEADER_BYTES = 61
-_CATCH_UP: Hashable = object()  # a timer of the driver's own, among those of its machine
+_CATCH_UP: Hashable = object()  # the key of the driver's own timer among those of its machine
 
 
 class Services(Protocol[S]):
-    """What a driver uses of the runtime."""
+    """The part of the runtime that a driver uses."""
 
     topic: str
     new_shard: Callable[[Callable[[], int]], S]
@@ -58,7 +58,7 @@ class Services(Protocol[S]):
     timers: Timers
     steady: Callable[[], int]
     skew_ms: int
-    """How far ``clock`` is ahead of ``steady``."""
+    """``clock`` minus ``steady``."""
     skipped_records: int
     call_soon: Callable[[Callable[[], None]], object]
     start: Callable[[Generator[None, None, None]], object]
@@ -68,10 +68,10 @@ class Services(Protocol[S]):
 
 
 class Driver(Generic[S]):
-    """Drives one machine: what waits to be appended, who waits for an answer.
+    """Runs one machine: appends and replays its records, then sends its replies.
 
-    ``error`` is NONE while requests are handled. Otherwise it is their answer: COORDINATOR_LOAD_IN_PROGRESS while the
-    log is read, NOT_COORDINATOR when it cannot be read or the partition is gone.
+    ``error`` is NONE while requests are handled. Otherwise all requests get this error: COORDINATOR_LOAD_IN_PROGRESS
+    during a load, NOT_COORDINATOR if the log cannot be read or the shard was unloaded.
     """
 
     def __init__(self, runtime: Services[S], index: int, partition: ShardLog) -> None:
@@ -81,17 +81,17 @@ class Driver(Generic[S]):
         self._index = index
         self._partition = partition
         self.machine = self._new_machine()
-        self._waiting: deque[_Waiting[S]] | None = None  # behind what is being handled in steps; None: nothing is
-        self._current: _Job | None = None  # what is being handled in steps
+        self._waiting: deque[_Waiting[S]] | None = None  # requests and calls after the current job; None: no job
+        self._current: _Job | None = None  # the current work in steps
         self._parked: dict[Hashable, tuple[Request, Promise]] = {}
         self._records: list[Record | Block] = []
         self._record_bytes = BATCH_HEADER_BYTES
-        self._answers: list[Answer] = []  # to go out when ``_records`` are in the log
+        self._answers: list[Answer] = []  # are sent when ``_records`` are in the log
         self._outgoing = Answers(runtime.start)
-        self._uncommitted: list[tuple[int, list[Answer]]] = []  # in the log, above the high watermark
+        self._uncommitted: list[tuple[int, list[Answer]]] = []  # their records are in the log, above the high watermark
         self._flush_due = False
         self._load_offset = 0
-        self.awaited: Deferred[Any] | None = None  # what the load goes on with
+        self.awaited: Deferred[Any] | None = None  # the promise that the load waits for
         self._loading: Load | None = None
         self._is_rebuilt = False
 
@@ -115,13 +115,13 @@ class Driver(Generic[S]):
 
     def _handle(self, request: Request, promise: Promise) -> None:
         if self._records and not request.batched and not self.flush() and self._waiting is not None:
-            self._waiting.append((request, promise))  # the new machine has begun steps
+            self._waiting.append((request, promise))  # a new machine has started steps
             return
         if self.error is not ErrorCode.none:
             promise.resolve(request.failed(self.error))
             return
         now_ms = self._runtime.clock()
-        origin = _Origin(request, promise, self._runtime.skew_ms, [])  # the clock may have changed it
+        origin = _Origin(request, promise, self._runtime.skew_ms, [])  # read after ``clock``, which may change it
         try:
             result = self.machine.handle(now_ms, request)
         except Exception:
@@ -130,7 +130,7 @@ class Driver(Generic[S]):
         self._take(result, origin)
 
     def step(self, make: Callable[[S, int], Result | Steps]) -> None:
-        """Lets the machine do what no request has caused. Its records may be spread over several batches."""
+        """Calls the machine without a request. Its records can be in several batches."""
         if self._waiting is None:
             self._make(make)
         else:
@@ -152,17 +152,17 @@ class Driver(Generic[S]):
         self._take(result, origin)
 
     def _do(self, work: Work, machine: S) -> Generator[None, None, None]:
-        """Does what the machine wants done aside, and hands it what came of it."""
+        """Runs a machine's background work and gives it the result."""
         value = None
         try:
             value = yield from work.steps
         except Exception:
-            log.exception("%s: %s failed", self, work.key)
+            log.exception("%s: the background work %s failed", self, work.key)
         if self.machine is machine:
             self.step(lambda machine, now_ms: machine.on_work(now_ms, work.key, value))
 
     def on_notice(self, notice: object) -> None:
-        """Tells the machine, after what it is doing in steps: that may have looked at what is another now."""
+        """Passes a notice to the machine after its current steps, which may have read the old state."""
         if self._waiting is None:
             try:
                 self.machine.on_notice(notice)
@@ -177,7 +177,7 @@ class Driver(Generic[S]):
         self._waiting.append(change)
 
     def on_clock_jumped(self, by_ms: int) -> None:
-        """Tells the machine. What it is doing in steps goes by the time at which it began, to its end."""
+        """Moves the machine's times after its current steps, which use the time of their start."""
         if self._current is None or self._waiting is None:
             self.machine.on_clock_jumped(by_ms)
             return
@@ -188,7 +188,7 @@ class Driver(Generic[S]):
 
         self._waiting.appendleft(jump)
 
-    # --- what the machine does in steps -----------------------------------------------------------------------
+    # --- work in steps ----------------------------------------------------------------------------------------
 
     def _begin(self, job: _Job) -> None:
         self._current = job
@@ -197,7 +197,7 @@ class Driver(Generic[S]):
             self._runtime.start(self._work(self._waiting))
 
     def _work(self, waiting: deque[_Waiting[S]]) -> Generator[None, None, None]:
-        """Finishes what is under way, and then what has come behind it, until nothing waits or the shard stops."""
+        """Finishes the current job and then the waiting requests and calls, until none waits or the shard stops."""
         while self._waiting is waiting:
             entry: _Waiting[S] | None = None
             try:
@@ -208,8 +208,8 @@ class Driver(Generic[S]):
                     self._handle(*entry) if isinstance(entry, tuple) else self._make(entry)
                 else:
                     self._waiting = None
-            except Exception as error:  # the log can be gone; without this, all that comes later would wait for ever
-                log.exception("%s: what is done in steps failed", self)
+            except Exception as error:  # e.g. a deleted log; otherwise all later requests would wait for ever
+                log.exception("%s: work in steps failed", self)
                 self._give_back([(*entry, None)] if isinstance(entry, tuple) else [], _told(error))
             yield
 
@@ -218,7 +218,7 @@ class Driver(Generic[S]):
             part = next(job.steps)
         except StopIteration as end:
             if self._current is not job:
-                return  # an append has failed, and there is a new machine
+                return  # an append has failed, and a new machine has replaced the old one
             self._current = None
             self._take(end.value, job.origin)
         except Exception:
@@ -226,16 +226,16 @@ class Driver(Generic[S]):
             self._break_off(job.origin)
         else:
             if part and self._make_room(part, None, []):
-                self.flush()  # a failure, here as above, rebuilds the machine and closes the steps
+                self.flush()  # a failure here or in ``_make_room`` rebuilds the machine and closes the steps
 
     def _break_off(self, origin: _Origin) -> None:
-        """The machine has failed. What it has done by half is not known, and whose answers were lost with it."""
+        """Replaces a machine that has raised: its state may be incomplete, and replies may be lost."""
         request = origin.request
         log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
         self._give_back(self._unanswered(origin), ErrorCode.unknown_server_error)
 
     def on_timer(self, key: Hashable) -> None:
-        """Tells the machine in its turn, if the timer still counts then: what stands before may cancel it or set it."""
+        """Passes a timer to the machine in its turn, if it is still valid then: earlier calls can cancel or set it."""
         number = self.timers[key]
 
         def ring(machine: S, now_ms: int) -> Result | Steps:
@@ -249,14 +249,14 @@ class Driver(Generic[S]):
         self.step(ring)
 
     def _take(self, result: Result | Steps, origin: _Origin) -> None:
-        """Does what a result wants done. Steps, and much that is to be done, come before anything else is handled."""
+        """Carries out a result. Steps and long results finish before the next request is handled."""
         if not isinstance(result, Result):
             self._begin(_Job(result, origin))
             return
         try:
             self._carry_through(result, origin)
         except Exception as error:
-            log.exception("%s: what the machine wants done failed", self)
+            log.exception("%s: the effects and records of a result failed", self)
             self._give_back(self._unanswered(origin), _told(error))
 
     def _carry_through(self, result: Result, origin: _Origin) -> None:
@@ -284,7 +284,7 @@ class Driver(Generic[S]):
         elif result.records and not self._make_room(result.records, request, answers):
             return
         if self._records:
-            self._answers += answers  # in the order the log has things, even for those that wrote nothing
+            self._answers += answers  # replies without records keep their order among the others
             if not is_batched:
                 self.flush()
             elif not self._flush_due:
@@ -296,7 +296,7 @@ class Driver(Generic[S]):
             self._outgoing.send(answers)
 
     def _carry_out_in_steps(self, result: Result, origin: _Origin) -> Steps:
-        """Carries out the effects of a result; the rest of it is left."""
+        """Carries out the effects of a result and returns the rest of it."""
         effects = result.effects
         for first in range(0, len(effects), EFFECTS_AT_ONCE):
             self._carry_out(effects[first : first + EFFECTS_AT_ONCE], origin)
@@ -322,7 +322,7 @@ class Driver(Generic[S]):
                     answers.append((*waiting, effect.reply))
 
     def _make_room(self, records: Sequence[Record | Block], request: Request | None, answers: list[Answer]) -> bool:
-        """Adds records to the batch of this tick; a full batch is appended first. False: they never fit."""
+        """Adds records to the batch of this tick, after an append of a full batch. Returns False on a failure."""
         limit = self._partition.max_message_bytes
         sizes = [most_bytes(record) for record in records]
         total = sum(sizes)
@@ -333,10 +333,10 @@ class Driver(Generic[S]):
             self._records += records
             self._record_bytes += total
             return True
-        if request is not None:  # what a request causes is written whole or not at all
+        if request is not None:  # the records of a request are written together or not at all
             if request.batched:
                 self._fail(answers, ErrorCode.unknown_server_error)
-            else:  # the machine has done what else the request wants done
+            else:  # the machine has changed its state already
                 self._give_back(answers, ErrorCode.unknown_server_error)
             return False
         for record, size in zip(records, sizes, strict=True):
@@ -348,7 +348,7 @@ class Driver(Generic[S]):
         return True
 
     def _fit(self, records: Sequence[Record]) -> bool:
-        """Whether a batch takes them all, with one time."""
+        """Whether the records fit in a batch and need no timestamps of their own."""
         size = sum(map(most_bytes, records))
         return size <= self.batch_bytes and all(record.timestamp_ms is None for record in records)
 
@@ -359,7 +359,7 @@ class Driver(Generic[S]):
         self.flush()
 
     def flush(self) -> bool:
-        """Appends and replays what waits, then lets the answers go. False: that failed, the machine is another now."""
+        """Appends and replays the waiting records and sends the replies. False: it failed and the machine is new."""
         if not self._records:
             return True
         records, answers = self._records, self._answers
@@ -375,7 +375,7 @@ class Driver(Generic[S]):
         return self.release()
 
     def _write_in_steps(self, records: list[Record], answers: list[Answer]) -> Steps:
-        """Appends many records as one batch and replays them; nothing else is handled meanwhile."""
+        """Appends many records as one batch and replays them in steps. The shard handles nothing else meanwhile."""
         packed: list[bytes] = []
         pace = Pace()
         for number, record in enumerate(records):
@@ -396,7 +396,7 @@ class Driver(Generic[S]):
         return Result()
 
     def _append(self, make: Callable[[], bytes], answers: list[Answer]) -> int | None:
-        """Appends a batch; the offset of its first record. None: that failed, the machine is another now."""
+        """Appends a batch and returns its first offset. None: the append failed and the machine is new."""
         try:
             return self._partition.append(make()).base_offset
         except Exception as error:
@@ -406,32 +406,32 @@ class Driver(Generic[S]):
             return None
 
     def _replay(self, offset: int, record: Record | Block, answers: list[Answer]) -> bool:
-        """Takes over what was written. False: that failed, the machine is another now."""
+        """Replays a new record or block. False: it failed and the machine is new."""
         try:
             if isinstance(record, Record):
                 self.machine.replay(offset, record)
             else:
                 self.machine.replay_block(offset, record)
         except Exception:
-            log.exception("%s: the record at %d, just written, cannot be taken in", self, offset)
+            log.exception("%s: the replay of the new record at offset %d failed", self, offset)
             self._give_back(answers, ErrorCode.unknown_server_error)
             return False
         return True
 
     def _give_back(self, answers: list[Answer], error: ErrorCode) -> None:
-        """Answers with ``error`` instead of writing, and replaces the machine with one that is built from the log."""
+        """Replies with ``error`` and replaces the machine by a new one that loads the log."""
         self._fail(answers, error)
         answers.clear()
         self._restart(ErrorCode.not_coordinator)
 
     def release(self) -> bool:
-        """Sends the answers whose records the high watermark has passed. False: it is not known, as above."""
+        """Sends the replies whose records are below the high watermark. False: it failed and the machine is new."""
         if not self._uncommitted:
             return True
         try:
             high_watermark = self._partition.high_watermark
         except (KafkaError, StorageError) as error:
-            log.warning("%s: its log is gone: %s", self, error)
+            log.warning("%s: the high watermark cannot be read: %s", self, error)
             self._restart(ErrorCode.not_coordinator)
             return False
         while self._uncommitted and self._uncommitted[0][0] <= high_watermark:
@@ -442,11 +442,11 @@ class Driver(Generic[S]):
         self._outgoing.send(failed(answers, error))
 
     def answer_all(self) -> None:
-        """Lets all answers go that are on their way, at once."""
+        """Sends all waiting replies at once."""
         self._outgoing.send_all()
 
     def stop(self, error: ErrorCode) -> None:
-        """Answers everybody with ``error`` and forgets everything."""
+        """Replies to all requests with ``error`` and drops all state."""
         self.error = error
         self.timers.clear()
         parked = [
@@ -462,19 +462,19 @@ class Driver(Generic[S]):
         self._fail(waiting, error)
 
     def _drop_waiting(self) -> list[Answer]:
-        """Ends what is handled in steps; returns the requests that have no answer yet."""
+        """Stops the current job and returns the requests without a reply."""
         current, self._current = self._current, None
         behind, self._waiting = self._waiting, None
         unanswered: list[Answer] = []
         if current is not None:
-            with contextlib.suppress(ValueError):  # it is these steps in which an append has failed
+            with contextlib.suppress(ValueError):  # the steps run now, because their append has failed
                 current.steps.close()
             unanswered += self._unanswered(current.origin)
         unanswered += [(*entry, None) for entry in behind or () if isinstance(entry, tuple)]
         return unanswered
 
     def _unanswered(self, origin: _Origin) -> list[Answer]:
-        """Who waits for an answer. The request at hand may be parked by now, or have an answer among these."""
+        """Returns the replies of an origin, plus its request unless that is parked or has a reply already."""
         request, promise, _, answers = origin
         known = [*self._parked.values(), *answers]
         if request is None or any(other is promise for _, other, *_ in known):
@@ -482,7 +482,7 @@ class Driver(Generic[S]):
         return [*answers, (request, promise, None)]
 
     def _restart(self, error: ErrorCode) -> None:
-        """Replaces the machine with one that is built from the log: what this one knows may be ahead of it."""
+        """Replaces the machine by a new one that loads the log: the old state may be ahead of the log."""
         self.stop(error)
         self._is_rebuilt = True
         self.machine = self._new_machine()
@@ -505,12 +505,12 @@ class Driver(Generic[S]):
         try:
             return self._partition.high_watermark - self._load_offset <= LITTLE_RECORDS
         except (KafkaError, StorageError):
-            return True  # which the first step will tell
+            return True  # the first step reports the error
 
     def load_step(self) -> bool:
-        """Goes on with the load for a moment; whether there is more to do."""
+        """Runs one step of the load and returns whether it continues."""
         if self.error is not ErrorCode.coordinator_load_in_progress or self._loading is None:
-            return False  # unloaded meanwhile
+            return False  # the shard was unloaded
         awaited, self.awaited = self.awaited, None
         try:
             self.awaited = self._loading.send(None if awaited is None else awaited.value)
@@ -523,7 +523,7 @@ class Driver(Generic[S]):
         return True
 
     def _load(self) -> Load:
-        """Reads the log to its end; at each yield others may work."""
+        """Loads the log to its end in steps."""
         partition, offset = self._partition, self._load_offset
         loader = Loader(self.machine, str(self), self._runtime.new_runs, self._runtime.long_work)
         while True:
@@ -536,7 +536,7 @@ class Driver(Generic[S]):
             if offset == before:
                 break
         yield from loader.finish()
-        if offset > partition.high_watermark:  # what replicas lack yet, no client may see
+        if offset > partition.high_watermark:  # replies wait until all in-sync replicas have the loaded records
             self._uncommitted.append((offset, []))
 
     def _finish_load(self) -> None:
@@ -544,25 +544,25 @@ class Driver(Generic[S]):
         if skipped:
             self._runtime.skipped_records += skipped.total()
             for reason, count in skipped.items():
-                log.warning("%s: records skipped at its load: %d (%s)", self, count, reason)
+                log.warning("%s: records skipped in the load: %d (%s)", self, count, reason)
         self.error = ErrorCode.none
         self.step(lambda machine, now_ms: begun(self._first(machine, now_ms)))
-        if self._is_rebuilt:  # it may fail to write this again and again, so not at once
+        if self._is_rebuilt:  # ``catch_up`` may have failed before: a delay limits the number of rebuilds
             self._runtime.timers.set(self, _CATCH_UP, self._runtime.steady() + CATCH_UP_MS)
         else:
             self.step(lambda machine, now_ms: machine.catch_up(now_ms))
 
     def _first(self, machine: S, now_ms: int) -> Steps:
-        """What the machine does after a load. If that fails, a new machine would fail, too."""
+        """Calls ``on_loaded``. After a failure the machine stays: a new one would fail in the same way."""
         try:
             made = machine.on_loaded(now_ms)
             return made if isinstance(made, Result) else (yield from made)
         except Exception:
-            log.exception("%s: what is done after a load failed", self)
+            log.exception("%s: the work after the load failed", self)
             return Result()
 
     def _give_up(self, error: Exception) -> None:
-        log.error("%s: its log cannot be read, nothing in it is served: %s", self, error)
+        log.error("%s: the log cannot be read, all requests get NOT_COORDINATOR: %s", self, error)
         self.error = ErrorCode.not_coordinator
 
     def __str__(self) -> str:
@@ -577,9 +577,9 @@ _Waiting = tuple[Request, Promise] | Callable[[S, int], Result | Steps]
 
 
 class _Origin(NamedTuple):
-    """What a result or steps are of: a request, or else a timer or an event.
+    """The origin of a result or of steps: a request, or a timer or event.
 
-    ``skew_ms`` is the runtime's when it began. ``answers`` are those that effects have brought so far.
+    ``skew_ms`` is the runtime's value at the start. ``answers`` are the replies of ``Complete`` effects so far.
     """
 
     request: Request | None
@@ -589,12 +589,12 @@ class _Origin(NamedTuple):
 
 
 def _unasked(skew_ms: int, answers: list[Answer] | None = None) -> _Origin:
-    """Of no request: there is no promise to resolve."""
+    """Returns an origin without a request."""
     return _Origin(None, Deferred(), skew_ms, [] if answers is None else answers)
 
 
 class _Job(NamedTuple):
-    """What is done in steps: by the machine, or else it is the effects or the records of its result."""
+    """Work in steps: of the machine, or of the effects or records of its result."""
 
     steps: Steps
     origin: _Origin

@@ -1,9 +1,9 @@
-"""Reading a shard's log back, record by record, or faster where its tenant knows how.
+"""Load of a shard's log, record by record, or in runs if the tenant supports it.
 
-A tenant whose log holds millions of records that look alike hands in what takes them in by runs (``Runs``). Every other
-record, and any with something unusual in it, is replayed by itself, in its place in the log.
+A tenant whose log has millions of records with the same layout supplies ``Runs``, which replay such records together.
+Every other record is replayed separately, in log order.
 
-``Loader.take`` and ``finish`` are generators: between their steps others work.
+``Loader.take`` and ``finish`` are generators: other code runs between their steps.
 """
 
 from __future__ import annotations
@@ -25,49 +25,53 @@ from odradek.core.errors import CorruptRecord
 log = logging.getLogger("odradek.broker")
 
 ROWS_AT_ONCE = 2000
-"""So many records are looked at between two yields: about a millisecond's work."""
+"""The number of records between two yields: about one millisecond of work."""
 _ROWS_LIKE_ONE = 4
-"""A record that stands in no run takes as long as so many that do."""
+"""A record outside a run takes as much time as this number of records of a run."""
 
 S = TypeVar("S", bound=Shard)
 
 Load = Generator[Deferred[Any] | None, Any, None]
-"""``None``: others may work; a promise: there is nothing to do before it is resolved."""
+"""Yields None where other code may run, and a promise if the load cannot continue before it is resolved."""
 LongWork = Callable[[Steps[Any]], Generator[Deferred[Any] | None, Any, Any]]
-"""As ``broker.workers.Workers.run``."""
+"""Runs long work, like ``broker.workers.Workers.run``."""
 Replay = Callable[[int, bytes, bytes | None], None]
-"""Replays one record: offset (-1: not known), key, value. What cannot be taken in is counted; it never raises."""
+"""Replays one record: offset (-1: unknown), key, value. It counts a record that cannot be replayed and never raises."""
 
 
 class Runs(Protocol):
-    """Runs of records that look alike. What they say may be held back for a while, but not beyond other records.
+    """Runs of records with the same layout. They can be held back, but are replayed before the next other record.
 
-    Loading in runs comes to the same as replaying record by record.
+    The result of a load in runs equals that of a replay record by record.
     """
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is held back that it has to be replayed before more is taken."""
+        """Whether the held back records must be replayed before the next run."""
 
     def take(self, payload: bytes | mmap, at: int, most: int) -> tuple[int, int]:
-        """Takes in a run that begins at ``at``: (records taken, position behind them); (0, ``at``): there is none."""
+        """Reads a run of at most ``most`` records from ``at``.
+
+        Returns the number of records and the position after them, or (0, ``at``) if there is no run.
+        """
 
     def drain(self) -> Generator[None, Any, None]:
-        """Replays what is held back; at each yield others may work."""
+        """Replays the held back records in steps."""
 
 
 NewRuns = Callable[[S, str, Replay], Runs]
-"""Makes ``Runs`` of a machine, for one load. It gets the log's name, to be shown, and what replays one record."""
+"""Makes the ``Runs`` of a machine for one load, from the machine, the log's name for messages, and the replay of one
+record."""
 
 
 def at_once(steps: Steps[Any]) -> Generator[Deferred[Any] | None, Any, Any]:
-    """Long work where there are no threads for it."""
+    """Runs long work at once, without threads."""
     yield None
     return finish(steps)
 
 
 class Loader(Generic[S]):
-    """One reading of one log into a machine."""
+    """Loads one log into a machine once."""
 
     def __init__(
         self, machine: S, name: str, new_runs: NewRuns[S] | None = None, long_work: LongWork = at_once
@@ -78,7 +82,7 @@ class Loader(Generic[S]):
         self._long_work = long_work
 
     def take(self, data: bytes, pos: int, header: BatchHeader, first_offset: int) -> Load:
-        """Takes in one batch, as far as it is not below ``first_offset``. Raises CorruptRecord."""
+        """Replays the records of one batch from ``first_offset`` on. Raises CorruptRecord."""
         packed = memoryview(data)[pos + HEADER_BYTES : pos + header.size_in_bytes]
         small = decompress_small(header.compression, packed) if header.compression else bytes(packed)
         if small is not None:
@@ -94,7 +98,9 @@ class Loader(Generic[S]):
         payload, size = records
         left, at = header.record_count, 0
         if left * MIN_RECORD_BYTES > size:
-            raise CorruptRecord(f"{left} records cannot fit into {size} bytes at offset {header.base_offset}")
+            raise CorruptRecord(
+                f"the batch at offset {header.base_offset} has {left} records, which cannot fit into {size} bytes"
+            )
         runs = self._runs
         in_runs = not header.is_transactional and header.base_offset >= first_offset
         count = since = 0
@@ -113,11 +119,11 @@ class Loader(Generic[S]):
                 since = 0
                 yield
         if at != size:
-            raise CorruptRecord(f"{size - at} bytes behind the last record at {header.base_offset}")
+            raise CorruptRecord(f"the batch at offset {header.base_offset} has {size - at} bytes after its last record")
         yield
 
     def finish(self) -> Generator[None, Any, None]:
-        """Replays what is still held back."""
+        """Replays the records that are still held back."""
         if self._runs is not None:
             yield from self._runs.drain()
 
@@ -125,7 +131,7 @@ class Loader(Generic[S]):
         try:
             at, _, delta, key, value, _ = read_record(payload, at)
         except IndexError as error:
-            raise CorruptRecord(f"the records at offset {header.base_offset} are cut off") from error
+            raise CorruptRecord(f"the records of the batch at offset {header.base_offset} are cut off") from error
         offset = header.base_offset + delta
         if offset >= first_offset:
             if key is None:
@@ -138,13 +144,13 @@ class Loader(Generic[S]):
 
 
 def _replay_of(machine: Shard, name: str) -> Replay:
-    """Not a method: who takes in runs keeps it, and would keep the loader in a cycle."""
+    """Returns the replay of one record. It is not a method: ``Runs`` keep it and would form a cycle with the loader."""
 
     def replay(offset: int, key: bytes, value: bytes | None) -> None:
         try:
             machine.replay(offset, Record(key, value))
         except Exception:
-            log.exception("%s: the record at %d cannot be taken in", name, offset)
+            log.exception("%s: the replay of the record at offset %d failed", name, offset)
             machine.skipped["an error"] += 1
 
     return replay

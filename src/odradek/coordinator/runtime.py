@@ -1,29 +1,28 @@
-"""Runs the shards of a coordinator: state machines, one per partition of an internal topic that this broker leads.
+"""Runtime of a coordinator's shards: one state machine for each partition of an internal topic that this broker leads.
 
-A coordinator (of groups, say) is a kind of machine, ``Shard``, and a topic for its records::
+A coordinator, e.g. of groups, is a kind of state machine (``Shard``) and a topic for its records::
 
     runtime = Runtime("__ledger", lambda batch_bytes: Ledger(), Environment(call_soon, call_at, clock))
     runtime.partition_count = 50            # once the topic exists; None before
-    runtime.load(index, partition)          # for each partition led here; again after it came back
-    runtime.unload(index)                   # no longer led here, or the topic was deleted
-    runtime.on_high_watermark(index)        # the partition's has moved
-    runtime.on_event(Closed("a"))           # what machines learn of the world outside: see ``Shard``
-    runtime.on_clock_moved()                # after a clock that users can move was moved
-    runtime.stop()                          # before the logs close: who waits is answered NOT_COORDINATOR
+    runtime.load(index, partition)          # for each partition that this broker starts to lead
+    runtime.unload(index)                   # this broker no longer leads it, or the topic was deleted
+    runtime.on_high_watermark(index)        # the partition's high watermark has moved
+    runtime.on_event(Closed("a"))           # an event from outside: see ``Shard``
+    runtime.on_clock_moved()                # a user has moved a simulated clock
+    runtime.stop()                          # before the logs close: waiting requests get NOT_COORDINATOR
 
-and what a handler does::
+A handler calls::
 
     runtime.submit(runtime.partition_of("a"), Deposit("a", 5))  # -> Deferred of the reply
 
-``partition`` is anything that satisfies ``ShardLog``. ``submit`` never raises for what a client can cause: a partition
-that is not here gives NOT_COORDINATOR, one still being read COORDINATOR_LOAD_IN_PROGRESS.
+``partition`` is any ``ShardLog``. ``submit`` never raises for an error that a client can cause: the reply is
+NOT_COORDINATOR for a partition that this broker does not lead, and COORDINATOR_LOAD_IN_PROGRESS during a load.
 
 Rules
-* Records of all requests of one tick go to the partition as one batch, are replayed, and then the replies go out.
-* A failed append answers those requests with the error as Kafka maps it, and rebuilds the shard from its log.
-* What cannot be read in the log is skipped, counted and warned about; it never stops a load.
-* Where the machine works in steps, others are served between two of them, by other shards. What comes for the same
-  shard meanwhile waits, and is handled in its order.
+* The records of all requests of one tick are appended as one batch and replayed. Then the replies are sent.
+* If an append fails, these requests get the error by Kafka's mapping, and the shard is rebuilt from its log.
+* A record that cannot be replayed is skipped, counted and logged as a warning. It does not stop a load.
+* Between two steps of a machine, other shards serve requests. Requests to the same shard wait and are handled in order.
 """
 
 from __future__ import annotations
@@ -50,24 +49,23 @@ log = logging.getLogger("odradek.broker")
 
 _partition_for = lru_cache(maxsize=16_384)(partition_for_group)
 
-JUMP_MS = 500  # less is taken for time that has passed
+JUMP_MS = 500  # a smaller difference between the clocks is not a jump
 LOAD_STEP_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the runtime needs of the process that it runs in; asyncio and a simulator alike supply it.
+    """The scheduler and the clocks of the runtime, from asyncio or a simulator.
 
-    ``call_soon(callback)`` runs the callback after those that are ready now. ``call_at(at_ms, callback)`` runs it when
-    ``clock()`` (milliseconds since 1970) has reached ``at_ms`` and returns something with ``cancel()``. Both call on
-    the one thread that everything here runs on.
+    ``call_soon(callback)`` runs the callback after the callbacks that are ready now. ``call_at(at_ms, callback)`` runs
+    it when ``clock()`` (milliseconds since 1970) has reached ``at_ms``, and returns an object with ``cancel()``. Both
+    run callbacks on the runtime's single thread.
 
-    ``clock`` may jump, when somebody sets the system's time or the machine wakes up. ``steady`` does not, and timers go
-    by it; machines learn of a jump, and move what they hold of it along. Without ``steady`` the clock counts as
-    steady.
+    ``clock`` jumps when the system time is set or the computer wakes from sleep. ``steady`` does not jump, and timers
+    use it. After a jump the machines move the times in their state. Without ``steady``, ``clock`` is used for both.
 
-    ``start`` runs a generator in shares of the loop; without it, a step in each tick. ``long_work`` runs what unpacks
-    large batches.
+    ``start`` runs a generator in shares of the loop; without it, each tick runs one step. ``long_work`` runs the
+    decompression of large batches.
     """
 
     call_soon: Callable[[Callable[[], None]], object]
@@ -79,10 +77,10 @@ class Environment:
 
 
 class Runtime(Generic[S]):
-    """See the module's docstring.
+    """The runtime of one coordinator; see the module's docstring.
 
-    ``new_shard(batch_bytes)`` makes an empty machine. ``batch_bytes()`` tells how many bytes of records a batch of its
-    log takes at most; 0: none, the log is gone. ``new_runs`` makes what takes in runs of records that look alike.
+    ``new_shard(batch_bytes)`` makes an empty machine. ``batch_bytes()`` returns the largest number of bytes of records
+    in a batch of its log; 0 if the log was deleted. ``new_runs`` makes the ``Runs`` of a load.
     """
 
     def __init__(
@@ -104,7 +102,8 @@ class Runtime(Generic[S]):
         self._clock = clock
         self.steady = environment.steady or clock
         self.skew_ms = clock() - self.steady()
-        # By what the clocks say now: after a jump not noticed yet, alarms would go off too early, again and again.
+        # The difference of the current clocks, not ``skew_ms``: after an undetected jump, alarms would ring too early
+        # again and again.
         self.timers = Timers(
             lambda at_ms, alarm: call_at(at_ms + clock() - self.steady(), alarm), self.steady, self.start
         )
@@ -112,18 +111,18 @@ class Runtime(Generic[S]):
         self._to_load: deque[Driver[S]] = deque()
 
     def clock(self) -> int:
-        """The time in ms since 1970; when it has jumped, the machines know when this returns."""
+        """Returns the time in ms since 1970. If it has jumped, this moves the machines' times first."""
         now_ms = self._clock()
         jumped_ms = now_ms - self.steady() - self.skew_ms
         if abs(jumped_ms) > JUMP_MS:
-            log.warning("the time has jumped by %d ms; sessions go on as if it had not", jumped_ms)
+            log.warning("the clock has jumped by %d ms; sessions and timers keep their remaining time", jumped_ms)
             self.skew_ms += jumped_ms
             for driver in self._drivers.values():
                 driver.on_clock_jumped(jumped_ms)
         return now_ms
 
     def partition_of(self, key: str) -> int:
-        """The partition of the topic that keeps what has this key; -1 while the topic does not exist."""
+        """Returns the partition of the topic for a key, or -1 if the topic does not exist."""
         if self.partition_count is None:
             return -1
         if len(key) > USUAL_NAME_CHARS:
@@ -131,19 +130,19 @@ class Runtime(Generic[S]):
         return _partition_for(key, self.partition_count)
 
     def load(self, index: int, partition: ShardLog) -> None:
-        """Reads the partition's log, in steps; afterwards its requests are handled."""
+        """Loads the partition's log in steps. After the load its requests are handled."""
         self.unload(index)
         driver = self._drivers[index] = Driver(self, index, partition)
         driver.start_load()
 
     def unload(self, index: int) -> None:
-        """Forgets the shard; requests that wait in it are answered NOT_COORDINATOR."""
+        """Removes the shard. Its waiting requests get NOT_COORDINATOR."""
         driver = self._drivers.pop(index, None)
         if driver is not None:
             driver.stop(ErrorCode.not_coordinator)
 
     def stop(self) -> None:
-        """Appends what waits and unloads everything."""
+        """Appends the waiting records and unloads all shards."""
         for index in self.loaded():
             driver = self._drivers[index]
             driver.flush()
@@ -151,13 +150,13 @@ class Runtime(Generic[S]):
             driver.answer_all()
 
     def submit(self, index: int, request: Request) -> Deferred[Any]:
-        """Handles a request; the promise holds the reply that belongs to it."""
+        """Handles a request and returns the promise of its reply."""
         promise: Deferred[Any] = Deferred()
         self.submit_for(index, request, promise)
         return promise
 
     def submit_for(self, index: int, request: Request, promise: Promise) -> None:
-        """The same, for who brings something to resolve: now or later, once."""
+        """Handles a request and resolves ``promise`` with the reply, once, now or later."""
         driver = self._drivers.get(index)
         if driver is None:
             promise.resolve(request.failed(ErrorCode.not_coordinator))
@@ -165,12 +164,12 @@ class Runtime(Generic[S]):
             driver.submit(request, promise)
 
     def batch_bytes(self, index: int) -> int:
-        """How many bytes of records a batch of this partition takes at most; 0 where it is not here."""
+        """Returns the largest number of bytes of records in a batch; 0 if this broker does not lead the partition."""
         driver = self._drivers.get(index)
         return 0 if driver is None else driver.batch_bytes
 
     def drive(self, driver: Driver[S]) -> None:
-        """Loads a shard: little at once, the others one after the other, a moment at a time."""
+        """Starts the load of a shard: a small log at once, other logs one after the other in steps."""
         if not self._to_load or driver.has_little_to_load:
             until = perf_counter() + LOAD_STEP_S
             while driver.load_step():
@@ -197,7 +196,7 @@ class Runtime(Generic[S]):
             self.call_soon(self._go_on_loading)
 
     def _run(self, steps: Generator[None, None, None]) -> None:
-        """Runs long work where no scheduler was given: a step in each tick."""
+        """Runs a generator without a scheduler: one step in each tick."""
         for _ in steps:
             self.call_soon(lambda: self._run(steps))
             return
@@ -206,30 +205,30 @@ class Runtime(Generic[S]):
         self.call_soon(self._go_on_loading)
 
     def loaded(self) -> list[int]:
-        """Partitions that this runtime serves or is reading, in order."""
+        """Returns the partitions that this runtime serves or loads, in order."""
         return sorted(self._drivers)
 
     def machine(self, index: int) -> S | None:
-        """The state machine of a partition, for tests and tools that look inside; None unless it is loaded."""
+        """Returns the state machine of a partition for tests and tools; None unless its load is complete."""
         driver = self._drivers.get(index)
         return driver.machine if driver is not None and driver.error is ErrorCode.none else None
 
     def on_event(self, event: object) -> None:
-        """Something has happened outside that machines may have to write down: each gets it in its turn."""
+        """Passes an event to all machines, after their current steps."""
         for driver in list(self._drivers.values()):
             driver.step(lambda machine, now_ms: machine.on_event(now_ms, event))
 
     def on_notice(self, notice: object) -> None:
-        """Something outside has changed, of which machines write nothing: they get it at once, or after their steps."""
+        """Passes a notice to all machines, at once or after their current steps."""
         for driver in list(self._drivers.values()):
             driver.on_notice(notice)
 
     def on_high_watermark(self, index: int) -> None:
-        """The partition's high watermark moved: replies that waited for it may go."""
+        """Sends the replies that waited for the partition's high watermark."""
         driver = self._drivers.get(index)
         if driver is not None:
             driver.release()
 
     def on_clock_moved(self) -> None:
-        """Fires the timers that became due because the clock was moved."""
+        """Fires the timers that are due after a move of the clock."""
         self.timers.run_due()

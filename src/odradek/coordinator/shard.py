@@ -1,4 +1,4 @@
-"""What the runtime needs of a state machine: all of its entry points."""
+"""The interface between the runtime and a state machine."""
 
 from __future__ import annotations
 
@@ -11,63 +11,64 @@ from odradek.core.errors import ErrorCode
 
 
 class Shard(Protocol):
-    """The state machine of one partition; see core/effects for what it hands back and when that is carried out.
+    """The state machine of one partition. Its results are in core/effects, with the time of their execution.
 
-    It has no clock, socket, file or randomness of its own. Durable state changes in ``replay`` and ``replay_block``
-    alone. Between the first and the last of its ``Steps`` it is asked nothing else, but replays what is written.
+    It has no clock, socket, file or randomness. Durable state changes only in ``replay`` and ``replay_block``. Between
+    the first and the last of its ``Steps`` the runtime calls only these two.
 
-    Where it raises for a request, a timer, work, an event, a notice or a record just written, it is not used any more:
-    another one reads the log.
+    If it raises for a request, a timer, work, an event, a notice or a new record, the runtime replaces it by a new
+    machine, which loads the log.
     """
 
     skipped: Counter[str]
-    """How many records of the log were not taken in, by reason. The loader counts here, too."""
+    """The number of records that were not replayed, by reason. The loader counts here, too."""
 
     # --- requests ---------------------------------------------------------------------------------------------
 
     def handle(self, now_ms: int, request: Request) -> Result | Steps:
-        """A request came in. If this raises, the answer is UNKNOWN_SERVER_ERROR.
+        """Handles a request. If this raises, the reply is UNKNOWN_SERVER_ERROR.
 
-        So it is where the records are more than a batch takes. A machine that would rather not be rebuilt then sees to
-        it before it changes anything.
+        The reply is the same if the records do not fit in a batch, and the machine is rebuilt. A machine can avoid this
+        by a check of the size before it changes its state.
         """
 
     def dropped(self, request: Request, error: ErrorCode) -> Any:
-        """The reply to a request that was parked, when the machine comes to its end before it is completed."""
+        """Returns the reply to a parked request when the machine ends before the request is completed."""
 
     # --- the log ----------------------------------------------------------------------------------------------
 
     def replay(self, offset: int, record: Record) -> None:
-        """A record of the log, written just now or read at start. ``offset`` -1: not known, it was held back."""
+        """Applies a record of the log, new or from a load. ``offset`` -1: unknown, because ``Runs`` held it back."""
 
     def replay_block(self, offset: int, block: Block) -> None:
-        """A block of this machine's, written just now; ``offset`` is that of its first record."""
+        """Applies a new block of this machine. ``offset`` is the offset of its first record."""
 
     def on_loaded(self, now_ms: int) -> Result | Steps:
-        """The log was read to its end. If this raises, the machine serves what it can."""
+        """Ends a load. If this raises, the machine serves requests without its effects."""
 
     def catch_up(self, now_ms: int) -> Result | Steps:
-        """Writes what has happened outside while this machine was not there to write it down.
+        """Writes the records of outside events that occurred when no machine was there to write them.
 
-        It is called behind ``on_loaded``, but ten seconds later where the machine was rebuilt: this may be what failed.
+        The runtime calls it after ``on_loaded``. After a rebuild it waits ten seconds, because ``catch_up`` may have
+        been the cause.
         """
 
-    # --- time, and what happens outside -----------------------------------------------------------------------
+    # --- timers, events and notices ---------------------------------------------------------------------------
 
     def on_timer(self, now_ms: int, key: Hashable) -> Result | Steps:
-        """A timer it had set is due."""
+        """Handles a timer of the machine that is due."""
 
     def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result | Steps:
-        """``Work`` has been done; ``value`` is what came of it, None if it raised."""
+        """Handles the result of ``Work``. ``value`` is None if the work raised."""
 
     def on_event(self, now_ms: int, event: object) -> Result | Steps:
-        """Something has happened outside that may have to be written down. Which events there are is its own business.
+        """Handles an event from outside, perhaps with records. Each kind of machine defines its own events.
 
-        A machine that is still being loaded gets none; ``catch_up`` finds what it has missed.
+        A machine gets no events during its load; ``catch_up`` finds the missed ones.
         """
 
     def on_notice(self, notice: object) -> None:
-        """Something outside has changed, of which nothing is written. A machine that is being loaded gets it, too."""
+        """Handles a change outside that causes no records. A machine gets notices also during its load."""
 
     def on_clock_jumped(self, by_ms: int) -> None:
-        """The time was set, or nothing ran for a while: the times that the machine holds move along."""
+        """Moves the times in the machine's state after a clock change or a pause."""

@@ -1,4 +1,4 @@
-"""The log of a shard as the runtime needs it, and the records of a tick as a batch for it."""
+"""The interface to the log of a shard, and the batch of one tick's records."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from odradek.core.effects import Block, Record
 
 
 class Appended(Protocol):
-    """What an append tells: the offset its first record got."""
+    """The result of an append: the offset of its first record."""
 
     @property
     def base_offset(self) -> int: ...
 
 
 class ShardLog(Protocol):
-    """A partition of an internal topic, as far as it is needed here. All of it may raise KafkaError or StorageError."""
+    """The part of a partition of an internal topic that the runtime uses.
+
+    Every method may raise KafkaError or StorageError.
+    """
 
     @property
     def max_message_bytes(self) -> int:
-        """The topic's ``max.message.bytes``: no batch handed to ``append`` is longer."""
+        """The topic's ``max.message.bytes``. No batch for ``append`` is longer."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -30,14 +33,14 @@ class ShardLog(Protocol):
     def high_watermark(self) -> int: ...
 
     def append(self, data: bytes) -> Appended:
-        """Stores one batch as leader. Raises KafkaError or StorageError; then nothing was stored."""
+        """Stores one batch as leader. Raises KafkaError or StorageError if it was not stored."""
 
     def read_bytes(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds ``offset`` on, at least one; empty at the end of the log."""
+        """Returns whole batches from the batch with ``offset`` on, at least one; no bytes at the end of the log."""
 
 
 def batch_of(items: list[Record | Block], now_ms: int) -> bytes:
-    """All of them as one batch, in order."""
+    """Returns one batch of all items, in order."""
     blocks = [item for item in items if not isinstance(item, Record)]
     records = [item for item in items if isinstance(item, Record)]
     if not blocks:

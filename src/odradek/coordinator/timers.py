@@ -1,4 +1,4 @@
-"""The timers of all shards of the runtime over one ``call_at``; times are those of the steady clock."""
+"""Timers of all shards of the runtime on one ``call_at``. Times are those of the steady clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 log = logging.getLogger("odradek.broker")
 
 AT_ONCE = 20
-"""Timers that fire in the turn in which they are due. Further ones take shares of the loop."""
+"""The number of timers that fire at once. If more are due, the others fire in shares of the loop."""
 
 
 class Cancellable(Protocol):
@@ -18,16 +18,16 @@ class Cancellable(Protocol):
 
 
 class Owner(Protocol):
-    """What sets timers. ``timers`` holds, by key, the number of each that counts; what cancels one removes it."""
+    """An object with timers. ``timers`` maps each key to the number of its valid timer. A cancel removes the key."""
 
     timers: dict[Hashable, int]
 
     def on_timer(self, key: Hashable) -> None:
-        """A timer is due. It is removed by its owner, when that acts on it: until then it can be cancelled."""
+        """Handles a timer that is due. The owner removes the key when it acts; until then a cancel is possible."""
 
 
 class Timers:
-    """A timer set again leaves its old place in the heap behind, which is passed over when it comes up.
+    """A heap of timers. The old entry of a timer that is set again stays in the heap and is skipped when it is due.
 
     ``start`` runs a generator in shares of the loop.
     """
@@ -45,7 +45,7 @@ class Timers:
         self._sequence = 0
         self._armed: Cancellable | None = None
         self._armed_at_ms = 0
-        self._is_firing = False  # in shares: when they end, the alarm is set
+        self._is_firing = False  # while True, no alarm is set; the end of the firing sets it
 
     def set(self, owner: Owner, key: Hashable, at_ms: int) -> None:
         self._sequence += 1
@@ -54,11 +54,12 @@ class Timers:
         self._arm()
 
     def run_due(self) -> None:
-        """Fires what is due by now, in order of time, also what firing makes due: a few at once, the others in shares.
+        """Fires all due timers in order of time, also those that become due meanwhile.
 
-        To be called when the alarm rings, and when the clock was moved.
+        The first ``AT_ONCE`` fire at once, the others in shares of the loop. It is called when the alarm rings and when
+        the clock was moved.
         """
-        self._disarm()  # first: an alarm that has rung must not pass for one that will
+        self._disarm()  # first: ``_arm`` must not take the alarm that has rung for a future one
         if self._is_firing:
             return
         self._is_firing = True
@@ -76,14 +77,14 @@ class Timers:
         self._arm()
 
     def _fire_next(self) -> bool:
-        """Fires the first one, if it is due; whether it was."""
+        """Fires the first timer if it is due, and returns whether it was."""
         if not self._heap or self._heap[0][0] > self._steady():
             return False
         _, sequence, owner, key = heapq.heappop(self._heap)
         if owner.timers.get(key) == sequence:
             try:
                 owner.on_timer(key)
-            except Exception:  # the others have to fire all the same
+            except Exception:  # a failure of one timer must not stop the others
                 log.exception("a timer failed")
         return True
 
