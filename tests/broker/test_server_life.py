@@ -390,7 +390,7 @@ def test_damaged_checkpoints_stop_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "told"),
-    [("node.id=one", "node.id 'one'"), ("directory.id=!", "directory.id '!'"), ("node.id=\xff", "is no text")],
+    [("node.id=one", "node.id 'one'"), ("directory.id=!", "directory.id '!'"), ("node.id=\xff", "is not a text file")],
 )
 def test_damaged_meta_properties_are_told_in_one_line(tmp_path: Path, line: str, told: str) -> None:
     with BrokerProcess(tmp_path) as running:

@@ -1,1 +1,2 @@
-"""One partition's log on disk, byte for byte as Apache Kafka 4.3 keeps it. Synchronous: no event loop, no sockets."""
+"""The log of one partition on disk, in the exact file formats of Apache Kafka 4.3. Synchronous: no event loop, no
+sockets."""

@@ -1,4 +1,4 @@
-"""What an append to a log says of itself."""
+"""The result of an append to a log."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ Origin = Literal["client", "coordinator"]
 
 
 class AppendInfo(NamedTuple):
-    """Where records went. ``log_append_time_ms`` is -1 unless the topic stamps it. Times in ms.
+    """The offsets of appended records. ``log_append_time_ms`` is -1 unless the topic uses LogAppendTime. Times in ms.
 
-    ``duplicate``: nothing was written, the offsets are those of the first time.
+    ``duplicate``: nothing was written, and the offsets are those of the first append.
     """
 
     base_offset: int

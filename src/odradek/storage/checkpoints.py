@@ -1,4 +1,4 @@
-"""The small text files beside the logs, in Kafka's formats."""
+"""Checkpoints and other small text files of a data directory, in Kafka's formats."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ LOCK = ".lock"
 
 
 def read_lines(path: Path, files: Files) -> list[str]:
-    """The entries of a checkpoint: version 0, their number, then a line each. Missing or empty file: none.
+    """Returns the entries of a checkpoint: version 0, the number of entries, then one line for each.
 
-    Raises StorageError for anything else.
+    A missing or empty file has no entries. Raises StorageError for an invalid file.
     """
     try:
         lines = files.read(path).decode().splitlines()
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
-        raise StorageError(f"{path} is no text") from error
+        raise StorageError(f"{path} is not a text file") from error
     if not lines:
         return []
     try:
         version, count = int(lines[0]), int(lines[1])
     except (ValueError, IndexError) as error:
-        raise StorageError(f"{path} is no checkpoint file") from error
+        raise StorageError(f"{path} is not a checkpoint file") from error
     if version != 0:
-        raise StorageError(f"{path} has version {version}; only 0 is known")
+        raise StorageError(f"{path} has version {version}; only version 0 is supported")
     entries = lines[2:]
     if len(entries) != count:
-        raise StorageError(f"{path} has {len(entries)} entries and says it has {count}")
+        raise StorageError(f"{path} has {len(entries)} entries, but its header says {count}")
     return entries
 
 
@@ -54,14 +54,14 @@ def write_lines(path: Path, entries: Iterable[str], files: Files, *, sync: bool 
 
 
 def read_offsets(path: Path, files: Files) -> dict[TopicPartition, int]:
-    """Offset per partition. Raises StorageError when the file is damaged."""
+    """Returns the offset of each partition. Raises StorageError for an invalid file."""
     offsets = {}
     for line in read_lines(path, files):
         try:
             topic, partition, offset = line.split()
             offsets[TopicPartition(topic, int(partition))] = int(offset)
         except ValueError as error:
-            raise StorageError(f"{path}: {line!r} is no topic, partition and offset") from error
+            raise StorageError(f"{path}: {line!r} is not a topic, a partition and an offset") from error
     return offsets
 
 
@@ -70,7 +70,7 @@ def write_offsets(path: Path, offsets: Mapping[TopicPartition, int], files: File
 
 
 def read_clean_shutdown(directory: Path, files: Files) -> bool:
-    """Whether the last broker on this directory stopped in peace. Removes nothing."""
+    """Whether the last shutdown of a broker on this directory was clean. Removes no file."""
     return files.exists(directory / CLEAN_SHUTDOWN)
 
 
@@ -80,26 +80,26 @@ def write_clean_shutdown(directory: Path, files: Files, broker_epoch: int = -1) 
 
 
 def remove_clean_shutdown(directory: Path, files: Files) -> None:
-    """To be done before the first write after a start."""
+    """Removes the file of a clean shutdown, before the first write after a start."""
     files.remove(directory / CLEAN_SHUTDOWN)
     files.sync_dir(directory)
 
 
 def encode_uuid(value: uuid.UUID) -> str:
-    """Kafka's text for an id: URL-safe base64 without padding."""
+    """Returns Kafka's text for an id: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def decode_uuid(text: str) -> uuid.UUID:
-    """Raises ValueError."""
+    """Returns the id of Kafka's text. Raises ValueError."""
     try:
         return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except binascii.Error as error:
-        raise ValueError(f"{text!r} is no id") from error
+        raise ValueError(f"{text!r} is not an id") from error
 
 
 def read_partition_metadata(directory: Path, files: Files) -> uuid.UUID | None:
-    """The topic's id, or None without a file. Raises StorageError when the file is damaged."""
+    """Returns the topic's id, or None without a file. Raises StorageError for an invalid file."""
     path = directory / PARTITION_METADATA
     try:
         fields = _fields(files.read(path).decode(), ":")
@@ -107,10 +107,10 @@ def read_partition_metadata(directory: Path, files: Files) -> uuid.UUID | None:
         return None
     try:
         if fields["version"] != "0":
-            raise StorageError(f"{path} has version {fields['version']}; only 0 is known")
+            raise StorageError(f"{path} has version {fields['version']}; only version 0 is supported")
         return decode_uuid(fields["topic_id"])
     except (KeyError, ValueError) as error:
-        raise StorageError(f"{path} is damaged") from error
+        raise StorageError(f"{path} is not a valid {PARTITION_METADATA} file") from error
 
 
 def write_partition_metadata(directory: Path, topic_id: uuid.UUID, files: Files, *, sync: bool = True) -> None:
@@ -118,13 +118,13 @@ def write_partition_metadata(directory: Path, topic_id: uuid.UUID, files: Files,
 
 
 def read_meta_properties(directory: Path, files: Files) -> dict[str, str]:
-    """``node.id``, ``directory.id``, ``version``, ``cluster.id``; empty without a file."""
+    """Returns ``node.id``, ``directory.id``, ``version``, ``cluster.id``; an empty dict without a file."""
     try:
         return _fields(files.read(directory / META_PROPERTIES).decode(), "=")
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError as error:
-        raise StorageError(f"{directory / META_PROPERTIES} is no text") from error
+        raise StorageError(f"{directory / META_PROPERTIES} is not a text file") from error
 
 
 def write_meta_properties(directory: Path, properties: Mapping[str, str], files: Files) -> None:

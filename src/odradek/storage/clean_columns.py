@@ -1,8 +1,8 @@
-"""The cleaner's engine in numba, for large logs; ``clean_rows`` says what it does. Never loaded by the broker itself.
+"""The cleaner's engine in numba for large logs. The broker process does not import it.
 
-Keys are known by a 128-bit hash (SipHash-2-4 with a key drawn for each cleaning): a collision would lose a record, and
-nobody can provoke one. The map is one flat table of (hash, hash, offset + 1), open addressing, 24 bytes an entry as
-in Kafka's.
+``clean_rows`` documents the steps. The offset map has 128-bit hashes of keys (SipHash-2-4 with a random key for each
+cleaning). A collision would lose a record, and the random key prevents provoked collisions. The map is one flat table
+of (hash, hash, offset + 1) with open addressing, 24 bytes for an entry as in Kafka.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from odradek.storage.segment import LOG_SUFFIX, Placed, Segment
 _U64 = types.uint64
 _U64S = types.uint64[::1]
 
-# What is done with a batch: before its records are looked at, and after.
+# The task for a batch before its records are read, and the action after it.
 LOOK, KEEP, DISCARD = range(3)
 DROP, EMPTY, COPY, REWRITE = range(4)
-# Columns of the answer of `_filter`.
+# The columns of the result of `_filter`.
 ACTION, OUT_FROM, OUT_TO, KEPT, NEW_BASE_TIME, NEW_MAX_TIME, HORIZON = range(7)
 _ANSWERS = 7
 
@@ -60,15 +60,15 @@ OK, FULL, BAD = range(3)
 
 _WINDOW_BYTES = 64 << 20
 UNPACKED_BYTES = 64 << 20
-"""So many bytes of unpacked records are held at a time, unless one batch alone has more."""
+"""The largest size of decompressed records in memory, unless one batch alone has more."""
 _GROWTH_BYTES = 11
-"""By how much a record can grow when its time is counted from elsewhere."""
+"""The largest growth of a record after a change of its batch's base timestamp."""
 _LOAD_FACTOR = 0.75
 
 
 @_compiled(_U64(_RO, _I64, _I64))
 def _word(data: Any, at: int, size: int) -> Any:
-    """Up to 8 bytes, little-endian."""
+    """Returns up to 8 bytes as a little-endian number."""
     word = np.uint64(0)
     for i in range(size):
         word |= np.uint64(data[at + i]) << np.uint64(8 * i)
@@ -96,7 +96,7 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
 
 @_compiled(types.UniTuple(_U64, 2)(_RO, _I64, _I64, _U64, _U64))
 def siphash(data: Any, at: int, size: int, k0: int, k1: int) -> Any:
-    """SipHash-2-4 with 128 bits of ``size`` bytes from ``at``."""
+    """Returns the 128-bit SipHash-2-4 of ``size`` bytes from ``at`` as two numbers."""
     v0 = np.uint64(k0) ^ np.uint64(0x736F6D6570736575)
     v1 = np.uint64(k1) ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
     v2 = np.uint64(k0) ^ np.uint64(0x6C7967656E657261)
@@ -125,7 +125,7 @@ def siphash(data: Any, at: int, size: int, k0: int, k1: int) -> Any:
 
 @_compiled(_I64(_U64S, _U64, _U64))
 def _find(slots: Any, first: int, second: int) -> Any:
-    """Where in the table a key is, or the free place it may take; some place is always free."""
+    """Returns the place of a key in the table, or the free place for it. At least one place is always free."""
     places = np.uint64(len(slots) // 3)
     place = np.uint64(first) % places
     while True:
@@ -139,7 +139,10 @@ def _find(slots: Any, first: int, second: int) -> Any:
 
 @_compiled(types.UniTuple(_I64, 9)(_RO, _I64, _I64, _I64))
 def _record(buffer: Any, start: int, batch_end: int, last_delta: int) -> Any:
-    """(end, body, time at, time end, time delta, offset delta, key at, key size, value size); end -1: it is broken."""
+    """Returns (end, body, time at, time end, time delta, offset delta, key at, key size, value size).
+
+    ``end`` is -1 for a malformed record.
+    """
     zero = np.int64(0)
     bad = (np.int64(-1), zero, zero, zero, zero, zero, zero, zero, zero)
     size, body = _varint(buffer, start, batch_end, 5)
@@ -166,7 +169,7 @@ def _record(buffer: Any, start: int, batch_end: int, last_delta: int) -> Any:
 def _map(  # noqa: PLR0917  kernels take flat arrays
     buffer: Any, table: Any, skipped: Any, first_dirty: int, slots: Any, used: int, max_keys: int, k0: int, k1: int,
 ) -> Any:  # fmt: skip
-    """(status, batch, keys in the map)."""
+    """Returns (status, batch, keys in the map)."""
     for i in range(len(table)):
         if skipped[i]:
             continue
@@ -226,7 +229,7 @@ def _choose(  # noqa: PLR0917
     buffer: Any, table: Any, i: int, task: int, mapped_offset: int, slots: Any, k0: int, k1: int,
     tombstones_go: int, keep: Any,
 ) -> Any:  # fmt: skip
-    """(status, records kept, tombstones among them, time delta of the first); marks them in ``keep``."""
+    """Marks the remaining records in ``keep``. Returns (status, their number, tombstones, time delta of the first)."""
     at, end = table[i, FROM], table[i, TO]
     kept = np.int64(0)
     tombstones = np.int64(0)
@@ -254,7 +257,7 @@ def _choose(  # noqa: PLR0917
 
 @_compiled(types.UniTuple(_I64, 2)(_RO, _TABLE, _I64, _I64, _U8S, _U8S, _I64))
 def _rewrite(buffer: Any, table: Any, i: int, base_ms: int, keep: Any, out: Any, to: int) -> Any:  # noqa: PLR0917
-    """(end in ``out``, largest timestamp): the chosen records with times counted from ``base_ms``."""
+    """Writes the remaining records with time deltas from ``base_ms``. Returns (end in ``out``, largest timestamp)."""
     append_time = (table[i, ATTRIBUTES] >> 3) & 1
     newest = table[i, MAX_TIME] if append_time else np.int64(-1)
     at, end = table[i, FROM], table[i, TO]
@@ -281,7 +284,7 @@ def _filter(  # noqa: PLR0917
     buffer: Any, table: Any, tasks: Any, flags: Any, now_ms: int, horizon_ms: int, mapped_offset: int,
     slots: Any, k0: int, k1: int, keep: Any, out: Any, answers: Any,
 ) -> Any:  # fmt: skip
-    """(status, batch). ``flags``: 1 keeps the batch when it is empty, 2 starts its horizon."""
+    """Returns (status, batch). ``flags``: 1 keeps the batch without records, 2 starts its horizon."""
     to = np.int64(0)
     for i in range(len(table)):
         answers[i, ACTION] = EMPTY if flags[i] & 1 else DROP
@@ -319,7 +322,7 @@ def _filter(  # noqa: PLR0917
 
 
 class ColumnEngine:
-    """Keys in a table of hashes, a chunk of many batches at a time."""
+    """An engine with keys in a hash table. It works on a chunk of many batches at a time."""
 
     def __init__(self) -> None:
         self._slots: npt.NDArray[np.uint64] = np.zeros(3, np.uint64)
@@ -335,7 +338,7 @@ class ColumnEngine:
         self._slots = np.zeros(3 * places, np.uint64)
 
     def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, Surveyed]:
-        """See ``RowEngine``. Only the pages that hold headers are read."""
+        """See ``RowEngine``. Only pages with headers are read."""
         records = 0
         found = []
         position = 0
@@ -407,17 +410,17 @@ class ColumnEngine:
 
 
 def _broken(table: Int64s, batch: int) -> CorruptRecord:
-    return CorruptRecord(f"a record of the batch at offset {table[batch, BASE]} does not fit it")
+    return CorruptRecord(f"a record of the batch at offset {table[batch, BASE]} is malformed")
 
 
 def _special(table: Int64s) -> list[int]:
-    """Batches of transactions."""
+    """Returns the rows of transactional and control batches."""
     flags = table[:, ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT)
     return list(np.flatnonzero(flags).tolist())
 
 
 def _tasks(chunk: bytes, table: Int64s, rules: Rules) -> tuple[Bytes, Bytes]:
-    """What is to be done with each batch, and flags (1: stays when empty, 2: starts its horizon)."""
+    """Returns the task and the flags of each batch (1: stays without records, 2: starts its horizon)."""
     tasks = np.zeros(len(table), np.uint8)
     flags = (table[:, BASE] + table[:, LAST_DELTA] + 1 == rules.end_offset).astype(np.uint8)
     if rules.producers:
@@ -433,8 +436,9 @@ def _tasks(chunk: bytes, table: Int64s, rules: Rules) -> tuple[Bytes, Bytes]:
 
 
 def _fitting(chunk: bytes, table: Int64s) -> tuple[Int64s, dict[int, Buffer]]:
-    """The first batches, at least one, whose records unpacked take no more than ``UNPACKED_BYTES``; the records of
-    those that are compressed, by row. What cannot be unpacked is left to who needs it."""
+    """Returns the first batches, at least one, whose decompressed records fit into ``UNPACKED_BYTES``, and the
+    decompressed records by row. A batch that cannot be decompressed is skipped here: ``_unpack`` raises if it needs it.
+    """
     view = memoryview(chunk)
     parts: dict[int, Buffer] = {}
     total = 0
@@ -451,7 +455,7 @@ def _fitting(chunk: bytes, table: Int64s) -> tuple[Int64s, dict[int, Buffer]]:
 
 
 def _unpack(chunk: bytes, table: Int64s, skipped: Bytes, unpacked: dict[int, Buffer]) -> Bytes:
-    """One buffer with the records of all batches but the skipped ones; FROM and TO then are positions in it."""
+    """Returns a buffer with the records of all batches except the skipped ones. FROM and TO become positions in it."""
     wanted = (table[:, ATTRIBUTES] & CODEC_BITS != 0) & (skipped == 0)
     if not wanted.any():
         return as_bytes(chunk)
@@ -469,7 +473,7 @@ def _unpack(chunk: bytes, table: Int64s, skipped: Bytes, unpacked: dict[int, Buf
 
 
 def _assemble(chunk: bytes, table: Int64s, ends: Int64s, answers: Int64s, out: Bytes) -> tuple[bytes, list[Placed]]:
-    """What is written, neighbours that stay as they are in one piece."""
+    """Returns the new bytes and their batches. Unchanged neighbours are copied in one piece."""
     stays = np.flatnonzero(answers[:, ACTION] != DROP)
     parts: list[bytes | memoryview] = []
     placed: list[Placed] = []

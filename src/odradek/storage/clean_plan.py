@@ -1,9 +1,9 @@
-"""Which log is cleaned next, and what exactly: pure functions over logs, by Kafka's rules.
+"""The choice of logs for cleaning and the plan of one cleaning, by Kafka's rules. Pure functions.
 
-The dirty section begins where the last cleaning ended. It ends before the active segment, before the segment that
-holds the last stable offset, and before the first one with a record younger than ``min.compaction.lag.ms``. A log is
-due when more than ``min.cleanable.dirty.ratio`` of its cleanable bytes are dirty, or when a dirty record is older
-than ``max.compaction.lag.ms``; of several the dirtiest comes first.
+The dirty section starts at the end of the last cleaning. It ends before the active segment, before the segment with the
+last stable offset, and before the first segment with a record younger than ``min.compaction.lag.ms``. A log is due if
+more than ``min.cleanable.dirty.ratio`` of its cleanable bytes are dirty, or if a dirty record is older than
+``max.compaction.lag.ms``. Of several due logs, the one with the highest dirty ratio is cleaned first.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MAP_ENTRY_BYTES = 24
 
 @dataclass(frozen=True, slots=True)
 class Dirt:
-    """How dirty a log is. Bytes count whole segments, so one that is partly clean counts on both sides, as in Kafka.
+    """The clean and the dirty bytes of a log. Whole segments count, so a partly clean one counts twice, as in Kafka.
 
-    ``reset``: why the place where the last cleaning ended does not count any more; "" where it does.
+    ``reset``: the reason why the end of the last cleaning is no longer valid; "" if it is valid.
     """
 
     first_dirty_offset: int
@@ -55,10 +55,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that a cleaning has to know; travels to another process as JSON.
+    """The input of a cleaning. It is sent to another process as JSON.
 
-    ``sources`` may be cleaned, ``rest`` are the segments behind them, of which only what lies below
-    ``stable_offset`` is looked at. Times in ms.
+    ``sources`` are the segments that may be cleaned. ``rest`` are the later segments, which are read only below
+    ``stable_offset``. Times in ms.
     """
 
     directory: str
@@ -78,7 +78,7 @@ class Job:
 
     @property
     def size(self) -> int:
-        """Bytes that are read at least once."""
+        """The bytes of all sources."""
         return sum(source.size for source in self.sources)
 
     def to_json(self) -> bytes:
@@ -94,12 +94,12 @@ class Job:
 
 
 def max_keys(dedupe_buffer_bytes: int, load_factor: float) -> int:
-    """How many keys fit into an offset map of ``log.cleaner.dedupe.buffer.size``."""
+    """Returns the number of keys that fit into an offset map of ``log.cleaner.dedupe.buffer.size``."""
     return int(min(dedupe_buffer_bytes, 0x7FFFFFFF) // MAP_ENTRY_BYTES * load_factor)
 
 
 def measure(log: Log, now_ms: int) -> Dirt:
-    """How dirty the log is. Raises OSError, CorruptRecord where a segment cannot be read."""
+    """Returns the clean and dirty bytes of a log. Raises OSError, CorruptRecord if a segment cannot be read."""
     config = log.config
     first, reset = _first_dirty(log)
     active = log.active
@@ -124,7 +124,7 @@ def measure(log: Log, now_ms: int) -> Dirt:
 
 
 def _with_ends(log: Log) -> Iterator[tuple[Segment, int]]:
-    """Each segment and where the next one begins."""
+    """Yields each segment with the base offset of the next one."""
     segments = log.segments
     ends = [segment.base_offset for segment in segments[1:]]
     return zip(segments, [*ends, log.log_end_offset], strict=True)
@@ -136,16 +136,16 @@ def _first_dirty(log: Log) -> tuple[int, str]:
     if known is None:
         return start, ""
     if known < start:
-        # Nothing to wonder about where retention is meant to drop the log's begin.
-        told = "" if log.config.deletes_old else f"the log starts at {start} by now, behind {known}"
+        # This is normal if retention deletes the start of the log.
+        told = "" if log.config.deletes_old else f"the log starts at {start}, after the last cleaned offset {known}"
         return start, told
     if known > log.log_end_offset:
-        return start, f"the log ends at {log.log_end_offset}, before {known}"
+        return start, f"the log ends at {log.log_end_offset}, before the last cleaned offset {known}"
     return known, ""
 
 
 def plan(log: Log, dirt: Dirt, now_ms: int, *, max_keys: int, bytes_per_second: float) -> Job:
-    """What a cleaning of the log has to do."""
+    """Returns the job of a cleaning of the log."""
     config = log.config
     sources = [Source(s.base_offset, end, s.size, s.offset_index.size, s.time_index.size) for s, end in _with_ends(log)]
     producers = tuple(
@@ -171,7 +171,7 @@ def plan(log: Log, dirt: Dirt, now_ms: int, *, max_keys: int, bytes_per_second: 
 
 
 def group_sources(sources: Iterable[Source], job: Job) -> list[list[Source]]:
-    """Neighbours that fit into one segment: by bytes, by both indexes, by the reach of relative offsets."""
+    """Groups neighbours that fit into one segment by bytes, by the sizes of both indexes and by relative offsets."""
     groups: list[list[Source]] = []
     for source in sources:
         if groups and _fits(groups[-1], source, job):

@@ -1,7 +1,7 @@
-"""The cleaner's engine in pure Python: for small logs, inside of the broker, a little at a time.
+"""The cleaner's engine in pure Python for small logs, in small steps inside the broker.
 
-``clean_columns`` does the same for large ones and writes the same bytes. Both are generators that yield how many
-bytes they have gone through, so that whoever drives them can stop in between.
+``clean_columns`` does the same for large logs and writes the same bytes. The methods of both are generators that yield
+the number of processed bytes, so that the caller can pause them.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from odradek.storage.segment import LOG_SUFFIX, Placed, Segment
 _RECORDS_PER_STEP = 100
 _LONG_MASK = (1 << 63) - 1
 NO_RECORD_TIME = -1
-"""What a batch's largest timestamp is at least."""
+"""The lower bound of a batch's largest timestamp."""
 
 
 class Surveyed(NamedTuple):
-    """What a segment holds, as far as headers tell."""
+    """The contents of a segment by its batch headers."""
 
     records: int
-    """In batches that end in the dirty section."""
+    """The records of batches that end in the dirty section."""
     packed_bytes: int
-    """Of the largest compressed batch."""
+    """The size of the largest compressed batch."""
     special: list[tuple[int, BatchHeader]]
-    """Position and header of batches of transactions: data and markers."""
+    """Position and header of transactional and control batches."""
 
 
 class Mapped(NamedTuple):
-    """How far a chunk was mapped: ``size`` bytes, up to ``last_offset`` (-1: no batch of the dirty section)."""
+    """The mapped part of a chunk: ``size`` bytes, up to ``last_offset`` (-1: no batch of the dirty section)."""
 
     size: int
     last_offset: int
@@ -42,7 +42,7 @@ class Mapped(NamedTuple):
 
 
 class Filtered(NamedTuple):
-    """What is left of a chunk's first ``size`` bytes."""
+    """The remaining batches of a chunk's first ``size`` bytes."""
 
     size: int
     data: bytes
@@ -52,7 +52,7 @@ class Filtered(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Where a record's parts lie: [``start``, ``end``) with its length in front, time in between."""
+    """The positions of a record's parts. [``start``, ``end``) includes its length; the time is inside."""
 
     start: int
     body: int
@@ -66,14 +66,14 @@ class Record(NamedTuple):
 
 
 class RowEngine:
-    """Keys in a dictionary, records one by one."""
+    """An engine with keys in a dictionary. It works on one record at a time."""
 
     def __init__(self) -> None:
         self._newest: dict[bytes, int] = {}
         self._max_keys = 0
 
     def reserve(self, keys: int, max_keys: int) -> None:
-        """Makes room for about ``keys`` keys, and never for more than ``max_keys``."""
+        """Empties the map and makes room for about ``keys`` keys, at most ``max_keys``."""
         self._newest = {}
         self._max_keys = max_keys
 
@@ -96,7 +96,7 @@ class RowEngine:
             if number % _RECORDS_PER_STEP == _RECORDS_PER_STEP - 1:
                 yield 0
         if end != segment.size:
-            raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} ends inside of a batch")
+            raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} ends inside a batch")
         yield end
         return Surveyed(records, packed, special)
 
@@ -124,7 +124,7 @@ class RowEngine:
         return Mapped(size, last_offset, False)
 
     def filter(self, chunk: bytes, rules: Rules, mapped_offset: int) -> Generator[int, None, Filtered]:
-        """What stays of the batches, of those records up to ``mapped_offset``. Raises CorruptRecord."""
+        """Returns the remaining batches. Records after ``mapped_offset`` all remain. Raises CorruptRecord."""
         size = read = kept = 0
         parts: list[bytes] = []
         placed: list[Placed] = []
@@ -143,7 +143,7 @@ class RowEngine:
     def _batch(
         self, chunk: bytes, pos: int, header: BatchHeader, rules: Rules, mapped_offset: int
     ) -> Generator[int, None, tuple[bytes, int, int] | None]:
-        """The batch's bytes as they will be, number of records and largest timestamp; None when it is dropped."""
+        """Returns the batch's new bytes, number of records and largest timestamp; None if the batch is removed."""
         fate = rules.fate(chunk, pos, header)
         data: bytes = b""
         kept: list[Record] = []
@@ -206,48 +206,48 @@ class RowEngine:
 
 
 def unpacked(chunk: Buffer, pos: int, header: BatchHeader) -> bytes:
-    """The batch's records. Raises CorruptRecord."""
+    """Returns the bytes of the batch's records, decompressed. Raises CorruptRecord."""
     payload = memoryview(chunk)[pos + HEADER_BYTES : pos + header.size_in_bytes]
     return bytes(decompress(header.compression, payload, DEFAULT_MAX_BYTES))
 
 
 def records_of(data: bytes, header: BatchHeader) -> Iterator[Record]:
-    """The records in ``data``; headers are passed over unread. Raises CorruptRecord."""
+    """Yields the records in ``data`` and skips their headers. Raises CorruptRecord."""
     if header.record_count * MIN_RECORD_BYTES > len(data):
-        raise CorruptRecord(f"{header.record_count} records cannot fit into the batch at {header.base_offset}")
+        raise CorruptRecord(f"{header.record_count} records cannot fit into the batch at offset {header.base_offset}")
     at = 0
     for _ in range(header.record_count):
         start = at
         size, body = _varint(data, at, len(data), 5)
         end = body + size
         if size < MIN_RECORD_BYTES - 1 or end > len(data):
-            raise CorruptRecord(f"a record of {size} bytes does not fit the batch at {header.base_offset}")
+            raise CorruptRecord(f"a record of {size} bytes does not fit into the batch at offset {header.base_offset}")
         time_at = body + 1
         timestamp_delta, time_end = _varint(data, time_at, end, 10)
         offset_delta, at = _varint(data, time_end, end, 5)
         if not 0 <= offset_delta <= header.last_offset_delta:
-            raise CorruptRecord(f"offset delta {offset_delta} lies outside of the batch at {header.base_offset}")
+            raise CorruptRecord(f"offset delta {offset_delta} is outside of the batch at offset {header.base_offset}")
         key_size, at = _varint(data, at, end, 5)
         if not -1 <= key_size <= end - at:
-            raise CorruptRecord(f"a key of {key_size} bytes does not fit its record at {header.base_offset}")
+            raise CorruptRecord(f"a key of {key_size} bytes does not fit: batch at offset {header.base_offset}")
         key = None if key_size < 0 else data[at : at + key_size]
         at += max(key_size, 0)
         value_size, at = _varint(data, at, end, 5)
         if not -1 <= value_size <= end - at:
-            raise CorruptRecord(f"a value of {value_size} bytes does not fit its record at {header.base_offset}")
+            raise CorruptRecord(f"a value of {value_size} bytes does not fit: batch at offset {header.base_offset}")
         at = end
         yield Record(start, body, time_at, time_end, end, timestamp_delta, offset_delta, key, value_size < 0)
     if at != len(data):
-        raise CorruptRecord(f"{len(data) - at} bytes behind the last record of the batch at {header.base_offset}")
+        raise CorruptRecord(f"{len(data) - at} bytes after the last record: batch at offset {header.base_offset}")
 
 
 def _long(value: int) -> int:
-    """As 64 bits hold it: absurd times wrap around, as they do for every reader."""
+    """Returns the value as a signed 64-bit number. Extreme timestamps overflow, as in all readers."""
     return value if -_LONG_MASK <= value <= _LONG_MASK else (value + _LONG_MASK + 1 & (1 << 64) - 1) - _LONG_MASK - 1
 
 
 def _varint(data: bytes, at: int, end: int, longest: int) -> tuple[int, int]:
-    """A zigzag number of 32 or 64 bits and the position behind it."""
+    """Returns a zigzag number of 32 or 64 bits and the position after it. Raises CorruptRecord."""
     result = 0
     for shift in range(0, 7 * longest, 7):
         if at >= end:

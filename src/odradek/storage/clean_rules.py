@@ -1,15 +1,16 @@
-"""What the cleaner keeps of a batch: Kafka's rules, in one place for both of its engines.
+"""Kafka's rules of compaction for both engines of the cleaner.
 
-A batch is copied as it is, written anew with fewer records, written anew as a bare header, or dropped:
+The cleaner copies a batch without changes, rewrites it with fewer records, rewrites it as a header without records, or
+removes it:
 
-* a record goes when a later one of the mapped section has its key, or when it has no key;
-* a tombstone stays until its delete horizon. The first cleaning that sees it sets the horizon to now plus
-  ``delete.retention.ms`` and stores it as KIP-534 says: attribute bit 6, and the horizon as the base timestamp;
-* data of an aborted transaction goes. A transaction's marker stays while a batch of it is left, then until its own
-  horizon (behaviour 39);
-* the last batch of every active producer stays, empty if need be, since it holds the producer's sequence; so does
-  the last batch of the cleaned section, so that the log does not forget where it ends;
-* base offset, last offset, leader epoch, producer and codec never change, nor the time of any record.
+* A record is removed if a later record of the mapped section has the same key, or if it has no key.
+* A tombstone stays until its delete horizon. The first cleaning that reads it sets the horizon to now plus
+  ``delete.retention.ms`` and stores it by KIP-534: attribute bit 6, and the horizon as the base timestamp.
+* Data of an aborted transaction is removed. A transaction's marker stays while a batch of the transaction remains, and
+  then until its own horizon (behaviour 39).
+* The last batch of every active producer stays, if necessary without records, because it has the producer's sequence.
+  The last batch of the cleaned section stays too, so that the log keeps its end.
+* Base offset, last offset, leader epoch, producer and codec do not change, and no record's timestamp changes.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _KEPT_BITS = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class AbortedTransaction(NamedTuple):
-    """``first_offset``: where its first batch begins; ``last_offset``: its marker's."""
+    """``first_offset`` is the base offset of its first batch, ``last_offset`` the offset of its marker."""
 
     producer_id: int
     first_offset: int
@@ -54,18 +55,18 @@ class AbortedTransaction(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """What the rules say about a batch before its records are looked at."""
+    """The decision about a batch before its records are read."""
 
     discards: bool
     """No record of it is kept."""
     keeps_empty: bool
-    """It stays as a bare header when no record is left."""
+    """It stays as a header without records if no record remains."""
     starts_horizon: bool
-    """It is a marker whose transaction has nothing left: its delete horizon begins, unless it has one."""
+    """It is the marker of a transaction without remaining batches: its delete horizon starts, unless it has one."""
 
 
 class Producer(NamedTuple):
-    """An active producer; ``last_offset`` is that of its last batch of data, -1 when only a marker is known."""
+    """An active producer. ``last_offset`` is the last offset of its last data batch; -1: it has only a marker."""
 
     producer_id: int
     epoch: int
@@ -73,7 +74,7 @@ class Producer(NamedTuple):
 
 
 def marker_type(buffer: Buffer, pos: int, header: BatchHeader) -> int | None:
-    """ABORT, COMMIT or another type of control record; None for a control batch that has been emptied."""
+    """Returns ABORT, COMMIT or another type of control record; None for a control batch without records."""
     for row in batch_rows(buffer, pos, header):
         key = row.key or b""
         if len(key) < 4:
@@ -83,14 +84,14 @@ def marker_type(buffer: Buffer, pos: int, header: BatchHeader) -> int | None:
 
 
 class Transactions:
-    """Follows transactions while batches are read in order, knowing beforehand which were aborted."""
+    """The state of transactions while batches are read in order, from the list of the aborted ones."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
         self._committed: set[int] = set()
         self.kept: list[AbortedTransaction] = []
-        """Aborted transactions of which something is left, since the caller last emptied this."""
+        """Aborted transactions with remaining batches since the caller last cleared this list."""
 
     def _advance(self, offset: int) -> None:
         while self._coming and self._coming[-1].first_offset <= offset:
@@ -110,7 +111,7 @@ class Transactions:
         return True
 
     def on_control(self, buffer: Buffer, pos: int, header: BatchHeader) -> bool:
-        """Whether the marker may go: nothing of its transaction was seen before it."""
+        """Whether the marker may be removed: no batch of its transaction was before it."""
         self._advance(header.last_offset)
         kind = marker_type(buffer, pos, header)
         if kind is None:
@@ -128,7 +129,7 @@ class Transactions:
 
 
 class AbortedSearch:
-    """Finds aborted transactions in the log itself: each producer's batches up to its next marker are one."""
+    """Finds the aborted transactions of a log: a producer's batches up to its next marker are one transaction."""
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}
@@ -136,11 +137,11 @@ class AbortedSearch:
 
     @property
     def is_open(self) -> bool:
-        """A transaction has begun whose marker was not seen yet."""
+        """Whether a transaction has no marker yet."""
         return bool(self._open)
 
     def on_batch(self, header: BatchHeader, kind: int | None) -> None:
-        """``kind`` is the marker's type of a control batch. Batches come in order."""
+        """Adds a batch, in log order. ``kind`` is the marker type of a control batch."""
         if not header.is_control:
             if header.is_transactional:
                 self._open.setdefault(header.producer_id, header.base_offset)
@@ -151,7 +152,7 @@ class AbortedSearch:
 
 
 class Rules:
-    """The rules for one cleaning. ``end_offset``: where the section that may be cleaned ends."""
+    """The rules for one cleaning. ``end_offset`` is the end of the section that may be cleaned."""
 
     def __init__(
         self,
@@ -164,7 +165,7 @@ class Rules:
     ) -> None:
         self.now_ms = now_ms
         self.horizon_ms = now_ms + delete_retention_ms
-        """The delete horizon given out by this cleaning."""
+        """The delete horizon that this cleaning sets."""
         self.end_offset = end_offset
         self.transactions = Transactions(aborted)
         self.producers: Mapping[int, Producer] = {producer.producer_id: producer for producer in producers}
@@ -182,7 +183,7 @@ class Rules:
         return header.is_control and header.producer_epoch == producer.epoch
 
     def fate(self, buffer: Buffer, pos: int, header: BatchHeader) -> Fate:
-        """Batches have to come in the order of the log."""
+        """Returns the decision about a batch. It is called for each batch in log order."""
         empty = self.keeps_empty(header)
         if not header.is_control:
             return Fate(self.transactions.on_data(header), empty, False)
@@ -194,9 +195,9 @@ class Rules:
 
 
 def check_crc(buffer: Buffer, pos: int, header: BatchHeader) -> None:
-    """Raises CorruptRecord: what is rotten must be neither believed nor given a fresh checksum."""
+    """Raises CorruptRecord for a wrong CRC: corrupt bytes must not get a new, valid CRC."""
     if not crc_is_valid(buffer, pos, header):
-        raise CorruptRecord(f"CRC of the batch at offset {header.base_offset} does not match its bytes")
+        raise CorruptRecord(f"the CRC of the batch at offset {header.base_offset} does not match its bytes")
 
 
 def rewritten(
@@ -208,14 +209,14 @@ def rewritten(
     max_timestamp: int,
     has_horizon: bool,
 ) -> bytes:
-    """The batch with other records, given as encoded for ``base_timestamp``, packed with its own codec."""
+    """Returns the batch with other records, compressed by its codec. They are encoded for ``base_timestamp``."""
     codec = header.attributes & COMPRESSION_MASK
     attributes = header.attributes & _KEPT_BITS | codec | (DELETE_HORIZON_BIT if has_horizon else 0)
     return _assemble(header, attributes, compress(codec, records), count, (base_timestamp, max_timestamp))
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """The batch without records."""
+    """Returns the batch without records."""
     return _assemble(header, header.attributes & _KEPT_BITS, b"", 0, (NO_TIMESTAMP, header.max_timestamp))
 
 
@@ -235,7 +236,7 @@ def _assemble(header: BatchHeader, attributes: int, payload: bytes, count: int, 
 
 
 def decode_txn_index(data: bytes) -> dict[int, bytes]:
-    """A ``.txnindex`` file's entries by the offset of the marker."""
+    """Returns the entries of a ``.txnindex`` file by the offset of the marker."""
     size = _TXN_ENTRY.size
     entries = (data[at : at + size] for at in range(0, len(data) - size + 1, size))
     return {_TXN_ENTRY.unpack(entry)[3]: entry for entry in entries}

@@ -1,14 +1,14 @@
-"""One cleaning of one log: Kafka's Log Cleaner.
+"""One cleaning of one log, as in Kafka's Log Cleaner.
 
-1. Survey: headers of all closed segments tell how many keys to expect and which transactions were aborted.
-2. Map: the newest offset of every key in the dirty section, as far as the map has room.
-3. Copy: every segment from the log's begin to the end of the mapped section is written anew by the rules of
-   ``clean_rules``, neighbours together as long as they fit into ``segment.bytes`` and the indexes.
+1. Survey: the headers of all closed segments give the number of keys and the aborted transactions.
+2. Map: the offset map gets the newest offset of every key in the dirty section, until it is full.
+3. Copy: every segment from the log's start to the end of the mapped section is rewritten by the rules of
+   ``clean_rules``. Neighbours become one segment while they fit into ``segment.bytes`` and the index size.
 
-Source segments are closed and only read. What is written has the suffix ``.cleaned`` until ``Log.replace_segments``
-takes it. ``clean`` is a generator: whoever drives it decides when it may go on. The broker drives it on its event
-loop for small logs, in steps of a millisecond; for others it starts ``python -m odradek.storage.cleaner``, a process
-with the lowest priority that uses numba and is gone afterwards.
+Source segments are closed and are only read. New files have the suffix ``.cleaned`` until ``Log.replace_segments``
+renames them. ``clean`` is a generator, and its caller controls its speed. The broker runs it on its event loop for
+small logs, in steps of one millisecond. For other logs it starts ``python -m odradek.storage.cleaner``, a process with
+the lowest priority that uses numba and ends after the cleaning.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ from odradek.storage.recovery import CLEANED_SUFFIX
 from odradek.storage.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment, file_name
 
 _SMALL_RECORDS = 150_000
-"""So many of the smallest fit into a log that is cleaned without a process if they are not compressed."""
+"""The largest number of uncompressed records in a log that the broker cleans without a process."""
 _SMALL_CHUNK_BYTES = 64 << 10
 _LARGE_CHUNK_BYTES = 8 << 20
 
 
 class MapFull(StorageError):
-    """Not even one batch fits into the offset map, so cleaning cannot get on."""
+    """The keys of the first dirty batch do not fit into the offset map, so the cleaning cannot proceed."""
 
 
 class TooCoarse(OdradekError):
-    """A batch, or all of them together, takes longer to unpack than the caller can wait; nothing was written."""
+    """The batches take too long to decompress for the caller's steps. Nothing was written."""
 
 
 class Stopped(OdradekError):
-    """The broker has gone, or wants no more of this."""
+    """The broker has ended or has stopped the cleaning."""
 
 
 class Engine(Protocol):
-    """See ``RowEngine``."""
+    """The interface of both engines; see ``RowEngine``."""
 
     @property
     def keys(self) -> int: ...
@@ -74,7 +74,7 @@ class Engine(Protocol):
 
 @dataclass(slots=True)
 class Counts:
-    """What a cleaning has read and kept so far. Bytes of files, number of records."""
+    """The bytes of files and the numbers of records that a cleaning has read and kept so far."""
 
     bytes_read: int = 0
     bytes_written: int = 0
@@ -85,14 +85,14 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """``end_offset``: where the next dirty section begins."""
+    """The result of a cleaning. ``end_offset`` is the start of the next dirty section."""
 
     end_offset: int
     counts: Counts
 
 
 class CleanedSegment(Segment):
-    """A segment being written; ``replaces`` are the base offsets of those it stands for."""
+    """A new segment of a cleaning. ``replaces`` has the base offsets of the segments that it replaces."""
 
     replaces: Sequence[int] = ()
 
@@ -100,7 +100,7 @@ class CleanedSegment(Segment):
         return super().path(suffix + CLEANED_SUFFIX)
 
     def finish(self) -> None:
-        """Syncs and closes its files, which then look as old as the last segment they stand for."""
+        """Syncs and closes its files, and gives the log file the modification time of the last replaced segment."""
         self.sync()
         self.file.close()
         self.forget()
@@ -108,7 +108,7 @@ class CleanedSegment(Segment):
 
     @property
     def source_modified_ms(self) -> int:
-        """When the last of the segments that it stands for was written."""
+        """The modification time of the last replaced segment."""
         name = file_name(self.replaces[-1], LOG_SUFFIX)
         return self._files.modified_ms(self.directory / name)
 
@@ -119,11 +119,11 @@ Steps = Generator[int | CleanedSegment, None, Finished]
 def clean(
     job: Job, engine: Engine, files: Files, *, chunk_bytes: int = _SMALL_CHUNK_BYTES, max_packed: int = 0
 ) -> Steps:
-    """Cleans a log; yields how many bytes it has gone through, and each segment once it is written but not synced.
+    """Cleans a log. Yields the number of processed bytes, and each new segment after its write and before its sync.
 
-    ``max_packed``: the largest compressed batch, in bytes, that may be met (0: any); TooCoarse otherwise, and for one
-    that unpacks to more than ``compression.SMALL_BYTES``, and for more records than fit into a small log unpacked.
-    Raises CorruptRecord, MapFull, OSError.
+    ``max_packed``: the largest allowed compressed batch in bytes (0: no limit). With a limit it raises TooCoarse for a
+    larger batch, for a batch with more than ``compression.SMALL_BYTES`` of decompressed records, and for too many
+    records. Raises CorruptRecord, MapFull, OSError.
     """
     return _Cleaning(job, engine, files, chunk_bytes, max_packed).run()
 
@@ -152,7 +152,9 @@ class _Cleaning:
         self.engine.reserve(min(self.dirty_records, job.max_keys), job.max_keys)
         end_offset = yield from self._map(aborted)
         if end_offset <= job.first_dirty_offset:
-            raise MapFull(f"the offset map has room for {job.max_keys} keys, too few for the batch at {end_offset}")
+            raise MapFull(
+                f"the offset map has room for {job.max_keys} keys, too few for the batch at offset {end_offset}"
+            )
         self.counts.keys = self.engine.keys
         rules = Rules(
             now_ms=job.now_ms,
@@ -175,7 +177,7 @@ class _Cleaning:
         search = AbortedSearch()
         for source in self.job.sources:
             yield from self._survey_segment(source, search)
-        # A transaction may end behind what is cleaned, but before the last stable offset.
+        # A transaction can end after the cleaned section, but before the last stable offset.
         for source in self.job.rest:
             if not search.is_open:
                 break
@@ -203,7 +205,7 @@ class _Cleaning:
         segment.forget()
 
     def _check_size(self, segment: Segment) -> Generator[int, None, None]:
-        """Raises TooCoarse for too many records, and for a batch that takes longer to unpack than a step."""
+        """Raises TooCoarse for too many records, and for a batch whose decompression takes longer than a step."""
         for position, header in segment.batches_from(0):
             self.records += header.record_count
             if self.records > _SMALL_RECORDS:
@@ -215,7 +217,7 @@ class _Cleaning:
                 yield 0
 
     def _map(self, aborted: list[AbortedTransaction]) -> Generator[int, None, int]:
-        """The offset up to which all keys are in the map."""
+        """Fills the map and returns the offset below which all keys are in it."""
         job = self.job
         transactions = Transactions(aborted)
         end_offset = 0
@@ -238,7 +240,7 @@ class _Cleaning:
         return end_offset
 
     def _read(self, segment: Segment, position: int) -> bytes:
-        """Whole batches from ``position`` on, at least one; perhaps a part of one behind them."""
+        """Returns whole batches from ``position`` on, at least one, perhaps with a part of the next one."""
         left = segment.size - position
         chunk = segment.file.pread(position, min(self.chunk_bytes, left))
         if len(chunk) >= HEADER_BYTES:
@@ -285,7 +287,7 @@ class _Cleaning:
             self.txn_entries.update(decode_txn_index(self.files.read(path)))
 
     def _write_txn_index(self, cleaned: CleanedSegment, rules: Rules) -> None:
-        """Entries of aborted transactions of which something is left."""
+        """Writes the entries of aborted transactions with remaining batches."""
         kept = [
             self.txn_entries[txn.last_offset] for txn in rules.transactions.kept if txn.last_offset in self.txn_entries
         ]
@@ -294,11 +296,11 @@ class _Cleaning:
             self.files.write(cleaned.path(TXN_INDEX_SUFFIX), b"".join(kept))
 
 
-# --- the process of its own -----------------------------------------------------------------------------------------
+# --- the cleaner process --------------------------------------------------------------------------------------------
 
 
 class _Throttle:
-    """Keeps to so many bytes a second, and notices when the broker has gone: then its end of stdin closes."""
+    """Limits the bytes per second, and stops when the broker closes stdin or ends."""
 
     def __init__(self, bytes_per_second: float, descriptor: int) -> None:
         self._rate = bytes_per_second
@@ -307,18 +309,18 @@ class _Throttle:
         self._bytes = 0
 
     def spend(self, size: int) -> None:
-        """Raises Stopped."""
+        """Counts ``size`` bytes and waits if they exceed the limit. Raises Stopped."""
         self._bytes += size
         while True:
             ahead = self._bytes / self._rate - (time.monotonic() - self._began)
             if select.select([self._descriptor], [], [], min(max(ahead, 0.0), 60.0))[0]:
-                raise Stopped("the broker wants no more")
+                raise Stopped("the broker has stopped the cleaning")
             if ahead <= 60.0:
                 return
 
 
 def _choose_engine() -> Engine:
-    """The columns' engine where numba can be loaded."""
+    """Returns ``ColumnEngine`` if numba is installed, else ``RowEngine``."""
     try:
         from odradek.storage.clean_columns import ColumnEngine
     except ImportError:
@@ -327,19 +329,19 @@ def _choose_engine() -> Engine:
 
 
 def _say(message: dict[str, Any]) -> None:
-    """Raises Stopped where nobody listens any more."""
+    """Writes a message to the broker. Raises Stopped if the broker has ended."""
     try:
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
     except BrokenPipeError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes nowhere
-        raise Stopped("the broker has gone") from error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit must not fail again
+        raise Stopped("the broker has ended") from error
 
 
 def main() -> int:
-    """Reads a job from stdin (one line of JSON), tells of each finished segment and of the end on stdout.
+    """Reads a job from stdin (one line of JSON) and reports each finished segment and the end on stdout.
 
-    Ends early when stdin does.
+    It stops early if stdin is closed.
     """
     if hasattr(os, "nice"):
         os.nice(19)

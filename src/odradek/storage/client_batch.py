@@ -1,4 +1,4 @@
-"""What a topic's settings demand of a producer's batch, and what becomes of it before it is stored."""
+"""Checks and changes of a producer's batch by the topic's settings before the append."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from odradek.storage.config import LogConfig
 
 Batches = list[tuple[int, BatchHeader]]
 Ready = tuple[Buffer, Batches]
-"""A batch as it is to be stored, and its header."""
+"""The bytes to append, with the position and header of each batch."""
 
 _SMALL_BYTES = 16 << 10
-"""What the broker compresses without a thread."""
+"""The largest batch that the broker compresses without a thread, in bytes."""
 
 
 def check_client_batch(data: Buffer, batches: Batches, config: LogConfig, now_ms: int) -> Ready | Steps[Ready]:
-    """Looks at the one batch in ``data``, and compresses its records with the topic's codec if it names one.
+    """Checks the single batch in ``data``, and compresses its records with the topic's codec, if there is one.
 
-    What takes longer than a step is left to the steps that are returned. Raises KafkaError.
+    If this takes longer than a step, it returns steps. Raises KafkaError.
     """
     _, header = batches[0]
     if config.is_log_append_time and header.timestamp_type:
-        raise KafkaError(ErrorCode.invalid_timestamp, "producers may not set LogAppendTime themselves")
+        raise KafkaError(ErrorCode.invalid_timestamp, "a producer must not set the timestamp type LogAppendTime")
     found = begin_check(data, header)
     if not isinstance(found, Checked):
         return _check_in_steps(data, batches, found, config, now_ms)
@@ -48,7 +48,7 @@ def _check_in_steps(
 
 
 def _fits(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -> bool:
-    """Whether the batch is stored as it came."""
+    """Whether the batch is stored without changes."""
     if found.has_keyless and config.is_compacted:
         return False
     if not config.is_log_append_time and (
@@ -60,7 +60,7 @@ def _fits(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -
 
 
 def _is_out_of_time(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -> bool:
-    """Whether a timestamp lies out of the topic's bounds."""
+    """Whether a timestamp of the batch is outside of the topic's bounds."""
     return (
         header.base_timestamp + found.greatest_delta > now_ms + config.message_timestamp_after_max_ms
         or header.base_timestamp + found.least_delta < now_ms - config.message_timestamp_before_max_ms
@@ -72,10 +72,10 @@ def _codec(config: LogConfig) -> int:
 
 
 def _adapt(data: Buffer, batches: Batches, found: Checked, config: LogConfig, now_ms: int) -> Steps[Ready]:
-    """Makes the batch fit. Raises KafkaError where the topic does not take it."""
+    """Changes the batch for the topic. Raises KafkaError if the topic's settings refuse it."""
     _, header = batches[0]
     if config.is_compacted and found.has_keyless:
-        raise KafkaError(ErrorCode.invalid_record, "a compacted topic takes no record without a key")
+        raise KafkaError(ErrorCode.invalid_record, "a record of a compacted topic must have a key")
     if not config.is_log_append_time:
         if _is_out_of_time(header, found, config, now_ms):
             yield from _check_timestamps(data, header, config, now_ms)
@@ -91,24 +91,24 @@ def _adapt(data: Buffer, batches: Batches, found: Checked, config: LogConfig, no
 
 
 def _check_timestamps(data: Buffer, header: BatchHeader, config: LogConfig, now_ms: int) -> Steps[None]:
-    """Raises KafkaError (INVALID_TIMESTAMP) for a record out of the topic's bounds; one without a time is in."""
+    """Raises KafkaError (INVALID_TIMESTAMP) for a timestamp outside of the topic's bounds; -1 is always valid."""
     for record in (yield from refused_records(data, header, config, now_ms, most=1)):
         earliest, latest = time_bounds(config, now_ms)
         raise KafkaError(
             ErrorCode.invalid_timestamp,
-            f"timestamp {record.timestamp} of record {record.offset} is not within [{earliest}, {latest}]",
+            f"timestamp {record.timestamp} of record {record.offset} is outside of [{earliest}, {latest}]",
         )
 
 
 def time_bounds(config: LogConfig, now_ms: int) -> tuple[int, int]:
-    """The earliest and the latest timestamp that a record of the topic may have."""
+    """Returns the earliest and the latest valid timestamp of a record of the topic."""
     return now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
 
 
 def refused_records(
     data: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, *, most: int
 ) -> Steps[list[Found]]:
-    """The first records, ``most`` at most, that a topic with these settings does not take. Raises CorruptRecord."""
+    """Finds the first records, at most ``most``, that a topic with these settings refuses. Raises CorruptRecord."""
     earliest, latest = time_bounds(config, now_ms)
     base = header.base_timestamp
     needs_key, sets_time = config.is_compacted, config.is_log_append_time
@@ -127,7 +127,7 @@ def refused_records(
 
 
 def _recompress(data: Buffer, header: BatchHeader, config: LogConfig) -> Steps[bytes]:
-    """The batch with its records packed by the topic's codec."""
+    """Returns the batch with its records compressed by the topic's codec."""
     payload = memoryview(data)[HEADER_BYTES : header.size_in_bytes]
     codec, level = _codec(config), config.compression_level
     plain: Buffer | mmap
@@ -143,7 +143,7 @@ def _recompress(data: Buffer, header: BatchHeader, config: LogConfig) -> Steps[b
     if codec == NONE and HEADER_BYTES + size > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.message_too_large,
-            f"batch of {HEADER_BYTES + size} bytes; max.message.bytes is {config.max_message_bytes}",
+            f"the uncompressed batch has {HEADER_BYTES + size} bytes; max.message.bytes is {config.max_message_bytes}",
         )
     return repacked(header, codec, (yield Call(partial(_compress, codec, plain, size, level))))
 

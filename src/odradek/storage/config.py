@@ -1,4 +1,4 @@
-"""The settings of a topic that its log uses, with Kafka's names and defaults."""
+"""The topic settings that a log uses, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_LONG = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Sizes in bytes, times in milliseconds; -1 means "no limit" where Kafka means it so."""
+    """The settings of a log. Sizes in bytes, times in milliseconds; -1 means "no limit" as in Kafka."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS
@@ -48,12 +48,12 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """Age at which the active segment is rolled: on a compacted topic early enough for its longest lag."""
+        """The age at which the active segment is rolled. A compacted topic also limits it by max.compaction.lag.ms."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def compression_level(self) -> int | None:
-        """Of the topic's codec, for what the broker compresses; ``None``: the codec's only one."""
+        """The level of the topic's codec for the broker's compression; ``None`` for a codec without levels."""
         return {"gzip": self.compression_gzip_level, "zstd": self.compression_zstd_level}.get(self.compression_type)
 
     @property

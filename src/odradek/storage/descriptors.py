@@ -1,15 +1,15 @@
-"""Descriptors of log files: how many are open, and which are closed first.
+"""File descriptors of log files: their limit and the order in which they are closed.
 
-A broker has more log files than the system lets a process open. A log file is opened when it is first used. It is
-closed when descriptors run short or when it has not been used for a while, and opened again at the next use.
+A broker can have more log files than a process may open. A log file is opened at its first use. It is closed when
+descriptors become scarce or when it was not used for some time, and opened again at its next use.
 
-The descriptors of the process have three users:
+The descriptors of the process have three uses:
 
-* the last ones (``SPARE_DESCRIPTORS``, a quarter at most) are for files that are open for a moment: checkpoints,
-  directories, modules;
-* log files have at most half of all; they are closed, the least recently used first, so that they stay out of the
-  spare ones;
-* connections have the rest (``broker/transport``). Open log files make room for them, down to ``KEPT_FOR_LOGS``.
+* The last ones (``SPARE_DESCRIPTORS``, at most a quarter) are for files that are open only briefly: checkpoints,
+  directories, modules.
+* Log files use at most half of all descriptors. The least recently used ones are closed first, so that log files do not
+  use the spare descriptors.
+* Connections use the rest (``broker/transport``). Log files are closed for them, down to ``KEPT_FOR_LOGS`` open files.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ T = TypeVar("T")
 
 SPARE_DESCRIPTORS = 256
 KEPT_FOR_LOGS = 256
-"""So many open log files, or a quarter of all descriptors if that is less, connections do not push out."""
+"""The number of open log files that are not closed for connections; a quarter of all descriptors if that is less."""
 _CLOSED_AT_ONCE = 8
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Whether an error says that no descriptor was left. Nothing is wrong with the file then."""
+    """Whether an error means that no descriptor was free. The file itself is not damaged."""
     return error.errno in _EXHAUSTED
 
 
 def _limit() -> int:
-    """How many descriptors the process may have; -1 for any number."""
+    """Returns the limit of the process's descriptors; -1 for no limit."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def is_spare(descriptor: int) -> bool:
-    """Whether a new descriptor is one of the last: the system always gives the least that is free."""
+    """Whether a new descriptor is a spare one. The system always assigns the lowest free number."""
     most = _limit()
     return most >= 0 and descriptor >= most - min(SPARE_DESCRIPTORS, most // 4)
 
 
 class Descriptor:
-    """An open file. It is closed when nothing refers to this object, so no number is used after it was given back."""
+    """An open file. It is closed with the last reference to this object, so its number is not used after the close."""
 
     __slots__ = ("number",)
 
@@ -62,33 +62,33 @@ class Descriptor:
 
 
 class Reopenable(Protocol):
-    """A file that may be closed at any time because its next use opens it again."""
+    """A file that may be closed at any time, because its next use opens it again."""
 
     used: bool
-    """Set at each use."""
+    """Each use sets it to True."""
 
     def release(self) -> None:
         """Closes the file."""
 
 
 class Descriptors:
-    """The log files that are open. For several threads."""
+    """The open log files. Thread-safe."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, weakref.ref[Reopenable]] = OrderedDict()
-        self._lock = RLock()  # an entry may be collected, and removed, inside of any call
+        self._lock = RLock()  # the garbage collector may remove an entry during any call
 
     def __len__(self) -> int:
         return len(self._open)
 
     def open(self, user: Reopenable, path: Path, flags: int) -> Descriptor:
-        """Opens a file for ``user``, which is asked to release it when descriptors run short. Raises OSError."""
+        """Opens a file for ``user`` and releases it later if descriptors become scarce. Raises OSError."""
         opened = Descriptor(self.attempt(lambda: os.open(path, flags, 0o644)))
         self.add(user, opened.number)
         return opened
 
     def add(self, user: Reopenable, number: int) -> None:
-        """``user`` has opened descriptor ``number``."""
+        """Adds ``user``, which has opened descriptor ``number``."""
         most = _limit()
         if is_spare(number):
             self.close_oldest(_CLOSED_AT_ONCE)
@@ -99,12 +99,12 @@ class Descriptors:
             self._open[id(user)] = weakref.ref(user)
 
     def remove(self, user: Reopenable) -> None:
-        """``user`` is closed, or must stay open from now on."""
+        """Removes ``user``, which is closed or must stay open."""
         with self._lock:
             self._open.pop(id(user), None)
 
     def attempt(self, call: Callable[[], T]) -> T:
-        """The result of ``call``. It is called again after others were closed if there was no descriptor for it."""
+        """Returns the result of ``call``. If it finds no free descriptor, log files are closed and it is repeated."""
         while True:
             try:
                 return call()
@@ -113,7 +113,7 @@ class Descriptors:
                     raise
 
     def close_oldest(self, count: int, *, least: int = 0) -> int:
-        """Closes up to ``count`` files, those first that were not used lately, down to ``least``; returns how many."""
+        """Closes up to ``count`` files, the least recently used first; ``least`` stay open. Returns their number."""
         closed = 0
         with self._lock:
             for _ in range(2 * len(self._open)):  # in the second round no file counts as used
@@ -132,7 +132,7 @@ class Descriptors:
         return closed
 
     def close_unused(self) -> int:
-        """Closes the files that were not used since the last call; returns how many."""
+        """Closes the files that were not used since the last call. Returns their number."""
         closed = 0
         with self._lock:
             for key, reference in tuple(self._open.items()):
@@ -147,16 +147,13 @@ class Descriptors:
         return closed
 
     def make_room(self) -> bool:
-        """Closes a few log files for a connection; whether there were enough of them."""
+        """Closes a few log files for a connection. Returns whether it closed any."""
         most = _limit()
         kept = KEPT_FOR_LOGS if most < 0 else min(KEPT_FOR_LOGS, most // 4)
         return self.close_oldest(_CLOSED_AT_ONCE, least=kept) > 0
 
     def has_room(self) -> bool:
-        """Whether a file can be opened without taking one of the very last descriptors.
-
-        Log files do not count, since they are closed when necessary.
-        """
+        """Whether a file can be opened without one of the very last descriptors. Log files are closed if necessary."""
         most = _limit()
         try:
             number = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -170,4 +167,4 @@ class Descriptors:
 
 
 SHARED = Descriptors()
-"""Those of this process, for all its brokers."""
+"""The open log files of this process, shared by its brokers."""

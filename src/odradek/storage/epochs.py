@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset, kept in ``leader-epoch-checkpoint``."""
+"""The start offsets of a log's leader epochs, in the file ``leader-epoch-checkpoint``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MAKING = Lock()
 
 
 def _at(epoch: int, start_offset: int) -> EpochStart:
-    """Most logs have the same single entry, and one object serves them all."""
+    """Returns an entry. Logs with the entry (epoch, 0), which are most logs, share one object."""
     return EpochStart(epoch, start_offset) if start_offset or epoch >= len(_AT_ZERO) else _AT_ZERO[epoch]
 
 
@@ -40,22 +40,22 @@ def _entry(path: Path, line: str) -> EpochStart:
         epoch, start = line.split()
         return _at(int(epoch), int(start))
     except ValueError as error:
-        raise StorageError(f"{path}: {line!r} is no epoch and offset") from error
+        raise StorageError(f"{path}: {line!r} is not an epoch and an offset") from error
 
 
 class LeaderEpochs:
-    """Epochs and start offsets, both rising.
+    """Epochs and their start offsets, both ascending.
 
-    Every change is in the file before it returns (several of them inside ``written_once`` before that ends), but synced
-    only with the log's own flush, before the recovery point moves: entries past it are found again in the batches.
-    The first epoch of a new log is not even written before.
-    ``is_damaged``: the file told nothing, and all batches have to.
+    A change is written to the file before the call returns; changes inside ``written_once`` are written at its end.
+    The file is synced only by the log's flush, before the recovery point moves: later entries can be found in the
+    batches again. The first epoch of a new log is written by the first sync.
+    ``is_damaged``: the file is not readable, and the epochs must be read from all batches.
     """
 
     __slots__ = ("_directory", "_entries", "_files", "_held", "_in_file", "_unsynced", "_writing", "is_damaged")
 
     def __init__(self, directory: Path, files: Files, *, new: bool = False) -> None:
-        """``new``: there is no file."""
+        """``new``: the file does not exist."""
         self._directory = directory
         self._files = files
         self._entries: tuple[EpochStart, ...] = ()
@@ -72,13 +72,13 @@ class LeaderEpochs:
             lines = read_lines(self._path, self._files)
             self._entries = tuple(_entry(self._path, line) for line in lines)
             exists = bool(lines) or self._files.exists(self._path)
-            # Never synced, a file is empty after a power cut on some file systems.
+            # On some file systems an unsynced file is empty after a power loss.
             self.is_damaged = exists and not lines and self._files.size(self._path) == 0
         except StorageError as error:
-            _log.warning("leader epochs are read from all batches: %s", error)
+            _log.warning("the leader epochs are read from all batches instead: %s", error)
             exists = self.is_damaged = True
         self._in_file = lines if exists and not self.is_damaged else None
-        self._unsynced = exists  # the broker before may have been killed, or have had nothing to sync a log for
+        self._unsynced = exists  # the last broker may have stopped before a sync
 
     @property
     def _path(self) -> Path:
@@ -86,7 +86,7 @@ class LeaderEpochs:
 
     @contextmanager
     def written_once(self) -> Iterator[None]:
-        """Whatever changes inside is written when this ends, if it differs from the file. Not for several threads."""
+        """Writes the changes inside of it once at its end, if they differ from the file. Not thread-safe."""
         self._held = True
         try:
             yield
@@ -100,11 +100,11 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """-1 when no epoch is known."""
+        """The latest epoch, or -1."""
         return self._entries[-1].epoch if self._entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """``epoch`` begins at ``start_offset`` unless it is known already; entries it contradicts are dropped."""
+        """Starts ``epoch`` at ``start_offset`` if it is not the latest one already. Removes contradicting entries."""
         if epoch < 0:
             return
         if self._entries and epoch == self._entries[-1].epoch and start_offset >= self._entries[-1].start_offset:
@@ -114,7 +114,7 @@ class LeaderEpochs:
         self._save()
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch in which ``offset`` was written; -1 when it is not known."""
+        """Returns the epoch of the record at ``offset``, or -1 if it is unknown."""
         found = NO_EPOCH
         for entry in self._entries:
             if entry.start_offset > offset:
@@ -123,10 +123,10 @@ class LeaderEpochs:
         return found
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest known epoch not above ``epoch``, and where it ended: where the next one began.
+        """Returns the largest known epoch up to ``epoch``, and its end: the start of the next one.
 
-        The latest epoch ends at the log's end. (-1, -1) when nothing is known; an epoch older than all known ones
-        ended where they begin. As Kafka answers OffsetForLeaderEpoch.
+        The latest epoch ends at the log's end. An epoch older than all known epochs ends at the first start offset.
+        Returns (-1, -1) if they are unknown. These are the rules of Kafka's OffsetForLeaderEpoch.
         """
         if epoch == NO_EPOCH or not self._entries:
             return NO_EPOCH, NO_OFFSET
@@ -139,14 +139,14 @@ class LeaderEpochs:
         return (earlier[-1].epoch if earlier else epoch), later[0].start_offset
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forgets epochs that began at or after ``end_offset``."""
+        """Removes epochs that start at or after ``end_offset``."""
         kept = tuple(entry for entry in self._entries if entry.start_offset < end_offset)
         if len(kept) != len(self._entries):
             self._entries = kept
             self._save()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forgets epochs that ended at or before ``start_offset``; the one in force there now begins there."""
+        """Removes epochs that end at or before ``start_offset``. The epoch at this offset starts there now."""
         gone = [entry for entry in self._entries if entry.start_offset <= start_offset]
         if gone and gone[-1].start_offset < start_offset:
             rest = self._entries[len(gone) :]
@@ -158,11 +158,11 @@ class LeaderEpochs:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the file can wait for the first sync: there is one epoch, which every batch tells."""
+        """Whether the file can wait for the first sync: the single epoch is in every batch."""
         return self._in_file is None and len(self._entries) == 1 and not self._entries[0].start_offset
 
     def _lock(self) -> LockType:
-        """Several closed segments may be synced at once, each in a thread."""
+        """Returns the lock of the file: several threads may sync closed segments at the same time."""
         with _MAKING:
             if self._writing is None:
                 self._writing = Lock()

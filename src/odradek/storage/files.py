@@ -1,9 +1,9 @@
-"""The file system as the log sees it: the real one, and one in memory that fails on demand.
+"""The file system interface of the log: the real file system, and one in memory that fails on demand.
 
-Errors are ``OSError``, whatever the file system; ``Log`` turns them into Kafka's storage error.
+Both raise ``OSError``; ``Log`` turns it into Kafka's storage error.
 
-A file of a log is open only while it is used (``storage/descriptors``); ``Files.lazy`` and ``Files.lazy_view`` do not
-even open it.
+A file of a log is opened at its first use and can be closed between uses (``storage/descriptors``). ``Files.lazy`` and
+``Files.lazy_view`` do not open it.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def append(self, parts: Sequence[Buffer]) -> None:
-        """Writes all parts at the end, with one call to the kernel unless that writes less than it was given."""
+        """Writes all parts at the end, with one system call unless the call writes only some of the bytes."""
 
     def pread(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
+        """Returns ``size`` bytes from ``position``; fewer only at the end of the file."""
 
     def send(self, socket: int, position: int, size: int) -> int:
-        """Writes up to ``size`` bytes from ``position`` to a socket; returns how many. Not for files in memory."""
+        """Writes up to ``size`` bytes from ``position`` to a socket. Returns the number. Not for files in memory."""
 
     def truncate(self, size: int) -> None: ...
     def sync(self) -> None: ...
 
     def keep(self) -> None:
-        """Opens the file, for as long as this object lives: its name is about to go."""
+        """Opens the file until this object is deleted, because the file will be removed."""
 
     def close(self) -> None: ...
 
@@ -61,48 +61,48 @@ class Lock(Protocol):
 
 
 class Files(Protocol):
-    """What the log needs of a file system."""
+    """The operations of a file system that the log uses."""
 
     def open(self, path: Path, *, create: bool = False) -> File: ...
 
     def lazy(self, path: Path, *, create: bool = False) -> File:
-        """A file that is opened, and created if wished, when it is first used."""
+        """Returns a file that its first use opens, and with ``create`` also creates."""
 
     def lazy_view(self, path: Path) -> View: ...
     def read(self, path: Path) -> bytes: ...
     def view(self, path: Path) -> Mapped:
-        """The whole file's bytes, mapped where that is possible."""
+        """Returns the bytes of the whole file, mapped if possible."""
 
     def write(self, path: Path, data: bytes, *, sync: bool = True) -> None:
-        """Replaces the file as a whole or not at all, and syncs it with its directory."""
+        """Replaces the file atomically. ``sync``: syncs the file and its directory."""
 
     def list(self, directory: Path) -> list[str]:
-        """Names in a directory, sorted; empty when there is no such directory."""
+        """Returns the names in a directory, sorted; none if the directory does not exist."""
 
     def exists(self, path: Path) -> bool: ...
     def size(self, path: Path) -> int: ...
     def modified_ms(self, path: Path) -> int: ...
     def set_modified_ms(self, path: Path, modified_ms: int) -> None: ...
     def make_dirs(self, directory: Path, *, private: bool = False) -> None:
-        """Makes a directory, with those above it, unless it is there. Only this user may enter a ``private`` one."""
+        """Makes a directory and its parents if they do not exist. Only this user may enter a ``private`` one."""
 
     def rename(self, source: Path, target: Path) -> None: ...
     def remove(self, path: Path) -> None:
-        """Removes a file, or an empty directory; nothing happens when there is none."""
+        """Removes a file or an empty directory, if it exists."""
 
     def sync_dir(self, directory: Path) -> None: ...
 
     def has_room(self) -> bool:
-        """Whether descriptors are left for more logs."""
+        """Whether there are free descriptors for more logs."""
 
     def lock(self, path: Path) -> Lock:
-        """Takes the lock on ``path`` or raises BlockingIOError at once; it ends with the process."""
+        """Takes the lock on ``path``, or raises BlockingIOError at once. The lock ends with the process."""
 
 
 class OsFile:
-    """Closes itself with its last user, so a slice handed to a socket outlives the segment's deletion.
+    """A file that is closed with its last reference. So a slice can be sent after the removal of its segment.
 
-    Each call holds the descriptor while it runs, since another thread may have it released.
+    Each call keeps a reference to the descriptor, because another thread may release the file.
     """
 
     __slots__ = ("__weakref__", "_descriptors", "_flags", "_held", "path", "used")
@@ -116,7 +116,7 @@ class OsFile:
 
     def open(self) -> Descriptor:
         held = self._held = self._descriptors.open(self, self.path, self._flags)
-        self._flags &= ~os.O_CREAT  # opened again, it must be there
+        self._flags &= ~os.O_CREAT  # the next open must not create it again
         return held
 
     @property
@@ -170,7 +170,7 @@ class OsFile:
 
 
 class OsView:
-    """A mapped file. The map has a descriptor of its own, and the last one who uses it closes it."""
+    """A mapped file. The map has its own descriptor, which is closed with the last reference to the map."""
 
     __slots__ = ("__weakref__", "_descriptors", "_mapped", "path", "used")
 
@@ -218,7 +218,7 @@ class OsLock:
 
 
 class OsFiles:
-    """The operating system's files."""
+    """The files of the operating system."""
 
     descriptors: Descriptors = SHARED
 
@@ -300,11 +300,11 @@ class OsFiles:
 
 
 class Crash(BaseException):
-    """The machine of a test stops here; nothing in the program may catch it."""
+    """The simulated crash of a test. The program must not catch it."""
 
 
 class MemoryFile:
-    """Opened by its first use, as it is by every use after ``MemoryFiles.release_all``."""
+    """A file in memory. Its first use opens it, and also its first use after ``MemoryFiles.release_all``."""
 
     def __init__(self, owner: MemoryFiles, path: Path, *, create: bool) -> None:
         self.path = path
@@ -378,14 +378,14 @@ class MemoryLock:
 
 
 class MemoryFiles:
-    """Files in memory that fail when told to.
+    """Files in memory with simulated failures.
 
-    * ``free_bytes``: when it is used up, writes stop half-way with ENOSPC;
-    * ``fail_read``, ``fail_sync``: paths for which the predicate says true answer EIO;
-    * ``tear_after(n)``: the next append keeps only its first ``n`` bytes and raises ``Crash``;
-    * ``crash_after(n)``: ``n`` more changes are made, syncs among them, and the next one raises ``Crash``.
+    * ``free_bytes``: a write that exceeds it writes the part that fits and raises ENOSPC;
+    * ``fail_read``, ``fail_sync``: reads or syncs of paths for which the predicate is true raise EIO;
+    * ``tear_after(n)``: the next append writes only its first ``n`` bytes and raises ``Crash``;
+    * ``crash_after(n)``: after ``n`` more changes, including syncs, the next change raises ``Crash``.
 
-    What was written survives a crash, as the page cache survives kill -9.
+    Written bytes survive a crash, as the page cache survives kill -9.
     """
 
     def __init__(self, now_ms: int = 0) -> None:
@@ -410,17 +410,17 @@ class MemoryFiles:
         self._steps = steps
 
     def crash(self) -> None:
-        """The process is gone: its locks are free again."""
+        """Ends the simulated process: releases its locks."""
         self._locks.clear()
         self._tear = self._steps = None
 
     def release_all(self) -> None:
-        """Closes every file, as if descriptors had run short: the next use opens it again."""
+        """Closes every file, as if descriptors had become scarce. The next use opens it again."""
         for file in tuple(self.opened):
             file.release()
 
     def step(self) -> None:
-        """A change is about to be made."""
+        """Counts a change, and raises ``Crash`` after ``crash_after``."""
         if self._steps is not None:
             if not self._steps:
                 raise Crash

@@ -1,12 +1,12 @@
 """The two sparse indexes of a segment, in Kafka's file formats.
 
 ``.index``: (offset - base offset, position), 4 + 4 bytes; ``.timeindex``: (timestamp, offset - base offset), 8 + 4
-bytes; big-endian, both columns rising. An entry is added every ``index.interval.bytes``, so a lookup is a binary search
-in here plus a scan of about that many bytes in the segment.
+bytes; big-endian, both columns ascending. An entry is added every ``index.interval.bytes``. So a lookup is a binary
+search in the index and a scan of about this number of bytes in the segment.
 
-The active segment's indexes live in memory and are written in pieces; those of closed segments are mapped when a
-lookup first needs them. Whatever a kill -9 leaves behind is rebuilt from the segment, so pieces need no sync. The file
-of an empty index comes when its segment is closed or synced.
+The indexes of the active segment are in memory and written in pieces. The indexes of closed segments are mapped at the
+first lookup. Pieces need no sync: after a crash the indexes are rebuilt from the segment. An empty index gets its file
+when its segment is closed or synced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PIECE_ENTRIES = 64
 
 
 class IndexCorrupt(Exception):
-    """The file cannot be an index of its segment; it has to be rebuilt."""
+    """A file is not a valid index of its segment and must be rebuilt."""
 
 
 class OffsetPosition(NamedTuple):
@@ -31,14 +31,14 @@ class OffsetPosition(NamedTuple):
 
 
 class TimestampOffset(NamedTuple):
-    """``timestamp`` in ms; ``offset`` is the last one of the batch that has it."""
+    """A timestamp in ms and the last offset of its batch."""
 
     timestamp: int
     offset: int
 
 
 class _SparseIndex:
-    """Entries of one struct format; the subclass says what they mean."""
+    """Entries of one struct format. The subclasses define their meaning."""
 
     entry: struct.Struct
     __slots__ = ("_files", "_memory", "_view", "_written", "base_offset", "path")
@@ -65,7 +65,7 @@ class _SparseIndex:
         return self.size // self.entry.size
 
     def open_for_append(self) -> bytearray:
-        """Takes the entries into memory."""
+        """Reads the entries into memory."""
         memory = self._memory
         if memory is None:
             memory = self._memory = bytearray(self._data())
@@ -74,7 +74,7 @@ class _SparseIndex:
         return memory
 
     def begin(self) -> None:
-        """An empty index, of which there is no file."""
+        """Starts an empty index without a file."""
         self._memory = bytearray()
         self._view = None
         self._written = 0
@@ -106,7 +106,7 @@ class _SparseIndex:
             file.close()
 
     def seal(self) -> None:
-        """The segment is closed: the file becomes the index, memory is given back."""
+        """Writes the index of a closed segment and frees its memory."""
         if self._memory is not None:
             self._write(self._memory)
         self._memory = None
@@ -142,11 +142,11 @@ class _SparseIndex:
             try:
                 self.save()
             except OSError as error:
-                if not is_exhausted(error):  # else the entries go with the next piece
+                if not is_exhausted(error):  # without a free descriptor, the next piece includes these entries
                     raise
 
     def _slot_at_most(self, target: int, column: int) -> int:
-        """The last slot whose column is at most ``target``; -1 when all are larger."""
+        """Returns the last slot whose column is at most ``target``; -1 if all are larger."""
         data = self._data()
         unpack, size = self.entry.unpack_from, self.entry.size
         low, high = 0, len(data) // size
@@ -164,21 +164,21 @@ class _SparseIndex:
 
     def _check_size(self) -> None:
         if self.size % self.entry.size:
-            raise IndexCorrupt(f"{self.path}: {self.size} bytes are no whole number of entries")
+            raise IndexCorrupt(f"{self.path}: its size, {self.size} bytes, is not a multiple of the entry size")
 
 
 class OffsetIndex(_SparseIndex):
-    """Which batch ends at an offset, and where it begins in the segment."""
+    """The last offsets of batches and their positions in the segment."""
 
     entry = struct.Struct(">ii")
     __slots__ = ()
 
     def append(self, offset: int, position: int) -> None:
-        """``offset`` is the last one of the batch that begins at ``position``."""
+        """Adds the batch at ``position`` with the last offset ``offset``."""
         self._put(offset - self.base_offset, position)
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """The last entry at or before ``offset``; the segment's begin when there is none."""
+        """Returns the last entry at or before ``offset``, or the start of the segment."""
         slot = self._slot_at_most(offset - self.base_offset, 0)
         if slot < 0:
             return OffsetPosition(self.base_offset, 0)
@@ -197,12 +197,12 @@ class OffsetIndex(_SparseIndex):
         self.truncate_entries(self._slot_at_most(offset - self.base_offset - 1, 0) + 1)
 
     def check(self, segment_bytes: int) -> None:
-        """Raises IndexCorrupt when this cannot be the index of a segment of that size."""
+        """Raises IndexCorrupt if this cannot be the index of a segment of that size."""
         self._check_size()
         if self.entries:
             relative, position = self._get(self.entries - 1)
             if (relative <= 0 and self.entries > 1) or relative < 0 or not 0 <= position < segment_bytes:
-                raise IndexCorrupt(f"{self.path}: last entry is offset +{relative} at position {position}")
+                raise IndexCorrupt(f"{self.path}: its last entry is offset +{relative} at position {position}")
 
 
 class TimeIndex(_SparseIndex):
@@ -212,12 +212,12 @@ class TimeIndex(_SparseIndex):
     __slots__ = ()
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Ignored unless ``timestamp`` is larger than any before."""
+        """Adds an entry if ``timestamp`` is larger than all before."""
         if timestamp > self.last.timestamp:
             self._put(timestamp, offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry whose timestamp is at most ``timestamp``; (-1, base offset) when there is none."""
+        """Returns the last entry with a timestamp of at most ``timestamp``, or (-1, base offset)."""
         slot = self._slot_at_most(timestamp, 0)
         if slot < 0:
             return TimestampOffset(-1, self.base_offset)
@@ -236,9 +236,9 @@ class TimeIndex(_SparseIndex):
         self.truncate_entries(self._slot_at_most(offset - self.base_offset - 1, 1) + 1)
 
     def check(self) -> None:
-        """Raises IndexCorrupt when timestamps or offsets cannot be."""
+        """Raises IndexCorrupt if timestamps or offsets are not valid."""
         self._check_size()
         if self.entries:
             timestamp, relative = self._get(self.entries - 1)
             if timestamp < self._get(0)[0] or relative < 0 or (self.entries > 1 and relative == 0):
-                raise IndexCorrupt(f"{self.path}: last entry is timestamp {timestamp} at offset +{relative}")
+                raise IndexCorrupt(f"{self.path}: its last entry is timestamp {timestamp} at offset +{relative}")

@@ -1,16 +1,16 @@
-"""One partition's log: append, read, look up, keep and drop, in segments as Kafka has them.
+"""The log of one partition in Kafka's segments: append, read, search, retention, truncation, flush.
 
-Offsets, all kept apart:
-* ``log_start_offset``: the earliest that may be read; retention and DeleteRecords raise it;
-* ``log_end_offset``: the one the next record gets;
-* ``high_watermark``: readers stop there; one broker alone has it at the end;
-* ``last_stable_offset``: read_committed readers stop there;
-* ``recovery_point``: everything below is synced to the disk.
+Offsets:
+* ``log_start_offset``: the first offset that can be read; retention and DeleteRecords raise it;
+* ``log_end_offset``: the offset of the next record;
+* ``high_watermark``: the end for readers; on a single broker it is the log end offset;
+* ``last_stable_offset``: the end for read_committed readers;
+* ``recovery_point``: all records below it are synced to the disk.
 
-``append`` returns after one ``write``: the page cache outlives kill -9, a sync is needed against power loss only
-(``flush.messages``, ``flush.ms``, and when a segment is closed). Any OSError makes the log offline: from then on
-every call raises KAFKA_STORAGE_ERROR, and the next start recovers what is on disk. An append or a read for which no
-descriptor is left fails alone.
+``append`` returns after one ``write``. The page cache survives kill -9; only a power loss needs a sync
+(``flush.messages``, ``flush.ms``, and the close of a segment). After any OSError the log is offline: every call raises
+KAFKA_STORAGE_ERROR, and the next start recovers the files. Exception: an append or a read without a free descriptor
+fails, and the log stays online.
 """
 
 from __future__ import annotations
@@ -41,24 +41,22 @@ from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
 from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
 
 _log = logging.getLogger(__name__)
-_WITHOUT_TRACE = ("append", "roll", "read", "find timestamp")  # they leave the log as it was if no file can be opened
+_WITHOUT_TRACE = ("append", "roll", "read", "find timestamp")  # leave the log unchanged if no file can be opened
 _OS_FILES = OsFiles()
 
 
 class Log:
-    """Not thread-safe; made by ``Log.open``.
+    """The log of one partition. It is not thread-safe. ``Log.open`` makes it.
 
-    ``defer_flush`` takes the sync of a segment that was just closed, to be run at leisure, in a thread if wished;
-    without it the sync happens inside ``roll``.
+    ``defer_flush`` gets the sync of a closed segment and may run it later or in a thread. Without it, ``roll`` syncs.
 
-    ``defer_removal`` takes the removal of files that are no part of the log any more, with the ms it is to wait
-    (``file.delete.delay.ms``); they are called ``.deleted`` until then. Without it they go at once.
+    ``defer_removal`` gets the removal of files that are no longer part of the log, and its delay in ms
+    (``file.delete.delay.ms``). Their names end in ``.deleted`` until then. Without it they are removed at once.
 
-    ``was_cut``: opening it dropped bytes that were no batches. ``began_epoch``: it had not known the leader epoch that
-    it was opened under.
+    ``was_cut``: the recovery removed bytes that were not valid batches. ``began_epoch``: the leader epoch of ``open``
+    is new for this log.
 
-    ``cleaned_offset``: where the last cleaning ended, None before the first. While ``is_being_cleaned``, retention
-    waits.
+    ``cleaned_offset``: the end of the last cleaning; None before the first. ``is_being_cleaned`` suspends retention.
     """
 
     __slots__ = (
@@ -92,14 +90,14 @@ class Log:
         self._flushed_ms = now_ms
         self._synced_base = -1
         self._was_written = False
-        self._changes = 0  # of closed segments: removed, or others in their place
+        self._changes = 0  # the number of removals and replacements of closed segments
         self.last_found: LastFound = NOTHING_FOUND
 
     @classmethod
     def create(
         cls, path: Path, config: LogConfig, now_ms: int, *, leader_epoch: int = NO_EPOCH, files: Files = _OS_FILES
     ) -> Log:
-        """A new log in a directory that was made for it just now. Nothing is written before its first record."""
+        """Returns a new log in a new directory. Its first file is written with its first record."""
         return cls(path, config, files, begin(path, config, now_ms, leader_epoch=leader_epoch, files=files), now_ms)
 
     @classmethod
@@ -117,9 +115,9 @@ class Log:
     ) -> Log:
         """Opens or creates the log in directory ``path``.
 
-        ``clean``: the last broker stopped in peace, so segments and indexes are trusted. Otherwise every batch from
-        ``recovery_point`` on is checked, a torn tail is cut off and the indexes are rebuilt. ``log_start_offset`` is
-        the checkpointed one. A ``leader_epoch`` newer than all known ones begins at the log's end. Raises StorageError.
+        ``clean``: the last shutdown was clean, so segments and indexes are not checked. Otherwise the recovery checks
+        every batch from ``recovery_point`` on, truncates an incomplete tail and rebuilds the indexes.
+        ``log_start_offset`` is the checkpoint's. A new ``leader_epoch`` starts at the log's end. Raises StorageError.
         """
         loaded = load(
             path,
@@ -145,7 +143,7 @@ class Log:
 
     @high_watermark.setter
     def high_watermark(self, value: int | None) -> None:
-        """``None`` lets it follow the log's end again."""
+        """``None`` makes it equal to the log end offset again."""
         self._high_watermark = value
 
     @property
@@ -156,7 +154,7 @@ class Log:
 
     @property
     def size(self) -> int:
-        """Bytes in all segments."""
+        """The bytes of all segments."""
         return sum(segment.size for segment in self._segments)
 
     @property
@@ -170,9 +168,9 @@ class Log:
     # appending
 
     def append(self, data: Buffer, *, now_ms: int, leader_epoch: int, origin: Origin = "client") -> AppendInfo:
-        """Validates record batches, gives them offsets and writes them as they came.
+        """Validates record batches, assigns their offsets and writes them without other changes.
 
-        Raises KafkaError with the code Kafka answers, CorruptRecord for wrong bytes; nothing is written then.
+        Raises KafkaError with Kafka's code, or CorruptRecord for invalid bytes; then it has written nothing.
         """
         info = self.begin_append(data, now_ms=lambda: now_ms, leader_epoch=leader_epoch, origin=origin)
         return info if isinstance(info, AppendInfo) else finish(info)
@@ -180,8 +178,8 @@ class Log:
     def begin_append(
         self, data: Buffer, *, now_ms: Callable[[], int], leader_epoch: int, origin: Origin = "client"
     ) -> AppendInfo | Steps[AppendInfo]:
-        """As ``append``. A client's batch that takes long to check is left to the steps that are returned: between
-        them others may append, and it comes behind those."""
+        """Does the same as ``append``. If the check of a client's batch takes long, it returns steps that check and
+        append it; other batches can be appended between two steps and are before it."""
         self._check_online()
         config = self.config
         client = origin == "client"
@@ -211,9 +209,9 @@ class Log:
         return self._write(data, batches, now_ms, leader_epoch)
 
     def refused_records(self, data: Buffer, now_ms: int, *, most: int) -> Steps[list[Found]]:
-        """The first records, ``most`` at most, of a client's batch that the topic's settings refuse.
+        """Finds the first records, at most ``most``, of a client's batch that the topic's settings refuse.
 
-        Raises KafkaError where the batch cannot be read.
+        Raises KafkaError if the batch cannot be read.
         """
         (_, header), *_ = validate(data)
         return refused_records(data, header, self.config, now_ms, most=most)
@@ -270,7 +268,7 @@ class Log:
         return AppendInfo(first_offset, offset - 1, -1 if append_time is None else append_time, self.log_start_offset)
 
     def assign_epoch(self, leader_epoch: int) -> None:
-        """A leader begins its term at the log's end."""
+        """Starts a leader epoch at the log's end."""
         self._check_online()
         try:
             self.epochs.assign(leader_epoch, self._end_offset)
@@ -278,7 +276,7 @@ class Log:
             raise self._fail("assign epoch", error) from error
 
     def roll(self, now_ms: int) -> None:
-        """Closes the active segment and begins a new one at the log's end; nothing happens when it is empty."""
+        """Closes the active segment and starts a new one at the log's end, unless the active segment is empty."""
         self._check_online()
         active = self._segments[-1]
         if active.size == 0 and active.base_offset == self._end_offset:
@@ -300,11 +298,11 @@ class Log:
     # reading
 
     def read(self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one: bool = True) -> Slice:
-        """Record batches from the one that holds ``offset`` on, whole (behaviour 51), up to ``max_bytes``.
+        """Returns record batches from the batch with ``offset`` on (behaviour 51), up to ``max_bytes``.
 
-        Readers stop at ``max_offset``, by default the high watermark. ``min_one`` returns a first batch that is
-        larger than ``max_bytes``; without it the slice is empty then. The last batch may be cut off, as in Kafka.
-        Raises OFFSET_OUT_OF_RANGE outside of [log start, log end], KAFKA_STORAGE_ERROR.
+        They end at ``max_offset``, by default the high watermark. If the first batch is larger than ``max_bytes``, the
+        slice has this batch with ``min_one`` and is empty without it. The last batch may be cut off, as in Kafka.
+        Raises KafkaError: OFFSET_OUT_OF_RANGE outside of [log start, log end], KAFKA_STORAGE_ERROR.
         """
         self._check_online()
         if offset < self.log_start_offset or offset > self._end_offset:
@@ -323,46 +321,46 @@ class Log:
             raise self._fail("read", error) from error
 
     def find_timestamp(self, timestamp: int, *, max_offset: int | None = None) -> FoundOffset | None:
-        """The first record with at least that timestamp (ms), exact inside compressed batches (behaviour 48).
+        """Finds the first record with at least that timestamp (ms), also inside compressed batches (behaviour 48).
 
-        ``max_offset`` bounds the answer: the high watermark or last stable offset of the asking reader.
+        The record is below ``max_offset``: the reader's high watermark or last stable offset.
         """
         found = finish(self.search_timestamp(timestamp))
         limit = self._end_offset if max_offset is None else max_offset
         return None if found is None or found.offset >= limit else found
 
     def max_timestamp(self) -> FoundOffset | None:
-        """The record with the largest timestamp; of several, and where none has any, the earliest (behaviour 49)."""
+        """Finds the record with the largest timestamp, the first of equal ones or if none has one (behaviour 49)."""
         return finish(self.search_max_timestamp())
 
     def search_timestamp(self, timestamp: int) -> Steps[FoundOffset | None]:
-        """The first record with at least that timestamp (ms), a step at a time."""
+        """Finds the first record with at least that timestamp (ms) in steps."""
         return first_at_least(self, timestamp)
 
     def search_max_timestamp(self) -> Steps[FoundOffset | None]:
-        """The record with the largest timestamp, a step at a time."""
+        """Finds the record with the largest timestamp in steps."""
         return greatest(self)
 
     def changes_of_segments(self) -> int:
-        """How often closed segments were removed, or replaced by others. Raises KafkaError where the log is offline."""
+        """Returns the number of removals and replacements of closed segments. Raises KafkaError if offline."""
         self._check_online()
         return self._changes
 
     def failed_search(self, error: OSError) -> KafkaError:
-        """What a search by time raises that could not read a segment."""
+        """Returns the error of a search by time that could not read a segment."""
         return self._fail("find timestamp", error)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) as Kafka answers OffsetForLeaderEpoch; (-1, -1) when nothing is known."""
+        """Returns (epoch, end offset) of Kafka's OffsetForLeaderEpoch; (-1, -1) if they are unknown."""
         return self.epochs.end_offset(epoch, self._end_offset)
 
-    # dropping
+    # deletion
 
     def delete_before(self, offset: int) -> int:
-        """DeleteRecords: raises the log start to ``offset``, -1 meaning the high watermark (behaviour 53).
+        """Raises the log start to ``offset`` for DeleteRecords; -1 is the high watermark (behaviour 53).
 
-        Segments that fall below go at the next ``retain``. Returns the log start. Raises OFFSET_OUT_OF_RANGE above
-        the high watermark.
+        The next ``retain`` removes the segments below. Returns the log start. Raises KafkaError (OFFSET_OUT_OF_RANGE)
+        above the high watermark.
         """
         self._check_online()
         if offset == -1:
@@ -382,9 +380,9 @@ class Log:
         self.producers.end_offset = max(self.producers.end_offset, offset)
 
     def retain(self, now_ms: int) -> int:
-        """Removes segments that are below the log start, too old (retention.ms) or too much (retention.bytes).
+        """Removes segments below the log start, over retention.bytes, or older than retention.ms.
 
-        Returns how many. The active segment goes too when all of it is due: a new one is rolled first.
+        Returns their number. If all segments are due, it rolls a new one first and removes the active segment too.
         """
         self._check_online()
         if self.is_being_cleaned:
@@ -399,7 +397,7 @@ class Log:
         return removed
 
     def _remove_oldest(self, rule: Rule, now_ms: int) -> int:
-        """Removes segments from the oldest on while they are due."""
+        """Removes the oldest segments that are due by a rule."""
         due = count_due(self, rule)
         if not due:
             return 0
@@ -416,9 +414,9 @@ class Log:
         return due
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Drops the batch that holds ``offset`` and all behind it: the log then ends where that batch began.
+        """Removes the batch with ``offset`` and all later batches: the log ends at the base offset of that batch.
 
-        An ``offset`` below the first segment empties the log and lets it begin there.
+        With an ``offset`` below the first segment the log becomes empty and starts at ``offset``.
         """
         self._check_online()
         if offset >= self._end_offset:
@@ -454,10 +452,10 @@ class Log:
     # compaction
 
     def replace_segments(self, base_offset: int, replaced: Sequence[Segment]) -> bool:
-        """Puts the segment whose synced files end in ``.cleaned`` in the place of closed ones, which it begins with.
+        """Replaces closed segments by the cleaned segment at ``base_offset``, whose synced files end in ``.cleaned``.
 
-        False, and the files are removed, where those are not in this log any more: it was truncated meanwhile. What
-        a crash leaves half-done is finished or undone at the next start. Readers keep the files they have.
+        Returns False and removes the cleaned files if the log no longer has these segments, e.g. after a truncation.
+        After a crash the next start finishes or undoes the replacement. Open readers keep the old files.
         """
         self._check_online()
         first = self._bases.index(base_offset) if base_offset in self._bases else 0
@@ -497,13 +495,13 @@ class Log:
             remove_files(self._files, self.path, doomed)
 
     def discard_cleaned(self) -> None:
-        """Removes what an interrupted cleaning has written. Raises OSError."""
+        """Removes the files of an interrupted cleaning. Raises OSError."""
         discard_cleaned(self._files, self.path)
 
     # the disk
 
     def flush(self) -> None:
-        """Syncs everything; the recovery point is the log's end then."""
+        """Syncs all files and sets the recovery point to the log's end."""
         self._check_online()
         try:
             self._flush_to(self._end_offset)
@@ -512,7 +510,7 @@ class Log:
         self._unflushed_records = 0
 
     def flush_if_due(self, now_ms: int) -> bool:
-        """Syncs when ``flush.ms`` have gone by since the last time and something was written."""
+        """Syncs if there are unsynced records and the last sync is at least ``flush.ms`` ago. Returns whether."""
         if not self._unflushed_records or now_ms - self._flushed_ms < self.config.flush_ms:
             return False
         self.flush()
@@ -520,7 +518,7 @@ class Log:
         return True
 
     def flush_closed(self, end_offset: int) -> None:
-        """Syncs closed segments below ``end_offset``; ``defer_flush`` is handed this."""
+        """Syncs closed segments below ``end_offset``. ``defer_flush`` gets this call."""
         try:
             self._flush_to(end_offset)
         except OSError as error:
@@ -543,7 +541,7 @@ class Log:
         self.recovery_point = max(self.recovery_point, end_offset)
 
     def close(self) -> None:
-        """Writes indexes and producer snapshot, syncs all. The log cannot be used afterwards."""
+        """Writes the indexes and the producer snapshot, syncs all files and closes the log."""
         if not self.closed and self.offline is None:
             self.closed = True
             try:
@@ -556,11 +554,11 @@ class Log:
         self._let_go("is closed")
 
     def abandon(self) -> None:
-        """Lets the files go as they are: nothing is written, as if the process had been killed."""
+        """Closes the log without a write, like kill -9."""
         self._let_go("was abandoned")
 
     def retire(self) -> None:
-        """Takes the log out of service; somebody else removes its directory."""
+        """Closes a log whose directory the caller removes."""
         self._let_go("was deleted")
 
     def delete(self) -> None:
@@ -587,14 +585,14 @@ class Log:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.path.name} {self.offline}")
 
     def _fail_late(self, error: OSError) -> None:
-        """A slice could not be read when its time came."""
+        """Handles a failed read of a slice."""
         if self.offline is None and not self.closed:
             self._fail("read", error)
 
     def _fail(self, action: str, error: OSError) -> KafkaError:
-        """The log goes offline with one line; what is on disk is recovered at the next start."""
+        """Takes the log offline and logs one line, unless only descriptors are exhausted. Returns the error."""
         if action in _WITHOUT_TRACE and is_exhausted(error):
             return KafkaError(ErrorCode.kafka_storage_error, f"{self.path.name}: no descriptor is left: {error}")
-        self._forget_files(f"is offline since {action} failed: {error}")
+        self._forget_files(f"is offline because {action} failed: {error}")
         _log.error("%s %s", self.path, self.offline)
         return KafkaError(ErrorCode.kafka_storage_error, f"{self.path.name} {self.offline}")

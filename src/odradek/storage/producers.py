@@ -1,17 +1,17 @@
-"""What a log remembers of idempotent and transactional producers, and Kafka's ``.snapshot`` files of it.
+"""The state of idempotent and transactional producers in a log, and Kafka's ``.snapshot`` files with this state.
 
-Rules, per producer id:
-* the last five batches are remembered; one that comes again (same epoch, first and last sequence) is a duplicate and
-  gets the offsets it had (behaviour 55);
-* an epoch below the last seen one is INVALID_PRODUCER_EPOCH;
-* a new epoch starts at sequence 0; within an epoch the next batch follows the last (2^31-1 is followed by 0), else
-  OUT_OF_ORDER_SEQUENCE_NUMBER;
-* a producer nobody remembers may begin anywhere: retention or expiry may have taken its past;
-* offsets of open transactions bound the last stable offset until their marker comes.
+Rules for each producer id:
+* The state has the last five batches. A batch with the epoch, first and last sequence of one of them is a duplicate:
+  its response has the offsets of the first append (behaviour 55).
+* An epoch below the current epoch is INVALID_PRODUCER_EPOCH.
+* A new epoch starts with sequence 0. Within an epoch each batch continues the sequence of the last one (0 follows
+  2^31-1). Otherwise the error is OUT_OF_ORDER_SEQUENCE_NUMBER.
+* A producer without state may start with any sequence, because retention or expiry may have removed its state.
+* The first offset of an open transaction limits the last stable offset until the transaction's marker.
 
-A snapshot says what was known before an offset. Kafka's format keeps one batch per producer; the four before it
-stand behind the entries, where Kafka's reader no longer looks but its CRC still covers them, so that duplicates are
-recognised after a clean restart too.
+A snapshot has the state at an offset. Kafka's format has one batch for each producer. The four batches before it
+follow the entries: Kafka's reader ignores these bytes, and the CRC covers them. So duplicates are also found after a
+clean restart.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _OLDER = struct.Struct(">qiqiq")
 
 
 class SnapshotCorrupt(Exception):
-    """The file is no snapshot; the log is read instead."""
+    """A file is not a valid snapshot. The log is read instead."""
 
 
 class BatchSeen(NamedTuple):
-    """One batch of a producer as it stands in the log."""
+    """The sequences and offsets of one batch in the log."""
 
     last_sequence: int
     last_offset: int
@@ -61,7 +61,7 @@ class BatchSeen(NamedTuple):
 
 
 class ProducerState:
-    """One producer id's past in this log."""
+    """The state of one producer id in this log."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_start")
 
@@ -92,7 +92,7 @@ def snapshot_path(directory: Path, offset: int) -> Path:
 
 
 class Producers:
-    """The producer states of one log. ``end_offset`` is the offset up to which they are known."""
+    """The producer states of one log, from its batches below ``end_offset``."""
 
     __slots__ = ("_files", "_last_snapshot", "_open_transactions", "_states", "directory", "end_offset")
 
@@ -115,7 +115,7 @@ class Producers:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest open transaction began."""
+        """The first offset of the oldest open transaction, or None."""
         return min(self._open_transactions.values(), default=None)
 
     def find_duplicate(self, header: BatchHeader) -> BatchSeen | None:
@@ -128,7 +128,7 @@ class Producers:
         return None
 
     def check(self, header: BatchHeader, *, sequences: bool) -> None:
-        """Whether the batch may be appended. ``sequences=False`` for coordinators, whose records have none.
+        """Checks whether the batch may be appended. ``sequences=False``: a coordinator's batch, without sequences.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
@@ -139,7 +139,7 @@ class Producers:
         if epoch < state.epoch:
             raise KafkaError(
                 ErrorCode.invalid_producer_epoch,
-                f"epoch {epoch} of producer {header.producer_id} is older than the last seen, {state.epoch}",
+                f"epoch {epoch} of producer {header.producer_id} is older than the current epoch {state.epoch}",
             )
         if header.is_control:
             return
@@ -148,7 +148,7 @@ class Producers:
         if state.transaction_start >= 0 and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.invalid_txn_state,
-                f"producer {header.producer_id} has an open transaction and sent a batch outside of it",
+                f"producer {header.producer_id} has an open transaction and sent a batch without a transaction",
             )
 
     def _check_sequence(self, state: ProducerState, header: BatchHeader) -> None:
@@ -159,7 +159,7 @@ class Producers:
             if first != 0:
                 raise KafkaError(
                     ErrorCode.out_of_order_sequence_number,
-                    f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first}, not 0",
+                    f"producer {header.producer_id} starts epoch {header.producer_epoch} with sequence {first}, not 0",
                 )
             return
         last = state.last_sequence
@@ -170,7 +170,7 @@ class Producers:
             )
 
     def apply(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
-        """The batch stands in the log at ``base_offset``."""
+        """Applies a batch of the log at ``base_offset``."""
         state = self._states.get(header.producer_id)
         if state is None:
             state = self._states[header.producer_id] = ProducerState(header.producer_id)
@@ -184,7 +184,7 @@ class Producers:
             self._open_transactions[header.producer_id] = base_offset
 
     def apply_marker(self, header: BatchHeader, coordinator_epoch: int) -> int | None:
-        """A COMMIT or ABORT marker ends the producer's transaction. Returns where that had begun, if there was one."""
+        """Ends a producer's transaction with its COMMIT or ABORT marker. Returns its first offset, if one was open."""
         state = self._states.get(header.producer_id)
         if state is None:
             state = self._states[header.producer_id] = ProducerState(header.producer_id)
@@ -197,7 +197,10 @@ class Producers:
         return self._open_transactions.pop(header.producer_id, None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers silent for ``expiration_ms`` that have no open transaction. Returns how many."""
+        """Removes producers without a batch for ``expiration_ms`` and without an open transaction.
+
+        Returns their number.
+        """
         gone = [
             producer_id
             for producer_id, state in self._states.items()
@@ -215,7 +218,7 @@ class Producers:
     # snapshots
 
     def save(self, *, sync: bool) -> Path | None:
-        """Writes the snapshot of ``end_offset`` unless there is one. Returns its path when it was written."""
+        """Writes the snapshot at ``end_offset`` and returns its path, or None if the snapshot exists already."""
         if self.end_offset <= self._last_snapshot or not self.end_offset:
             return None
         path = snapshot_path(self.directory, self.end_offset)
@@ -224,14 +227,14 @@ class Producers:
         return path
 
     def snapshots(self) -> list[int]:
-        """Offsets of the snapshot files, rising."""
+        """Returns the offsets of the snapshot files in ascending order."""
         return _offsets(self._files.list(self.directory))
 
     def load(self, first_offset: int, log_end_offset: int, now_ms: int, expiration_ms: int) -> None:
-        """Takes the newest readable snapshot up to the log's end; removes those beyond it and broken ones.
+        """Loads the newest readable snapshot up to the log's end. Removes later and corrupt snapshots.
 
-        The caller reads the log from ``end_offset`` on, which is ``first_offset``, the first one on disk, without a
-        snapshot. Unlike Kafka's, snapshots below the log start count: what they know of producers is still true.
+        The caller reads the log from ``end_offset`` on. Without a snapshot this is ``first_offset``, the first offset
+        on disk. Unlike in Kafka, a snapshot below the log start is used: its state is still valid.
         """
         self.clear(first_offset)
         self._last_snapshot = -1
@@ -257,9 +260,9 @@ class Producers:
         self._files.remove(snapshot_path(self.directory, offset))
 
     def remove_stray_snapshots(self, base_offsets: set[int], names: Iterable[str]) -> None:
-        """Keeps those of segments, and the newest one if it is ahead of all segments (written at a clean stop).
+        """Removes snapshots without a segment, except the newest one if it is after the start of all segments.
 
-        ``names`` are those of all files in the directory.
+        That one is from a clean stop. ``names`` are the names of all files in the directory.
         """
         found = _offsets(names)
         newest_segment = max(base_offsets, default=-1)
@@ -268,7 +271,7 @@ class Producers:
                 self.remove_snapshot(offset)
 
     def remove_snapshots_from(self, offset: int) -> None:
-        """Removes snapshots at and after ``offset``: the log was truncated there."""
+        """Removes snapshots at and after ``offset`` after a truncation."""
         for found in self.snapshots():
             if found >= offset:
                 self.remove_snapshot(found)
@@ -305,9 +308,9 @@ def encode_snapshot(states: Iterable[ProducerState]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[ProducerState]:
-    """Raises SnapshotCorrupt."""
+    """Returns the states of a snapshot. Raises SnapshotCorrupt."""
     if len(data) < _HEAD.size:
-        raise SnapshotCorrupt(f"{len(data)} bytes are too few")
+        raise SnapshotCorrupt(f"the file has only {len(data)} bytes")
     version, crc, count = _HEAD.unpack_from(data)
     if version != _VERSION:
         raise SnapshotCorrupt(f"unknown version {version}")
@@ -315,7 +318,7 @@ def decode_snapshot(data: bytes) -> list[ProducerState]:
         raise SnapshotCorrupt("wrong CRC")
     end = _HEAD.size + count * _ENTRY.size
     if count < 0 or end > len(data):
-        raise SnapshotCorrupt(f"{count} entries do not fit")
+        raise SnapshotCorrupt(f"{count} entries do not fit into {len(data)} bytes")
     states: dict[int, ProducerState] = {}
     for pos in range(_HEAD.size, end, _ENTRY.size):
         producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start = _ENTRY.unpack_from(data, pos)

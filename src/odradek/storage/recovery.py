@@ -1,9 +1,10 @@
-"""What happens to a log's directory before anybody may use the log.
+"""Load and recovery of a log's directory.
 
-1. Leftovers of an interrupted deletion or compaction are removed or finished.
-2. Segments are opened in order. After an unclean stop those at or past the recovery point are read and checked batch
-   by batch; the first bad one ends the log, whatever follows is removed. Missing or impossible indexes are rebuilt.
-3. Leader epochs and producer states are cut to, and completed from, what the log really holds.
+1. An interrupted deletion or compaction is finished or undone.
+2. Segments are opened in order. After an unclean shutdown, segments at or after the recovery point are read, and each
+   batch is checked. The log ends before the first bad batch; everything after it is removed. Missing or invalid indexes
+   are rebuilt.
+3. Leader epochs and producer states are truncated to the log and completed from its batches.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Loaded:
-    """A log's parts, ready for use: at least one segment, the last one open for appending."""
+    """The parts of a loaded log: at least one segment, of which the last one is active."""
 
     segments: list[Segment]
     epochs: LeaderEpochs
@@ -50,13 +51,13 @@ class Loaded:
     log_start_offset: int
     recovery_point: int
     was_cut: bool
-    """Whether bytes at its end, or segments, were dropped as no batches."""
+    """Whether the recovery removed bytes or segments at its end."""
     began_epoch: bool
-    """Whether the leader epoch that it was opened under is a new one for it."""
+    """Whether its current leader epoch is new for it."""
 
     @staticmethod
     def rebuild_producers(producers: Producers, segments: list[Segment], config: LogConfig, now_ms: int) -> None:
-        """Newest snapshot up to the log's end, then the batches behind it."""
+        """Loads the newest snapshot up to the log's end and applies the later batches."""
         end_offset = segments[-1].next_offset
         producers.load(segments[0].base_offset, end_offset, now_ms, config.producer_id_expiration_ms)
         start = producers.end_offset
@@ -77,19 +78,19 @@ class Loaded:
 def note_batch(
     producers: Producers, header: BatchHeader, data: Buffer, pos: int, *, base_offset: int, max_timestamp: int
 ) -> None:
-    """An idempotent, transactional or control batch stands in the log."""
+    """Applies an idempotent, transactional or control batch of the log to the producer states."""
     if not header.is_control:
         producers.apply(header, base_offset, max_timestamp)
         return
     for row in batch_rows(data, pos, header):
-        # A marker's key is version and type, its value version and coordinator epoch.
+        # A marker's key has version and type, its value has version and coordinator epoch.
         value = row.value or b""
         coordinator_epoch = int.from_bytes(value[2:6], "big", signed=True) if len(value) >= 6 else -1
         producers.apply_marker(header, coordinator_epoch)
 
 
 def begin(path: Path, config: LogConfig, now_ms: int, *, leader_epoch: int, files: Files) -> Loaded:
-    """A log in a directory that was made for it just now, or that never got a record: files come with the first."""
+    """Returns a log without files: its directory is new or has never had a record."""
     epochs = LeaderEpochs(path, files, new=True)
     epochs.assign(leader_epoch, 0)
     segment = Segment(path, 0, config, files, now_ms)
@@ -107,7 +108,7 @@ def load(
     leader_epoch: int,
     files: Files,
 ) -> Loaded:
-    """See ``Log.open``. Raises StorageError."""
+    """Loads a log; see ``Log.open``. Raises StorageError."""
     try:
         files.make_dirs(path)
         names = _sweep(path, files)
@@ -144,23 +145,23 @@ def load(
 
 
 def _start(path: Path, segments: list[Segment], noted: int) -> int:
-    """Where the log begins. Records are never dropped for what was noted.
+    """Returns the log start offset, from the checkpoint (``noted``) if that is within the log.
 
-    A number above the log's end is another log's, or that of one whose records a power cut took.
+    A checkpoint above the log's end is from another log, or a power loss removed the records. Then all records stay.
     """
     if not segments:
         return noted
     base, end = segments[0].base_offset, segments[-1].next_offset
     if end < noted:
-        _log.warning("%s ends at %d, before its noted start %d: begins at %d", path, end, noted, base)
+        _log.warning("%s ends at offset %d, before its checkpointed start %d; it starts at %d", path, end, noted, base)
         return base
     return max(noted, base)
 
 
 def _sweep(path: Path, files: Files) -> set[str]:
-    """Removes what was marked for removal; finishes or undoes an interrupted compaction, as Kafka does.
+    """Removes files marked for removal, and finishes or undoes an interrupted compaction, like Kafka.
 
-    Returns the names of the files that are there then.
+    Returns the names of the remaining files.
     """
     names = files.list(path)
     cleaned = [int(name.split(".")[0]) for name in names if name.endswith(CLEANED_SUFFIX)]
@@ -186,7 +187,7 @@ def _sweep(path: Path, files: Files) -> set[str]:
 
 
 def _finish_swap(path: Path, base_offset: int, files: Files) -> None:
-    """Removes the segments that the compacted one replaces: those that begin inside of its range."""
+    """Removes the segments that the compacted one replaces: their base offsets are in its range."""
     swap = path / (file_name(base_offset, LOG_SUFFIX) + SWAP_SUFFIX)
     segment = Segment(path, base_offset, LogConfig(), files, 0)
     segment._file = files.lazy(swap)
@@ -210,7 +211,7 @@ def _load_segments(
     epochs: LeaderEpochs,
     files: Files,
 ) -> tuple[list[Segment], bool]:
-    """The segments, and whether something was cut off. ``recovery_point=None``: nothing needs checking."""
+    """Returns the segments and whether bytes were removed. ``recovery_point=None``: no batch is checked."""
     bases = sorted(
         int(stem) for name in names if name.endswith(LOG_SUFFIX) and (stem := name.removesuffix(LOG_SUFFIX)).isdigit()
     )
@@ -231,13 +232,13 @@ def _load_segments(
             segment = Segment.load(path, base, config, files, now_ms)
         except IndexCorrupt as reason:
             if not unchecked:
-                _log.warning("%s is rebuilt: %s", path / file_name(base, LOG_SUFFIX), reason)
+                _log.warning("%s: its indexes are rebuilt: %s", path / file_name(base, LOG_SUFFIX), reason)
             segment = Segment(path, base, config, files, now_ms)
             lost = segment.recover(note_epoch)
         segments.append(segment)
         if lost:
             was_cut = True
-            _log.warning("%s: %d bytes behind offset %d cut off", path, lost, segment.next_offset)
+            _log.warning("%s: %d invalid bytes from offset %d on were removed", path, lost, segment.next_offset)
         if lost and following is not None:
             for later in bases[number + 1 :]:
                 Segment(path, later, config, files, now_ms).remove()

@@ -1,4 +1,4 @@
-"""Which of a log's oldest segments are due for removal."""
+"""Retention: the choice of a log's oldest segments for removal."""
 
 from __future__ import annotations
 
@@ -21,21 +21,24 @@ class RetainedLog(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
+        """The bytes of all segments."""
 
     @property
     def segments(self) -> Sequence[Segment]: ...
 
 
 class Rule(NamedTuple):
-    """``is_due(segment, the offset behind it)``. ``keeps_active``: it says nothing about the active segment."""
+    """``is_due(segment, end offset of the segment)``. ``keeps_active``: the rule never removes the active segment."""
 
     is_due: Callable[[Segment, int], bool]
     keeps_active: bool = False
 
 
 def rules(log: RetainedLog, now_ms: int) -> Iterator[Rule]:
-    """Below the log start, too much (retention.bytes), too old (retention.ms). Each is made for what is left then."""
+    """Yields the rules: below the log start, over retention.bytes, older than retention.ms.
+
+    The caller applies each rule before it takes the next one, which uses the log's new size.
+    """
     config = log.config
     yield Rule(lambda _segment, end: end <= log.log_start_offset, keeps_active=True)
     if config.deletes_old and config.retention_bytes >= 0:
@@ -53,7 +56,7 @@ def rules(log: RetainedLog, now_ms: int) -> Iterator[Rule]:
 
 
 def count_due(log: RetainedLog, rule: Rule) -> int:
-    """How many segments, from the oldest on, are due; none that has records above the high watermark."""
+    """Returns the number of due segments from the oldest on. A segment above the high watermark is never due."""
     segments = log.segments
     for number, segment in enumerate(segments):
         is_active = number == len(segments) - 1

@@ -1,4 +1,4 @@
-"""One segment of a log: the record batches in a file named by its first offset, with its two indexes."""
+"""A segment of a log: record batches in one file, whose name is its base offset, and two indexes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
 _WHERE = struct.Struct(">qi11xi")
-"""Of a header: base offset, length, last offset delta."""
+"""The fields base offset, length and last offset delta of a header."""
 _PROBE_BYTES = 8192
 _RECOVERY_BYTES = 1 << 20
 _STEP_BATCHES = 100
@@ -44,12 +44,12 @@ _UNKNOWN = -1
 
 
 def file_name(base_offset: int, suffix: str) -> str:
-    """Kafka's name: the base offset in 20 digits."""
+    """Returns Kafka's file name: the base offset in 20 digits and the suffix."""
     return f"{base_offset:020d}{suffix}"
 
 
 class Placed(NamedTuple):
-    """A batch about to stand in the log."""
+    """Offsets, largest timestamp and size of a batch to append."""
 
     base_offset: int
     last_offset: int
@@ -58,7 +58,7 @@ class Placed(NamedTuple):
 
 
 class FoundOffset(NamedTuple):
-    """Answer to a lookup by time; ``leader_epoch`` is -1 when unknown."""
+    """The result of a search by time; ``leader_epoch`` is -1 if it is unknown."""
 
     offset: int
     timestamp: int
@@ -66,10 +66,10 @@ class FoundOffset(NamedTuple):
 
 
 class Slice:
-    """Bytes of a segment file: whole batches, perhaps a part of one behind them.
+    """Bytes of a segment file: whole batches, perhaps with a part of the next one.
 
-    The bytes can be read as long as the slice lives, whatever becomes of the segment. ``base_offset`` is the first
-    batch's, at most the offset that was asked for.
+    The bytes can be read during the life of the slice, even after the segment was removed. ``base_offset`` is the
+    first batch's and at most the requested offset.
     """
 
     __slots__ = ("base_offset", "file", "on_failure", "position", "size")
@@ -92,18 +92,18 @@ class Slice:
         return self.size
 
     def send(self, socket: int, start: int) -> int:
-        """Writes bytes from the ``start``-th on to a socket; returns how many. Raises OSError."""
+        """Writes bytes from position ``start`` of the slice to a socket. Returns the number. Raises OSError."""
         if self.file is None:
             raise OSError("an empty slice has no file")
         return self.file.send(socket, self.position + start, self.size - start)
 
     def failed(self, error: OSError) -> None:
-        """Tells the log that its file could not be read; it goes offline."""
+        """Reports a failed read of the file to the log, which goes offline."""
         if self.on_failure is not None:
             self.on_failure(error)
 
     def bytes(self) -> bytes:
-        """The bytes, read now. Raises OSError."""
+        """Reads and returns the bytes. Raises OSError."""
         return self.file.pread(self.position, self.size) if self.file is not None and self.size else b""
 
     def memoryview(self) -> memoryview:
@@ -119,9 +119,9 @@ def _at_or_after(timestamp: int, offset: int, header: BatchHeader) -> Condition:
 
 
 class Segment:
-    """``next_offset`` is the offset behind the last record; ``size`` the bytes in the file.
+    """A segment. ``next_offset`` is the offset after the last record, ``size`` the bytes in the file.
 
-    Files are opened when they are used, and indexes made when they are looked into: most segments rest.
+    Files are opened and indexes are loaded at their first use, because most segments are rarely used.
     """
 
     __slots__ = (
@@ -178,9 +178,9 @@ class Segment:
 
     @classmethod
     def create(cls, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int) -> Segment:
-        """A new, empty segment to append to. A file of that name is emptied.
+        """Returns a new, empty segment for appends. An existing log file is truncated.
 
-        One that is made without this has no file until its first record comes; none of that name may be there.
+        A segment of the constructor has no file before its first record. Then no log file may exist.
         """
         segment = cls(directory, base_offset, config, files, now_ms)
         segment.file.truncate(0)
@@ -188,10 +188,10 @@ class Segment:
 
     @classmethod
     def load(cls, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int) -> Segment:
-        """A segment that is on disk, trusted: no CRC is checked.
+        """Loads a segment from the disk without a check of CRCs.
 
-        Raises IndexCorrupt when an index is missing or cannot be right, or the file does not end with a batch:
-        ``recover`` is due then.
+        Raises IndexCorrupt if an index is missing or invalid, or if the file does not end with a whole batch. Then the
+        caller calls ``recover``.
         """
         segment = cls(directory, base_offset, config, files, now_ms)
         segment.size = files.size(segment.path(LOG_SUFFIX))
@@ -211,12 +211,12 @@ class Segment:
         except CorruptRecord as error:
             raise IndexCorrupt(f"{segment.path(LOG_SUFFIX)}: {error}") from error
         if end != segment.size:
-            raise IndexCorrupt(f"{segment.path(LOG_SUFFIX)} has {segment.size - end} bytes behind its last batch")
+            raise IndexCorrupt(f"{segment.path(LOG_SUFFIX)} has {segment.size - end} bytes after its last batch")
         segment._bytes_since_index = segment.size - start
         return segment
 
     def rest(self) -> None:
-        """Lets go of what the next use opens or reads again."""
+        """Closes the file and drops saved indexes. Their next use opens them again."""
         self._file = None
         if self._offset_index is not None and self._offset_index.is_saved:
             self._offset_index = None
@@ -224,9 +224,10 @@ class Segment:
             self._time_index = None
 
     def recover(self, on_batch: Callable[[BatchHeader, Buffer, int], None]) -> int:
-        """Reads everything, checks each CRC, cuts off what follows the last good batch, rebuilds both indexes.
+        """Reads the whole file, checks each CRC, truncates it after the last valid batch and rebuilds both indexes.
 
-        ``on_batch(header, buffer, position in buffer)`` sees each good batch. Returns the number of bytes cut off.
+        It calls ``on_batch(header, buffer, position in buffer)`` for each valid batch. Returns the number of removed
+        bytes.
         """
         self._begin_indexes()
         self.next_offset = self.max_timestamp_offset = self.base_offset
@@ -278,7 +279,7 @@ class Segment:
         self._index_bytes = _UNKNOWN
 
     def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """Whether a batch of that size, last offset and timestamp belongs into a new segment."""
+        """Whether a batch with this size, last offset and timestamp needs a new segment."""
         if self.size == 0:
             return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         config = self.config
@@ -290,7 +291,7 @@ class Segment:
         return waited > longest or self._next_index_bytes() > config.segment_index_bytes
 
     def _next_index_bytes(self) -> int:
-        """Bytes of the larger index after its next entry; the time index needs one more for the segment's end."""
+        """Returns the size of the larger index after its next entry. The time index gets one more entry at the end."""
         size = self._index_bytes
         if size == _UNKNOWN:
             offsets, times = self.offset_index, self.time_index
@@ -300,13 +301,13 @@ class Segment:
 
     @property
     def _jitter_ms(self) -> int:
-        """How much sooner than its topic's others this segment rolls: by chance, but after a restart the same."""
+        """The time by which this segment rolls earlier: pseudorandom by its path, so equal after a restart."""
         config = self.config
         path = self.path(LOG_SUFFIX)
         return crc32(f"{path.parent.name}/{path.name}".encode()) % min(config.segment_jitter_ms, config.segment_ms)
 
     def append(self, parts: Sequence[Buffer], batches: Sequence[Placed]) -> None:
-        """Writes ``parts``, which are ``batches``, with one call to the kernel. Raises OSError."""
+        """Writes ``parts``, the bytes of ``batches``, with one system call. Raises OSError."""
         self.file.append(parts)
         if not self.size:
             self._begin_indexes()
@@ -332,14 +333,14 @@ class Segment:
             self.max_timestamp_offset = last_offset
 
     def seal(self) -> None:
-        """No more appends: the indexes are written, the time index with its last entry."""
+        """Closes the segment for appends: writes the indexes, and the last entry of the time index."""
         if self.size:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.seal()
         self.time_index.seal()
 
     def save_indexes(self, *, final: bool = False) -> None:
-        """``final`` adds the last time entry, as at a clean stop."""
+        """Writes the indexes. ``final`` adds the last entry of the time index, for a clean shutdown."""
         if final and self.size:
             self._index_bytes = _UNKNOWN
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
@@ -347,9 +348,9 @@ class Segment:
         self.time_index.save()
 
     def sync(self, *, indexes: bool = True) -> None:
-        """Safe in a thread for a closed segment, even one that is removed meanwhile.
+        """Syncs the files. A thread may call it for a closed segment, even while the segment is removed.
 
-        The active segment's indexes may stay behind: a start after a crash rebuilds them.
+        The active segment needs no sync of its indexes, because a start after a crash rebuilds them.
         """
         try:
             self.file.sync()
@@ -363,9 +364,9 @@ class Segment:
     # reading
 
     def batches_from(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from ``position`` on, reading little besides the headers.
+        """Yields position and header of each batch from ``position`` on. It reads few bytes besides the headers.
 
-        Ends before a batch that is cut off. Raises CorruptRecord and OSError.
+        It ends before a batch that is cut off. Raises CorruptRecord and OSError.
         """
         end = self.size if end is None else end
         buffer = b""
@@ -385,7 +386,7 @@ class Segment:
             position += header.size_in_bytes
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """The first batch that ends at or after ``offset``. Raises CorruptRecord and OSError."""
+        """Returns the first batch that ends at or after ``offset``. Raises CorruptRecord and OSError."""
         position = self.offset_index.lookup(offset).position
         end = self.size
         pread, unpack = self.file.pread, _WHERE.unpack_from
@@ -412,9 +413,9 @@ class Segment:
         return self.file.pread(position, header.size_in_bytes)
 
     def search_timestamp(self, timestamp: int, start_offset: int) -> Steps[FoundOffset | None]:
-        """The first record at or after ``start_offset`` whose timestamp is at least ``timestamp`` (behaviour 48).
+        """Finds the first record at or after ``start_offset`` with at least this timestamp (behaviour 48).
 
-        None too where the segment is removed meanwhile.
+        Returns None also if the segment is removed meanwhile.
         """
         known = max(self.time_index.lookup(timestamp).offset, start_offset)
         batches = self.batches_from(self.offset_index.lookup(known).position)
@@ -432,7 +433,7 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """Largest timestamp of the first batch, which decides about rolling; -1 when there is none."""
+        """The largest timestamp of the first batch, which ``must_roll`` uses; -1 without a batch."""
         if self._first_timestamp is None:
             first = next(self.batches_from(0), None)
             if first is None:
@@ -442,15 +443,15 @@ class Segment:
 
     @property
     def age_timestamp(self) -> int:
-        """What retention compares: the largest timestamp, or when the file was last written if there is none."""
+        """The time for retention: the largest timestamp, or else the file's modification time."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
         return self._files.modified_ms(self.path(LOG_SUFFIX))
 
-    # shrinking
+    # truncation and removal
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Drops the batch that holds ``offset`` and all behind it."""
+        """Removes the batch with ``offset`` and all later batches."""
         self._index_bytes = _UNKNOWN
         found = self.locate(offset)
         self.offset_index.truncate_to(offset)
@@ -470,14 +471,14 @@ class Segment:
             self.created_ms = now_ms
 
     def remove(self) -> None:
-        """Removes the files, the log first: indexes without a log are swept at the next start."""
+        """Removes the files, the log file first: the next start removes indexes without a log file."""
         self.removed = True
         self.forget()
         for suffix in SUFFIXES:
             self._files.remove(self.path(suffix))
 
     def mark_deleted(self) -> list[Path]:
-        """Renames the files, the log first, to what a start removes; returns their new paths."""
+        """Renames the files, the log file first, to ``.deleted`` names and returns them. A start removes such files."""
         self.removed = True
         self.forget()
         marked = []
@@ -489,9 +490,9 @@ class Segment:
         return marked
 
     def forget(self) -> None:
-        """Lets go of the files. One that slices still refer to stays open for them, since its name may go."""
+        """Closes the files. A file that slices still use stays open for them, because it may be removed."""
         file, self._file = self._file, None
         if file is not None and not held_by(file, 1):
-            with suppress(OSError):  # reading it raises the error then
+            with suppress(OSError):  # a later read raises the error
                 file.keep()
         self._offset_index = self._time_index = None

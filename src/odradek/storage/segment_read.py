@@ -1,4 +1,4 @@
-"""Record batches of a log as a slice of one of its files."""
+"""Read of record batches as a slice of a segment file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from odradek.storage.segment import Segment, Slice
 
 
 class ReadBounds(NamedTuple):
-    """From ``offset`` on, below ``limit``, up to ``max_bytes``.
+    """Batches from ``offset`` on and below ``limit``, up to ``max_bytes``.
 
-    ``min_one`` returns a first batch that is larger than ``max_bytes``; without it the slice is empty then.
+    If the first batch is larger than ``max_bytes``, the slice has this batch with ``min_one`` and is empty without it.
     """
 
     offset: int
@@ -21,10 +21,10 @@ class ReadBounds(NamedTuple):
 
 
 def read_slice(segments: Sequence[Segment], bounds: ReadBounds, on_failure: Callable[[OSError], None]) -> Slice:
-    """Whole batches of one segment, the last of which may be cut off. Raises OSError.
+    """Returns batches of one segment; the last one may be cut off. Raises OSError.
 
-    ``segments`` begin with the one that may hold the offset. ``on_failure`` is called when the slice cannot be read
-    later.
+    The first of ``segments`` is the one that may have the offset. ``on_failure`` is called if a later read of the slice
+    fails.
     """
     offset, limit, max_bytes, min_one = bounds
     for segment in segments:

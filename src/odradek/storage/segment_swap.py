@@ -1,6 +1,6 @@
-"""A cleaned segment takes the place of those that it was made of.
+"""Replacement of segments by a cleaned segment.
 
-The names of the files say how far that has come, so a start after a crash finishes or undoes it (storage/recovery).
+The file names show the progress, so a start after a crash finishes or undoes the replacement (storage/recovery).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _log = logging.getLogger("odradek.storage.log")
 
 
 def swap(files: Files, directory: Path, base_offset: int, replaced: Sequence[Segment]) -> list[Path]:
-    """Renames the files; returns those of the replaced segments, which are to be removed. Raises OSError.
+    """Renames the files and returns the files of the replaced segments for removal. Raises OSError.
 
-    The log file goes first each time: without it the others count for nothing at the next start.
+    It renames each log file before its indexes, because a start ignores indexes without a log file.
     """
     names = set(files.list(directory))
     stale = [name for name in names if name.endswith(CLEANED_SUFFIX) and int(name.split(".")[0]) < base_offset]
-    for name in stale:  # a start would take them for a sign that this swap had not begun
+    for name in stale:  # because of these files a start would undo this swap
         files.remove(directory / name)
     fresh = [file_name(base_offset, suffix) for suffix in SUFFIXES]
     fresh = [name for name in fresh if name + CLEANED_SUFFIX in names]
@@ -43,17 +43,17 @@ def swap(files: Files, directory: Path, base_offset: int, replaced: Sequence[Seg
 
 
 def remove_files(files: Files, directory: Path, doomed: Sequence[Path]) -> None:
-    """The new names have to be on the disk before the old files go. A file that stays goes at the next start."""
+    """Syncs the new names to the disk and removes the old files. The next start removes files that remain."""
     try:
         files.sync_dir(directory)
         for path in doomed:
             files.remove(path)
     except OSError as error:
-        _log.warning("%s: files that are to go are still there: %s", directory, error)
+        _log.warning("%s: replaced files could not be removed: %s", directory, error)
 
 
 def discard_cleaned(files: Files, directory: Path) -> None:
-    """Removes what an interrupted cleaning has written. Raises OSError."""
+    """Removes the files of an interrupted cleaning. Raises OSError."""
     for name in files.list(directory):
         if name.endswith(CLEANED_SUFFIX):
             files.remove(directory / name)

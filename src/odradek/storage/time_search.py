@@ -1,4 +1,4 @@
-"""Finding a record by its timestamp, through the segments of a log."""
+"""Search for a record by its timestamp in the segments of a log."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from odradek.storage.segment import FoundOffset, Segment
 
 _STEP_SEGMENTS = 500
 LastFound = tuple[tuple[int | None, int, int], FoundOffset | None]
-"""A search and its result: the timestamp (None: the greatest), the log's start or end and its changes at that time.
-A search may have to go through millions of records, and is often repeated."""
+"""The last search and its result. The search is the timestamp (None: the largest), the log's start or end offset, and
+its number of changes. A search can read millions of records and is often repeated."""
 NOTHING_FOUND: LastFound = (None, -1, -1), None
 
 
 class SearchedLog(Protocol):
-    """A log whose segments may be removed or replaced between two steps of a search."""
+    """A log whose segments can be removed or replaced between two steps of a search."""
 
     log_start_offset: int
     last_found: LastFound
@@ -29,20 +29,20 @@ class SearchedLog(Protocol):
     def segments(self) -> Sequence[Segment]: ...
 
     def changes_of_segments(self) -> int:
-        """Rises when closed segments are removed or replaced. Raises KafkaError where the log is offline."""
+        """Returns a number that rises when closed segments are removed or replaced. Raises KafkaError if offline."""
 
     def failed_search(self, error: OSError) -> KafkaError: ...
 
 
 def first_at_least(log: SearchedLog, timestamp: int) -> Steps[FoundOffset | None]:
-    """The first record with at least that timestamp (ms). Raises KafkaError where the log is or goes offline."""
+    """Finds the first record with at least that timestamp (ms). Raises KafkaError if the log is or goes offline."""
     while True:
         start_offset, changes = log.log_start_offset, log.changes_of_segments()
         if log.last_found[0] == (timestamp, start_offset, changes):
             return log.last_found[1]
         for number, segment in enumerate(log.segments, 1):
             if segment.max_timestamp >= timestamp and segment.next_offset > start_offset:
-                log.changes_of_segments()  # it may have gone offline
+                log.changes_of_segments()  # raises if the log is offline
                 found = yield from _search(log, segment, timestamp, start_offset)
                 if found is not None and found.offset >= log.log_start_offset:
                     log.last_found = (timestamp, start_offset, changes), found
@@ -56,7 +56,7 @@ def first_at_least(log: SearchedLog, timestamp: int) -> Steps[FoundOffset | None
 
 
 def greatest(log: SearchedLog) -> Steps[FoundOffset | None]:
-    """The record with the greatest timestamp; of several, and where none has any, the earliest. Raises KafkaError."""
+    """Finds the record with the largest timestamp; the first of equal ones, or if none has one. Raises KafkaError."""
     while True:
         changes = log.changes_of_segments()
         asked = None, log.log_end_offset, changes
