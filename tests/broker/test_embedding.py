@@ -204,7 +204,7 @@ def test_a_fork_neither_commands_nor_ends_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines() == [
-        "only the process that started the broker commands it, not a fork of that",
+        "only the process that started the broker can send it commands, not a fork of it",
         "True True True",
     ]
 

@@ -1,4 +1,4 @@
-"""``odradek.Broker``: a Kafka broker for as long as a ``with`` block, whose time and whose faults are yours."""
+"""``odradek.Broker``: a Kafka broker for a ``with`` block, with a clock and faults under the test's control."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Broker:
         with odradek.Broker(config={"num.partitions": 4}) as broker:
             Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-    ``data_dir``: where it keeps its data; None takes a temporary directory, which ``close`` removes. ``config`` maps
-    Kafka's names of broker settings to values. ``port`` 0 takes a free one; it stays the same when the broker is
-    started again. ``in_thread`` runs it in a thread of this process instead of a process of its own.
+    ``data_dir``: the data directory; None creates a temporary one, which ``close`` removes. ``config`` maps Kafka's
+    names of broker settings to values. ``port`` 0 takes a free port, which stays the same when the broker is started
+    again. ``in_thread`` runs the broker in a thread of this process instead of its own process.
 
-    The first rebalance of a group waits for nobody (``group.initial.rebalance.delay.ms`` is 0 unless set), since
-    tests seldom want to wait for more members.
+    The first rebalance of a group does not wait for more members (``group.initial.rebalance.delay.ms`` is 0 unless
+    set), because tests seldom need that.
 
-    However this process ends, the broker ends with it. Raises ConfigError for a setting that does not exist or has
-    an ill value, before anything is started.
+    The broker always ends with this process. Raises ConfigError for a setting that does not exist or has an invalid
+    value, before anything is started.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Broker:
         self.data_dir = place
         self.clock = Clock(self._engine)
         self.faults = Faults(self._engine)
-        # Without close(): when nobody holds this object any more, or this process ends.
+        # Ends the broker without close(): when this object is garbage-collected, or this process ends.
         self._end = weakref.finalize(self, _end, self._engine, self._own_directory, os.getpid(), temporary)
 
     @property
@@ -81,60 +81,60 @@ class Broker:
 
     @property
     def pid(self) -> int | None:
-        """The number of its process; None while it does not run, or runs in a thread."""
+        """The broker's process id; None while it does not run, or if it runs in a thread."""
         return self._engine.pid
 
     @property
     def running(self) -> bool:
-        """Whether it runs: not before ``start`` and after ``stop`` or ``kill``, nor when it ended by itself."""
+        """Whether the broker runs. False before ``start``, after ``stop`` or ``kill``, and if it ended by itself."""
         return self._engine.running
 
     @property
     def failed(self) -> bool:
-        """Whether it ended though nobody stopped or killed it; ``log_tail`` says why."""
+        """Whether the broker ended without ``stop`` or ``kill``; ``log_tail`` says why."""
         return self._engine.failed
 
     def start(self) -> Self:
-        """Starts it, with the data, the port and the clock it had, and returns once it takes requests.
+        """Starts the broker with its former data, port and clock, and returns when it accepts requests.
 
-        Raises BrokerFailed with the end of its log (in a thread: StorageError, ListenError) where it cannot.
+        Raises BrokerFailed with the end of its log (in a thread: StorageError, ListenError) if the start fails.
         """
         if not self._end.alive:
-            raise BrokerFailed("the broker was closed, and its directory is gone")
+            raise BrokerFailed("the broker was closed, and its directory is removed")
         self._engine.start()
         return self
 
     def create_topic(self, name: str, partitions: int | None = None, config: Mapping[str, Any] | None = None) -> None:
         """Creates a topic; ``partitions`` None takes the broker's ``num.partitions``.
 
-        Raises ValueError, with what Kafka says, where that cannot be: it exists, a setting does not.
+        Raises ValueError with Kafka's message, for example if the topic exists or a setting does not.
         """
         texts = {setting: _text(setting, value) for setting, value in (config or {}).items()}
         count = -1 if partitions is None else partitions
         self._engine.command("create_topic", name=name, partition_count=count, configs=texts)
 
     def cleaner(self) -> CleanerHealth:
-        """How its log cleaner fares: one that is dead, or gives a partition up, lets that log grow without end."""
+        """Returns the health of the log cleaner: if it is dead or has given a partition up, that log grows forever."""
         return CleanerHealth(**self._engine.command("cleaner"))
 
     def stop(self) -> None:
-        """Stops it in peace: requests are answered, logs closed. Raises BrokerFailed where it had failed before."""
+        """Stops the broker cleanly: it answers requests and closes its logs. Raises BrokerFailed if it ended before."""
         code = self._engine.stop()
         if code:
             raise BrokerFailed(f"the broker ended with code {code}\n{self._engine.log_tail()}")
 
     def kill(self) -> None:
-        """Ends it as a crash does: kill -9; in a thread, without flushing or telling anybody."""
+        """Ends the broker like a crash: kill -9; in a thread, without flushing and without closing requests."""
         self._engine.kill()
 
     def close(self) -> None:
-        """Stops it, and removes its data if ``data_dir`` was None. Nothing happens the second time."""
+        """Stops the broker, and removes its data if ``data_dir`` was None. Further calls do nothing."""
         self._end()
 
     def log_tail(self) -> str:
-        """The last lines it logged ("" in a thread: there it logs through this process's ``logging``).
+        """Returns the last lines of the broker's log ("" in a thread: it logs through this process's ``logging``).
 
-        How much it logs is what the environment variable ODRADEK_LOG_LEVEL says, from WARNING on if unset.
+        The environment variable ODRADEK_LOG_LEVEL sets the log level, by default WARNING.
         """
         return self._engine.log_tail()
 
@@ -155,10 +155,10 @@ class Broker:
 
 def _end(engine: BrokerProcess | BrokerThread, directory: Path, owner: int, temporary: bool) -> None:
     if os.getpid() != owner:
-        return  # a fork of the process whose broker it is
+        return  # a fork of the process that owns the broker
     try:
         if temporary:
-            engine.kill()  # what it would write now goes anyway
+            engine.kill()  # its data is removed anyway
         else:
             engine.stop()
     finally:
@@ -178,8 +178,8 @@ def _text(name: str, value: Any) -> str:
 class CleanerHealth(NamedTuple):
     """The log cleaner's health, partitions by name (``topic-0``). Times in ms since 1970 (-1: never), sizes in bytes.
 
-    ``dead_thread_count``: cleaners that should run and do not, as in Kafka's metric of that name. ``uncleanable``:
-    partitions left alone after a failure, and why; ``dirty_bytes`` are those of the others.
+    ``dead_thread_count``: cleaner threads that have ended, as in Kafka's metric of that name. ``uncleanable``:
+    partitions that are not cleaned after a failure, with the reason. ``dirty_bytes``: of the other partitions.
     """
 
     thread_count: int
@@ -194,17 +194,17 @@ class CleanerHealth(NamedTuple):
 
 
 class Clock:
-    """The broker's clock: the system's, and as far ahead of it as you have moved it."""
+    """The broker's clock: the system's time plus all calls of ``advance``."""
 
     def __init__(self, engine: BrokerProcess | BrokerThread) -> None:
         self._engine = engine
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, by the broker's clock."""
+        """Returns the broker's time in milliseconds since 1970."""
         return int(self._engine.command("now_ms"))
 
     def now(self) -> datetime:
-        """The broker's time, in UTC."""
+        """Returns the broker's time in UTC."""
         return datetime.fromtimestamp(self.now_ms() / 1000, UTC)
 
     def advance(
@@ -217,11 +217,11 @@ class Clock:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> None:
-        """Moves the clock forward; on return all that was due by then has been done.
+        """Moves the clock forward; all work that is due by then is done on return.
 
-        Offsets have expired, sessions of members have timed out (live ones too: to them it is as if their heartbeats
-        had not come through for so long), old segments are deleted. Compaction is begun. Stays over ``kill`` and
-        ``start``. Raises ValueError for going back.
+        Offsets have expired, old segments are deleted, and sessions of members have timed out, of live members too: for
+        the broker, they sent no heartbeat in that time. Compaction has started, but may not be finished. The clock
+        keeps its advance over ``kill`` and ``start``. Raises ValueError for a negative time.
         """
         if by is not None and not isinstance(by, timedelta):
             raise TypeError(f"advance() takes a timedelta or days=, hours=, …, not {by!r}")
@@ -234,7 +234,7 @@ class Clock:
 
 
 class FiredFault(NamedTuple):
-    """A fault that hit a request. ``topics``: those the request names; ``at_ms``: by the broker's clock."""
+    """A fault that was applied to a request. ``topics``: the topics in the request; ``at_ms``: the broker's time."""
 
     fault: int
     kind: str
@@ -249,13 +249,14 @@ class FiredFault(NamedTuple):
 class Faults:
     """Faults for the next requests of an API.
 
-    ``api`` is Kafka's name (``"OffsetCommit"``). Each call sets one fault, which hits the next ``times`` requests
-    (None: all, until ``clear``) of that API that name ``topic`` and come from ``client_id``, where these are given;
-    of several that fit, the first set strikes. With ``when="before"`` the request has no effect (a delayed one takes
-    effect when the time is up), with ``when="after"`` it has, and only the client does not hear of it (in time).
+    ``api`` is Kafka's name (``"OffsetCommit"``). Each call sets one fault for the next ``times`` requests (None: all,
+    until ``clear``) of that API; with ``topic`` and ``client_id``, only for requests with this topic and from this
+    client. If several faults match, the first one set applies. With ``when="before"`` the request has no effect (a
+    delayed request takes effect after the delay). With ``when="after"`` it has an effect, but the client gets no
+    regular response, or gets it late.
 
-    All return the fault's number, which ``fired`` shows, and raise ValueError for a name that does not exist. Faults
-    do not outlive the broker's ``kill``, ``stop`` and ``start``.
+    All methods return the fault's number, which is also in ``fired``, and raise ValueError for an unknown name.
+    ``kill``, ``stop`` and ``start`` of the broker remove all faults.
     """
 
     def __init__(self, engine: BrokerProcess | BrokerThread) -> None:
@@ -271,7 +272,7 @@ class Faults:
         client_id: str | None = None,
         when: When = "before",
     ) -> int:
-        """Answers with an error (``"NOT_COORDINATOR"``, or its number), for everything that the request names."""
+        """Responds with an error (``"NOT_COORDINATOR"``, or its number) for each topic or group in the request."""
         told = int(code) if isinstance(code, int) else code
         return self._set("error", api, times=times, topic=topic, client_id=client_id, when=when, code=told)
 
@@ -285,7 +286,7 @@ class Faults:
         client_id: str | None = None,
         when: When = "before",
     ) -> int:
-        """Lets the request wait (``"after"``: its reply), and with it what its connection sends next."""
+        """Delays the request (``"after"``: its response), and with it later requests of its connection."""
         return self._set("delay", api, times=times, topic=topic, client_id=client_id, when=when, seconds=seconds)
 
     def disconnect(
@@ -297,7 +298,7 @@ class Faults:
         client_id: str | None = None,
         when: When = "before",
     ) -> int:
-        """Closes the connection in place of a reply."""
+        """Closes the connection instead of a response."""
         return self._set("disconnect", api, times=times, topic=topic, client_id=client_id, when=when)
 
     def drop(
@@ -309,7 +310,7 @@ class Faults:
         client_id: str | None = None,
         when: When = "before",
     ) -> int:
-        """Never replies: the connection stays open, and nothing sent on it is answered any more."""
+        """Sends no response. The connection stays open, and later requests on it get no response either."""
         return self._set("drop", api, times=times, topic=topic, client_id=client_id, when=when)
 
     def _set(self, kind: str, api: str, **how: Any) -> int:
@@ -317,14 +318,14 @@ class Faults:
 
     @property
     def fired(self) -> list[FiredFault]:
-        """What has struck since the last ``clear``, oldest first (the last 10,000)."""
+        """The faults applied since the last ``clear``, oldest first (the last 10,000)."""
         return [FiredFault(*row) for row in self._engine.command("faults")["fired"]]
 
     @property
     def pending(self) -> list[int]:
-        """The numbers of the faults that can still strike."""
+        """The numbers of the faults that can still be applied."""
         return list(self._engine.command("faults")["pending"])
 
     def clear(self) -> None:
-        """Forgets all faults and ``fired``. Requests struck before stay so: late, or without a reply."""
+        """Removes all faults and empties ``fired``. Requests with an applied fault stay delayed or without response."""
         self._engine.command("clear_faults")

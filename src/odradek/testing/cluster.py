@@ -1,4 +1,4 @@
-"""A broker in a process of its own, to be used, stopped and killed by tests and embedders."""
+"""A broker in its own process, for tests and embedders."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _LOG_TAIL_BYTES = 4000
 
 
 class BrokerFailed(OdradekError):
-    """The broker did not do what was asked, or is gone; the message ends with the end of its log."""
+    """The broker did not execute a command, or has ended; the message ends with the end of its log."""
 
 
 def bracketed(host: str) -> str:
-    """An IPv6 address as it stands in front of a port."""
+    """Returns a host for ``host:port``: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 class BrokerProcess:
-    """One broker: data directory and port stay the same over ``kill`` and ``stop`` until ``start``.
+    """One broker, with the same data directory and port over ``kill``, ``stop`` and ``start``.
 
-    ``directory`` gets ``broker.log`` and, unless ``data_dir`` is elsewhere, ``data``; ``config`` maps Kafka's names
-    to texts. ``temporary``: the broker removes ``directory`` itself if this process dies before it. The process ends
-    when this one does, however it ends. Usable as a context manager::
+    ``directory`` gets ``broker.log`` and, without ``data_dir``, ``data``; ``config`` maps Kafka's names to texts.
+    ``temporary``: the broker itself removes ``directory`` if this process dies first. The broker's process always ends
+    with this process. Usable as a context manager::
 
         with BrokerProcess(tmp_path) as broker:
             Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -60,7 +60,7 @@ class BrokerProcess:
         self.port = port
         self.temporary = temporary
         self.clock_ahead_ms = 0
-        """How far its clock is ahead of the system's when it starts."""
+        """The advance of the broker's clock over the system's at its next start."""
         self.process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._one_at_a_time = threading.Lock()
@@ -72,7 +72,7 @@ class BrokerProcess:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port``; the port is known once it has started."""
+        """``host:port``; the port is known after the first start."""
         return f"{self.host}:{self.port}"
 
     bootstrap = bootstrap_servers
@@ -87,11 +87,11 @@ class BrokerProcess:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended though nobody stopped or killed it."""
+        """Whether the broker ended without ``stop`` or ``kill``."""
         return self.process is not None and not self.running
 
     def start(self) -> BrokerProcess:
-        """Starts it and waits until it takes requests. Raises BrokerFailed."""
+        """Starts the broker and waits until it accepts requests. Raises BrokerFailed."""
         if self.running:
             raise BrokerFailed("the broker is running already")
         if self.process is not None:  # it ended by itself
@@ -99,7 +99,7 @@ class BrokerProcess:
         self.directory.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
         with self.log_path.open("ab") as log, theirs:
-            # A process group of its own: Ctrl-C is for us, and we say when it is to stop.
+            # Its own process group: Ctrl-C is for this process, which then stops the broker.
             self.process = subprocess.Popen(
                 self._command(), bufsize=0, stdin=theirs.fileno(), stdout=subprocess.PIPE, stderr=log, process_group=0
             )
@@ -108,7 +108,7 @@ class BrokerProcess:
         line = self._first_line(self.process)
         if not line.startswith("ready "):
             self.kill()
-            raise BrokerFailed(f"the broker did not start: {line or 'it said nothing'}\n{self.log_tail()}")
+            raise BrokerFailed(f"the broker did not start: {line or 'no output'}\n{self.log_tail()}")
         self.port = int(line.rpartition(":")[2])
         return self
 
@@ -136,9 +136,9 @@ class BrokerProcess:
         return line.decode().strip()
 
     def command(self, do: str, **arguments: Any) -> Any:
-        """Sends a command of broker/control_channel. Raises ValueError, or BrokerFailed when the broker is gone."""
+        """Sends a command of broker/control_channel. Raises ValueError, or BrokerFailed if the broker has ended."""
         if self._owner != os.getpid():
-            raise BrokerFailed("only the process that started the broker commands it, not a fork of that")
+            raise BrokerFailed("only the process that started the broker can send it commands, not a fork of it")
         with self._one_at_a_time:
             if not self.running or self._control is None:
                 raise BrokerFailed(f"the broker is not running\n{self.log_tail()}".strip())
@@ -151,7 +151,7 @@ class BrokerProcess:
                         raise ConnectionError("it has ended")
                     line += data
             except OSError as error:
-                self._control.close()  # an answer that comes late must not be taken for the next one
+                self._control.close()  # a late response must not be read as the next one
                 raise BrokerFailed(f"the broker did not answer: {error}\n{self.log_tail()}") from error
         answer = json.loads(line)
         if "error" in answer:
@@ -159,7 +159,7 @@ class BrokerProcess:
         return answer["result"]
 
     def stop(self) -> int:
-        """Stops it in peace (SIGTERM) and returns its exit code. Raises BrokerFailed when it will not."""
+        """Stops the broker cleanly (SIGTERM) and returns its exit code. Raises BrokerFailed if it does not stop."""
         process = self.process
         if process is None:
             return 0
@@ -173,7 +173,7 @@ class BrokerProcess:
         return code
 
     def kill(self) -> None:
-        """kill -9: nothing is flushed, nobody is told."""
+        """Ends the broker with kill -9: nothing is flushed, and clients get no response."""
         process = self.process
         if process is not None:
             process.kill()
@@ -188,7 +188,7 @@ class BrokerProcess:
         self.process = self._control = None
 
     def log_tail(self) -> str:
-        """The last lines the broker wrote."""
+        """Returns the last lines of the broker's log."""
         try:
             return self.log_path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
         except FileNotFoundError:

@@ -1,6 +1,6 @@
 """pytest plugin: a broker per test session, a topic per test.
 
-Loaded by every pytest run of an environment that has odradek installed, so nothing but pytest is imported here.
+Every pytest run loads it if odradek is installed, so at import it needs nothing but pytest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def odradek_broker_config(pytestconfig: pytest.Config) -> dict[str, str]:
-    """Settings of ``odradek_broker``, by Kafka's names: what the ini option odradek_config has. To be overridden."""
+    """The settings of ``odradek_broker`` by Kafka's names, from the ini option odradek_config. Can be overridden."""
     lines = [line.partition("=") for line in pytestconfig.getini("odradek_config")]
     wrong = [name for name, equals, _ in lines if not equals]
     if wrong:
@@ -36,7 +36,7 @@ def odradek_broker_config(pytestconfig: pytest.Config) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def odradek_broker(odradek_broker_config: dict[str, str], pytestconfig: pytest.Config) -> Iterator[Broker]:
-    """The broker that all tests share; faults that a test leaves are cleared, and if it ended it, it is started."""
+    """The broker of all tests. After each test, its faults are cleared and, if the test ended it, it is restarted."""
     from odradek.testing.broker import Broker
 
     with Broker(config=odradek_broker_config) as broker:
@@ -47,7 +47,7 @@ def odradek_broker(odradek_broker_config: dict[str, str], pytestconfig: pytest.C
 
 @pytest.fixture
 def odradek_topic(odradek_broker: Broker, request: pytest.FixtureRequest) -> str:
-    """A topic of this test alone, with the broker's ``num.partitions``; its name begins with the test's."""
+    """A topic for this test only, with the broker's ``num.partitions``; its name starts with the test's name."""
     plain = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:100].strip("-.")
     name = f"{plain}-{uuid.uuid4().hex[:8]}"
     odradek_broker.create_topic(name)

@@ -1,4 +1,4 @@
-"""A broker in a thread of this process, with an event loop of its own."""
+"""A broker in a thread of this process, with its own event loop."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIM
 
 
 class BrokerThread:
-    """One broker: directory and port stay the same over ``kill`` and ``stop`` until ``start``.
+    """One broker, with the same data directory and port over ``kill``, ``stop`` and ``start``.
 
-    ``kill`` ends it without flushing, answering or marking anything, as near to kill -9 as a thread gets: what the
-    operating system was handed is there afterwards, as after kill -9.
+    ``kill`` ends it without flushing, responding or marking anything, which is as close to kill -9 as a thread allows:
+    data that was handed to the operating system is still there, as after kill -9.
     """
 
     def __init__(self, data_dir: Path, *, config: Mapping[str, str], host: str = "127.0.0.1", port: int = 0) -> None:
@@ -40,7 +40,7 @@ class BrokerThread:
 
     @property
     def pid(self) -> None:
-        """It has no process of its own."""
+        """None: the broker has no process of its own."""
         return
 
     @property
@@ -49,11 +49,11 @@ class BrokerThread:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended though nobody stopped or killed it."""
+        """Whether the broker ended without ``stop`` or ``kill``."""
         return self._thread is not None and not self.running
 
     def start(self) -> BrokerThread:
-        """Starts it and waits until it takes requests. Raises what keeps it from that."""
+        """Starts the broker and waits until it accepts requests. Raises the exception that prevented the start."""
         if self.running:
             raise BrokerFailed("the broker is running already")
         ready: Future[int] = Future()
@@ -92,7 +92,7 @@ class BrokerThread:
             await broker.abandon()
 
     def command(self, do: str, **arguments: Any) -> Any:
-        """Sends a command of broker/control_channel. Raises ValueError, or BrokerFailed when the broker is gone."""
+        """Sends a command of broker/control_channel. Raises ValueError, or BrokerFailed if the broker has ended."""
         if not self.running:
             raise BrokerFailed("the broker is not running")
         work = self._control.execute({"do": do, **arguments})
@@ -102,7 +102,7 @@ class BrokerThread:
             raise BrokerFailed(f"the broker did not answer within {COMMAND_TIMEOUT_S} s") from error
 
     def stop(self) -> int:
-        """Stops it in peace; returns 0."""
+        """Stops the broker cleanly; returns 0."""
         self._finish(in_peace=True)
         return 0
 
@@ -119,5 +119,5 @@ class BrokerThread:
             raise BrokerFailed(f"the broker did not stop within {STOP_TIMEOUT_S} s")
 
     def log_tail(self) -> str:
-        """Nothing: its log goes where this process logs to (logger ``odradek``)."""
+        """Returns "": the broker logs through this process's ``logging`` (logger ``odradek``)."""
         return ""
