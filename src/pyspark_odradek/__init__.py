@@ -1,7 +1,7 @@
-"""``format("odradek")`` without ``register``: Spark takes the ``DefaultSource`` of each package named ``pyspark_…``.
+"""``format("odradek")`` without ``register``: Spark loads the ``DefaultSource`` of each package named ``pyspark_…``.
 
-Spark does that once for each session that asks for any data source in Python, other people's too. So this imports
-nothing of odradek before the source is used.
+Spark does so once for each session that uses any Python data source. So this package imports nothing of odradek until
+its own source is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]  # PySpark has no types
-    """Hands on to ``odradek.spark.source.OdradekDataSource``."""
+    """A proxy of ``odradek.spark.source.OdradekDataSource``."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""``format("odradek-offsets")`` without ``register``: Spark takes one source of each package named ``pyspark_…``."""
+"""``format("odradek-offsets")`` without ``register``: Spark loads one source of each package named ``pyspark_…``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(pyspark_odradek.DefaultSource):
-    """Hands on to ``odradek.spark.offsets_source.OffsetsDataSource``."""
+    """A proxy of ``odradek.spark.offsets_source.OffsetsDataSource``."""
 
     @classmethod
     def name(cls) -> str:

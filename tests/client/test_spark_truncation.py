@@ -105,14 +105,14 @@ def test_a_log_that_was_cut_and_has_grown_again_is_noticed(
     with pytest.raises(DataLoss) as caught:
         Query(cluster).next(first)
     assert str(caught.value).startswith(
-        "data may have been lost: t-0: it was read up to offset 30, but the log of its new leader (epoch 1) parts from "
-        f"that at offset 20, so offsets 20 to 29 as they were read are gone, and others are there now, offsets 20 to "
-        f"{end - 1} (truncation: a replica without the former became leader)"
+        "data may have been lost: t-0: it was read up to offset 30, but the log of its new leader (epoch 1) diverges "
+        "at offset 20: the records that were read at offsets 20 to 29 are lost, and the log has other records at "
+        f"offsets 20 to {end - 1} (truncation: a replica without the lost records became leader)"
     )
     lenient = Query(cluster, failOnDataLoss="false")
     with caplog.at_level(logging.WARNING, "odradek.spark"):
         second = lenient.next(first)
-    assert "offsets 20 to 29 as they were read are gone" in caplog.text
+    assert "the records that were read at offsets 20 to 29 are lost" in caplog.text
     assert lenient.read(first, second) == [(offset, b"1") for offset in range(20, end)]
     assert lenient.next(second) == second, "told once"
     assert Query(cluster).next(second) == second, "and no loss any more"
@@ -126,7 +126,7 @@ def test_a_batch_that_ended_within_the_log_is_held_against_it_too(cluster: Scrip
     second = query.next(first)
     assert query.read(first, second)[0] == (25, b"1"), "all that was read is there"
     cluster.leader_epoch, cluster.epoch_0_end = 2, 24
-    with pytest.raises(DataLoss, match="offsets 24 to 39 as they were read are gone"):
+    with pytest.raises(DataLoss, match="the records that were read at offsets 24 to 39 are lost"):
         query.next(second)
 
 
@@ -174,7 +174,8 @@ def test_a_deposed_leader_s_answer_is_waited_out(cluster: ScriptedCluster, caplo
     with caplog.at_level(logging.WARNING, "odradek.spark"):
         assert [query.next(first) for _ in range(2)] == [first, first]
     assert len(caplog.messages) == 1, "told once"
-    assert "t-0: the leader of epoch 0 told where its log ends, that of epoch 1 has reigned before" in caplog.text
+    told = "t-0: leader epoch 0 of the log end offset is older than the known leader epoch 1: waiting"
+    assert told in caplog.text
     cluster.leader_epoch, cluster.high_watermark = 1, None
     cluster.log.append(batch(30, 5, epoch=1))
     assert query.read(first, query.next(first)) == [(offset, b"1") for offset in range(30, 35)]
@@ -229,7 +230,7 @@ def test_a_batch_that_was_planned_before_is_read_up_to_where_the_log_parts(
     elect_uncleanly(cluster, 20, 45)
     again = Query(cluster, failOnDataLoss=str(fails).lower())
     if fails:
-        with pytest.raises(DataLoss, match=r"t-0: the log of its new leader parts at offset 20 .*offsets 20 to 29 as"):
+        with pytest.raises(DataLoss, match=r"t-0: the log of its new leader diverges at offset 20 .*offsets 20 to 29 "):
             again.read({}, planned)
         return
     with caplog.at_level(logging.WARNING, "odradek.spark"):
@@ -244,7 +245,7 @@ def test_a_batch_read_holds_the_log_to_what_it_was_when_it_was_planned(cluster: 
     tasks = reader.partitions()
     assert questions(cluster) == 0
     elect_uncleanly(cluster, 20, 45)
-    with pytest.raises(DataLoss, match="offsets 20 to 29 as they were then are gone"):
+    with pytest.raises(DataLoss, match="the planned records at offsets 20 to 29 are lost"):
         [list(reader.read(task)) for task in tasks]
 
 
@@ -254,14 +255,14 @@ def test_a_batch_read_tells_what_it_was_asked_for_and_does_not_find(
 ) -> None:
     named = {"startingOffsets": '{"t":{"0":0}}', "endingOffsets": '{"t":{"0":40}}'}
     reader = OdradekReader(options(cluster, streaming=False, failOnDataLoss=str(fails).lower(), **named))
-    told = "t-0: offset 39 is not there yet (its log ends at 30)"
+    told = "t-0: offset 39 does not exist yet (its log ends at 30)"
     if fails:
         with pytest.raises(DataLoss, match=re.escape(told)):
             reader.partitions()
         return
     with caplog.at_level(logging.WARNING, "odradek.spark"):
         tasks = reader.partitions()
-    assert caplog.messages == [f"data may have been lost: {told}. Going on, since failOnDataLoss=false"]
+    assert caplog.messages == [f"data may have been lost: {told}. The query continues, because failOnDataLoss=false"]
     assert sum(batch.num_rows for task in tasks for batch in reader.read(task)) == 30
 
 
@@ -271,7 +272,7 @@ def test_a_start_from_a_commit_of_another_history_is_data_loss(cluster: Scripted
     cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end = 3, 5
     given = {"startingOffsets": "committed", "kafka.group.id": "g"}
-    told = "t-0: it was read up to offset 7, but the log of its new leader .epoch 3. parts from that at offset 5"
+    told = "t-0: it was read up to offset 7, but the log of its new leader .epoch 3. diverges at offset 5"
 
     def begin(**more: str) -> int:
         chosen = options(cluster, streaming, **given, **more)
@@ -329,7 +330,7 @@ def test_why_something_is_gone_need_not_be_known(
 ) -> None:
     remove(cluster, 10)
     told = (
-        r"t-0: offsets {} to 9 are gone \(its log starts at 10\), removed by retention or DeleteRecords \(why.*topic t"
+        r"t-0: offsets {} to 9 are lost \(its log starts at 10\), removed by retention or DeleteRecords \(the.*topic t"
     )
     lenient = str(fails).lower()
     committed = {"startingOffsets": "committed", "kafka.group.id": "g", "failOnDataLoss": lenient}
@@ -356,7 +357,7 @@ def test_whether_a_topic_that_is_gone_is_there_need_not_be_known(
     strict, lenient = Query(cluster), Query(cluster, failOnDataLoss="false")
     for query in (strict, lenient):
         monkeypatch.setattr(query.reader._lookups.admin, "topics", unreachable)
-    with pytest.raises(DataLoss, match=r"t-1 is gone .*nobody could be asked whether its topic is there"):
+    with pytest.raises(DataLoss, match=r"t-1 is missing .*it is unknown whether its topic exists"):
         strict.next(start)
     assert lenient.next(start)["t"] == {"0": 30}
 
@@ -371,7 +372,7 @@ def test_a_commit_that_a_later_partition_starts_from_is_held_against_its_log(
     cluster.leader_epoch, cluster.epoch_0_end = 3, 5
     given = {"startingOffsets": "committed", "kafka.group.id": "g", "failOnDataLoss": str(fails).lower()}
     query, start = Query(cluster, **given), {"$odradek": {"ids": {"t": str(cluster.topic_id)}}}
-    told = "offsets 5 to 6 as they were read are gone"
+    told = "the records that were read at offsets 5 to 6 are lost"
     if fails:
         with pytest.raises(DataLoss, match=told):
             query.next(start)
@@ -403,8 +404,8 @@ def test_a_reset_to_an_offset_that_parted_is_told(cluster: ScriptedCluster, capl
     assert (end["t"], end["$odradek"]["from"]) == ({"0": 30}, {"t": {"0": 5}})
     assert acknowledged == [5]
     assert caplog.messages == [
-        "t-0: the group was reset to offset 7, but the log of its leader (epoch 3) parts at offset 5 from the one that "
-        "this was committed under (truncation: a replica without the rest became leader): reading from offset 5"
+        "t-0: the group was reset to offset 7, but the log of its leader (epoch 3) diverges at offset 5 from the log "
+        "of that commit (truncation: a replica without the rest became leader): reading from offset 5"
     ]
 
 
@@ -417,7 +418,7 @@ def test_a_new_leader_epoch_tells_of_a_truncation(fails: bool) -> None:
         if fails:
             with pytest.raises(
                 DataLoss,
-                match=r"data may have been lost: t-0: the log of its new leader parts at offset 8 .*truncation",
+                match=r"data may have been lost: t-0: the log of its new leader diverges at offset 8 .*truncation",
             ):
                 read(cluster)
         else:

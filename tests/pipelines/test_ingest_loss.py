@@ -69,7 +69,7 @@ def test_records_removed_between_two_batches(writer: str, runs: Runs, admin: Adm
     def lose(added: Added) -> None:
         runs.lose(25)
 
-    gone = f"{runs.topic}-0: offsets 8 to 24 are gone .its log starts at 25., removed by DeleteRecords"
+    gone = f"{runs.topic}-0: offsets 8 to 24 are lost .its log starts at 25., removed by DeleteRecords"
     with pytest.raises(QueryFailed, match=gone):
         runs.run(bounded, writer=writer, advance=lose)
     places_read = places(parquet(runs.output))
@@ -101,7 +101,7 @@ def test_records_removed_after_their_batch_was_planned(
     given = {"writer": writer, "table_format": table_format, "partition_by": ["partition"]}
     with monkeypatch.context() as patched:
         patched.setattr(ingest_job, "planned_batch", lose)
-        with pytest.raises(QueryFailed, match=f"{runs.topic}-0: offsets 0 to 24 are gone"):
+        with pytest.raises(QueryFailed, match=f"{runs.topic}-0: offsets 0 to 24 are lost"):
             runs.run({}, **given)
         assert runs.is_empty()
     done = runs.run(GOES_ON, **given)

@@ -146,7 +146,7 @@ def test_ranges_that_are_gone_are_named(bootstrap: str, topic: str, admin: Admin
     wanted = f'{{"{topic}":{{"0":[5,30],"1":[0,5],"7":[0,1]}}}}'
     with pytest.raises(RangeGone) as error:
         _look(bootstrap, offsets=wanted)
-    assert f"{topic}-0: offsets 5 to 7 are gone (its log starts at 8), removed by DeleteRecords" in str(error.value)
+    assert f"{topic}-0: offsets 5 to 7 are lost (its log starts at 8), removed by DeleteRecords" in str(error.value)
     assert f"{topic}-0: offsets 20 to 29 are not there (its log ends at 20)" in str(error.value)
     assert f"{topic}-7 is not there" in str(error.value)
     left = _look(bootstrap, offsets=wanted, allow_missing=True)

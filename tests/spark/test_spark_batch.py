@@ -117,7 +117,7 @@ def test_start_from_what_a_group_committed(spark: Any, bootstrap: str, filled: s
         rows_of(read(spark, bootstrap, filled, **options, **{"kafka.auto.offset.reset": "none"}))
     message = reason(caught.value) or ""
     assert message.startswith(f"{filled}-1 has no committed offset: none yet, or it expired")
-    assert "its log reaches from 0 to 10" in message
+    assert "its log has offsets 0 to 10" in message
 
 
 def test_assigned_partitions_only(spark: Any, bootstrap: str, filled: str) -> None:
@@ -142,7 +142,7 @@ def test_offsets_that_are_not_there_are_named(spark: Any, bootstrap: str, filled
     with pytest.raises(Exception, match="data may have been lost") as caught:
         rows_of(read(spark, bootstrap, filled, **wanted))
     assert (reason(caught.value) or "").startswith(
-        f"data may have been lost: {filled}-0: offset 199 is not there yet (its log ends at 100)"
+        f"data may have been lost: {filled}-0: offset 199 does not exist yet (its log ends at 100)"
     )
     frame = read(spark, bootstrap, filled, **wanted, failOnDataLoss="false")
     assert rows_of(frame) == span(0, 0, 100) + span(1, 0, 10)

@@ -70,9 +70,9 @@ def test_a_log_cut_and_grown_again_between_two_runs(spark: Any, tmp_path: Path) 
         cluster.leader_epoch, cluster.epoch_0_end = 1, 20
         cluster.log = [grown(0, 20, 0), grown(20, 25, 1)]
         assert loss(run).startswith(
-            "data may have been lost: t-0: it was read up to offset 30, but the log of its new leader (epoch 1) parts "
-            "from that at offset 20, so offsets 20 to 29 as they were read are gone, and others are there now, offsets "
-            "20 to 44 (truncation: a replica without the former became leader)"
+            "data may have been lost: t-0: it was read up to offset 30, but the log of its new leader (epoch 1) "
+            "diverges at offset 20: the records that were read at offsets 20 to 29 are lost, and the log has other "
+            "records at offsets 20 to 44 (truncation: a replica without the lost records became leader)"
         )
         run.forget_that_the_last_batch_was_done()
         again = run.run(failOnDataLoss="false")
@@ -90,7 +90,7 @@ def test_a_log_file_cut_and_grown_again(made: Made, own_broker: Callable[..., Ru
     publish(run.bootstrap, run.topic, numbers(15))
     assert end_of(run) == 35
     told = loss(run)
-    assert "parts from that at offset 20, so offsets 20 to 29 as they were read are gone, and others are" in told
+    assert "at offset 20: the records that were read at offsets 20 to 29 are lost, and the log has other" in told
     assert run.committed() == {0: 30}
     assert run.rows(failOnDataLoss="false") == span(0, 20, 35)
     assert run.committed() == {0: 35}
@@ -106,11 +106,11 @@ def test_truncation(made: Made, own_broker: Callable[..., RunningBroker]) -> Non
     cut_back(running, run.topic, 20)
     assert end_of(run) == 20
     told = loss(run)
-    assert "parts from that at offset 20, so offsets 20 to 29 as they were read are gone, and none are" in told
+    assert "diverges at offset 20: the records that were read at offsets 20 to 29 are lost, and the log has no" in told
     run.forget_that_the_last_batch_was_done()
     hasty = {"kafkaConsumer.pollTimeoutMs": "2000"}  # for so long a log may yet turn out to be longer
     told = loss(run, **hasty)
-    assert "so offsets 20 to 29" in told
+    assert "offsets 20 to 29" in told
     assert "truncat" in told
     assert run.committed() == {0: 30}
     again = [rows for rows in run.run(failOnDataLoss="false", **hasty) if rows]
@@ -135,7 +135,7 @@ def test_retention(made: Made, own_broker: Callable[..., RunningBroker]) -> None
 
     eventually(removed, within_s=60, what="retention")
     assert loss(run).startswith(
-        f"data may have been lost: {run.topic}-0: offsets 30 to 34 are gone (its log starts at 35), "
+        f"data may have been lost: {run.topic}-0: offsets 30 to 34 are lost (its log starts at 35), "
         "removed by retention (retention.ms=1, retention.bytes=-1) or DeleteRecords"
     )
     assert run.rows(failOnDataLoss="false") == []

@@ -458,7 +458,7 @@ def test_a_commit_that_the_log_has_left_behind_is_a_loss(query: Planner, config:
     query.client.alter_topic_configs(query.topic, config)
     query.reset(3)
     query.client.delete_records({TopicPartition(query.topic, 0): 7})
-    with pytest.raises(DataLoss, match=rf"{query.topic}-0: offsets 3 to 6 are gone \(its log starts at 7\), {cause}"):
+    with pytest.raises(DataLoss, match=rf"{query.topic}-0: offsets 3 to 6 are lost \(its log starts at 7\), {cause}"):
         query.next({})
     query.reader = query.made(failOnDataLoss="false")
     assert query.read({}, query.next({})) == span(7, 10)
@@ -468,7 +468,7 @@ def test_what_is_deleted_between_planning_and_reading_is_named_with_its_cause(qu
     end = query.next({})
     query.client.alter_topic_configs(query.topic, {"retention.ms": "-1"})
     query.client.delete_records({TopicPartition(query.topic, 0): 4})
-    with pytest.raises(DataLoss, match=r"offsets 0 to 3 are gone \(its log starts at 4\), removed by DeleteRecords"):
+    with pytest.raises(DataLoss, match=r"offsets 0 to 3 are lost \(its log starts at 4\), removed by DeleteRecords"):
         query.read({}, end)
     query.reader = query.made(failOnDataLoss="false")
     assert query.read({}, end) == span(4, 10)

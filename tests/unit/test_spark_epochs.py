@@ -59,10 +59,10 @@ def test_the_epoch_of_the_reigning_leader_is_kept_wherever_a_batch_ends() -> Non
 @pytest.mark.parametrize(
     ("position", "reach", "begins", "others"),
     [
-        pytest.param(500, 450, 450, "others are there now, offsets 450 to 599", id="grown-beyond"),
-        pytest.param(600, 599, 599, "others are there now, offsets 599 to 599", id="grown-to-the-same-length"),
-        pytest.param(700, 600, 600, "none are there now", id="only-cut"),
-        pytest.param(700, 650, 650, "none are there now", id="cut-and-not-to-be-read-yet"),
+        pytest.param(500, 450, 450, "other records at offsets 450 to 599", id="grown-beyond"),
+        pytest.param(600, 599, 599, "other records at offsets 599 to 599", id="grown-to-the-same-length"),
+        pytest.param(700, 600, 600, "no other records there", id="only-cut"),
+        pytest.param(700, 650, 650, "no other records there", id="cut-and-not-to-be-read-yet"),
     ],
 )
 def test_a_log_that_parts_from_what_was_read_is_data_loss(position: int, reach: int, begins: int, others: str) -> None:
@@ -71,7 +71,7 @@ def test_a_log_that_parts_from_what_was_read_is_data_loss(position: int, reach: 
         plan.plan_batch(start, GROWN, topics=TopicStates(reaches={P0: reach, P1: 20}))
     message = str(caught.value)
     assert f"flights-0: it was read up to offset {position}, but the log of its new leader (epoch 4)" in message
-    assert f"offsets {reach} to {position - 1} as they were read are gone, and {others} (truncation:" in message
+    assert f"offsets {reach} to {position - 1} are lost, and the log has {others} (truncation:" in message
     assert "flights-1" not in message
     batch = plan.plan_batch(start, GROWN, topics=TopicStates(reaches={P0: reach, P1: 20}), fail_on_data_loss=False)
     assert batch is not None

@@ -378,11 +378,11 @@ def test_available_now_stops_at_what_was_there_and_leaves_later_partitions_alone
 
 
 def test_data_loss_names_partition_and_range() -> None:
-    with pytest.raises(DataLoss, match="flights-1: offsets 5 to 9 are gone"):
+    with pytest.raises(DataLoss, match="flights-1: offsets 5 to 9 are lost"):
         plan.plan_batch(at(positions={P0: 600, P1: 5}), LOG)
     with pytest.raises(DataLoss, match=r"flights-0.*offset 700 but ends at 600"):
         plan.plan_batch(at(positions={P0: 700, P1: 20}), LOG)
-    with pytest.raises(DataLoss, match="flights-2 is gone"):
+    with pytest.raises(DataLoss, match="flights-2 is missing"):
         plan.plan_batch(at(positions={P0: 600, P1: 20, P2: 1}), LOG)
 
 
@@ -442,9 +442,9 @@ def test_a_reset_leaves_a_lost_position_behind_without_an_error() -> None:
 
 def test_batch_reads_say_what_is_missing() -> None:
     (removed,) = plan.lost_of_named({P0: 0, P1: 3}, {P0: 600, P1: 20}, LOG)
-    assert removed.startswith("flights-1: offsets 3 to 9 are gone")
+    assert removed.startswith("flights-1: offsets 3 to 9 are lost")
     (ahead,) = plan.lost_of_named({P0: 0, P1: 10}, {P0: 700, P1: 20}, LOG)
-    assert ahead.startswith("flights-0: offset 699 is not there yet")
+    assert ahead.startswith("flights-0: offset 699 does not exist yet")
     assert plan.lost_of_named({P0: 0, P1: 10}, {P0: 600, P1: 20}, LOG) == []
 
 
@@ -469,7 +469,7 @@ def test_starting_offsets_must_name_every_partition() -> None:
 
 def test_time_after_the_last_record_is_an_error_or_latest() -> None:
     position = Position(Start.TIMESTAMP, timestamp_ms=5)
-    with pytest.raises(ConfigError, match="flights-1: no record is as young"):
+    with pytest.raises(ConfigError, match="flights-1: no record is as recent"):
         plan.starting_offsets(position, LOG, found={P0: 3, P1: -1})
     assert plan.starting_offsets(position, LOG, found={P0: 3, P1: -1}, latest_if_none=True) == {P0: 3, P1: 20}
     assert plan.ending_offsets(position, LOG, found={P0: 3, P1: -1}) == {P0: 3, P1: 20}
@@ -766,7 +766,7 @@ class Knows:
 def test_who_removed_records_is_told_as_far_as_the_topics_settings_tell(settings: dict[str, str], cause: str) -> None:
     with pytest.raises(DataLoss) as caught:
         plan.plan_batch(at(positions={P0: 600, P1: 5}), LOG, topics=TopicStates(causes=Knows(True, **settings)))
-    assert f"flights-1: offsets 5 to 9 are gone (its log starts at 10), {cause}" in str(caught.value)
+    assert f"flights-1: offsets 5 to 9 are lost (its log starts at 10), {cause}" in str(caught.value)
 
 
 def test_every_loss_has_its_range_and_its_cause() -> None:
@@ -774,12 +774,12 @@ def test_every_loss_has_its_range_and_its_cause() -> None:
     with pytest.raises(DataLoss) as caught:
         plan.plan_batch(start, LOG, topics=TopicStates(ids={"flights": OLD}, causes=Knows(False)))
     message = str(caught.value)
-    assert "so offsets 600 to 699 are gone (it was truncated: a replica without them became leader)" in message
-    assert "flights-1: offsets 5 to 9 are gone" in message
-    assert "flights-2 is gone (it was read up to offset 9): its topic was deleted" in message
-    with pytest.raises(DataLoss, match="its topic is there: created again with fewer partitions, or no longer asked"):
+    assert "so offsets 600 to 699 are lost (it was truncated: a replica without them became leader)" in message
+    assert "flights-1: offsets 5 to 9 are lost" in message
+    assert "flights-2 is missing (it was read up to offset 9): its topic was deleted" in message
+    with pytest.raises(DataLoss, match="its topic exists, but was created again with fewer partitions or is not read"):
         plan.plan_batch(at(positions={P0: 600, P1: 20, P2: 9}), LOG, topics=TopicStates(causes=Knows(True)))
-    with pytest.raises(DataLoss, match=r"offsets 600 to 699 are gone \(it was truncated, or deleted and created again"):
+    with pytest.raises(DataLoss, match=r"offsets 600 to 699 are lost \(it was truncated, or deleted and created again"):
         plan.plan_batch(at(positions={P0: 700, P1: 20}), LOG)
 
 
@@ -788,9 +788,9 @@ def test_what_a_group_committed_and_nobody_holds_any_more_is_a_loss() -> None:
     assert plan.lost_of_committed({P0: foreign(50), P1: foreign(10)}, LOG) == []
     assert plan.lost_of_committed({}, LOG) == []
     (removed,) = plan.lost_of_committed({P1: foreign(5)}, LOG)
-    assert removed.startswith("flights-1: offsets 5 to 9 are gone (its log starts at 10), removed by")
+    assert removed.startswith("flights-1: offsets 5 to 9 are lost (its log starts at 10), removed by")
     (cut,) = plan.lost_of_committed({P0: foreign(601)}, LOG)
     assert cut.startswith("flights-0: it was read up to offset 601 but ends at 600")
     assert plan.lost_of_committed({P0: foreign(50)}, LOG, reaches={P0: 50}) == []
     (parted,) = plan.lost_of_committed({P0: foreign(50)}, LOG, reaches={P0: 40})
-    assert "offsets 40 to 49 as they were read are gone" in parted
+    assert "the records that were read at offsets 40 to 49 are lost" in parted

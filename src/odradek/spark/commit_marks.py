@@ -1,4 +1,4 @@
-"""The mark in the metadata of a query's group commits: whose commit it is, and which reset it acknowledges."""
+"""The mark in the metadata of a query's group commits: the query, and the reset that the commit acknowledges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ def mark_commit(
     leader_epoch: int = NO_EPOCH,
     query: str = "",
 ) -> OffsetAndMetadata:
-    """A commit of ours; with a reset id it acknowledges that reset. Another's at the same offset lends its epoch."""
+    """Returns a marked commit; with a reset id it acknowledges that reset.
+
+    ``instead_of``: the commit that it replaces; at the same offset, the new commit takes over its leader epoch.
+    """
     if instead_of is not None and instead_of.offset == offset:
         leader_epoch = instead_of.leader_epoch
     parts = [str(offset), reset_id, query]
@@ -23,16 +26,16 @@ def mark_commit(
 
 
 def mark_of(commit: OffsetAndMetadata) -> str | None:
-    """None for a commit of somebody else; else the reset id it acknowledges, empty where it acknowledges none."""
+    """Returns the reset id that a marked commit acknowledges, empty if none; None for a commit without a valid mark."""
     if not commit.metadata.startswith(MARK):
         return None
     offset, reset_id, _ = _parts(commit)
-    # A tool may carry metadata over to another offset: then the mark is a lie.
+    # A tool may copy metadata to a commit of another offset: then the mark is not valid.
     return reset_id if offset == str(commit.offset) else None
 
 
 def other_query(commit: OffsetAndMetadata | None, query: str) -> str:
-    """Which other query's commit this is; empty where it is none's, or either id is not known."""
+    """Returns the id of another query that made this commit; empty if none did or one of the ids is unknown."""
     if commit is None or mark_of(commit) is None:
         return ""
     found = _parts(commit)[2]
@@ -40,5 +43,5 @@ def other_query(commit: OffsetAndMetadata | None, query: str) -> str:
 
 
 def _parts(commit: OffsetAndMetadata) -> list[str]:
-    """Of a mark: the offset, the reset id and the query, the last two maybe empty."""
+    """Returns a mark's offset, reset id and query; the last two may be empty."""
     return [*commit.metadata.removeprefix(MARK).split(":", 2), "", ""][:3]

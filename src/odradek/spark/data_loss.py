@@ -1,19 +1,19 @@
-"""Records that a query should have read and that are gone: which, and why.
+"""Data loss: messages about records that a query had to read and that no longer exist, with the cause.
 
-Pure but for ``Causes``, who may ask, and ``warn``.
+Free of I/O except for implementations of ``Causes`` and for ``warn``.
 
-| what is seen                                              | cause                                                  |
+| observation                                               | cause                                                  |
 |-----------------------------------------------------------|--------------------------------------------------------|
-| the log starts behind the position                        | retention, or somebody's DeleteRecords; the latter     |
-|                                                           | alone where the topic has no retention                 |
-| the log ends before the position, the topic is the same   | truncation: a replica that lacked them became leader   |
-| a new leader's log ends what the epoch of the position    | the same, however long that log has grown by now       |
-| wrote before the position                                 |                                                        |
-| the topic has another id, or fewer partitions             | it was deleted and created again                       |
-| the topic is not there                                    | it was deleted                                         |
-| a group's commit lies outside of the log                  | as in the first two rows: read too late                |
-| a group has no commit                                     | none yet, or it expired or was deleted: no loss by     |
-|                                                           | itself; ``auto.offset.reset`` says what then           |
+| the log start offset is higher than the position          | retention or DeleteRecords; only DeleteRecords if the  |
+|                                                           | topic has no retention                                 |
+| the log end offset is lower than the position, same topic | truncation: a replica without the records became leader|
+| a new leader's log has the end of the position's epoch    | truncation too, even if that log has grown again       |
+| below the position                                        |                                                        |
+| the topic has another id, or fewer partitions             | the topic was deleted and created again                |
+| the topic does not exist                                  | the topic was deleted                                  |
+| a group's committed offset is outside of the log          | as in the first two rows: the query read too late      |
+| a group has no committed offset                           | never committed, expired or deleted. This is no loss;  |
+|                                                           | ``auto.offset.reset`` decides                          |
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ logger = logging.getLogger(__name__)
 
 
 class DataLoss(OdradekError):
-    """Records that the query should have read are gone; the message names partitions, ranges and causes."""
+    """Records that the query had to read no longer exist; the message names partitions, ranges and causes."""
 
 
 class Causes(Protocol):
-    """Asked only once something is gone. Who cannot answer raises nothing: what is gone counts, not why."""
+    """Looks up the causes of a loss. It is called only after a loss, and raises nothing if it has no answer."""
 
     def removed_by(self, topic: str) -> str:
-        """Who may have raised the log start of its partitions."""
+        """Returns what may have raised the log start offset of the topic's partitions."""
         ...
 
     def is_there(self, topic: str) -> bool | None:
-        """Whether the cluster still has a topic of this name; None where nobody could be asked."""
+        """Returns whether the cluster still has a topic of this name; None if it is unknown."""
         ...
 
 
 class Held(Protocol):
-    """``plan.LogRange``."""
+    """The attributes of ``offset_ranges.LogRange``."""
 
     @property
     def start(self) -> int: ...
@@ -56,7 +56,7 @@ class Held(Protocol):
 
 
 class NobodyKnows:
-    """Causes where nobody can be asked."""
+    """Causes without a cluster to look them up."""
 
     def removed_by(self, topic: str) -> str:
         return "retention or DeleteRecords"
@@ -69,7 +69,7 @@ NOBODY_KNOWS = NobodyKnows()
 
 
 def removed_by(settings: Mapping[str, str | None]) -> str:
-    """Who removes records of a topic with these settings."""
+    """Returns what removes records of a topic with these settings."""
     kept_ms, kept_bytes = settings.get("retention.ms"), settings.get("retention.bytes")
     limits = f"retention.ms={kept_ms}, retention.bytes={kept_bytes}"
     if kept_ms is None or kept_bytes is None:
@@ -82,91 +82,94 @@ def removed_by(settings: Mapping[str, str | None]) -> str:
 
 
 def removed(partition: TopicPartition, first: int, log_start: int, causes: Causes, *, end: int | None = None) -> str:
-    """Offsets ``first`` up to the log start are not there any more; those from ``end`` on nobody asked for."""
+    """Says that offsets from ``first`` to the log start offset no longer exist. ``end``: the end of the read range."""
     last = (log_start if end is None else min(end, log_start)) - 1
     return (
-        f"{partition}: offsets {first} to {last} are gone (its log starts at {log_start}), "
+        f"{partition}: offsets {first} to {last} are lost (its log starts at {log_start}), "
         f"removed by {causes.removed_by(partition.topic)}"
     )
 
 
 def truncated(partition: TopicPartition, position: int, log_end: int, *, same_topic: bool) -> str:
-    """The log ends before what was read, or committed."""
+    """Says that the log ends below the offset that was read or committed."""
     cause = "it was truncated: a replica without them became leader"
     if not same_topic:
         cause = "it was truncated, or deleted and created again"
     return (
         f"{partition}: it was read up to offset {position} but ends at {log_end}, "
-        f"so offsets {log_end} to {position - 1} are gone ({cause})"
+        f"so offsets {log_end} to {position - 1} are lost ({cause})"
     )
 
 
 def parted(partition: TopicPartition, position: int, reach: int, held: Held) -> str:
-    """The log of a new leader parts from what was read, or committed, at ``reach``, and went on without it."""
+    """Says that a new leader's log diverges at ``reach`` from the log that was read or committed."""
     first = max(reach, held.start)
-    others = f"others are there now, offsets {first} to {held.end - 1}" if held.end > first else "none are there now"
+    others = f"other records at offsets {first} to {held.end - 1}" if held.end > first else "no other records there"
     return (
         f"{partition}: it was read up to offset {position}, but the log of its new leader (epoch {held.leader_epoch}) "
-        f"parts from that at offset {reach}, so offsets {reach} to {position - 1} as they were read are gone, and "
-        f"{others} (truncation: a replica without the former became leader)"
+        f"diverges at offset {reach}: the records that were read at offsets {reach} to {position - 1} are lost, and "
+        f"the log has {others} (truncation: a replica without the lost records became leader)"
     )
 
 
 def reset_that_parted(partition: TopicPartition, offset: int, reach: int, held: Held) -> str:
-    """Of a commit that a query is to follow: what it has read stands, but it goes elsewhere than it was sent to."""
+    """Says that a query follows a reset to another offset, because the log diverges below it. Nothing read is lost."""
     return (
         f"{partition}: the group was reset to offset {offset}, but the log of its leader (epoch {held.leader_epoch}) "
-        f"parts at offset {reach} from the one that this was committed under (truncation: a replica without the rest "
-        f"became leader): reading from offset {max(reach, held.start)}"
+        f"diverges at offset {reach} from the log of that commit (truncation: a replica without the rest became "
+        f"leader): reading from offset {max(reach, held.start)}"
     )
 
 
 def parted_since(partition: TopicPartition, reach: int, end: int) -> str:
-    """The same, seen by who reads what was planned up to ``end`` under the leader before."""
+    """Says that the log diverged after a batch up to ``end`` was planned under an earlier leader."""
     return (
-        f"{partition}: the log of its new leader parts at offset {reach} from the one that was there when the batch "
-        f"was planned, so offsets {reach} to {end - 1} as they were then are gone (truncation: a replica without the "
-        "former became leader)"
+        f"{partition}: the log of its new leader diverges at offset {reach} from the log for which the batch was "
+        f"planned: the planned records at offsets {reach} to {end - 1} are lost (truncation: a replica without the "
+        "lost records became leader)"
     )
 
 
 def missing(partition: TopicPartition, position: int, causes: Causes) -> str:
-    """The partition is not among those that are read any more."""
+    """Says that a partition is no longer among those to read."""
     is_there = causes.is_there(partition.topic)
     if is_there is None:
-        why = "nobody could be asked whether its topic is there"
+        why = "it is unknown whether its topic exists"
     elif is_there:
-        why = "its topic is there: created again with fewer partitions, or no longer asked for by this query"
+        why = "its topic exists, but was created again with fewer partitions or is not read by this query any more"
     else:
         why = "its topic was deleted"
-    return f"{partition} is gone (it was read up to offset {position}): {why}"
+    return f"{partition} is missing (it was read up to offset {position}): {why}"
 
 
 def deposed(partition: TopicPartition, held: Held, known_epoch: int) -> str:
-    """No loss: who told where the log ends does not lead it any more."""
+    """Says that the log end offset came from a former leader. This is no loss."""
     return (
-        f"{partition}: the leader of epoch {held.leader_epoch} told where its log ends, that of epoch {known_epoch} "
-        "has reigned before: waiting until that one, or a later one, tells"
+        f"{partition}: leader epoch {held.leader_epoch} of the log end offset is older than the known leader epoch "
+        f"{known_epoch}: waiting for the log end offset from the current leader"
     )
 
 
 def note(what: str) -> None:
-    """Something that a query does otherwise than one may expect, without a loss of what it reads."""
+    """Logs a warning about unexpected behaviour of a query without data loss."""
     logger.warning("%s", what)
 
 
 def fail_or_warn(lost: Collection[str], *, fail: bool, cause: Exception | None = None) -> None:
-    """Raises DataLoss if anything is lost and a query shall ``fail`` by it."""
+    """Logs the losses, or raises DataLoss if there are any and ``fail`` is set."""
     if lost and fail:
         raise DataLoss(loss_message(lost)) from cause
     warn(lost)
 
 
 def warn(lost: Iterable[str]) -> None:
-    """``failOnDataLoss=false``: what a query passes over goes to its log."""
+    """Logs the losses of a query with ``failOnDataLoss=false``."""
     for one in lost:
-        logger.warning("data may have been lost: %s. Going on, since failOnDataLoss=false", one)
+        logger.warning("data may have been lost: %s. The query continues, because failOnDataLoss=false", one)
 
 
 def loss_message(lost: Iterable[str]) -> str:
-    return f"data may have been lost: {'; '.join(lost)}. failOnDataLoss=false goes on with what is there"
+    return (
+        f"data may have been lost: {'; '.join(lost)}. With failOnDataLoss=false the query continues with the records "
+        "that exist"
+    )

@@ -1,18 +1,18 @@
-"""The one line that matters in what Spark makes of an error in a Python data source."""
+"""Extraction of odradek's error message from a Spark exception."""
 
 from __future__ import annotations
 
 import re
 
-# The last line of the traceback that Spark quotes: "odradek.spark.plan.DataLoss: data may have been lost: …", maybe
-# behind the name of a Java exception.
+# The last line of the traceback that Spark quotes: "odradek.spark.plan.DataLoss: data may have been lost: …". The name
+# of a Java exception may precede it.
 _QUOTED = re.compile(r"^(?:\S*: )?(odradek\.[\w.]+): (.+)$", re.MULTILINE)
 
 
 def reason(error: BaseException) -> str | None:
-    """What one of odradek's own errors said, where ``error`` is one or quotes one; else None.
+    """Returns the message of an odradek error, if ``error`` is one or quotes one; else None.
 
-    Spark hands on an error of a data source as text, inside an exception of its own and with the traceback in it.
+    Spark passes an error of a data source on as text: in an exception of Spark's, with the Python traceback.
     """
     from odradek.core.errors import OdradekError
 

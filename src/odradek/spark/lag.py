@@ -1,8 +1,8 @@
-"""How far a streaming query is behind its topics, from what Spark reports of its progress. Pure: no I/O, no clock.
+"""The lag of streaming queries, computed from Spark's progress reports. Pure: no I/O, no clock.
 
-Spark takes metrics from no data source in Python, but it hands on, per source, where a batch ended and what the source
-said of its latest offsets. The difference is the lag. Who has asked when the first unread records were made has it in
-seconds, too. The reports of Spark's own Kafka source have the same form.
+Spark takes no metrics from Python data sources. But its progress reports have, for each source, the end offset of the
+batch and the latest offset that the source reported. The difference is the lag in offsets. With the timestamps of the
+first unread records there is also a lag in seconds. The reports of Spark's own Kafka source have the same form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek.spark.source_offset import EXTRA, Offsets, SourceOffset, nested
 
 
 def latest_to_json(ends: Offsets) -> dict[str, Any]:
-    """What a source of ours reports: its logs' ends."""
+    """Returns the latest offset that our source reports: the log end offsets."""
     return nested(ends) | {EXTRA: {}}
 
 
@@ -53,7 +53,10 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One source's report. ``done``: where the batch ended; ``ends``: where the logs ended, of the same partitions."""
+    """One source's report. ``is_ours``: the source is odradek's.
+
+    ``done``: the end offsets of the batch; ``ends``: the log end offsets of the same partitions.
+    """
 
     done: Offsets
     ends: Offsets
@@ -61,11 +64,11 @@ class Progress:
 
     @property
     def unread(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition that is not read to its end."""
+        """The next offset of each partition that is not read up to its log end."""
         return {tp: offset for tp, offset in self.done.items() if offset < self.ends[tp]}
 
     def lag(self, now_ms: int, unread_ms: Offsets) -> Lag:
-        """``unread_ms``: when the first unread records were made, where that is known."""
+        """Computes the lag. ``unread_ms``: the timestamps of the first unread records, where known."""
         offsets = {tp: max(0, to - self.done[tp]) for tp, to in self.ends.items()}
         if not any(offsets.values()):
             return Lag(offsets, 0.0 if self.is_ours else None)
@@ -74,9 +77,9 @@ class Progress:
 
 
 def progress_of(end: str | None, latest: str | None) -> Progress | None:
-    """Of a source's report, both offsets as Spark has them: JSON texts.
+    """Parses the two offsets of a source's report, which are JSON texts.
 
-    None where there is nothing to tell: another kind of source, or no batch yet.
+    Returns None for another kind of source and before the first batch.
     """
     try:
         read, held = parse_json(end or ""), parse_json(latest or "")
@@ -89,7 +92,7 @@ def progress_of(end: str | None, latest: str | None) -> Progress | None:
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """One query's last report. ``sources``: by their numbers in the query; ``rows``: read since it was first seen."""
+    """One query's last report. ``sources``: the lags by source number; ``rows``: rows read since its first report."""
 
     query: str
     query_id: str
@@ -100,20 +103,20 @@ class QueryLag:
 
 
 _HELP = {
-    "min_offsets_behind_latest": "Offsets from where the last batch ended to the log's end: least of the partitions.",
-    "max_offsets_behind_latest": "Offsets from where the last batch ended to the log's end: most of the partitions.",
-    "avg_offsets_behind_latest": "Offsets from where the last batch ended to the log's end: mean of the partitions.",
-    "total_offsets_behind_latest": "Offsets between where the last batch ended and the log's end, all partitions.",
-    "seconds_behind_latest": "Age of the oldest record that the last batch left unread; 0 where it left none.",
-    "partition_offsets_behind_latest": "Offsets between where the last batch ended and the log's end.",
-    "last_batch_id": "Number of the last batch that was reported.",
-    "last_progress_timestamp_seconds": "When the last batch was reported.",
-    "rows_read_total": "Rows read by the batches that were reported.",
+    "min_offsets_behind_latest": "Offsets from the end of the last batch to the log end: minimum of the partitions.",
+    "max_offsets_behind_latest": "Offsets from the end of the last batch to the log end: maximum of the partitions.",
+    "avg_offsets_behind_latest": "Offsets from the end of the last batch to the log end: mean of the partitions.",
+    "total_offsets_behind_latest": "Offsets from the end of the last batch to the log end: sum of the partitions.",
+    "seconds_behind_latest": "Age of the oldest record that was unread after the last batch; 0 if all were read.",
+    "partition_offsets_behind_latest": "Offsets from the end of the last batch to the log end of the partition.",
+    "last_batch_id": "Id of the last reported batch.",
+    "last_progress_timestamp_seconds": "Time of the report of the last batch.",
+    "rows_read_total": "Rows read by the reported batches.",
 }
 
 
 def prometheus_text(queries: list[QueryLag]) -> str:
-    """The lags in Prometheus' text format 0.0.4."""
+    """Formats the lags in Prometheus' text format 0.0.4."""
     samples: dict[str, list[str]] = {name: [] for name in _HELP}
 
     def add(name: str, labels: Mapping[str, object], value: float) -> None:
@@ -145,5 +148,5 @@ def prometheus_text(queries: list[QueryLag]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A label's value; control characters are shown, since dashboards and terminals show what stands there."""
+    """Escapes a label's value. Control characters become visible escapes, because dashboards and terminals show it."""
     return printable(text, line_feeds=True).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

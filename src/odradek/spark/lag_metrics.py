@@ -1,7 +1,7 @@
-"""Lag of running queries, logged and as Prometheus metrics: a listener to Spark's progress reports.
+"""The lag of running queries in the log and as Prometheus metrics: a listener for Spark's progress reports.
 
-A report holds offsets. Since when the first unread records wait is asked here, of the driver's own accord and on a
-thread of its own: a query must not wait for that, nor may Spark's other listeners.
+A report has offsets only. The timestamps of the first unread records are looked up here, in a thread of the driver:
+neither the query nor Spark's other listeners wait for that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger("odradek.spark.lag")
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What Spark reported of a query. ``sources``: by their numbers, of ``count``; none: the query has ended."""
+    """Spark's report of a query. ``sources``: by number, out of ``count`` sources; empty: the query has ended."""
 
     query: str
     query_id: str
@@ -51,26 +51,26 @@ class _Report:
 
 
 class _Ages:
-    """Since when the first unread records of one source wait. Each position is asked for once."""
+    """The timestamps of the first unread records of one source. Each position is looked up once."""
 
     def __init__(self, lookups: Lookups) -> None:
         self._lookups = lookups
         self._known: dict[TopicPartition, tuple[int, int | None]] = {}
 
     def of(self, unread: Offsets) -> dict[TopicPartition, int]:
-        """In ms; left out where the cluster does not tell."""
+        """Returns the timestamps in ms; unknown ones are left out."""
         moved = {tp: offset for tp, offset in unread.items() if self._known.get(tp, (None,))[0] != offset}
         try:
             found = self._lookups.times_of_next(moved) if moved else {}
         except (OdradekError, OSError) as error:
-            log.debug("the age of unread records is not known: %s", error)
+            log.debug("the age of unread records is unknown: %s", error)
             return {}
         self._known.update({tp: (offset, found.get(tp)) for tp, offset in moved.items()})
         return {tp: ms for tp in unread if (ms := self._known[tp][1]) is not None}
 
 
 class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySpark has no types
-    """What ``watch`` returns: the lags as last reported, and the metrics' address; ``close`` ends it all."""
+    """The result of ``watch``: the last reported lags and the address of the metrics. ``close`` ends the watch."""
 
     def __init__(
         self,
@@ -96,23 +96,23 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
 
     @property
     def address(self) -> str | None:
-        """Where the metrics are served; None without a port."""
+        """The URL of the metrics; None without a port."""
         if self._server is None:
             return None
         host, port = self._server.server_address[:2]
         return f"http://{host!s}:{port}/metrics"
 
     def lags(self) -> list[QueryLag]:
-        """The last report of each query that runs, by name."""
+        """Returns the last report of each running query, sorted by name."""
         with self._lock:
             return sorted(self._queries.values(), key=lambda item: (item.query, item.query_id))
 
     def metrics(self) -> str:
-        """In Prometheus' text format."""
+        """Returns the metrics in Prometheus' text format."""
         return prometheus_text(self.lags())
 
     def close(self) -> None:
-        """Listens no longer; the endpoint goes, a file stays as it was last written."""
+        """Removes the listener and closes the endpoint. A metrics file keeps its last content."""
         self._spark.streams.removeListener(self)
         self._reports.put(None)
         self._thread.join()
@@ -121,10 +121,10 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
             self._server.server_close()
             self._server = None
 
-    # --- what Spark calls, on a thread of its own
+    # --- callbacks of Spark, in Spark's thread
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing is known of a query before its first batch."""
+        """Does nothing: a query has no lag before its first batch."""
 
     def onQueryProgress(self, event: Any) -> None:
         progress = event.progress
@@ -137,15 +137,15 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
             self._reports.put(_Report(name, query_id, progress.batchId, rows, now_ms, sources, count))
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing new came since the last batch, so what that one reported still holds."""
+        """Does nothing: there are no new records, so the last report is still right."""
 
     def onQueryTerminated(self, event: Any) -> None:
         self._reports.put(_Report("", str(event.id)))
 
-    # --- what the thread does
+    # --- the thread
 
     def _work(self) -> None:
-        """Takes all reports that wait, each in its turn; ages are asked for only by the last of each query."""
+        """Processes the queued reports in order. It looks up ages only for the last report of each query."""
         while True:
             taken = [self._reports.get()]
             with contextlib.suppress(queue.Empty):
@@ -180,20 +180,20 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
             log.info("query %s, source %d, batch %d: %s", report.query, number, report.batch, lag)
 
     def _ages_of(self, query_id: str, count: int) -> dict[int, _Ages]:
-        """By the sources' numbers; none where the query's plan cannot be seen, or Spark arranged it otherwise."""
+        """Returns the ages by source number; empty if the plan is unreadable or has another number of sources."""
         if query_id not in self._ages:
             try:
                 query = None if is_connect(self._spark) else self._spark.streams._jsqm.get(query_id)
                 options = [] if query is None else source_options(query)
             except (Py4JError, OSError) as error:
-                log.debug("the sources of query %s cannot be seen: %s", query_id, error)
+                log.debug("cannot read the sources of query %s: %s", query_id, error)
                 options = []
             known = enumerate(options) if len(options) == count else ()
             self._ages[query_id] = {number: _Ages(Lookups(one)) for number, one in known if one is not None}
         return self._ages[query_id]
 
     def _write(self) -> None:
-        """Replaces the file whole: whoever reads it meanwhile sees the old one."""
+        """Replaces the file atomically: until then, readers see the old content."""
         if self._path is None:
             return
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
@@ -213,12 +213,12 @@ def watch(
     host: str = "127.0.0.1",
     path: str | os.PathLike[str] | None = None,
 ) -> LagWatch:
-    """Watches the lag of all streaming queries of a session, those that start later too.
+    """Watches the lag of all streaming queries of a session, including those that start later.
 
-    Each report is logged (logger ``odradek.spark.lag``, level INFO). With ``port`` (0: any free one) metrics are served
-    at ``http://host:port/metrics``; with ``path`` they are written to that file after each batch, for a collector of
-    text files. Sources other than odradek's and Spark's own Kafka source are passed over. Raises OSError where the
-    port cannot be had.
+    Each report is logged (logger ``odradek.spark.lag``, level INFO). With ``port`` (0: any free port) metrics are
+    served at ``http://host:port/metrics``. With ``path`` they are written to that file after each batch, for a
+    textfile collector. Sources other than odradek's and Spark's own Kafka source are ignored. Raises OSError if the
+    port is not available.
     """
     watching = LagWatch(spark, port=port, host=host, path=path)
     spark.streams.addListener(watching)

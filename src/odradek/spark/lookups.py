@@ -1,4 +1,4 @@
-"""What the source asks of the cluster while it plans: partitions, their logs, the group's offsets."""
+"""The source's requests to the cluster for planning: partitions, their logs, and the group's offsets."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ from odradek.spark.source_offset import Offsets, SourceOffset
 
 log = logging.getLogger("odradek.spark.commits")
 
-# A record is smaller: by default Kafka takes batches up to this size.
+# The upper bound of a record's size: Kafka's default limit for batches.
 _LARGE_RECORD_BYTES = 1_048_588
-# What is fetched of each partition to see how large its records are.
+# The bytes that are fetched of each partition to estimate the size of its records.
 _SMALLEST_SAMPLE_BYTES, _LARGEST_SAMPLE_BYTES = 4096, 262_144
 
 
 class _Question(NamedTuple):
-    """Where an epoch's records end. Other leaders answer otherwise; so do other topics of the same name, whose epochs
-    begin at 0 again."""
+    """The key of a cached end offset of ``epoch``.
+
+    The answer depends on the leader (``reigning``: its epoch) and on the topic id, because epochs start at 0 in a new
+    topic of the same name.
+    """
 
     partition: TopicPartition
     topic_id: UUID | None
@@ -41,14 +44,14 @@ class _Question(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why offsets could not be committed, and what helps."""
+    """The reason why offsets could not be committed, and the remedy."""
 
     why: str
     remedy: str
 
 
 class Lookups:
-    """The questions of one read, over one connection pool. Calls raise what ``Admin`` raises."""
+    """The requests of one read, over one connection pool. Methods raise what ``Admin`` raises."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
@@ -57,15 +60,15 @@ class Lookups:
         self._topic_ids: dict[str, UUID | None] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._reaches: dict[_Question, EpochEnd] = {}
-        self._other_queries: set[str] = set()  # those that a warning has named
-        self._overwritten: set[TopicPartition] = set()  # likewise, for commits of others than queries
-        self._cause: tuple[type[Exception], object] | None = None  # why the last commit could not be made
+        self._other_queries: set[str] = set()  # queries that a warning has named
+        self._overwritten: set[TopicPartition] = set()  # partitions whose overwritten commit a warning has named
+        self._cause: tuple[type[Exception], object] | None = None  # why the last commit failed
         self.refusal: Refusal | None = None
-        """The same in words; None where the last commit was made."""
+        """Why the last commit failed; None if it succeeded."""
 
     @property
     def admin(self) -> Admin:
-        """Connected when first asked for: the reader that holds this is pickled before."""
+        """The client, created at first use: the reader that contains this object is pickled before."""
         if self._admin is None:
             self._admin = Admin(self.options.client)
         return self._admin
@@ -79,10 +82,10 @@ class Lookups:
     # --- partitions and their logs
 
     def partitions(self, *, strict: bool = False) -> list[TopicPartition]:
-        """The partitions to read, as the cluster has them now.
+        """Returns the partitions to read that exist in the cluster now.
 
-        Those asked for by name that it lacks are left out, since a running query says better what that means for it;
-        with ``strict`` they raise UnknownTopic.
+        Named topics and partitions that do not exist are left out: a running query reports better what that means for
+        it. With ``strict`` they raise UnknownTopic.
         """
         options = self.options
         if options.pattern is not None:
@@ -113,25 +116,26 @@ class Lookups:
             yield from (TopicPartition(topic.name, item.partition) for item in topic.partitions)
 
     def topic_ids(self, names: set[str]) -> dict[str, UUID | None]:
-        """The topics' ids, so that workers can tell when a topic was made anew behind their back."""
+        """Returns the topics' ids, so that workers notice when a topic was deleted and created again."""
         if not names <= self._topic_ids.keys():
             self.partitions()
         return {name: self._topic_ids.get(name) for name in names}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each log ends for a consumer."""
+        """Returns the end of each log for a consumer of the isolation level."""
         found = self._listed(dict.fromkeys(partitions, LATEST))
         self._epochs.update({tp: listed.leader_epoch for tp, listed in found.items()})
         return {tp: listed.offset for tp, listed in found.items()}
 
     def leader_epoch(self, partition: TopicPartition) -> int:
-        """That of the leader who told where its log ends; -1 where it did not say."""
+        """Returns the epoch of the leader that reported the log end offset; -1 if it reported none."""
         return self._epochs.get(partition, NO_EPOCH)
 
     def reaches(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where what leaders wrote up to these epochs ends, in the logs of those who came after them.
+        """Returns the end offsets of these epochs in the logs of the current leaders.
 
-        Asked only where another leader told its log's end, and once for each; left out where it cannot say.
+        A request is sent only where the current leader has a later epoch, and once for each leader. Unknown end offsets
+        are left out.
         """
         keys = {
             tp: _Question(tp, self._topic_ids.get(tp.topic), epoch, self.leader_epoch(tp))
@@ -150,8 +154,9 @@ class Lookups:
         return {tp: end.end_offset for tp, end in ends.items() if end.leader_epoch >= 0 and end.end_offset >= 0}
 
     def has_nothing_new(self, done: SourceOffset, ends: Offsets) -> bool:
-        """Whether the partitions are those that a query has read, each to its end, in the logs that it has read. False
-        before the first batch: that one writes down where the query begins.
+        """Returns whether the query has read exactly these partitions to their ends, in the logs that exist now.
+
+        False before the first batch, because that batch records the start offsets of the query.
         """
         if done.is_initial or dict(ends) != dict(done.positions):
             return False
@@ -162,10 +167,10 @@ class Lookups:
         return all(reaches.get(tp, position) >= position for tp, position in done.positions.items())
 
     def log(self, ends: Offsets, expected: Offsets | None = None) -> dict[TopicPartition, LogRange]:
-        """What each partition holds.
+        """Returns the offsets that each partition has.
 
-        A leader that was elected a moment ago may not know its log's end yet, so one that ends before what was read
-        (``expected``) is asked again, ``fetchOffset.numRetries`` times.
+        A new leader may not know its high watermark yet. So a log that ends below the position (``expected``) is looked
+        up again, ``fetchOffset.numRetries`` times.
         """
         ends = dict(ends)
         for _ in range(self.options.fetch_offset_retries):
@@ -177,32 +182,34 @@ class Lookups:
         return {tp: LogRange(starts[tp], max(end, starts[tp]), self.leader_epoch(tp)) for tp, end in ends.items()}
 
     def at_times(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset that is not older than a time in ms, per partition; −1 where there is none."""
+        """Returns the first offset whose record is not older than a time in ms, per partition; −1 if there is none."""
         return self._offsets(wanted)
 
     def disorder_ms(self, topics: set[str]) -> dict[str, int | None]:
-        """How much older than an earlier record one of each topic can be, in ms; None: any."""
+        """Returns how much older than an earlier record a record of each topic can be, in ms; None: no limit."""
         if self.options.max_timestamp_disorder_ms is not None:
             return dict.fromkeys(topics, self.options.max_timestamp_disorder_ms)
         return {topic: disorder_ms(settings) for topic, settings in self._settings(topics).items()}
 
     def removed_by(self, topic: str) -> str:
-        """Who may have removed records of a topic that is there. Raises nothing, since what was asked for is a cause:
-        a query that goes on with what is there goes on without."""
+        """Returns what may have removed records of an existing topic.
+
+        Raises nothing: the cause is for a message only, and a query that continues needs none.
+        """
         try:
             return data_loss.removed_by(self._settings({topic})[topic])
         except OdradekError as error:
-            return f"{NOBODY_KNOWS.removed_by(topic)} (why could not be asked: {error})"
+            return f"{NOBODY_KNOWS.removed_by(topic)} (the topic's settings are unknown: {error})"
 
     def is_there(self, topic: str) -> bool | None:
-        """None where the cluster does not answer."""
+        """Returns whether the topic exists; None if the cluster does not answer."""
         try:
             return topic in self.admin.topics()
         except OdradekError:
             return NOBODY_KNOWS.is_there(topic)
 
     def _settings(self, topics: set[str]) -> dict[str, dict[str, str | None]]:
-        """The topics' settings; none where the broker does not tell."""
+        """Returns the topics' settings; empty if the broker does not report them."""
         try:
             found = self.admin.describe_topic_configs(sorted(topics)) if topics else {}
         except KafkaError as error:
@@ -220,23 +227,25 @@ class Lookups:
         return self.admin.list_offsets(wanted, isolation_level=self.options.isolation_level)
 
     def bytes_per_offset(self, wanted: Iterable[Range], budget: int) -> dict[TopicPartition, float]:
-        """What an offset of each range takes as stored, compressed: by a sample of what the range begins with.
+        """Estimates the stored, compressed bytes per offset of each range, from a sample at its start.
 
-        Ranges whose first offsets are gone by now are left out. Where all are so few that they fit whatever they are,
-        none is looked at.
+        Ranges whose first offsets no longer exist are left out. If all ranges fit into ``budget`` even with records of
+        the maximum size, there is no request and the result is empty.
         """
         ranges = list(wanted)
         if sum(item.size for item in ranges) * _LARGE_RECORD_BYTES <= budget:
             return {}
-        from odradek.client.reader import samples  # here: a planner starts for each query, and few ask for it
+        from odradek.client.reader import samples  # here: each query starts a planner, and few planners use it
 
         sample = min(_LARGEST_SAMPLE_BYTES, max(_SMALLEST_SAMPLE_BYTES, budget // len(ranges)))
         found = samples(self.options.client, {item.partition: item.start for item in ranges}, sample)
         return {tp: one.bytes_per_offset for tp, one in found.items()}
 
     def times_of_next(self, positions: Offsets) -> dict[TopicPartition, int]:
-        """The time in ms of what each log goes on with at its position: of the batch, which is close to the record.
-        This fetches a batch of each."""
+        """Returns the timestamp in ms of the next record at each position.
+
+        It is the timestamp of the record's batch, which is close to the record's. Fetches one batch of each partition.
+        """
         from odradek.client.reader import samples
 
         found = samples(self.options.client, positions, 1)
@@ -246,15 +255,18 @@ class Lookups:
 
     @property
     def group_id(self) -> str:
-        assert self.options.group_id is not None  # asked only where options say there is one
+        assert self.options.group_id is not None  # used only if the options have a group
         return self.options.group_id
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         return self.admin.list_group_offsets(self.group_id, partitions)
 
     def commit(self, commits: Commits) -> bool:
-        """Whether the commits could be made. The checkpoint is the query's truth, so a query goes on where they could
-        not; a warning says so, once per cause until a commit succeeds. Raises only after ``close``."""
+        """Commits, and returns whether that succeeded.
+
+        The checkpoint decides what the query has read, so the query continues after a failed commit. A warning reports
+        the failure, once per cause until a commit succeeds. Raises only after ``close``.
+        """
         if not commits:
             return True
         try:
@@ -270,37 +282,37 @@ class Lookups:
         return True
 
     def failed(self, error: Exception) -> None:
-        """Notes why offsets cannot be committed now, and warns where the cause is a new one."""
+        """Stores why offsets cannot be committed now, and logs a warning if the cause is new."""
         cause = type(error), getattr(error, "code", None)
         if cause == self._cause:
             return
         self._cause = cause
         self.refusal = self._refusal_of(error)
         log.warning(
-            "the offsets of finished batches are not committed to group %s yet: %s. %s. The next commit has them, too",
+            "the offsets of finished batches are not committed to group %s yet: %s. %s. The next commit includes them",
             self.group_id,
             *self.refusal,
         )
 
     def _refusal_of(self, error: Exception) -> Refusal:
         if not isinstance(error, GroupNotEmpty):
-            return Refusal(str(error), "Once that is mended, run it again")
+            return Refusal(str(error), "Remove the cause, then run it again")
         named = ", ".join(f"{m.client_id} at {m.host.lstrip('/')} ({m.member_id})" for m in self._members())
         return Refusal(
-            f"it has live members, and only they may commit: {named or 'unknown, or gone by now'}",
-            "Stop them, or give the query a kafka.group.id of its own, or set commitOffsets=false",
+            f"it has live members, and only they may commit: {named or 'unknown, or they have left'}",
+            "Stop them, or give the query its own kafka.group.id, or set commitOffsets=false",
         )
 
     @property
     def is_behind(self) -> bool:
-        """Whether the last commit could not be made."""
+        """Whether the last commit failed."""
         return self._cause is not None
 
     def settlement(self, done: SourceOffset, committed: Commits) -> Settlement:
-        """What the group's commits mean. Raises GroupReset.
+        """Returns what the group's commits mean for the query. Raises GroupReset.
 
-        Kafka lets only members commit to a group that has some, so what is found then is theirs, and no reset. That
-        holds until the next commit of ours.
+        Only members may commit to a group that has members, so commits of that time are theirs and no resets. This
+        applies until the query's next commit.
         """
         on_reset = self.options.on_group_reset
         if on_reset is OnGroupReset.FOLLOW and self._was_in_use:
@@ -315,8 +327,11 @@ class Lookups:
         return self._cause is not None and issubclass(self._cause[0], GroupNotEmpty)
 
     def held(self, done: SourceOffset, ends: Offsets) -> dict[TopicPartition, int]:
-        """Up to where each log, which ends there, holds what was read of it: not at all where its topic was made anew.
-        To be asked before ``committed``, so that nothing comes between that and the commit."""
+        """Returns up to which offset each log still has the records that were read.
+
+        Topics that were deleted and created again are left out. To be called before ``committed``, so that no other
+        request is between ``committed`` and the commit.
+        """
         ids = self.topic_ids({tp.topic for tp in ends})
         reaches = self.reaches(done.epochs)
         return {
@@ -326,9 +341,12 @@ class Lookups:
         }
 
     def commit_held(self, settlement: Settlement, held: Offsets, query: str) -> bool:
-        """Commits what the logs hold, where ``commit`` can. What a log does not hold (it was truncated, or its topic is
-        gone or created again) is not committed. Warns once of each other query whose commits this overwrites, and once
-        for each partition where it overwrites a commit of somebody else."""
+        """Commits the offsets that exist in the logs, and returns whether that succeeded.
+
+        Offsets that a log does not have (it was truncated, or its topic was deleted or created again) are left out.
+        Logs a warning once for each other query whose commits this overwrites, and once for each partition with an
+        overwritten commit of any other client.
+        """
         commits = {tp: commit for tp, commit in settlement.commits.items() if commit.offset <= held.get(tp, -1)}
         if not self.commit(commits):
             return False
@@ -344,18 +362,18 @@ class Lookups:
         return True
 
     def warn_of_members(self) -> bool:
-        """Whether the group has live members; a warning names them."""
+        """Returns whether the group has live members, and names them in a warning."""
         if not self._members():
             return False
         self.failed(GroupNotEmpty(f"group {self.group_id} has live members"))
         return True
 
     def _members(self) -> tuple[MemberDescription, ...]:
-        """Those of the group; none where the cluster does not say."""
+        """Returns the group's members; empty if they are unknown."""
         try:
             return self.admin.describe_groups([self.group_id])[self.group_id].members
         except GroupIdNotFound:
             return ()
         except OdradekError as error:
-            log.debug("the members of group %s are not known: %s", self.group_id, error)
+            log.debug("the members of group %s are unknown: %s", self.group_id, error)
             return ()

@@ -1,4 +1,4 @@
-"""Ranges of offsets: what a partition holds, what is read of it, and how that is shared out to batches and tasks."""
+"""Ranges of offsets, and functions that distribute them to micro-batches and tasks."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from uuid import UUID
 
 from odradek.core.ids import NO_EPOCH, TopicPartition
 
-# A task costs Spark and its Python worker more time than reading so few records does.
+# Up to this number of records, the overhead of a task takes longer than reading.
 FEW_OFFSETS = 100
-# What an offset counts where no range has a sample: about Kafka's default bound of a batch (max.message.bytes).
+# The bytes per offset if no range has a sample: about Kafka's default limit of a batch (max.message.bytes).
 UNKNOWN_BYTES = 1024.0 * 1024
 
 
 class LogRange(NamedTuple):
-    """What a partition holds: from its log start offset to the end a consumer can read, exclusive; and whose log it
-    is, -1 where the broker does not tell the leader's epoch."""
+    """The offsets of a partition: from the log start offset to the end that a consumer can read, exclusive.
+
+    ``leader_epoch``: the epoch of the leader that reported them; -1 if it is unknown.
+    """
 
     start: int
     end: int
@@ -26,7 +28,7 @@ class LogRange(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Offsets of one partition to be read, ``end`` exclusive."""
+    """Offsets of one partition to read, ``end`` exclusive."""
 
     partition: TopicPartition
     start: int
@@ -38,8 +40,8 @@ class Range(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Offsets ``start`` to ``end`` (exclusive) of one partition, of the topic with this id and as the leader of this
-    epoch had them, where these are known."""
+    """Offsets ``start`` to ``end`` (exclusive) of one partition, with the topic id and leader epoch of the plan, if
+    known."""
 
     partition: TopicPartition
     start: int
@@ -49,12 +51,12 @@ class Piece(NamedTuple):
 
 
 def share(available: Mapping[TopicPartition, int], limit: int | None) -> dict[TopicPartition, int]:
-    """Splits ``limit`` records in proportion to what each partition has; the shares add up to it exactly."""
+    """Splits ``limit`` records in proportion to the available records; the shares add up exactly to ``limit``."""
     total = sum(available.values())
     if limit is None or total <= limit:
         return dict(available)
     shares = {tp: size * limit // total for tp, size in available.items()}
-    # The largest remainders get one more; among equal ones the larger partition, so that none waits for ever.
+    # The largest remainders get one more record; among equal ones the larger partition, so that none waits forever.
     by_remainder = sorted(available, key=lambda tp: (-(available[tp] * limit % total), -available[tp], tp))
     for partition in by_remainder[: limit - sum(shares.values())]:
         shares[partition] += 1
@@ -64,10 +66,10 @@ def share(available: Mapping[TopicPartition, int], limit: int | None) -> dict[To
 def share_bytes(
     wanted: Iterable[Range], bytes_per_offset: Mapping[TopicPartition, float], limit: int
 ) -> dict[TopicPartition, int]:
-    """How many offsets of each range fit when all together may take ``limit`` bytes; at least one of the largest.
+    """Returns how many offsets of each range fit into ``limit`` bytes in total; at least one of the largest range.
 
-    In proportion to what each would take, so that all are through after the same number of batches. A range without a
-    sample counts as the largest of those that have one.
+    The shares are proportional to the ranges' bytes, so that all are finished after the same number of batches. A range
+    without a sample counts with the largest bytes per offset of the others.
     """
     sizes = {item.partition: item.size for item in wanted}
     unknown = max(bytes_per_offset.values(), default=UNKNOWN_BYTES)
@@ -81,7 +83,7 @@ def share_bytes(
 
 
 def gather(wanted: Iterable[Range], few: int = FEW_OFFSETS) -> list[list[Range]]:
-    """Ranges as tasks: each for itself, but neighbours together while they hold no more than ``few`` offsets."""
+    """Groups ranges into tasks: one task a range, but neighbours share a task of up to ``few`` offsets."""
     groups: list[list[Range]] = []
     room = 0
     for item in wanted:
@@ -95,7 +97,7 @@ def gather(wanted: Iterable[Range], few: int = FEW_OFFSETS) -> list[list[Range]]
 
 
 def split(wanted: Iterable[Range], min_partitions: int | None = None, max_records: int | None = None) -> list[Range]:
-    """Cuts ranges into at least ``min_partitions`` where their sizes allow, and none above ``max_records``."""
+    """Cuts ranges into at least ``min_partitions`` pieces if their sizes allow, none larger than ``max_records``."""
     whole = list(wanted)
     total = sum(item.size for item in whole)
     pieces: list[Range] = []

@@ -1,6 +1,6 @@
 """``format("odradek-offsets")``: ``__consumer_offsets`` as typed DataFrames, batch and streaming.
 
-The source of ``format("odradek")`` reads; what it read is decoded in Arrow, in the worker, by ``odradek.history``.
+The source of ``format("odradek")`` reads the records; ``odradek.history`` decodes them to Arrow in the worker.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _NOT_HERE = {
     "subscribe": f"this source reads {OFFSETS_TOPIC}",
     "subscribepattern": f"this source reads {OFFSETS_TOPIC}",
     "assign": "option group reads the partition of one group only",
-    "includeheaders": "records of the offsets topic have none",
-    "pushfilters": "partition and offset are columns of the commits here",
+    "includeheaders": "records of the offsets topic have no headers",
+    "pushfilters": "its columns partition and offset are fields of commits, not of records",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryOptions:
-    """``read`` is as for ``format("odradek")``; ``group`` None: every group's records."""
+    """Checked options. ``read``: the options of ``format("odradek")``; ``group`` None: records of all groups."""
 
     read: ReadOptions
     table: str
@@ -43,17 +43,17 @@ class HistoryOptions:
 
 @dataclass
 class OffsetsRanges(KafkaRanges):
-    """Ranges of the offsets topic, with the names of topics by their ids, which KIP-848's records hold."""
+    """Ranges of the offsets topic, with topic names by id, because records of KIP-848 have topic ids only."""
 
     topic_names: dict[bytes, str]
 
 
 def parse_history_options(given: Mapping[str, str], *, streaming: bool | None) -> HistoryOptions:
-    """``table`` (``history.views.SCHEMAS``; default records) and ``group`` beside the options of ``format("odradek")``.
+    """Parses ``group``, ``table`` (``history.views.SCHEMAS``; default records) and the options of the base source.
 
-    Three defaults differ: ``startingOffsets=earliest`` for streams too, since a history begins at its beginning;
-    ``kafka.isolation.level=read_committed``; ``commitOffsets=false``, which cannot be changed: each commit would be a
-    further record to read. Raises ConfigError.
+    Three defaults differ: ``startingOffsets=earliest`` for streams too, because a history starts at the beginning;
+    ``kafka.isolation.level=read_committed``; ``commitOffsets=false``, which cannot be changed, because each commit
+    would be a new record to read. Raises ConfigError.
     """
     from odradek.history.views import check_table
 
@@ -73,7 +73,7 @@ def parse_history_options(given: Mapping[str, str], *, streaming: bool | None) -
 
 
 class OffsetsDataSource(OdradekDataSource):
-    """Spark's entry."""
+    """The data source class that Spark loads."""
 
     @classmethod
     def name(cls) -> str:
@@ -96,7 +96,7 @@ class OffsetsDataSource(OdradekDataSource):
 
 
 def spark_schema(table: str) -> StructType:
-    """The columns of a table as Spark has them."""
+    """Returns the Spark schema of a table."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from odradek.history.views import SCHEMAS
@@ -105,7 +105,7 @@ def spark_schema(table: str) -> StructType:
 
 
 class OffsetsReader(OdradekReader):
-    """A batch read. Filters are Spark's own work here: a decoded row's columns are not the record's."""
+    """A batch read. It takes no filters: columns of decoded rows are not columns of records."""
 
     def __init__(self, history: HistoryOptions) -> None:
         super().__init__(history.read)
@@ -117,7 +117,7 @@ class OffsetsReader(OdradekReader):
     def partitions(self) -> Sequence[InputPartition]:
         try:
             tasks = super().partitions()
-        except UnknownTopic:  # nobody has used a group yet
+        except UnknownTopic:  # the offsets topic does not exist until a group is used
             tasks = []
         return _with_names(self.history, tasks)
 
@@ -126,7 +126,7 @@ class OffsetsReader(OdradekReader):
 
 
 class OffsetsStreamReader(OdradekStreamReader):
-    """A stream."""
+    """A streaming read."""
 
     def __init__(self, history: HistoryOptions) -> None:
         super().__init__(history.read)
@@ -143,7 +143,7 @@ class OffsetsStreamReader(OdradekStreamReader):
 
 
 def _with_names(history: HistoryOptions, tasks: Sequence[InputPartition]) -> list[InputPartition]:
-    """The tasks with what decoding needs beside the records, less the partitions that the group is not in."""
+    """Adds the topic names to the tasks, and removes the partitions that do not have the group."""
     from odradek.history.read import topic_names
 
     if not tasks:
@@ -168,7 +168,7 @@ def _partition_of(group: str | None, admin: Admin) -> int | None:
 
 
 def _read_decoded(history: HistoryOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Runs in a worker."""
+    """Reads and decodes the records of a task. Runs in a worker."""
     if not isinstance(task, OffsetsRanges):
         return
     import pyarrow.compute as pc

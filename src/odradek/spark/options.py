@@ -1,6 +1,6 @@
-"""The options of ``format("odradek")``: those of Spark's Kafka source, and ours beside them. No I/O in here.
+"""The options of ``format("odradek")`` for reads: those of Spark's Kafka source, and additional ones. No I/O.
 
-Spark lowercases option names before a Python data source sees them, so names are compared without case.
+Spark converts option names to lower case before a Python data source gets them, so names are compared without case.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LATEST = -1
 EARLIEST = -2
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
-STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")  # the first one given counts
+STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")  # in order of precedence
 ENDING = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 OTHERS = (
     "startingOffsetsByTimestampStrategy",
@@ -38,15 +38,15 @@ OTHERS = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
-    "groupIdPrefix",  # accepted; reading joins no group here, so there is no id to prefix
+    "groupIdPrefix",  # accepted without effect: reading joins no group
     "commitOffsets",
     "onGroupReset",
     "pushFilters",
     "maxTimestampDisorder",
     "maxBytesPerTrigger",
     "strictOptions",
-    "progressTo",  # of the pipelines: see progress.py
-    "topicIds",  # likewise: topics to be read, and none that was created again under its name since
+    "progressTo",  # for the pipelines: see progress.py
+    "topicIds",  # for the pipelines: the ids of the topics to read, so that a topic created again is not read
 )
 KNOWN = {name.lower(): name for name in (*SUBSCRIPTIONS, *STARTING, *ENDING, *OTHERS)}
 
@@ -54,10 +54,10 @@ REFUSED = {
     "key.deserializer": "keys are always bytes; decode them with DataFrame operations",
     "value.deserializer": "values are always bytes; decode them with DataFrame operations",
     "enable.auto.commit": "offsets are committed after each finished batch, when kafka.group.id is given",
-    "interceptor.classes": "interceptors could change what is read, and the same range must always read the same",
+    "interceptor.classes": "interceptors could change records, and a range must return the same records each time",
 }
-# Settings of Kafka's consumer that mean nothing here, or are decided by Spark's plan: accepted, so that a query moves
-# over by changing its format. Those of SASL and TLS are not among them: to ignore them would be wrong.
+# Settings of Kafka's consumer without effect here, or decided by Spark's plan. They are accepted, so that a query only
+# has to change its format. Settings of SASL and TLS are not among them: ignoring them would be unsafe.
 WITHOUT_EFFECT = frozenset({
     "allow.auto.create.topics", "auto.commit.interval.ms", "client.dns.lookup", "connections.max.idle.ms",
     "enable.metrics.push", "exclude.internal.topics", "fetch.max.bytes", "fetch.min.bytes", "group.instance.id",
@@ -70,7 +70,10 @@ WITHOUT_EFFECT = frozenset({
 
 
 class OnGroupReset(StrEnum):
-    """What a query does when somebody else moved its group's offsets. ``asked``: follow what asks for it."""
+    """What a query does after another client moved its group's offsets.
+
+    ``asked``: it follows only commits whose metadata asks for a reset.
+    """
 
     ASKED = "asked"
     FOLLOW = "follow"
@@ -79,7 +82,7 @@ class OnGroupReset(StrEnum):
 
 
 class Start(StrEnum):
-    """How a starting or ending position is named."""
+    """The kinds of starting and ending positions."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -90,7 +93,10 @@ class Start(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where to start or end. ``offsets`` may hold −1 (latest) and −2 (earliest); ``timestamp_ms`` is for all."""
+    """A start or end of a read. ``offsets`` may have −1 (latest) and −2 (earliest).
+
+    ``timestamp_ms`` is for all partitions.
+    """
 
     kind: Start
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -100,7 +106,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Checked options of one read. Times in milliseconds; limits are None where not given."""
+    """Checked options of one read. Times are milliseconds; limits are None where not given."""
 
     client: ClientConfig
     topics: tuple[str, ...] = ()
@@ -132,7 +138,7 @@ class ReadOptions:
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
-    """Checks what the user gave. Raises ConfigError naming the option, and the nearest one where it is unknown.
+    """Checks the user's options. Raises ConfigError with the option's name, and the nearest name if it is unknown.
 
     ``streaming`` is None while it is not known whether a stream or a batch is read.
     """
@@ -191,9 +197,9 @@ _ISOLATION = ("read_uncommitted", "read_committed")
 def check_names(
     options: Mapping[str, str], known: Mapping[str, str], refused: Mapping[str, str], others: tuple[str, ...]
 ) -> None:
-    """``known``: names of ours, lowercase → as written; ``others``: names of kafka.* that people forget to prefix.
+    """Checks the names of options. Raises ConfigError for refused names, and for unknown ones if ``strictOptions``.
 
-    Raises ConfigError for what is refused, and for unknown names unless ``strictOptions=false``.
+    ``known``: our names, lower case → as documented; ``others``: names that users often write without ``kafka.``.
     """
     for name in options:
         kafka_name = name.removeprefix("kafka.")
@@ -215,10 +221,10 @@ def client_config(
     *,
     strict: bool = True,
 ) -> ClientConfig:
-    """The ``kafka.*`` settings about reaching the cluster; ``others`` are read elsewhere.
+    """Returns the client's configuration from ``kafka.*`` settings; ``others`` are settings that are read elsewhere.
 
-    Raises ConfigError, for unknown ones unless ``strict`` is false; for those of SASL and TLS always, since who asks
-    for encryption must not be given none.
+    Raises ConfigError, for unknown settings only if ``strict``. Settings of SASL and TLS always raise it: a user who
+    wants encryption must not get a plain connection.
     """
     if not kafka.get("bootstrap.servers"):
         raise ConfigError("option kafka.bootstrap.servers is required, for example 127.0.0.1:9092")
@@ -242,7 +248,7 @@ def _subscription(options: Mapping[str, str]) -> dict[str, Any]:
     given = [name for name in SUBSCRIPTIONS if name.lower() in options]
     if len(given) != 1:
         found = f"not {' and '.join(given)} together" if given else "none was given"
-        raise ConfigError(f"exactly one of {', '.join(SUBSCRIPTIONS)} says what to read; {found}")
+        raise ConfigError(f"exactly one of {', '.join(SUBSCRIPTIONS)} is required; {found}")
     name, text = given[0], options[given[0].lower()].strip()
     if name == "subscribe":
         topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
@@ -274,7 +280,7 @@ def _assignment(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _position(options: Mapping[str, str], names: tuple[str, str, str], default: str) -> Position:
-    """The one that counts of the three ways to say where to start (or end)."""
+    """Returns the starting (or ending) position from the first of three options that is given."""
     for_all, by_timestamp, by_offset = names
     if for_all.lower() in options:
         return Position(Start.TIMESTAMP, timestamp_ms=_number(options, for_all, 0))
@@ -316,9 +322,9 @@ def _json(name: str, text: str, example: str) -> dict[str, Any]:
 def _check_positions(
     options: Mapping[str, str], starting: Position, ending: Position, group_id: str | None, streaming: bool | None
 ) -> None:
-    """What Spark's own source refuses, too: a stream has no end, a batch none that lies before its start."""
+    """Refuses positions that Spark's own source refuses too, such as an end of a stream. Raises ConfigError."""
     if starting.kind is Start.COMMITTED and group_id is None:
-        raise ConfigError("startingOffsets=committed needs kafka.group.id: the group whose offsets to start from")
+        raise ConfigError("startingOffsets=committed needs kafka.group.id: the group with the committed offsets")
     if streaming:
         for name in ENDING:
             if name.lower() in options:
@@ -337,7 +343,7 @@ def _auto_offset_reset(given: str | None, starting: Position) -> str:
     if starting.kind is not Start.COMMITTED:
         raise ConfigError(
             "option kafka.auto.offset.reset is not supported without startingOffsets=committed: "
-            "say with startingOffsets where to start"
+            "set the start with startingOffsets"
         )
     return _one_of("kafka.auto.offset.reset", given, ("earliest", "latest", "none"))
 
@@ -348,7 +354,7 @@ def _on_group_reset(options: Mapping[str, str], commit_offsets: bool) -> OnGroup
         _one_of("onGroupReset", options.get("ongroupreset", default.value), [item.value for item in OnGroupReset])
     )
     if chosen is not OnGroupReset.IGNORE and not commit_offsets:
-        # A reset is told from an old commit by the mark that our commits leave; without them there is none.
+        # The mark in our commits distinguishes a reset from an old commit; without our commits there is no mark.
         raise ConfigError(f"onGroupReset={chosen.value} needs kafka.group.id and commitOffsets=true")
     return chosen
 
@@ -384,8 +390,10 @@ def _bytes(options: Mapping[str, str], name: str) -> int | None:
 
 
 def parse_size(name: str, text: str) -> int:
-    """Spark's sizes in bytes: a whole number, with k, m, g or t (or kb, mb, …) for powers of 1024. Raises ConfigError
-    with ``name``."""
+    """Parses Spark's sizes to bytes: a whole number, with k, m, g or t (or kb, mb, …) for powers of 1024.
+
+    Raises ConfigError with ``name``.
+    """
     match = re.fullmatch(r"\s*([0-9]{1,12})\s*([kmgt]?)b?\s*", text.lower())
     if match is None or int(match[1]) == 0:
         raise ConfigError(f"{name}: expected a size of at least 1 such as 64m or 1048576, not {text!r}")
@@ -408,7 +416,7 @@ _UNITS_MS: Mapping[str, Callable[[int], int]] = {
 
 
 def _duration_ms(options: Mapping[str, str], name: str) -> int | None:
-    """Spark's time strings: a number with us, ms, s, m, min, h or d; a bare number is milliseconds."""
+    """Parses Spark's time strings to ms: a number with us, ms, s, m, min, h or d; without a unit, milliseconds."""
     text = options.get(name.lower())
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""How a reader went through one piece of a partition: what it has read, and what it has found to be gone."""
+"""The progress of a reader through one piece of a partition: the offsets that it read, and those that are lost."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from odradek.spark.offset_ranges import Range
 
 
 class Passage:
-    """``read``: offsets whose records were handed on, with the gaps that compaction and markers leave; ``lost``: those
-    that are gone and were left out. ``position``: where the reader stands. All as the reader itself tells it.
+    """The offsets of one piece by result, as the reader reports them.
+
+    ``read``: offsets whose records were returned, including the gaps of compaction and transaction markers. ``lost``:
+    offsets that no longer exist and were left out. ``position``: the next offset to read.
     """
 
     def __init__(self, partition: TopicPartition, start: int) -> None:
@@ -18,7 +20,7 @@ class Passage:
         self.lost: list[Range] = []
 
     def note_read(self, start: int, end: int) -> None:
-        """The reader has gone through these offsets, ``end`` exclusive, and stands behind them now."""
+        """Adds offsets that the reader has processed, ``end`` exclusive; ``end`` is its new position."""
         self.position = end
         if self.read and self.read[-1].end == start:
             self.read[-1] = self.read[-1]._replace(end=end)
@@ -26,6 +28,6 @@ class Passage:
             self.read.append(Range(self.partition, start, end))
 
     def note_lost(self, start: int, end: int) -> None:
-        """These offsets, if any, are gone, and the options say to do without them."""
+        """Adds offsets that no longer exist, ``end`` exclusive, if there are any and the options allow the loss."""
         if start < end:
             self.lost.append(Range(self.partition, start, end))

@@ -1,8 +1,9 @@
-"""``subscribePattern``: regular expressions as Java reads them, in which Spark's own source has them. Pure: no I/O.
+"""The translation of Java regular expressions for ``subscribePattern``, as in Spark's own source. Pure: no I/O.
 
-What Python reads otherwise is translated: classes inside classes, intersections (``[a-z&&[^b]]``), ``\\p{…}``,
-``\\Q…\\E``, named groups. The names of topics have 65 different characters, so a class is the set of those that it
-takes, and a letter under the flag ``i`` is the class of its two cases. What stays different is refused by name.
+It translates the parts whose syntax differs in Python: classes inside classes, intersections (``[a-z&&[^b]]``),
+``\\p{…}``, ``\\Q…\\E`` and named groups. Topic names have 65 different characters, so a class becomes the set of those
+that it matches, and a letter under the flag ``i`` becomes the class of its two cases. Parts that cannot be translated
+are refused with their name in the message.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from odradek.core.errors import ConfigError
 from odradek.core.printable import shortened
 
 MAX_DEPTH = 100
-"""Of groups, and of classes."""
+"""The maximum nesting of groups, and of classes."""
 _LETTERS = frozenset(string.ascii_letters)
 _UPPER, _LOWER = frozenset(string.ascii_uppercase), frozenset(string.ascii_lowercase)
 _DIGITS = frozenset(string.digits)
 _PUNCT = frozenset("._-")
 _ALL = _LETTERS | _DIGITS | _PUNCT
-"""What names of topics are made of."""
+"""The characters of topic names."""
 _NONE: frozenset[str] = frozenset()
 
 _CLASSES = {"d": _DIGITS, "w": _LETTERS | _DIGITS | {"_"}, "s": _NONE, "h": _NONE, "v": _NONE}
@@ -41,17 +42,17 @@ _CATEGORIES = ("L", "Lu", "Ll", "N", "Nd", "P", "Pc", "Pd", "Po", "Z", "S")
 _PROPERTIES |= {f"Is{name}": _PROPERTIES[name] for name in _CATEGORIES}
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _SAME = frozenset("bBAZ")
-"""Escapes outside of classes that mean the same in both."""
+"""Escapes outside of classes that have the same meaning in Java and Python."""
 _CODE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|x\{([0-9a-fA-F]{1,6})\})")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 _GROUP = re.compile(r"\(\?<([a-zA-Z][a-zA-Z0-9]*)>|\((?:\?(?:[=!>]|<[=!]))?(?!\?)")
-"""How groups begin, but for those with flags."""
+"""The start of a group without flags."""
 _TIMES = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
 
 
 @functools.lru_cache(16)
 def java_pattern(text: str) -> re.Pattern[str]:
-    """To be used with ``fullmatch`` on names of topics. Raises ConfigError for what Java refuses, or we do."""
+    """Returns a pattern for ``fullmatch`` on topic names. Raises ConfigError for patterns that Java or we refuse."""
     try:
         return re.compile(_Translation(text).python())
     except (re.error, OverflowError, RecursionError) as error:
@@ -59,16 +60,16 @@ def java_pattern(text: str) -> re.Pattern[str]:
 
 
 class _Translation:
-    """One reading of a pattern, from left to right."""
+    """The translation of one pattern, from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
         self._any_case = False
         self._outer: list[bool] = []
-        """Of each open group, whether case counts behind it."""
+        """The value of ``_any_case`` to restore at the end of each open group."""
         self._classes = 0
-        """How many classes are open, one in the other."""
+        """The number of open classes, one inside the other."""
 
     def python(self) -> str:
         parts: list[str] = []
@@ -89,9 +90,10 @@ class _Translation:
         return "".join(parts)
 
     def _group(self) -> str:
-        """What begins a group. Flags are followed, not handed on: Python has none that hold from the middle of one.
+        """Translates the start of a group.
 
-        ``m`` and ``s`` are about the ends of lines, which names have none of.
+        Flags are applied here, not passed on: in Python a flag cannot start in the middle of a group. ``m`` and ``s``
+        are ignored: they concern line ends, and topic names have none.
         """
         flags = _FLAGS.match(self._text, self._at)
         if flags is not None:
@@ -115,13 +117,13 @@ class _Translation:
         return begin[0] if begin[1] is None else f"(?P<{begin[1]}>"
 
     def _open_one(self, others: int) -> None:
-        """Python's own reading of a pattern calls itself for each group within another."""
+        """Raises ConfigError at ``MAX_DEPTH``: Python's parser recurses for each nested group."""
         if others >= MAX_DEPTH:
             raise ConfigError(f"{shortened(self._text)!r} is nested deeper than {MAX_DEPTH} levels")
 
     def _times(self) -> str:
         found = _TIMES.match(self._text, self._at)
-        if found is None:  # Python would take it as it stands, or {,2} for {0,2}
+        if found is None:  # Python would accept it as a literal, or {,2} as {0,2}
             raise self._refused("{ without a number")
         self._at = found.end()
         return found[0]
@@ -150,7 +152,7 @@ class _Translation:
             same = f"(?P={found[1]})" if found[1] else f"\\{found[2]}"
             return f"(?i:{same})" if self._any_case else f"(?:{same})"
         if name == "k" or (name.isascii() and name.isdigit() and name != "0"):
-            # How many digits are a group's depends in Java on how many groups there are.
+            # In Java the number of groups decides how many digits belong to the reference.
             raise self._refused(self._text[self._at : self._at + (2 if name == "k" else 3)])
         taken = self._escaped()
         return self._literal(taken) if isinstance(taken, str) else self._of(taken)
@@ -158,7 +160,7 @@ class _Translation:
     # --- classes
 
     def _class(self) -> frozenset[str]:
-        """From its bracket to the one that ends it."""
+        """Reads a class from its opening to its closing bracket."""
         self._at += 1
         self._open_one(self._classes)
         self._classes += 1
@@ -183,7 +185,7 @@ class _Translation:
             else:
                 is_nested = self._follows("[")
                 if both is not None and operand is not None and (is_nested or was_nested):
-                    # Java drops some of them, which ones depends on their order.
+                    # Java ignores some of the operands, depending on their order.
                     raise self._refused("a class beside other characters behind &&")
                 operand, was_nested = (operand or _NONE) | self._item(), is_nested
         if operand is None:
@@ -215,7 +217,7 @@ class _Translation:
         taken = frozenset(characters)
         return taken | {one.swapcase() for one in taken & _LETTERS} if self._any_case else taken
 
-    # --- what a backslash begins, in a class or outside
+    # --- escapes, in a class or outside
 
     def _escaped(self) -> str | frozenset[str]:
         name = self._text[self._at + 1 : self._at + 2]
@@ -243,12 +245,12 @@ class _Translation:
         if found is None or name not in _PROPERTIES:
             raise self._refused(f"\\p{{{name}}}")
         taken = _PROPERTIES[name]
-        if self._any_case and taken in {_LOWER, _UPPER}:  # newer Java and older differ
+        if self._any_case and taken in {_LOWER, _UPPER}:  # Java versions differ
             raise self._refused(f"\\p{{{name}}} together with (?i)")
         self._at = found.end()
         return _ALL - taken if is_negated else taken
 
-    # --- how
+    # --- primitives
 
     def _follows(self, what: str) -> bool:
         return self._text.startswith(what, self._at)
@@ -262,4 +264,4 @@ class _Translation:
         return f"[{''.join(map(re.escape, sorted(taken)))}]" if taken else "(?!)"
 
     def _refused(self, what: str) -> ConfigError:
-        return ConfigError(f"{self._text!r}: {what} is not understood here, though Java may know it")
+        return ConfigError(f"{self._text!r}: {what} is not understood here, although Java may support it")

@@ -1,49 +1,52 @@
-"""Which offsets a micro-batch reads, what is committed, and what a reset of the group means. Pure: no I/O, no clock.
+"""The plan of a micro-batch: its offsets, the query's commits, and resets of the group. Pure: no I/O, no clock.
 
 Rules
 -----
-* The checkpoint is the query's truth. Spark keeps a *source offset* per batch, JSON that is opaque to it:
-  ``{"flights": {"0": 500}, "$odradek": {"from": {…}, "followed": {…}, "ids": {…}, "epochs": {…}}}``. The topics hold,
-  by name, the next offset to read after the batch. ``from`` names the partitions of which the batch does not start
-  where the one before ended: all of a query's first batch, new ones, those that a reset or a loss moved. So a retry
-  reads the same range, whatever the group or the log looks like by then. ``$`` occurs in no topic name.
-* ``ids`` are the topics' ids: an offset means nothing in another topic of the same name, however long that is. Brokers
-  before 2.8 have none, nor do checkpoints of Spark's own source: there only a shorter log shows.
-* ``epochs`` are, per partition, the epoch of the leader whose log was seen to reach the position when the batch was
-  planned (KIP-320; no record needs to be read for it, and the last record's own is at most that). Once another epoch
-  reigns, its leader is asked where the kept one's records end in its log: below the position, the log was truncated,
-  and may have grown again since. A checkpoint without them knows a truncated log by its length only.
-* Spark asks for the next batch only when all up to ``start`` is done. So ``start`` is what is committed. The driver
-  does the same when a batch is reported as finished and no next one is asked for yet (``batch_commits.py``).
-* Our commits carry a mark, ``odradek-spark:1:<offset>``, in their metadata. A commit without it (or whose mark names
-  another offset) was made by somebody else. If it differs from the position the query has, it is a reset for
-  ``onGroupReset=follow``; for ``asked``, the default, only if it asks for that (``lag/reset_mark``). Another is
-  overwritten, with a warning: who made it, and why, cannot be known, and the checkpoint is right.
-* A followed reset is acknowledged first: committed again with ``odradek-spark:1:<offset>:<id>``, and the batch that
-  reads from it remembers the id in ``followed``. This is what the group's commit then tells at the next start:
+* The checkpoint decides what the query has read. Spark stores a *source offset* per batch, JSON that is opaque to it:
+  ``{"flights": {"0": 500}, "$odradek": {"from": {…}, "followed": {…}, "ids": {…}, "epochs": {…}}}``. The topics, by
+  name, have the next offset to read after the batch. ``from`` has the start offsets of partitions whose batch does not
+  start at the end of the previous batch: all partitions of a query's first batch, new partitions, and partitions that a
+  reset or a loss moved. So a retry reads the same range, even if the group or the log has changed. ``$`` occurs in no
+  topic name.
+* ``ids`` are the topic ids: an offset has no meaning in another topic of the same name, whatever its length. Brokers
+  before 2.8 and checkpoints of Spark's own source have no ids; without them only a shorter log shows a new topic.
+* ``epochs`` are, per partition, the epoch of the leader whose log reached the position when the batch was planned
+  (KIP-320). No record has to be read for it; the epoch of the last record is not higher. If the current leader has
+  another epoch, it is asked for the end offset of the stored epoch. An end offset below the position means that the log
+  was truncated, even if it has grown again. Without a stored epoch, only a shorter log shows truncation.
+* Spark requests the next batch only when all records up to ``start`` are done. So the planner commits ``start``. The
+  driver does the same when a batch is reported as finished and no next batch is requested yet (``batch_commits.py``).
+* Our commits have a mark, ``odradek-spark:1:<offset>``, in their metadata. A commit without a mark, or with the mark of
+  another offset, comes from another client. If its offset differs from the query's position, it is a reset with
+  ``onGroupReset=follow``. With ``asked``, the default, it is one only if its metadata asks for a reset
+  (``lag/reset_mark``). Any other commit is overwritten, with a warning: its author and purpose are unknown, and the
+  checkpoint decides.
+* The query acknowledges a reset before it follows it: it commits the offset again with the mark
+  ``odradek-spark:1:<offset>:<id>``, and the batch that reads from there stores the id in ``followed``. So at the next
+  start, the group's commit means:
 
-  | the group's commit       | and the checkpoint | means                                          | done         |
-  |--------------------------|--------------------|------------------------------------------------|--------------|
-  | none                     |                    | never committed, expired or deleted            | commit       |
-  | ours, plain              | at that offset     | all is well                                    | nothing      |
-  | ours, plain              | elsewhere          | killed after a batch, before its commit        | commit       |
-  | ours, with an id         | has followed it    | killed likewise; that reset is done with       | commit       |
-  | ours, with an id         | has not            | killed before the batch was planned            | follow it    |
-  | another's                | at that offset     | nothing to move                                | commit       |
-  | another's, that counts   | elsewhere          | a reset, always a new one                      | follow it    |
-  | another's, that does not | elsewhere          | a consumer's, a mirror's, a person's           | commit       |
-  | another query's, any     |                    | it came before this one, or runs beside it     | commit       |
+  | the group's commit        | and the checkpoint | means                                         | action       |
+  |---------------------------|--------------------|-----------------------------------------------|--------------|
+  | none                      |                    | never committed, expired or deleted           | commit       |
+  | ours, plain               | at that offset     | the group is up to date                       | none         |
+  | ours, plain               | at another offset  | killed after a batch, before its commit       | commit       |
+  | ours, with an id          | has followed it    | the same; the reset is done                   | commit       |
+  | ours, with an id          | has not            | killed before the batch was planned           | follow it    |
+  | another client's          | at that offset     | no move                                       | commit       |
+  | another client's, a reset | at another offset  | always a new reset                            | follow it    |
+  | another client's, no reset| at another offset  | a consumer's, a mirror's or a person's        | commit       |
+  | another query's, any      |                    | an earlier query, or one that runs now        | commit       |
 
-  An id, not the offset, tells resets apart: rewinding to the same offset twice rewinds twice.
-* A query has an id, which the checkpoint keeps from its first batch on (``query``); the marks end in it:
-  ``odradek-spark:1:<offset>:<reset id or nothing>:<query>``. Who finds the mark of another query takes over from it:
-  in a first batch as from anybody who had committed before, later with a warning. Where both run, each overwrites what
-  the other commits, and goes on where its checkpoint says. Marks and checkpoints without an id are taken for one's own.
-* What this cannot see: Kafka has no commit that depends on the one before. A reset that somebody else makes between
-  our look at the group (OffsetFetch) and our commit (OffsetCommit, sent at once after it) is overwritten and never
-  followed. That takes one round trip, some milliseconds per commit; before a reset is acknowledged, which planning a
-  batch comes before, the group is looked at again. Reset the group once more then, or while the query is down.
-* A commit carries the epoch that is kept with its offset, so that consumers who go on from it see the same.
+  The id identifies a reset, not the offset: two resets to the same offset are followed twice.
+* A query has an id, which the checkpoint has from its first batch on (``query``); the marks end with it:
+  ``odradek-spark:1:<offset>:<reset id or nothing>:<query>``. A query that finds another query's mark takes over the
+  group: in its first batch as with any earlier commit, later with a warning. If both run, each overwrites the other's
+  commits and continues from its own checkpoint. A mark or checkpoint without an id counts as the query's own.
+* Limit: Kafka has no conditional commit. If another client resets the group between the planner's OffsetFetch and the
+  OffsetCommit sent at once after it, the reset is overwritten and never followed. This window is one round trip, some
+  milliseconds per commit. Planning takes longer, so the planner fetches the group's offsets again before it
+  acknowledges a reset. An overwritten reset has to be repeated, or made while the query does not run.
+* A commit has the leader epoch that the checkpoint has for its offset, for consumers that continue from it.
 """
 
 from __future__ import annotations
@@ -66,11 +69,11 @@ Commits = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class GroupReset(OdradekError):
-    """The group's offsets were moved by somebody else, and ``onGroupReset=fail`` says to stop then."""
+    """Another client moved the group's offsets, and ``onGroupReset=fail`` ends the query."""
 
 
 class NoCommittedOffset(OdradekError):
-    """Nothing usable is committed for a partition, and ``kafka.auto.offset.reset=none`` forbids to choose."""
+    """A partition has no usable committed offset, and ``kafka.auto.offset.reset=none`` allows no other start."""
 
 
 # --- the group's commits --------------------------------------------------------------------------------------------
@@ -78,10 +81,11 @@ class NoCommittedOffset(OdradekError):
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What the group's commits mean for a query that has done all up to some source offset.
+    """The meaning of the group's commits for a query that is done up to a source offset.
 
-    ``commits`` are to be written; ``resets`` are to be followed by the next batch: partition → (offset, reset id).
-    ``others``: the queries whose commits are to be overwritten; ``unasked``: others' commits that are, by offset.
+    ``commits``: to be written. ``resets``: to be followed by the next batch, partition → (offset, reset id).
+    ``others``: the queries whose commits are to be overwritten. ``unasked``: the offsets of other clients' commits that
+    are to be overwritten.
     """
 
     commits: Commits
@@ -91,7 +95,7 @@ class Settlement:
 
 
 def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_id: str) -> Settlement:
-    """Compares the group with the checkpoint; the table above is this function. Raises GroupReset."""
+    """Compares the group with the checkpoint by the table in the module's docstring. Raises GroupReset."""
     commits: dict[TopicPartition, OffsetAndMetadata] = {}
     resets: dict[TopicPartition, tuple[int, str]] = {}
     others: dict[TopicPartition, str] = {}
@@ -100,7 +104,7 @@ def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_i
         commit = committed.get(partition)
         mark = None if commit is None else mark_of(commit)
         other = other_query(commit, done.query)
-        # What another query acknowledges when it begins is no reset for this one.
+        # The acknowledgement of another query's first batch is no reset for this query.
         if commit is None or mark == "" or other or (mark is not None and mark == done.followed.get(partition)):
             moved = False
         else:
@@ -120,7 +124,7 @@ def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_i
 
 
 def _counts(commit: OffsetAndMetadata, mark: str | None, topic_id: UUID | None, on_reset: OnGroupReset) -> bool:
-    """Whether a commit that moved the group is a reset. One with our mark was acknowledged as one before."""
+    """Returns whether a commit that moved the group is a reset. A commit with our mark and an id acknowledges one."""
     if on_reset is OnGroupReset.ASKED:
         return mark is not None or asks_for_reset(commit, topic_id)
     return on_reset is not OnGroupReset.IGNORE
@@ -129,34 +133,35 @@ def _counts(commit: OffsetAndMetadata, mark: str | None, topic_id: UUID | None, 
 def _reset_message(positions: Offsets, targets: Offsets) -> str:
     moves = ", ".join(f"{tp} from {positions[tp]} to {targets[tp]}" for tp in sorted(targets))
     return (
-        f"the group's committed offsets were reset by somebody else: {moves}. Run once with onGroupReset=follow to "
-        "read from there, or with onGroupReset=ignore to go on from the checkpoint"
+        f"the group's committed offsets were reset by another client: {moves}. Run once with onGroupReset=follow to "
+        "read from there, or with onGroupReset=ignore to continue from the checkpoint"
     )
 
 
 def overwritten(group: str, targets: Offsets, positions: Offsets) -> str:
     moves = ", ".join(f"{tp} at {targets[tp]} (now {positions[tp]})" for tp in sorted(targets))
     return (
-        f"group {group} held commits that neither this query nor `odradek groups reset` made; the checkpoint counts, "
-        f"so they are overwritten: {moves}. To have the query go on from such an offset, reset the group with `odradek "
-        "groups reset`, or set onGroupReset=follow to follow the commits of every tool"
+        f"group {group} had commits that neither this query nor `odradek groups reset` made; the checkpoint decides, "
+        f"so they are overwritten: {moves}. To make the query continue from such an offset, reset the group with "
+        "`odradek groups reset`, or set onGroupReset=follow to follow the commits of every tool"
     )
 
 
 def two_queries(group: str, query: str, other: str, partitions: Iterable[TopicPartition]) -> str:
     return (
-        f"group {group} held commits of another query ({other}), which this one ({query}) has overwritten: "
-        f"{_names(partitions)}. If both run, the last commit stands. One query per group: give each a kafka.group.id "
-        "of its own, or commitOffsets=false on one"
+        f"group {group} had commits of another query ({other}), which this query ({query}) has overwritten: "
+        f"{_names(partitions)}. If both run, they overwrite each other. Use one group per query: give each its own "
+        "kafka.group.id, or set commitOffsets=false on one"
     )
 
 
 def adopt(
     begin: Offsets, committed: Commits, new_id: str, query: str = ""
 ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, str]]:
-    """For partitions that a query starts to read: commits to acknowledge, and the reset ids to remember.
+    """Returns commits that acknowledge the group's offsets of new partitions, and the reset ids for the checkpoint.
 
-    What others committed before the query came is no reset, so it is written again as ours, at where the query starts.
+    Commits that other clients made before the query started are no resets. So the query commits its start offset with
+    its own mark.
     """
     acknowledge: dict[TopicPartition, OffsetAndMetadata] = {}
     followed: dict[TopicPartition, str] = {}
@@ -174,7 +179,7 @@ def adopt(
     return acknowledge, followed
 
 
-# --- where to start and end -----------------------------------------------------------------------------------------
+# --- start and end of a read ------------------------------------------------------------------------------------------
 
 
 def starting_offsets(
@@ -187,10 +192,10 @@ def starting_offsets(
     auto_offset_reset: str = "earliest",
     latest_if_none: bool = False,
 ) -> dict[TopicPartition, int]:
-    """Where a first batch, or a batch read, starts in each partition of ``log``.
+    """Returns the start offset of a first batch, or a batch read, in each partition of ``log``.
 
-    ``reaches`` are, as in ``TopicStates``, of the commits' epochs; ``found`` are the offsets of the wanted times, −1
-    where no record is that young. Raises ConfigError, NoCommittedOffset.
+    ``reaches``: as in ``TopicStates``, for the epochs of the commits. ``found``: the offsets of the wanted times, −1
+    where no record is that recent. Raises ConfigError, NoCommittedOffset.
     """
     if position.kind is Start.EARLIEST:
         return {tp: held.start for tp, held in log.items()}
@@ -215,7 +220,7 @@ def starting_offsets(
 def ending_offsets(
     position: Position, log: Mapping[TopicPartition, LogRange], *, found: Offsets | None = None
 ) -> dict[TopicPartition, int]:
-    """Where a batch read ends, exclusive. No record as young as a wanted time means the log's end."""
+    """Returns the end of a batch read, exclusive. Without a record as recent as a wanted time it is the log end."""
     if position.kind is Start.OFFSETS:
         _check_complete("endingOffsets", position.offsets, log)
         return {tp: _named(position.offsets[tp], held) for tp, held in log.items()}
@@ -225,7 +230,7 @@ def ending_offsets(
 
 
 def wanted_times(position: Position, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The times, in ms, to look up before ``starting_offsets`` or ``ending_offsets`` can be asked."""
+    """Returns the times, in ms, whose offsets ``starting_offsets`` or ``ending_offsets`` takes as ``found``."""
     if position.kind is not Start.TIMESTAMP:
         return {}
     if position.timestamp_ms is not None:
@@ -236,31 +241,31 @@ def wanted_times(position: Position, partitions: Iterable[TopicPartition]) -> di
 def usable_offset(
     partition: TopicPartition, offset: int | None, held: LogRange, auto_offset_reset: str, reach: int | None = None
 ) -> int:
-    """A committed offset if the log holds it, else what ``auto.offset.reset`` says, as in Kafka's consumer.
+    """Returns a committed offset if it is in the log, else the start by ``auto.offset.reset``, as in Kafka's consumer.
 
-    Up to ``reach``, where it is told, the log holds all, though not all can be read yet.
+    ``reach``, if known, is in the log too, even if not all records below it can be read yet.
     """
     if offset is not None and held.start <= offset <= max(held.end, reach or 0):
         return offset
     if auto_offset_reset == "none":
-        what = f"has offset {offset} committed, outside of its log"
+        what = f"has the committed offset {offset}, which is outside of its log"
         if offset is None:
             what = "has no committed offset: none yet, or it expired (offsets.retention.minutes) or was deleted"
         raise NoCommittedOffset(
-            f"{partition} {what}; its log reaches from {held.start} to {held.end}, and kafka.auto.offset.reset is none"
+            f"{partition} {what}; its log has offsets {held.start} to {held.end}, and kafka.auto.offset.reset is none"
         )
     return held.end if auto_offset_reset == "latest" else held.start
 
 
-# What Kafka says where a limit is off; everything from here on is too far to help.
+# Kafka's default is the largest int64, which means no limit. A limit of ten years or more does not help either.
 _NO_LIMIT_MS = 10 * 365 * 86_400_000
 
 
 def disorder_ms(settings: Mapping[str, str | None]) -> int | None:
-    """How much older than an earlier record one of a topic with these settings can be; None: any."""
+    """Returns how much older, in ms, a record can be than an earlier one, by the topic's settings; None: no limit."""
     if settings.get("message.timestamp.type") == "LogAppendTime":
         return 0
-    # Before Kafka 3.6 one limit served both directions.
+    # Before Kafka 3.6 there was one limit for both directions.
     both = settings.get("message.timestamp.difference.max.ms")
     before = settings.get("message.timestamp.before.max.ms", both)
     after = settings.get("message.timestamp.after.max.ms", both)
@@ -294,8 +299,8 @@ def _by_time(
     missing = [tp for tp in log if found.get(tp, -1) < 0]
     if missing and not latest_if_none:
         raise ConfigError(
-            f"{_names(missing)}: no record is as young as the starting time; "
-            "startingOffsetsByTimestampStrategy=latest would start at the end"
+            f"{_names(missing)}: no record is as recent as the starting time; "
+            "startingOffsetsByTimestampStrategy=latest starts at the end instead"
         )
     return {tp: held.end if tp in missing else found[tp] for tp, held in log.items()}
 
@@ -306,8 +311,10 @@ def lost_of_committed(
     causes: Causes = NOBODY_KNOWS,
     reaches: Offsets | None = None,
 ) -> list[str]:
-    """What a log does not hold any more of what a group has not read, or has; ``reaches`` as in ``TopicStates``, of
-    the commits' epochs."""
+    """Returns the losses at a group's committed offsets: unread records that are deleted, or a truncated log.
+
+    ``reaches``: as in ``TopicStates``, for the epochs of the commits.
+    """
     lost: list[str] = []
     for partition, held in sorted(log.items()):
         offset = committed[partition].offset if partition in committed else held.start
@@ -323,9 +330,10 @@ def lost_of_committed(
 
 
 def taken_back(offset: int, reach: int | None, held: LogRange) -> int:
-    """Where to go on from an offset whose log parts, at ``reach``, from what it was read or committed under.
+    """Returns the offset at which reading continues after the log diverged at ``reach`` (None: it did not).
 
-    That may lie beyond what can be read yet: all below it is there, and what was read of it comes no second time.
+    The result may be above the offsets that can be read yet: the records below it exist and were read, so they must not
+    be read again.
     """
     return offset if reach is None or offset <= reach else max(reach, held.start)
 
@@ -335,7 +343,7 @@ def taken_back(offset: int, reach: int | None, held: LogRange) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A planned batch: its source offset, the commits that acknowledge what it follows, and what it passes over."""
+    """A planned batch: its source offset, the commits that acknowledge resets, and messages about lost records."""
 
     end: SourceOffset
     acknowledge: Commits
@@ -344,10 +352,13 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsets:
-    """``begin``: where partitions that the start does not have begin. ``committed``: the group's commits, where resets
-    are watched for. ``resets``: to be followed, their offsets usable. ``origin_epochs``: those under which the offsets
-    of ``begin`` and ``resets`` were committed. ``new_id``: for a reset that has none. ``query``: the id of a query that
-    has none yet.
+    """The group's offsets for a plan.
+
+    * ``begin``: the start offsets of partitions that ``start`` does not have.
+    * ``committed``: the group's commits, unless resets are ignored.
+    * ``resets``: to be followed, with usable offsets.
+    * ``origin_epochs``: the leader epochs of the commits behind ``begin`` and ``resets``.
+    * ``new_id``: the id for a reset without one. ``query``: the id for a query without one.
     """
 
     begin: Offsets = field(default_factory=dict)
@@ -360,8 +371,9 @@ class GroupOffsets:
 
 @dataclass(frozen=True, slots=True)
 class TopicStates:
-    """``ids``: the topics' ids now. ``reaches``: where, in a leader's log of another epoch, what was written up to the
-    kept epoch ends. ``causes``: why records are gone.
+    """The topics' state for a plan. ``ids``: the current topic ids. ``causes``: looks up the causes of a loss.
+
+    ``reaches``: the end offset of the stored epoch in the log of a leader with another epoch.
     """
 
     ids: TopicIds = field(default_factory=dict)
@@ -371,8 +383,9 @@ class TopicStates:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """``upto``: where to stop at the latest (partitions it lacks wait for another run). ``max_records``: of all
-    partitions together; ``max_per_partition``: of each.
+    """The limits of a batch. ``max_records``: of all partitions together; ``max_per_partition``: of each.
+
+    ``upto``: the highest end offset of each partition; other partitions wait for another run.
     """
 
     upto: Offsets | None = None
@@ -392,7 +405,7 @@ def plan_batch(
     *,
     fail_on_data_loss: bool = True,
 ) -> Batch | None:
-    """The batch after ``start``, or None where there is nothing to do. Raises DataLoss."""
+    """Returns the batch after ``start``, or None if there is nothing to do. Raises DataLoss."""
     waiting = told_by_deposed(start, log, topics.ids)
     resets = {tp: reset for tp, reset in group.resets.items() if tp not in waiting}
     log = {**log, **{tp: _as_read(start, tp, log[tp]) for tp in waiting}}
@@ -426,24 +439,26 @@ def plan_batch(
 
 
 def told_by_deposed(start: SourceOffset, log: Mapping[TopicPartition, LogRange], ids: TopicIds) -> set[TopicPartition]:
-    """Partitions whose log was told by a leader that was followed by the one whose epoch is kept, the topic being the
-    same: what it says of the log's end is no news, so they wait for who reigns."""
+    """Returns partitions whose log end offset is from a former leader: its epoch is older than the stored one.
+
+    The topic is the same. Such a log end offset is out of date, so these partitions wait for the current leader.
+    """
     there = start.positions.keys() & log.keys()
     same = {tp for tp in there if (known := start.ids.get(tp.topic)) is not None and known == ids.get(tp.topic)}
     return {tp for tp in same if 0 <= log[tp].leader_epoch < start.epochs.get(tp, NO_EPOCH)}
 
 
 def _as_read(start: SourceOffset, partition: TopicPartition, held: LogRange) -> LogRange:
-    """The log as the query knows it: nothing has come, nothing is gone."""
+    """Returns the log as the query has read it: without new records and without losses."""
     position = start.positions[partition]
     return LogRange(min(held.start, position), position, start.epochs[partition])
 
 
 def _epochs(ends: Offsets, log: Mapping[TopicPartition, LogRange], known: Mapping[TopicPartition, int]) -> Offsets:
-    """The epochs to keep beside positions.
+    """Returns the leader epochs to store with the positions.
 
-    Under the leader that reigns now its log reaches all of them that can be read, not only those at its end. One beyond
-    is there by what that leader said of the epoch known so far, so the same is to be asked again.
+    The log of the current leader reaches every position up to its end, so its epoch is stored. A position above that
+    end keeps the known epoch, because the leader confirmed it for that epoch; the next plan asks again.
     """
     epochs = {tp: log[tp].leader_epoch if end <= log[tp].end else known.get(tp, NO_EPOCH) for tp, end in ends.items()}
     return {tp: epoch for tp, epoch in epochs.items() if epoch >= 0}
@@ -455,7 +470,7 @@ def _keep(
     resets: Mapping[TopicPartition, tuple[int, str]],
     topics: TopicStates,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], list[str]]:
-    """Where the partitions of ``start`` go on, those of them that do not go on where they ended, and what is lost."""
+    """Returns the next offsets of the partitions of ``start``, those of them that moved, and the losses."""
     ids, causes = topics.ids, topics.causes
     kept: dict[TopicPartition, int] = {}
     origins: dict[TopicPartition, int] = {}
@@ -465,7 +480,7 @@ def _keep(
         if held is None:
             lost.append(data_loss.missing(partition, position, causes))
         elif partition in resets:
-            continue  # whatever happened at the old position, the query leaves it
+            continue  # the query leaves the old position, so a loss there does not matter
         elif start.is_of_another_topic(partition.topic, ids):
             lost.append(
                 f"{partition}: it was read up to offset {position}, but its topic was deleted and created again "
@@ -479,7 +494,7 @@ def _keep(
             if reach < position:
                 lost.append(data_loss.parted(partition, position, reach, held))
                 kept[partition] = origins[partition] = taken_back(position, reach, held)
-            else:  # all of it is there, though a leader elected a moment ago may not know yet how far one can read
+            else:  # the records exist, but a new leader may not know its high watermark yet
                 kept[partition] = position
         elif position > held.end:
             same_topic = start.ids.get(partition.topic) is not None and ids.get(partition.topic) is not None
@@ -493,14 +508,14 @@ def _keep(
 def lost_of_named(
     begin: Offsets, end: Offsets, log: Mapping[TopicPartition, LogRange], causes: Causes = NOBODY_KNOWS
 ) -> list[str]:
-    """What a batch read names and does not find."""
+    """Returns the losses of a batch read: named offsets that are deleted or do not exist yet."""
     lost: list[str] = []
     for partition, held in sorted(log.items()):
         low, high = begin[partition], end[partition]
         if low < held.start and low < high:
             lost.append(data_loss.removed(partition, low, held.start, causes, end=high))
         if high > held.end:
-            lost.append(f"{partition}: offset {high - 1} is not there yet (its log ends at {held.end})")
+            lost.append(f"{partition}: offset {high - 1} does not exist yet (its log ends at {held.end})")
     return lost
 
 
@@ -517,7 +532,7 @@ def _ends(begin: Offsets, log: Mapping[TopicPartition, LogRange], limits: BatchL
 
 
 def has_enough(start: SourceOffset, batch: Batch, log: Mapping[TopicPartition, LogRange], least: int) -> bool:
-    """Whether at least ``least`` records wait beyond ``start`` (``minOffsetsPerTrigger``). A reset never waits."""
+    """Returns whether ``least`` records wait after ``start`` (``minOffsetsPerTrigger``). A reset never waits."""
     if batch.end.origins:
         return True
     return sum(max(0, log[tp].end - start.positions[tp]) for tp in start.positions if tp in log) >= least
@@ -527,7 +542,7 @@ def has_enough(start: SourceOffset, batch: Batch, log: Mapping[TopicPartition, L
 
 
 def ranges(start: SourceOffset, end: SourceOffset) -> list[Range]:
-    """What the batch from ``start`` to ``end`` reads, empty ranges left out."""
+    """Returns the ranges of the batch from ``start`` to ``end``, without empty ones."""
     found: list[Range] = []
     for partition, stop in sorted(end.positions.items()):
         begin = end.origins.get(partition, start.positions.get(partition))

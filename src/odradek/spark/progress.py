@@ -1,8 +1,8 @@
-"""The progress of the tasks of a read, which they report while they run.
+"""Progress reports of the tasks of a read, sent while they run.
 
-Spark knows a task's count of records when the task has ended, and one range is one task (in local mode; on a cluster
-every ten seconds). So workers send the driver a datagram with each batch they have read. Nothing waits for one, and one
-that is lost is made up for by the next; where none can arrive, the bar stands still and the read goes on.
+Spark knows the record count of a task only when the task ends (in local mode; on a cluster every ten seconds), and one
+task reads a whole range. So workers send the driver a datagram after each batch. Nothing waits for a datagram, and the
+next one makes up for a lost one. Where none arrives, the progress bar does not move and the read continues.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OPTION = "progressTo"
-"""The option of ``format("odradek")`` that has workers report. Its value is this module's own business."""
+"""The option of ``format("odradek")`` that makes workers report. Only this module interprets its value."""
 _LOOK_S = 0.2
-# How long somebody who goes on sending can keep a run from its end.
+# The maximum time at the end of a run for reports that still arrive.
 _DRAIN_S = 1.0
 _LONGEST = 2048
 _MOST_PIECES = 100_000
@@ -35,10 +35,10 @@ _MOST_PIECES = 100_000
 
 @contextlib.contextmanager
 def told(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[dict[str, str]]:
-    """Options for reads: ``advance`` is called with how many more offsets they have passed, from a thread of its own.
+    """Yields options for reads. A thread calls ``advance`` with the number of further offsets that the reads have done.
 
-    All that has arrived when the block ends is told, unless strangers keep sending. Tasks that are tried again are
-    counted once.
+    Reports that have arrived when the block ends are still counted, for ``_DRAIN_S`` at most. A task that is tried
+    again counts once.
     """
     settings = spark.sparkContext.getConf()
     host = settings.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
@@ -48,7 +48,7 @@ def told(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[dict[s
             family, kind, _, _, address = socket.getaddrinfo(bind, 0, type=socket.SOCK_DGRAM)[0]
             listening = stack.enter_context(socket.socket(family, kind))
             listening.bind(address)
-        except OSError:  # a bar is not worth a run
+        except OSError:  # the run must not fail for a progress bar
             yield {}
             return
         token = secrets.token_hex(8)
@@ -67,7 +67,7 @@ def _listen(listening: socket.socket, token: str, advance: Callable[[int], None]
     listening.settimeout(_LOOK_S)
     until = float("inf")
     while time.monotonic() < until:
-        if until == float("inf") and stop.is_set():  # what has arrived is still told, however much else comes
+        if until == float("inf") and stop.is_set():  # count reports that have arrived, for a limited time
             until = time.monotonic() + _DRAIN_S
         try:
             heard = _understood(listening.recv(_LONGEST), token)
@@ -82,12 +82,12 @@ def _listen(listening: socket.socket, token: str, advance: Callable[[int], None]
         if more > 0:
             passed[key] = count
             advance(more)
-        if len(passed) > _MOST_PIECES:  # a query that goes on meets new pieces for ever: the oldest are done
+        if len(passed) > _MOST_PIECES:  # a long query reads new pieces all the time: the oldest are done
             del passed[next(iter(passed))]
 
 
 def _understood(datagram: bytes, token: str) -> tuple[tuple[str, int, int], int] | None:
-    """The piece and how far it has come, or None where somebody else sent this: anybody may."""
+    """Returns the piece and its count of offsets; None for a datagram of another sender, because anyone can send."""
     try:
         said = parse_json(datagram)
         if said[0] != token:
@@ -100,7 +100,7 @@ def _understood(datagram: bytes, token: str) -> tuple[tuple[str, int, int], int]
 def telling(
     to: str | None, batches: Iterator[pa.RecordBatch], partition: TopicPartition, start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
-    """Runs in a worker: the batches as they come, and how far each has brought a piece told where it is asked for."""
+    """Yields the batches and reports the progress of the piece after each, if ``to`` is given. Runs in a worker."""
     if to is None:
         yield from batches
         return
@@ -114,13 +114,13 @@ def _say(to: str, partition: TopicPartition, start: int, count: int) -> None:
     connection = _connection(to)
     if connection is not None:
         mouth, address, token = connection
-        with contextlib.suppress(OSError):  # no way there, or no room for the moment
+        with contextlib.suppress(OSError):  # no route, or a full buffer
             mouth.sendto(json.dumps([token, *partition, start, count]).encode(), address)
 
 
-@functools.lru_cache(1)  # a worker reads for one query after the other
+@functools.lru_cache(1)  # a worker reads for one query at a time
 def _connection(to: str) -> tuple[socket.socket, Any, str] | None:
-    """None where the driver's name is not known here."""
+    """Returns the socket, the driver's address and the token; None if the driver's host name cannot be resolved."""
     host, port, token = json.loads(to)
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]

@@ -1,8 +1,8 @@
-"""Spark's settings on their way to Java: in files that only this user reads, since a command line is everybody's.
+"""Spark's settings for Java, passed in files that only this user can read.
 
-``ps`` shows the command line of every process to every user of a machine, and settings hold secrets (a storage's key,
-a password in an option of Java's). So Java gets the name of a properties file (``--properties-file``), and the options
-of the Java process itself in an argument file (``@file``). Both are read while Java starts and are then removed.
+``ps`` shows the command line of every process to every user of a machine, and settings contain secrets (the key of a
+storage, a password in a Java option). So Java gets the name of a properties file (``--properties-file``), and the
+options of the Java process in an argument file (``@file``). Java reads both at its start; then they are removed.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from odradek.core.errors import ConfigError
 JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 _PROPERTIES = "spark.properties"
 _FILE_OPTION, _CONF_OPTIONS = "--properties-file", ("--conf", "-c")
-# Spark refuses these where it sees them: they belong into spark.driver.memory and --conf.
+# Spark refuses these options: they belong into spark.driver.memory and --conf.
 _NOT_JAVAS = ("Xmx", "-Dspark")
 
 
 def submit_arguments(settings: Mapping[str, str], directory: Path) -> list[str]:
-    """The arguments of ``spark-submit`` that give it these settings, by files in ``directory``.
+    """Returns the arguments of ``spark-submit`` for these settings, which are written to files in ``directory``.
 
-    What PYSPARK_SUBMIT_ARGS says counts as with PySpark itself: ``--conf`` there wins. A properties file that it names
-    is taken into ours, since Spark reads one of them only; without one Spark's own defaults hold
-    (``conf/spark-defaults.conf``). Raises ConfigError for a file that cannot be read, or arguments that are none.
+    PYSPARK_SUBMIT_ARGS applies as in PySpark: ``--conf`` in it has precedence. A properties file that it names is
+    copied into ours, because Spark reads only one. Without such a file, Spark's defaults apply
+    (``conf/spark-defaults.conf``). Raises ConfigError for an unreadable file or malformed arguments.
     """
     theirs, conf, others = _given(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     text = b""
     if theirs is not None:
         try:
-            text = Path(theirs).read_bytes() + b"\n\n"  # the second one ends a line that goes on
+            text = Path(theirs).read_bytes() + b"\n\n"  # the second one ends a line with a continuation
         except OSError as error:
             raise ConfigError(f"PYSPARK_SUBMIT_ARGS: {_FILE_OPTION} {theirs}: {error.strerror}") from error
     kept = {**settings, **conf}
@@ -44,13 +44,13 @@ def submit_arguments(settings: Mapping[str, str], directory: Path) -> list[str]:
 
 
 def remove_files(directory: Path) -> None:
-    """Java has read them."""
+    """Removes the files after Java has read them."""
     for name in (_PROPERTIES, *JAVA_OPTIONS):
         (directory / name).unlink(missing_ok=True)
 
 
 def _given(arguments: str) -> tuple[str | None, dict[str, str], list[str]]:
-    """Of arguments of ``spark-submit`` the properties file, the settings, and the others."""
+    """Splits arguments of ``spark-submit`` into the properties file, the settings, and the others."""
     try:
         left = shlex.split(arguments)
     except ValueError as error:
@@ -82,7 +82,7 @@ def _write(path: Path, data: bytes) -> Path:
 
 
 def _java_properties(settings: Mapping[str, str]) -> bytes:
-    """As ``java.util.Properties`` reads it: ASCII, anything else as an escape."""
+    """Formats settings for ``java.util.Properties``: ASCII, with escapes for all other characters."""
     return b"".join(f"{_escaped(name)}={_escaped(value)}\n".encode("ascii") for name, value in settings.items())
 
 
@@ -93,8 +93,11 @@ def _escaped(text: object) -> str:
 
 
 def _by_file(options: str, file: Path) -> str:
-    """Options of Java's by way of an argument file. What Spark is to refuse stays as it is, and so do argument files
-    among the options, since Java expands none within another."""
+    """Moves Java options to an argument file, and returns the option that names it.
+
+    Options that Spark refuses are left unchanged. Argument files among the options stay options, because Java expands
+    none inside another.
+    """
     try:
         given = shlex.split(options)
     except ValueError:
@@ -110,6 +113,6 @@ def _by_file(options: str, file: Path) -> str:
 
 
 def _java_argument(argument: str) -> str:
-    """A line of an argument file: the ``java`` command takes what stands in quotes as one argument."""
+    """Returns a line of an argument file: the ``java`` command reads a quoted text as one argument."""
     escaped = argument.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{escaped}"\n'

@@ -1,23 +1,23 @@
-"""Filters that Spark pushes down to a batch read, as ranges of offsets. Pure: no I/O, no clock.
+"""The conversion of filters that Spark pushes down into ranges of offsets. Pure: no I/O, no clock.
 
 Rules
 -----
-* ``topic`` and ``partition`` say which partitions are read, ``offset`` from where to where: what is pushed here holds
-  exactly, so Spark need not look at the rows again.
-* ``timestamp`` narrows what is read, and Spark looks at the rows again. Kafka answers one question about time: which
-  is the first offset that is not older? So a lower bound is safe: nothing before that offset can match. An upper bound
-  is not, by itself: behind the first younger record an older one may follow, since clients choose the timestamps. It is
-  safe where it is known how far back timestamps can go (*disorder*): the first record that is younger by more than
-  that ends the range. Known it is
+* Filters on ``topic`` and ``partition`` select the partitions to read; filters on ``offset`` bound the offsets. These
+  are applied exactly, so Spark does not check the rows again.
+* Filters on ``timestamp`` reduce the offsets to read, and Spark checks the rows again. Kafka answers one question about
+  time: the first offset whose record is not older than a time. So a lower bound is safe: no record before that offset
+  matches. An upper bound alone is not safe: an older record may follow the first newer one, because clients choose the
+  timestamps. It is safe if the maximum *disorder* is known, that is, how much older than an earlier record a record can
+  be: the range ends at the first record that is newer than the bound by more than that. The disorder is
 
-  | where                                                 | disorder                                     |
+  | if                                                    | disorder                                     |
   |-------------------------------------------------------|----------------------------------------------|
-  | the option ``maxTimestampDisorder`` is given          | that                                         |
+  | the option ``maxTimestampDisorder`` is given          | the option's value                           |
   | the topic has ``message.timestamp.type=LogAppendTime``| 0                                            |
-  | its brokers refuse timestamps that are too far off    | ``message.timestamp.before.max.ms`` plus     |
+  | the topic limits the timestamps of records            | ``message.timestamp.before.max.ms`` plus     |
   |                                                       | ``message.timestamp.after.max.ms``           |
-  | elsewhere                                             | unknown: read to the end                     |
-* Null matches no comparison and no column here is null, so ``IS NOT NULL`` always holds.
+  | otherwise                                             | unknown: read to the end                     |
+* No comparison matches null, and none of these columns is null, so ``IS NOT NULL`` is always true.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _COMPARED: Mapping[type[Filter], Callable[[Any, Any], bool]] = {
 
 @dataclass(slots=True)
 class Pushed:
-    """What the pushed filters ask for. ``low`` ≤ offset < ``high``; ``since_ms`` ≤ timestamp < ``before_ms``."""
+    """The bounds of the pushed filters. ``low`` ≤ offset < ``high``; ``since_ms`` ≤ timestamp < ``before_ms``."""
 
     partition_tests: list[Callable[[TopicPartition], bool]] = field(default_factory=list)
     low: int | None = None
@@ -79,13 +79,13 @@ class Pushed:
 
 
 def push(filters: Sequence[Filter]) -> tuple[Pushed, list[Filter]]:
-    """What ``filters`` (all have to hold) ask for, and those that Spark still has to look at itself."""
+    """Returns the bounds of ``filters`` (all must be true), and the filters that Spark still has to apply."""
     pushed = Pushed()
     return pushed, [item for item in filters if not _take(pushed, item)]
 
 
 def _take(pushed: Pushed, item: Filter) -> bool:
-    """Notes what a filter asks for; true where that is all of it."""
+    """Adds a filter's bounds; returns whether they express the whole filter."""
     if isinstance(item, IsNotNull):
         return _column(item) in _NEVER_NULL
     if isinstance(item, Not):
@@ -117,7 +117,7 @@ def _take_partition_test(pushed: Pushed, item: Filter, *, wanted: bool) -> bool:
 
 
 def _bounds(item: Filter, value: Any) -> tuple[int | None, int | None]:
-    """The whole numbers that a comparison allows, the second exclusive."""
+    """Returns the smallest and the largest integer that a comparison allows, the second exclusive."""
     if isinstance(item, EqualTo | EqualNullSafe):
         return value, value + 1
     if isinstance(item, GreaterThan | GreaterThanOrEqual):
@@ -132,11 +132,11 @@ def _bounds(item: Filter, value: Any) -> tuple[int | None, int | None]:
 def _take_offset(pushed: Pushed, item: Filter, value: Any) -> bool:
     low, high = _bounds(item, value)
     pushed.low, pushed.high = _later(pushed.low, low), _earlier(pushed.high, high)
-    return not isinstance(item, In)  # between the least and the greatest lie others
+    return not isinstance(item, In)  # the bounds include values that are not in the list
 
 
 def _take_time(pushed: Pushed, item: Filter, value: Any) -> None:
-    """Timestamps have microseconds in Spark, milliseconds in Kafka."""
+    """Adds the bounds of a filter on timestamps, which are microseconds in Spark and milliseconds in Kafka."""
     times = [_micros(one) for one in value] if isinstance(item, In) else _micros(value)
     low, high = _bounds(item, times)
     pushed.since_ms = _later(pushed.since_ms, None if low is None else -(-low // 1000))
@@ -162,8 +162,11 @@ def narrow(
     since: Mapping[TopicPartition, int],
     before: Mapping[TopicPartition, int],
 ) -> list[Range]:
-    """The ranges less what cannot match. ``since``: first offset of ``since_ms``; ``before``: first offset that is
-    surely too young; both -1 where no record is that young, and absent where nobody asked."""
+    """Returns the ranges without the offsets that cannot match.
+
+    ``since``: the first offset of ``since_ms``. ``before``: the offset from which all records are too recent. Both are
+    -1 if no record is that recent, and absent if they were not looked up.
+    """
     left: list[Range] = []
     for item in whole:
         first, last = since.get(item.partition), before.get(item.partition)

@@ -1,4 +1,4 @@
-"""Reading one range in a worker process. Its connections outlive the task: workers are used again."""
+"""The read of one range in a worker process. Its connections stay open for later tasks of the process."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
 
 def read_task(options: ReadOptions, piece: Piece, passage: Passage | None = None) -> Iterator[pa.RecordBatch]:
-    """The records of a piece. What is gone since the batch was planned raises DataLoss, or is left out: by the epoch
-    that the piece has, a log shows that was cut since and has grown again. ``passage`` notes what was gone through."""
+    """Yields the records of a piece.
+
+    Records that were lost since the batch was planned raise DataLoss or are left out. The leader epoch of the piece
+    detects a log that was truncated and has grown again. ``passage`` gets the offsets that were read and lost.
+    """
     passage = passage or Passage(piece.partition, piece.start)
     return telling(options.progress_to, _read_task(options, piece, passage), piece.partition, piece.start, piece.end)
 
@@ -48,7 +51,7 @@ def _read_task(options: ReadOptions, piece: Piece, passage: Passage) -> Iterator
             return
         except OffsetOutOfRange as error:
             _fail_or_warn(options, _what_is_gone(options, error, end), error)
-            if error.log_start_offset <= error.offset:  # the log ends before what was planned: truncated
+            if error.log_start_offset <= error.offset:  # the log ends below the planned offsets: it was truncated
                 passage.note_lost(passage.position, end)
                 return
             passage.note_lost(passage.position, min(error.log_start_offset, end))
@@ -56,13 +59,13 @@ def _read_task(options: ReadOptions, piece: Piece, passage: Passage) -> Iterator
         except LogTruncated as error:
             _fail_or_warn(options, data_loss.parted_since(partition, error.divergence_offset, end), error)
             passage.note_lost(max(passage.position, error.divergence_offset), end)
-            end = min(end, error.divergence_offset)  # up to there it is what was planned; planning goes on from there
+            end = min(end, error.divergence_offset)  # below it the records are the planned ones
         except (TopicRecreated, UnknownTopic) as error:
             _fail_or_warn(options, f"{partition}: offsets {passage.position} to {end - 1}: {error}", error)
             passage.note_lost(passage.position, end)
             return
         except RequestTimedOut as error:
-            # A log that ends before what was planned is waited for, since a new leader may know its end a moment later.
+            # The reader waited for the planned end, because a new leader may not know its high watermark at first.
             log_end = _log_end(options, partition)
             if log_end >= end:
                 raise
@@ -77,10 +80,10 @@ def _fail_or_warn(options: ReadOptions, lost: str, error: OdradekError) -> None:
 
 @functools.cache
 def _spare_what_stays() -> None:
-    """Once per process, when all modules are there.
+    """Freezes the objects of the loaded modules for the garbage collector, once per process.
 
-    Spark's worker collects garbage after every task, which walks through all objects of numba, pyarrow and the like:
-    some 50 ms that a next task waits for. Frozen, they are passed over.
+    Spark's worker collects garbage after every task. Walking through all objects of numba, pyarrow and other modules
+    delays the next task by about 50 ms; frozen objects are skipped.
     """
     importlib.import_module("odradek.batches.arrow")
     gc.collect()
@@ -88,7 +91,7 @@ def _spare_what_stays() -> None:
 
 
 def _forget_another_topic(config: ClientConfig, topic: str, topic_id: UUID | None) -> None:
-    """The pooled connections may remember a topic that was deleted since, and made anew before this was planned."""
+    """Drops the pooled metadata of a topic that was deleted and created again before the plan."""
     cluster = shared_cluster(config)
     known = cluster.known_topic(topic)
     if known is not None and known.topic_id != topic_id:
@@ -96,13 +99,13 @@ def _forget_another_topic(config: ClientConfig, topic: str, topic_id: UUID | Non
 
 
 def _log_end(options: ReadOptions, partition: TopicPartition) -> int:
-    """Raises RequestTimedOut, BrokerUnreachable where nobody tells it either."""
+    """Returns the log end offset. Raises RequestTimedOut, BrokerUnreachable."""
     with Admin(options.client) as admin:
         return admin.list_offsets({partition: LATEST})[partition].offset
 
 
 def _what_is_gone(options: ReadOptions, error: OffsetOutOfRange, end: int) -> str:
-    """What of a task that reads up to ``end`` the partition's log does not hold any more, and why."""
+    """Returns the message about the lost records of a task that reads up to ``end``, with the cause."""
     if error.log_start_offset <= error.offset:
         return data_loss.truncated(error.partition, end, error.log_end_offset, same_topic=True)
     lookups = Lookups(options)

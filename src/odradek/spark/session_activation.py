@@ -1,10 +1,10 @@
-"""Registering and writing from any thread and in any session.
+"""Activation of the session, so that any thread can register and write in any session.
 
-Spark looks a Python data source up among those of the session that is active in the thread that asks, and a thread
-that did not start Spark has none: ``frame.write.format(…)`` there ends in DATA_SOURCE_NOT_FOUND, though the frame's own
-session has it (PySpark 4.3, batch and stream: tried; reads do ask the frame's session). PySpark has no place to say
-so beforehand, for a thread of Python gets its thread of Java with its first call. ``createDataFrame`` makes its session
-the active one of the thread, for reasons of its own; ``format`` with our name does the same here.
+Spark looks up a Python data source in the active session of the calling thread, and a thread that did not start Spark
+has no active session. There ``frame.write.format(…)`` raises DATA_SOURCE_NOT_FOUND, although the frame's own session
+has the source (PySpark 4.3, batch and stream; reads use the frame's session). PySpark offers no earlier point to set
+it, because a Python thread gets its Java thread with its first call. ``createDataFrame`` makes its session the active
+one of the thread; here, ``format`` with our name does the same.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ _MARK = "__odradek__"
 
 
 def is_connect(spark: Any) -> bool:
-    """Whether this is a session of Spark Connect, whose Spark runs in another process."""
+    """Returns whether this is a session of Spark Connect, whose Spark runs in another process."""
     return not isinstance(spark, SparkSession)
 
 
 def defines_pipeline() -> bool:
-    """Whether this is the definition of a Declarative Pipeline, as ``spark-pipelines`` runs it."""
+    """Returns whether the current code defines a Declarative Pipeline, run by ``spark-pipelines``."""
     try:
         from pyspark.pipelines.graph_element_registry import get_active_graph_element_registry
 
         get_active_graph_element_registry()
-    except (ImportError, PySparkException):  # none is active; or this PySpark lacks what its pipelines need
+    except (ImportError, PySparkException):  # no registry is active, or a dependency of PySpark's pipelines is missing
         return False
     return True
 
 
 @contextlib.contextmanager
 def active(spark: Any) -> Iterator[None]:
-    """The session is the active one of this thread for as long as the block runs.
+    """Makes the session the active one of this thread for the block.
 
-    Where another one is, which has our sources, Spark refuses to register them: DATA_SOURCE_ALREADY_EXISTS.
+    If another session with our sources is active, Spark refuses the registration: DATA_SOURCE_ALREADY_EXISTS.
     """
-    if is_connect(spark):  # there each request brings its session
+    if is_connect(spark):  # with Spark Connect, each request has its session
         yield
         return
     sessions = _sessions(spark)
@@ -60,7 +60,7 @@ def active(spark: Any) -> Iterator[None]:
 
 
 def activate_when_writing(source: str) -> None:
-    """From now on ``write.format(source)`` and ``writeStream.format(source)`` activate the session of their frame."""
+    """Makes ``write.format(source)`` and ``writeStream.format(source)`` activate the session of their frame."""
     for writer in (DataFrameWriter, DataStreamWriter):
         if not hasattr(writer.format, _MARK):
             writer.format = _activating(writer.format, source)
@@ -68,7 +68,7 @@ def activate_when_writing(source: str) -> None:
 
 def _activating(choose: Any, ours: str) -> Any:
     @functools.wraps(choose)
-    def chosen(self: Any, source: str) -> Any:  # named as PySpark names it: callers may
+    def chosen(self: Any, source: str) -> Any:  # PySpark's parameter name: callers may use it as a keyword
         if isinstance(source, str) and source.lower() == ours:
             _sessions(self._spark).setActiveSession(self._spark._jsparkSession)
         return choose(self, source)
@@ -78,6 +78,6 @@ def _activating(choose: Any, ours: str) -> Any:
 
 
 def _sessions(spark: SparkSession) -> Any:
-    """Java's class of sessions."""
+    """Returns Java's class ``SparkSession``."""
     jvm: Any = spark._jvm
     return jvm.org.apache.spark.sql.classic.SparkSession

@@ -1,9 +1,9 @@
-"""The sink of ``format("odradek")``: rows to topics, in batch and streaming queries.
+"""The sink of ``format("odradek")``: writes rows to topics, in batch and streaming queries.
 
-At least once. A task's rows are acknowledged by all in-sync replicas before the task ends, and within one attempt the
-producer is idempotent: what it sends again after a lost answer is stored once. But a task that Spark tries again, and
-a streaming batch that is run again after a restart, send their rows again, with a producer of another id. Consumers
-that cannot take a row twice must tell by its content.
+Delivery is at least once. All in-sync replicas acknowledge a task's rows before the task ends. Within one attempt the
+producer is idempotent: a row that it sends again after a lost response is stored once. But a task that Spark tries
+again, and a micro-batch that runs again after a restart, send their rows again, with another producer id. Consumers
+that must not process a row twice have to detect duplicates by content.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Written(WriterCommitMessage):  # type: ignore[misc]
-    """One finished task: its rows are in their topics."""
+    """The result of a finished task, whose rows are in their topics."""
 
     rows: int
 
 
 class OdradekWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """A batch write. There is nothing to commit or to take back: what was acknowledged stays."""
+    """A batch write. It has no commit and no abort: acknowledged rows stay in their topics."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
@@ -38,7 +38,7 @@ class OdradekWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
 
 class OdradekStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """The writes of a streaming query, a micro-batch at a time."""
+    """The writes of a streaming query, one micro-batch after another."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options

@@ -1,10 +1,11 @@
 """``format("odradek")``: Kafka topics as DataFrames, batch and streaming, with consumer-group offsets.
 
-Two processes read. In the first, which Spark starts once per query, a reader plans: it looks up offsets, decides
-what a batch reads (``plan.py``) and commits what is done. Workers, in the second kind, read one range each. Since the
-first starts anew for each query, this module and ``lookups.py`` import what planning needs, and the rest where it is
-used: no producer, codecs or decoders. A third, the driver, commits what is done when no next batch is asked for at once
-(``batch_commits.py``).
+Three kinds of processes take part:
+* The planner, which Spark starts once per query, looks up offsets, plans each batch (``plan.py``) and commits finished
+  ones. Because it starts with every query, this module and ``lookups.py`` import only what planning needs; producers,
+  codecs and decoders are imported where they are used.
+* Workers read one range each.
+* The driver commits a finished batch if no next batch is requested at once (``batch_commits.py``).
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ _HEADERS = StructField(
 
 
 def source_schema(include_headers: bool) -> StructType:
-    """The columns of Spark's built-in Kafka source."""
+    """Returns the schema of Spark's built-in Kafka source."""
     return StructType([*_COLUMNS, _HEADERS] if include_headers else list(_COLUMNS))
 
 
 class OdradekDataSource(DataSource):  # type: ignore[misc]
-    """Spark's entry. ``options`` are checked when a DataFrame is made, so mistakes surface at ``load()``."""
+    """The data source class that Spark loads. ``options`` are checked at ``load()``."""
 
     options: MutableMapping[str, str]
 
@@ -82,7 +83,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         return "odradek"
 
     def schema(self) -> StructType:
-        # Spark does not say here whether a batch or a stream is wanted; the readers check what differs.
+        # Spark does not say here whether a batch or a stream is read; the readers check the difference.
         return source_schema(parse_options(self.options, streaming=None).include_headers)
 
     def reader(self, schema: StructType) -> OdradekReader:
@@ -105,7 +106,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
     def streamWriter(self, schema: StructType, overwrite: bool) -> OdradekStreamWriter:
         from odradek.spark.sink import OdradekStreamWriter
 
-        # Output mode complete comes as overwrite; each batch is appended then, as by Spark's own sink.
+        # Output mode complete sets overwrite; the batches are appended anyway, as in Spark's own sink.
         return OdradekStreamWriter(self._write_options(schema))
 
     def _write_options(self, schema: StructType) -> WriteOptions:
@@ -127,7 +128,7 @@ def _check_schema(schema: StructType, options: ReadOptions) -> None:
 
 @dataclass
 class KafkaRanges(InputPartition):  # type: ignore[misc]
-    """One task: pieces that are read one after the other; more than one only where all of them are small."""
+    """One task: pieces that are read one after another. Only small pieces share a task."""
 
     pieces: tuple[Piece, ...]
 
@@ -135,8 +136,11 @@ class KafkaRanges(InputPartition):  # type: ignore[misc]
 def _tasks(
     wanted: Sequence[Range], lookups: Lookups, planned: TopicIds, epochs: Mapping[TopicPartition, int]
 ) -> list[InputPartition]:
-    """``planned``: the topics that the ranges were taken from, where that may be a while ago; ``epochs``: those of the
-    leaders whose logs reached their ends then."""
+    """Makes tasks from ranges.
+
+    ``planned``: the topic ids of the plan, which may be some time ago. ``epochs``: the epochs of the leaders whose logs
+    reached the ends of the ranges at that time.
+    """
     options = lookups.options
     ids = {**lookups.topic_ids({item.partition.topic for item in wanted}), **planned}
     if options.min_partitions is None and options.max_records_per_partition is None:
@@ -153,7 +157,7 @@ def _tasks(
 
 
 def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Runs in a worker. Spark calls it with an empty partition where a batch read has no task."""
+    """Reads a task. Runs in a worker. Spark calls it with an empty partition if a batch read has no task."""
     if isinstance(task, KafkaRanges):
         from odradek.spark.read_task import read_task
 
@@ -162,14 +166,14 @@ def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch
 
 
 class _FilterTaker:
-    """What ``OdradekReader.pushFilters`` is.
+    """The value of ``OdradekReader.pushFilters``.
 
-    Nothing is taken unless the option ``pushFilters`` asks for it, for Spark keeps the tasks of a filtered scan with
-    the loaded DataFrame and gives them to the next query over it, filtered or not (PySpark 4.1 to 4.3: tried).
+    It takes no filters unless the option ``pushFilters`` is set: Spark stores the tasks of a filtered scan with the
+    loaded DataFrame and uses them again for the next query over it, whatever its filters (PySpark 4.1 to 4.3).
 
     While ``spark.sql.python.filterPushdown.enabled`` is off, its default, PySpark refuses every read of a reader that
-    overrides ``pushFilters``, with an error that names the setting. It recognizes one by ``__func__``. So a reader
-    without the option shows the base class's; where pushdown is on PySpark calls this all the same.
+    overrides ``pushFilters``, with an error that names the setting. It detects the override by ``__func__``. So without
+    the option, ``__func__`` is that of the base class. If pushdown is on, PySpark calls this object in any case.
     """
 
     def __init__(self, reader: OdradekReader) -> None:
@@ -191,7 +195,7 @@ class OdradekReader(DataSourceReader):  # type: ignore[misc]
         self.pushed = pushdown.Pushed()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.options,)  # workers get ranges
+        return type(self), (self.options,)  # workers only need the options
 
     @property
     def pushFilters(self) -> _FilterTaker:
@@ -211,7 +215,7 @@ class OdradekReader(DataSourceReader):  # type: ignore[misc]
 
 
 def batch_ranges(lookups: Lookups) -> list[Range]:
-    """What a batch read covers."""
+    """Returns the ranges of a batch read."""
     partitions = lookups.partitions(strict=True)
     log = lookups.log(lookups.ends(partitions))
     begin = _starting_offsets(lookups, log, _commits(lookups, log))
@@ -223,9 +227,9 @@ def batch_ranges(lookups: Lookups) -> list[Range]:
 def planned_ends(
     lookups: Lookups, log: Mapping[TopicPartition, LogRange], begin: Offsets | None = None
 ) -> dict[TopicPartition, int]:
-    """Where a batch read ends that begins there (or with the log), exclusive: as asked for, as far as the log goes.
+    """Returns the end offsets of a batch read, exclusive: those of the options, limited to the log end offsets.
 
-    Raises DataLoss.
+    ``begin``: its start offsets (None: the log start offsets). Raises DataLoss.
     """
     options = lookups.options
     found = lookups.at_times(plan.wanted_times(options.ending, log))
@@ -236,7 +240,7 @@ def planned_ends(
 
 
 def narrowed(lookups: Lookups, whole: list[Range], pushed: pushdown.Pushed) -> list[Range]:
-    """Less what the pushed filters rule out, which the time index is asked for."""
+    """Returns the ranges without offsets that the pushed filters exclude. It looks up the offsets of times."""
     wanted = [item.partition for item in whole if pushed.takes(item.partition)]
     since: dict[TopicPartition, int] = {}
     before: dict[TopicPartition, int] = {}
@@ -252,7 +256,7 @@ def narrowed(lookups: Lookups, whole: list[Range], pushed: pushdown.Pushed) -> l
 def _commits(
     lookups: Lookups, partitions: Collection[TopicPartition], committed: Commits | None = None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Of the group, where a start goes by them. ``committed``: those known already."""
+    """Returns the group's commits if the read starts from them. ``committed``: the commits if they are known."""
     if lookups.options.starting.kind is not Start.COMMITTED:
         return {}
     known = lookups.committed(partitions) if committed is None else committed
@@ -294,28 +298,28 @@ def _check_committed(
 
 
 class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """A stream. One instance plans for as long as the query runs; copies of it read in the workers."""
+    """A streaming read. One instance plans while the query runs; copies of it read in the workers."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self._lookups = Lookups(options)
-        self._upto: dict[TopicPartition, int] | None = None  # where an AvailableNow run ends
+        self._upto: dict[TopicPartition, int] | None = None  # the end offsets of an AvailableNow run
         self._settled: dict[str, Any] | None = None  # the source offset last committed
         self._ends: dict[TopicPartition, int] = {}
-        # Others' commits that partitions began at, while they could not be acknowledged: no resets.
+        # Other clients' commits at which partitions started and which are not acknowledged yet: these are no resets.
         self._adopted: dict[TopicPartition, OffsetAndMetadata] = {}
         self._last_batch_s: float | None = None
         self._waited: set[TopicPartition] = set()
-        self._new_query = uuid.uuid4().hex[:12]  # the id of a query that has none yet
+        self._new_query = uuid.uuid4().hex[:12]  # the id for a query without one
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.options,)  # connections stay where they are
+        return type(self), (self.options,)  # connections are not pickled
 
-    # --- what Spark asks while planning
+    # --- Spark's calls for planning
 
     def initialOffset(self) -> dict[str, Any]:
-        # Where the first batch starts is decided, and recorded, when it is planned: Spark asks this anew after a
-        # restart, when "latest" or the group may be elsewhere.
+        # The plan of the first batch decides and records its start. Spark calls this again after a restart, when
+        # "latest" or the group's offsets may have changed.
         return INITIAL.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -332,9 +336,9 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._upto = self._lookups.ends(self._lookups.partitions())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Commits ``start``, all of which is done, and plans the batch after it."""
+        """Commits ``start``, which is finished, and plans the batch after it."""
         if self.options.commit_offsets and not start and self._settled is None:
-            self._lookups.warn_of_members()  # before the first batch, rather than after it
+            self._lookups.warn_of_members()  # already before the first batch
         done = SourceOffset.from_json(start)
         ends = self._ends = self._lookups.ends(self._lookups.partitions(strict=done.is_initial))
         follow = True
@@ -347,21 +351,23 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 return start
             if self._was_reset_since(committed, batch.acknowledge):
                 continue
-            # Acknowledged before Spark writes the batch down: if that never happens, the acknowledged commit still says
-            # that this reset has to be followed.
+            # The reset is acknowledged before Spark writes the batch to the checkpoint. If Spark never writes it, the
+            # acknowledging commit still shows that this reset has to be followed.
             if self._lookups.commit(batch.acknowledge):
                 break
             if not resets:
                 self._adopted |= {tp: (committed or {})[tp] for tp in batch.acknowledge if tp in (committed or {})}
                 break
-            follow = False  # not acknowledged, it would be followed twice; it stays in the group until it can be
+            follow = False  # without the acknowledgement it would be followed twice, so it stays in the group for now
         data_loss.warn(batch.lost)
         self._last_batch_s = time.monotonic()
         return batch.end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the query's progress: where the logs ended when a batch was last planned. Spark calls this at every
-        trigger, so it asks the cluster for nothing more."""
+        """Returns the log end offsets of the last plan, for the query's progress.
+
+        Spark calls this at every trigger, so it sends no request.
+        """
         return latest_to_json(self._ends) if self._ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -369,8 +375,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return _tasks(plan.ranges(SourceOffset.from_json(start), stop), self._lookups, stop.ids, stop.epochs)
 
     def commit(self, end: dict[str, Any]) -> None:
-        # Spark calls this only when it has planned the batch after `end`, hence after latestOffset(end) has committed
-        # it; and never for the last batch of an AvailableNow run.
+        # Spark calls this only after it has planned the batch after `end`, so latestOffset(end) has committed it. For
+        # the last batch of an AvailableNow run Spark does not call this.
         if end != self._settled:
             self._settle(end, SourceOffset.from_json(end), self._lookups.ends(self._lookups.partitions()))
 
@@ -380,10 +386,10 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self.options, partition)
 
-    # --- how
+    # --- planning
 
     def _was_reset_since(self, committed: Commits | None, acknowledge: Commits) -> bool:
-        """Whether somebody committed while the batch was planned, in a place that is to be written now."""
+        """Returns whether another client committed during planning for a partition that is acknowledged now."""
         if not acknowledge or committed is None:
             return False
         before = {tp: commit for tp, commit in committed.items() if tp in acknowledge}
@@ -392,7 +398,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _settle(
         self, start: dict[str, Any], done: SourceOffset, ends: Offsets
     ) -> tuple[Commits | None, dict[TopicPartition, tuple[int, str]]]:
-        """Commits what is done. Returns the group's commits, where resets matter, and the resets to follow."""
+        """Commits the finished batch. Returns the group's commits, unless resets are ignored, and resets to follow."""
         options = self.options
         if not options.commit_offsets:
             return None, {}
@@ -430,8 +436,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         limits = BatchLimits(self._upto, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         fails = options.fail_on_data_loss
         batch = plan.plan_batch(done, log, group, topics, limits, fail_on_data_loss=fails)
-        # Spark takes one limit and hands it back, or ReadAllAvailable where a trigger knows none: so the other limits
-        # hold unless that came.
+        # Spark passes back the one limit of getDefaultReadLimit, or ReadAllAvailable for triggers without a limit. The
+        # other limits apply too, except with ReadAllAvailable.
         most = None if isinstance(limit, ReadAllAvailable) else options.max_bytes_per_trigger
         if batch is not None and most is not None:
             wanted = plan.ranges(done, batch.end)
@@ -445,7 +451,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _waiting(
         self, done: SourceOffset, log: Mapping[TopicPartition, LogRange], ids: TopicIds
     ) -> set[TopicPartition]:
-        """Partitions, resets of them included, that wait for their leader; told when they begin to."""
+        """Returns partitions that wait for the current leader. Logs a warning when their wait begins."""
         waiting = plan.told_by_deposed(done, log, ids)
         for tp in sorted(waiting - self._waited):
             data_loss.note(data_loss.deposed(tp, log[tp], done.epochs[tp]))
@@ -455,7 +461,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _usable(
         self, resets: Mapping[TopicPartition, tuple[int, str]], log: Mapping[TopicPartition, LogRange], found: Commits
     ) -> dict[TopicPartition, tuple[int, str]]:
-        """Resets, with the offsets at which their logs can be read."""
+        """Returns the resets with offsets that exist in the logs."""
         reaches = _reaches_of(self._lookups, found)
         usable: dict[TopicPartition, tuple[int, str]] = {}
         for tp, (offset, reset_id) in resets.items():
@@ -470,8 +476,10 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _begin(
         self, done: SourceOffset, log: dict[TopicPartition, LogRange], committed: Commits | None
     ) -> tuple[dict[TopicPartition, int], Commits]:
-        """Where partitions begin that are read for the first time: new ones at their start, so that none is missed.
-        And the commits that this goes by."""
+        """Returns the start offsets of partitions without a position, and the commits that decide them.
+
+        Partitions added while the query runs start at their log start offset, so that no record is missed.
+        """
         if done.is_initial:
             commits = _commits(self._lookups, log, committed)
             return _starting_offsets(self._lookups, log, commits), commits
@@ -489,7 +497,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _should_wait(
         self, done: SourceOffset, batch: plan.Batch, log: dict[TopicPartition, LogRange], limit: ReadLimit
     ) -> bool:
-        """``minOffsetsPerTrigger``: few records wait for more, but never longer than ``maxTriggerDelay``."""
+        """Returns whether the batch waits for ``minOffsetsPerTrigger``, but never longer than ``maxTriggerDelay``."""
         least = self.options.min_offsets_per_trigger
         if least is None or isinstance(limit, ReadAllAvailable) or self._upto is not None or self._last_batch_s is None:
             return False

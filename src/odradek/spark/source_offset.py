@@ -1,4 +1,4 @@
-"""The source offset of a query, which Spark keeps for each batch in the checkpoint, as JSON. Pure."""
+"""The source offset of a micro-batch, which Spark stores as JSON in the checkpoint. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from odradek.core.ids import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 TopicIds = Mapping[str, UUID | None]
-"""None where the broker has no ids."""
+"""None for a broker without topic ids."""
 
 EXTRA = "$odradek"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """A source offset, decoded. ``positions``: next offsets; ``origins``: ``from``; ``followed``: reset ids; ``ids``:
-    those of the topics, and ``epochs``: leaders' that held all below the position, where known; ``query``: whose
-    checkpoint it is, empty in older ones.
+    """A decoded source offset; ``plan`` has the rules.
 
-    ``is_initial``: it stands before the first batch. One without positions need not: a pattern may match nothing yet.
+    * ``positions``: the next offsets. ``origins``: the JSON's ``from``. ``followed``: reset ids.
+    * ``ids``: the topic ids. ``epochs``: the epochs of the leaders that had all records below the position, if known.
+    * ``query``: the query's id, empty in older checkpoints.
+    * ``is_initial``: the source offset before the first batch. Other source offsets can be without positions too, if
+      ``subscribePattern`` matches no topic yet.
     """
 
     positions: Offsets = field(default_factory=dict)
@@ -36,7 +38,7 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SourceOffset:
-        """Reads what ``to_json`` wrote, or the offsets of Spark's own Kafka source. Raises ConfigError."""
+        """Reads the JSON of ``to_json``, or of Spark's own Kafka source. Raises ConfigError."""
         extra = value.get(EXTRA, {})
         topics = {topic: partitions for topic, partitions in value.items() if topic != EXTRA}
         try:
@@ -50,10 +52,10 @@ class SourceOffset:
                 is_initial=not value,
             )
         except (AttributeError, TypeError, ValueError) as error:
-            raise ConfigError(f"the checkpoint holds an offset that is none of this source: {value}") from error
+            raise ConfigError(f"the checkpoint has an offset that is not from this source: {value}") from error
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON value, always in the same order, since Spark compares text."""
+        """Returns the JSON value, always in the same order, because Spark compares the text."""
         if self.is_initial:
             return {}
         extra: dict[str, Any] = {}
@@ -69,7 +71,7 @@ class SourceOffset:
         return nested(self.positions) | ({EXTRA: extra} if extra or not self.positions else {})
 
     def is_of_another_topic(self, topic: str, ids: TopicIds) -> bool:
-        """Whether the topic of this name is not the one that was read: it was deleted and made anew."""
+        """Returns whether the topic of this name was deleted and created again since it was read."""
         known, now = self.ids.get(topic), ids.get(topic)
         return known is not None and now is not None and known != now
 

@@ -1,4 +1,7 @@
-"""Ranges of offsets as tasks of about equal size: large ones are cut, small ones share one. Pure: no I/O, no clock."""
+"""Distribution of ranges to tasks of about equal size. Pure: no I/O, no clock.
+
+Large ranges are cut; small ranges share a task.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,18 @@ from odradek.core.ids import TopicPartition
 from odradek.spark.offset_ranges import Range
 
 SMALL_TASK_BYTES = 16 << 20
-"""A task that reads less, as stored, costs Spark more than a second core gains."""
+"""The stored bytes below which the overhead of another task is larger than its gain."""
 UNKNOWN_BYTES = 1024.0
-"""What an offset takes where no partition has a sample."""
-# A rest of a range that is smaller than this part of a task joins the task before it.
+"""The bytes per offset if no partition has a sample."""
+# The rest of a range joins the previous task if it is smaller than this fraction of a task.
 _SLIVER = 0.1
 
 
 def known_sizes(wanted: Sequence[Range], bytes_per_offset: Mapping[TopicPartition, float]) -> dict[Range, float]:
-    """What each range takes as stored. A partition without a sample counts as the largest that has one."""
+    """Returns the stored bytes of each range.
+
+    A partition without a sample counts with the largest bytes per offset of the others.
+    """
     largest = max(bytes_per_offset.values(), default=UNKNOWN_BYTES)
     return {item: item.size * bytes_per_offset.get(item.partition, largest) for item in wanted}
 
@@ -29,8 +35,10 @@ def pack(
     slots: int = 1,
     most: int | None = None,
 ) -> list[list[Range]]:
-    """Tasks of at most about ``task_bytes`` as stored: one for each of ``slots`` where there is enough to read for all,
-    a multiple of them where there is more, never more than ``most``.
+    """Returns tasks of about ``task_bytes`` stored bytes at most.
+
+    There is one task for each of ``slots`` if there is enough to read for all, a multiple of ``slots`` if there is
+    more, and never more than ``most``.
     """
     sizes = known_sizes(wanted, bytes_per_offset)
     total = sum(sizes.values())
@@ -44,7 +52,7 @@ def pack(
 
 
 def _filled(wanted: Sequence[Range], sizes: Mapping[Range, float], target: float, count: int) -> list[list[Range]]:
-    """Tasks of ``target`` bytes each, filled one after the other, the last one with all that is left."""
+    """Fills tasks of ``target`` bytes one after another; the last task gets the rest."""
     tasks: list[list[Range]] = [[]]
     room = target
     for item in wanted:
@@ -52,7 +60,7 @@ def _filled(wanted: Sequence[Range], sizes: Mapping[Range, float], target: float
         while start < item.end:
             if room < target * _SLIVER and tasks[-1] and len(tasks) < count:
                 tasks.append([])
-                room += target  # what cutting between two offsets has left must not gather in the last task
+                room += target  # carries the rounding over, so that it does not accumulate in the last task
             offsets = item.end - start
             if len(tasks) < count and offsets * per_offset > room + target * _SLIVER:
                 offsets = min(offsets, max(1, int(room / per_offset)))

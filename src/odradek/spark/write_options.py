@@ -1,4 +1,4 @@
-"""The options of ``write.format("odradek")``: those of Spark's Kafka sink, and the columns it takes. No I/O in here."""
+"""The options of ``write.format("odradek")``, which are those of Spark's Kafka sink, and its columns. No I/O."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ KNOWN = {
     name.lower(): name
     for name in (
         "topic",
-        "includeHeaders",  # accepted, as Spark's sink does: headers are written wherever the column is there
+        "includeHeaders",  # accepted, as in Spark's sink: headers are written whenever the column exists
         "includeTimestamp",
         "strictOptions",
-        "checkpointLocation",  # Spark's own, handed on with the sink's
+        "checkpointLocation",  # Spark's option, which it passes on with the sink's
     )
 }
 REFUSED = {
-    "key.serializer": "keys are written as the bytes they are; encode them with DataFrame operations",
-    "value.serializer": "values are written as the bytes they are; encode them with DataFrame operations",
+    "key.serializer": "keys are written as bytes; encode them with DataFrame operations",
+    "value.serializer": "values are written as bytes; encode them with DataFrame operations",
     "interceptor.classes": "interceptors could change what is written",
     "transactional.id": "the sink writes at least once, without transactions",
 }
-# Settings of Kafka's producer that mean nothing here: accepted, so that a query moves over by changing its format.
+# Settings of Kafka's producer without effect here. They are accepted, so that a query only has to change its format.
 WITHOUT_EFFECT = frozenset({
     "client.dns.lookup", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level",
     "connections.max.idle.ms", "enable.metrics.push", "max.in.flight.requests.per.connection",
@@ -50,7 +50,7 @@ COLUMN_TYPES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Checked options of one write. ``topic``: where every row goes, None where the column says it. Hashable."""
+    """Checked options of one write. ``topic``: the topic of all rows; None: the column ``topic`` has it. Hashable."""
 
     client: ClientConfig
     producer: ProducerConfig
@@ -59,7 +59,7 @@ class WriteOptions:
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Checks what the user gave. Raises ConfigError naming the option, and the nearest one where it is unknown."""
+    """Checks the user's options. Raises ConfigError with the option's name, and the nearest name if it is unknown."""
     options = {name.lower(): value for name, value in given.items()}
     check_names(options, KNOWN, REFUSED, ("kafka.bootstrap.servers", "kafka.compression.type"))
     kafka = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
@@ -76,10 +76,10 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
 
 
 def connection_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Of a source's options, lowercase, those that hold for a writer to the same cluster: how it is reached.
+    """Returns the connection options of a source, in lower case, for a writer to the same cluster.
 
-    Those of SASL and TLS are among them, so that none is lost: a client that does not know them refuses them. Whether
-    a reader may have topics created says nothing about a writer.
+    Options of SASL and TLS are included, so that a client without support refuses them. A reader's
+    ``kafka.allow.auto.create.topics`` is not included, because it does not concern a writer.
     """
     known = {f"kafka.{item.name.replace('_', '.')}" for item in fields(ClientConfig)}
     known.remove("kafka.allow.auto.create.topics")
@@ -101,14 +101,14 @@ def _producer_config(given: Mapping[str, str]) -> ProducerConfig:
         else:
             values[field] = text.strip()
     if values.get("acks", "all") not in ("all", "-1") and "enable_idempotence" not in values:
-        values["enable_idempotence"] = False  # as Kafka's producer decides it
+        values["enable_idempotence"] = False  # as in Kafka's producer
     return ProducerConfig(**values)  # type: ignore[arg-type]
 
 
 def check_columns(types: Mapping[str, str], options: WriteOptions) -> None:
-    """Whether rows with these columns (name → Spark's type as text) can be written. Raises ConfigError.
+    """Checks that rows with these columns (name → Spark's type as text) can be written. Raises ConfigError.
 
-    Columns of other names are left out, as Spark's sink does.
+    Columns with other names are ignored, as in Spark's sink.
     """
     if "value" not in types:
         near = difflib.get_close_matches("value", types, 1)
@@ -122,7 +122,7 @@ def check_columns(types: Mapping[str, str], options: WriteOptions) -> None:
         )
     wanted = dict(COLUMN_TYPES)
     if options.topic is not None:
-        del wanted["topic"]  # the option counts, whatever the column is
+        del wanted["topic"]  # the option has precedence, so the column's type does not matter
     if options.include_timestamp:
         wanted["timestamp"] = ("timestamp",)
         if "timestamp" not in types:
@@ -135,6 +135,6 @@ def check_columns(types: Mapping[str, str], options: WriteOptions) -> None:
 
 
 def columns_to_send(names: list[str], options: WriteOptions) -> list[str]:
-    """The columns that become records, of those that are there."""
+    """Returns the existing columns that become parts of records."""
     wanted = ["key", "value", "headers", "partition", *(["timestamp"] if options.include_timestamp else [])]
     return [name for name in wanted if name in names]

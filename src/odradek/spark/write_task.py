@@ -1,4 +1,4 @@
-"""Writing the rows of one task in a worker process. Its producer outlives the task: workers are used again."""
+"""The write of one task's rows in a worker process. Its producer stays open for later tasks of the process."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from odradek.spark.write_options import WriteOptions, columns_to_send
 
 
 class UnwritableRow(OdradekError):
-    """A row that no topic can take: without topic, with a partition that is none, with a header without key."""
+    """A row that cannot be written: without a topic, with an invalid partition, or with a header without a key."""
 
 
 _producers: dict[tuple[int, WriteOptions], Producer] = {}
 
 
 def write_task(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> int:
-    """Sends all rows and waits until the brokers have them; returns how many. Raises UnwritableRow and what
-    ``Producer`` raises; rows that were sent before an error stay sent.
+    """Sends all rows, waits for their acknowledgement, and returns their number.
+
+    Raises UnwritableRow and what ``Producer`` raises. Rows that were sent before an error stay in their topics.
     """
     count = 0
     producer = _producer(options)
@@ -54,15 +55,15 @@ def _producer(options: WriteOptions) -> Producer:
 
 
 def _drop(options: WriteOptions) -> None:
-    """After an error: what the producer still holds is not wanted, for the task is tried again as a whole."""
+    """Closes the producer after an error without sending its records, because Spark tries the whole task again."""
     producer = _producers.pop((os.getpid(), options), None)
     if producer is not None:
-        with contextlib.suppress(OdradekError):  # the records that it gives up: the task's own error says more
+        with contextlib.suppress(OdradekError):  # about discarded records: the task's own error says more
             producer.close(timeout=0)
 
 
 def by_topic(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of a batch by topic, in their order, without the columns that become no part of a record."""
+    """Yields the rows of a batch by topic, in order, with only the columns that become parts of records."""
     if batch.num_rows == 0:
         return
     rows = _to_send(batch, options)
@@ -97,4 +98,4 @@ def _check_partitions(rows: pa.RecordBatch) -> None:
         return
     least = pc.min(rows.column("partition")).as_py()
     if least is not None and least < 0:
-        raise UnwritableRow(f"partition {least}: a partition number is at least 0, or null to have one chosen by key")
+        raise UnwritableRow(f"partition {least}: a partition number is at least 0, or null for a choice by key")
