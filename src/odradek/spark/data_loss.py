@@ -82,7 +82,10 @@ def removed_by(settings: Mapping[str, str | None]) -> str:
 
 
 def removed(partition: TopicPartition, first: int, log_start: int, causes: Causes, *, end: int | None = None) -> str:
-    """Says that offsets from ``first`` to the log start offset no longer exist. ``end``: the end of the read range."""
+    """Returns the message that offsets from ``first`` to the log start offset no longer exist.
+
+    ``end``: the end of the read range.
+    """
     last = (log_start if end is None else min(end, log_start)) - 1
     return (
         f"{partition}: offsets {first} to {last} are lost (its log starts at {log_start}), "
@@ -91,7 +94,7 @@ def removed(partition: TopicPartition, first: int, log_start: int, causes: Cause
 
 
 def truncated(partition: TopicPartition, position: int, log_end: int, *, same_topic: bool) -> str:
-    """Says that the log ends below the offset that was read or committed."""
+    """Returns the message that the log ends below the offset that was read or committed."""
     cause = "it was truncated: a replica without them became leader"
     if not same_topic:
         cause = "it was truncated, or deleted and created again"
@@ -102,7 +105,7 @@ def truncated(partition: TopicPartition, position: int, log_end: int, *, same_to
 
 
 def parted(partition: TopicPartition, position: int, reach: int, held: Held) -> str:
-    """Says that a new leader's log diverges at ``reach`` from the log that was read or committed."""
+    """Returns the message that a new leader's log diverges at ``reach`` from the log that was read or committed."""
     first = max(reach, held.start)
     others = f"other records at offsets {first} to {held.end - 1}" if held.end > first else "no other records there"
     return (
@@ -113,7 +116,10 @@ def parted(partition: TopicPartition, position: int, reach: int, held: Held) -> 
 
 
 def reset_that_parted(partition: TopicPartition, offset: int, reach: int, held: Held) -> str:
-    """Says that a query follows a reset to another offset, because the log diverges below it. Nothing read is lost."""
+    """Returns the message that a query follows a reset at another offset, because the log diverges below its offset.
+
+    No record that the query read is lost.
+    """
     return (
         f"{partition}: the group was reset to offset {offset}, but the log of its leader (epoch {held.leader_epoch}) "
         f"diverges at offset {reach} from the log of that commit (truncation: a replica without the rest became "
@@ -122,7 +128,7 @@ def reset_that_parted(partition: TopicPartition, offset: int, reach: int, held: 
 
 
 def parted_since(partition: TopicPartition, reach: int, end: int) -> str:
-    """Says that the log diverged after a batch up to ``end`` was planned under an earlier leader."""
+    """Returns the message that the log diverged after a batch up to ``end`` was planned under an earlier leader."""
     return (
         f"{partition}: the log of its new leader diverges at offset {reach} from the log for which the batch was "
         f"planned: the planned records at offsets {reach} to {end - 1} are lost (truncation: a replica without the "
@@ -131,7 +137,7 @@ def parted_since(partition: TopicPartition, reach: int, end: int) -> str:
 
 
 def missing(partition: TopicPartition, position: int, causes: Causes) -> str:
-    """Says that a partition is no longer among those to read."""
+    """Returns the message that a partition is no longer among those to read."""
     is_there = causes.is_there(partition.topic)
     if is_there is None:
         why = "it is unknown whether its topic exists"
@@ -143,7 +149,7 @@ def missing(partition: TopicPartition, position: int, causes: Causes) -> str:
 
 
 def deposed(partition: TopicPartition, held: Held, known_epoch: int) -> str:
-    """Says that the log end offset came from a former leader. This is no loss."""
+    """Returns the message that the log end offset came from a former leader. This is no loss."""
     return (
         f"{partition}: leader epoch {held.leader_epoch} of the log end offset is older than the known leader epoch "
         f"{known_epoch}: waiting for the log end offset from the current leader"

@@ -105,7 +105,7 @@ class _Translation:
             if flags[3] == ":":
                 self._outer.append(self._any_case)
             elif self._text[self._at : self._at + 1] in {"*", "+", "?", "{"}:
-                raise self._refused(f"{self._text[self._at]} behind {flags[0]}")
+                raise self._refused(f"{self._text[self._at]} after {flags[0]}")
             self._any_case = "i" not in off and ("i" in on or self._any_case)
             return "(?:" if flags[3] == ":" else ""
         self._open_one(len(self._outer))
@@ -186,10 +186,10 @@ class _Translation:
                 is_nested = self._follows("[")
                 if both is not None and operand is not None and (is_nested or was_nested):
                     # Java ignores some of the operands, depending on their order.
-                    raise self._refused("a class beside other characters behind &&")
+                    raise self._refused("a class next to other characters after &&")
                 operand, was_nested = (operand or _NONE) | self._item(), is_nested
         if operand is None:
-            raise self._refused("&& with nothing behind it")
+            raise self._refused("&& with nothing after it")
         self._classes -= 1
         taken = operand if both is None else both & operand
         return _ALL - taken if is_negated else taken
