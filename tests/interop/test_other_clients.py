@@ -35,8 +35,9 @@ def command_of(client: str, names: list[str]) -> tuple[list[str | Path], dict[st
         pytest.param("kafkajs", [name for name in ALL if name != "lz4"], marks=pytest.mark.slow),
         # This codec has to be compiled, which is not possible everywhere.
         pytest.param("kafkajs", ["lz4"], marks=pytest.mark.slow),
-        ("sarama", ALL),
-        ("kafka_go", ALL),
+        # To compile these takes a minute of both processors. franz-go stands for Go in `make test`.
+        pytest.param("sarama", ALL, marks=pytest.mark.slow),
+        pytest.param("kafka_go", ALL, marks=pytest.mark.slow),
     ],
 )
 def test_a_client_from_its_first_topic_to_its_last(

@@ -21,9 +21,10 @@ from odradek.wire import schemas
 from odradek.wire.api_keys import JOIN_GROUP, SYNC_GROUP
 from odradek.wire.schemas import Kind
 
-WIDTH = 3000
+WIDTH = 2100
+"""A request of more than 2,000 elements is read in steps."""
 BLOCKS_PER_STEP = 6000
-"""Of memory, made or freed. Nearly all of the widest requests are of 15,000 and more."""
+"""Of memory, made or freed. Nearly all of the widest requests are of 10,000 and more."""
 _ELSEWHERE = {JOIN_GROUP, SYNC_GROUP}
 """What groups do with thousands of members is counted in `test_group_steps`."""
 
