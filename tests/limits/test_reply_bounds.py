@@ -7,6 +7,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
@@ -135,8 +136,9 @@ def test_a_consumers_poll_tells_of_a_join_beyond_the_bound(cluster: ScriptedClus
 
 
 def polled(reading: Consumer) -> None:
-    """Polls for a few seconds, unless an error comes first."""
-    for _ in range(40):
+    """Polls until an error comes. The first poll may have to compile the decoding kernels, which takes seconds."""
+    deadline_s = time.monotonic() + 60
+    while time.monotonic() < deadline_s:
         reading.poll(0.1)
 
 
