@@ -166,3 +166,11 @@ def test_a_schema_of_ones_own_is_refused(spark: Any, bootstrap: str, filled: str
     reader = spark.read.format("odradek").option("kafka.bootstrap.servers", bootstrap).option("subscribe", filled)
     with pytest.raises(Exception, match="the schema of this source is fixed"):
         reader.schema("value string").load().collect()
+
+
+def test_python_workers_import_the_installed_pyspark(spark: Any) -> None:
+    """Not ``pyspark.zip``, whose modules each process would compile again."""
+    import pyspark
+
+    (found,) = spark.sparkContext.range(1).map(lambda _: __import__("pyspark").__file__).collect()
+    assert found == pyspark.__file__

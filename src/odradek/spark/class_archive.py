@@ -20,6 +20,8 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from odradek.spark.user_cache import is_private, user_cache
+
 SETTING = "spark.odradek.class.archive"
 NONE = "none"
 WRITE_S = 120.0
@@ -61,7 +63,7 @@ class ClassArchive:
             return None
         note = default.with_suffix(_NOTE)
         try:
-            if not _is_private(default.parent):
+            if not is_private(default.parent):
                 return None
             if default.exists():
                 with contextlib.suppress(OSError):  # it may be a read-only part of a container image
@@ -110,19 +112,11 @@ def default_path(java_home: Path, spark_home: Path) -> Path | None:
     """
     if not any((java_home / "lib" / "server").glob("classes*.jsa")):
         return None
-    cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    # Java compares the jars' modification times with those in the archive.
-    dated = [java_home.resolve() / "lib" / "modules", (spark_home / "jars").resolve()]
+    # Java compares the jars' paths and modification times with those in the archive.
+    dated = [java_home.resolve() / "lib" / "modules", spark_home / "jars"]
     parts = [f"{path} {path.stat().st_mtime_ns if path.exists() else 0}" for path in dated]
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    return Path(cache) / "odradek" / "java-classes" / f"{name}{_SUFFIX}"
-
-
-def _is_private(folder: Path) -> bool:
-    """Returns whether only this user can write to the folder: Java executes the classes of an archive."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
-    return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+    return user_cache() / "java-classes" / f"{name}{_SUFFIX}"
 
 
 def _remove_old(folder: Path) -> None:

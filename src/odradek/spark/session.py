@@ -26,6 +26,7 @@ from odradek.core.errors import ConfigError, OdradekError
 from odradek.spark import properties
 from odradek.spark.class_archive import WRITE_S, ClassArchive, default_path
 from odradek.spark.scratch import make_scratch
+from odradek.spark.spark_home import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,12 +109,14 @@ def session(
     elif SparkContext._gateway is None:
         runtime = find_java(java)
         scratch = make_scratch()
-        archive = ClassArchive.of(config or {}, _default_archive(runtime) if quick_start else None)
+        home = spark_home((config or {}).get("spark.master", master))
+        default = default_path(runtime.home, home) if quick_start else None
+        archive = ClassArchive.of(config or {}, default)
         options = [QUICK_START] if quick_start else []
         options += [archive.java_option] if archive is not None else []
         settings = _settings(app_name, master, dict(config or {}), scratch, options)
         _set_worker_python(master)
-        _start_gateway(runtime, settings, Path(settings[LOG_FILE]), scratch, archive)
+        _start_gateway(runtime, home, settings, scratch, archive)
         begun = _begun(settings)
         if archive is not None:
             archive.is_worth_keeping = True
@@ -244,12 +247,6 @@ def _release(java: Java) -> Java | None:
     return Java(java.home, int(major[1]), frozenset(said["MODULES"].split()))
 
 
-def _default_archive(java: Java) -> Path | None:
-    from pyspark.find_spark_home import _find_spark_home
-
-    return default_path(java.home, Path(_find_spark_home()))
-
-
 def _settings(
     app_name: str, master: str, config: dict[str, str], scratch: Path, java_options: Sequence[str] = ()
 ) -> dict[str, str]:
@@ -309,23 +306,25 @@ def _set_worker_python(master: str) -> None:
 
 
 def _start_gateway(
-    java: Java, settings: Mapping[str, str], log: Path, scratch: Path, archive: ClassArchive | None
+    java: Java, home: Path, settings: Mapping[str, str], scratch: Path, archive: ClassArchive | None
 ) -> None:
-    """Starts the Java process and gives it to PySpark."""
+    """Starts the Java process and gives it to PySpark. ``home``: SPARK_HOME of Java and of the Python workers."""
     from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
+    log = Path(settings[LOG_FILE])
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         streams: dict[str, Any] = {"stdout": output, "stderr": output}
         arguments = properties.submit_arguments(settings, scratch)
         try:
             if VECTOR_MODULE in java.modules:
-                with _environment(JAVA_HOME=str(java.home), PYSPARK_SUBMIT_ARGS=shlex.join(arguments)):
+                environment = {"JAVA_HOME": str(java.home), "SPARK_HOME": str(home)}
+                with _environment(**environment, PYSPARK_SUBMIT_ARGS=shlex.join(arguments)):
                     gateway = launch_gateway(None, streams)
             else:
-                process, port, secret = _launch_without_vector_module(java, arguments, streams, scratch)
+                process, port, secret = _launch_without_vector_module(java, home, arguments, streams, scratch)
                 with _environment(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
                     gateway = launch_gateway()
                 gateway.proc = process
@@ -338,13 +337,13 @@ def _start_gateway(
 
 
 def _launch_without_vector_module(
-    java: Java, arguments: Sequence[str], streams: Mapping[str, Any], scratch: Path
+    java: Java, home: Path, arguments: Sequence[str], streams: Mapping[str, Any], scratch: Path
 ) -> tuple[subprocess.Popen[bytes], int, str]:
     """Starts the gateway as Spark's launcher does, without the vector module; returns its process, port and secret."""
     connection = scratch / "gateway"
     environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection), "SPARK_CONNECT_MODE": "0"}
     process = subprocess.Popen(
-        _command_without_vector_module(java, arguments),
+        _command_without_vector_module(java, home, arguments),
         stdin=subprocess.PIPE,  # Java ends when this pipe is closed
         env=environment,
         process_group=0,  # Ctrl-C is for this process only; Java ends after it
@@ -368,10 +367,7 @@ def _launch_without_vector_module(
     return process, int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode()
 
 
-def _command_without_vector_module(java: Java, arguments: Sequence[str]) -> list[str]:
-    from pyspark.find_spark_home import _find_spark_home
-
-    home = Path(_find_spark_home())
+def _command_without_vector_module(java: Java, home: Path, arguments: Sequence[str]) -> list[str]:
     core = next((home / "jars").glob("spark-core_*.jar"), None)
     if core is None:
         raise SessionError(f"{home} contains no Spark (no jars/spark-core_….jar)")

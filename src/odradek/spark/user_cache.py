@@ -1,0 +1,18 @@
+"""The folder in which this user's sessions keep files for later sessions."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def user_cache() -> Path:
+    """Returns odradek's folder in the user's cache directory (``XDG_CACHE_HOME``). Raises RuntimeError without one."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "odradek"
+
+
+def is_private(folder: Path) -> bool:
+    """Makes the folder and returns whether only this user can write to it: its files are executed. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+    return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
