@@ -1,21 +1,24 @@
-"""One file per API, `kNN_name` with NN its key. A new API is a new file here.
+"""The handlers: one file per API, `kNN_name`, where NN is the API key. A new API is a new file here.
 
-Each has ``VERSIONS``, the oldest and the newest version that it serves, and ``handle(broker, context, message)``, which
-returns a mapping for ``wire.schemas.encode``, ready bytes, a list of chunks, ``None`` for "no reply", a Deferred of one
-of these, or a generator that returns one of them. What is advertised is what these files say and nothing else.
+Each file has ``VERSIONS``, the oldest and the newest version that it serves, and ``handle(broker, context, message)``.
+``handle`` returns a mapping for ``wire.schemas.encode``, encoded bytes, a list of chunks, ``None`` for "no reply", a
+Deferred of one of these, or a generator that returns one of them. The broker advertises the versions of these files
+and no others.
 
-What else the router has to know of an API, which knows none itself:
+The router has no code for a single API. A file sets these names where its API needs special treatment:
 
-* ``ADVERTISED_OLDEST``: a version that is advertised though it is not served.
-* ``IS_FREQUENT``: producers and consumers use the API, so its file is loaded while the broker has nothing to do.
-* ``ANSWERS_ANY_VERSION``: a request in a version that is not served is answered in the oldest; its message is ``None``.
-* ``KEEPS_REQUESTS``: clients ask the same long question again and again, so its message is kept.
+* ``ADVERTISED_OLDEST``: the oldest advertised version, where it is older than the oldest served version.
+* ``IS_FREQUENT``: producers and consumers use the API, so the broker loads its file while it is idle.
+* ``ANSWERS_ANY_VERSION``: a request in a version that is not served is answered in the oldest version. Its message is
+  ``None``.
+* ``KEEPS_REQUESTS``: clients repeat the same long request, so the router keeps its decoded message.
 
-A message is an instance of kio's class for the version asked in. Its type is the class of the newest version, in some
-files with fields that only older ones have. Fields that some versions lack are read where the version is known.
+A message is an instance of kio's class for the version of the request. Its type annotation is the class of the newest
+version; some files add the fields that only older versions have. Handlers check the version before they read a field
+that some versions lack.
 
-Files are loaded with the first request that needs them. These lines, which stand before the first function, are
-therefore read from the source.
+The first request to an API loads its file. Therefore this module reads the names above from the source text; they have
+to be before the first function.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ _NUMBER = re.compile(rb"\d+")
 
 
 class Served(NamedTuple):
-    """An API that this broker serves, as its file says."""
+    """An API that this broker serves, with the settings from its file."""
 
     name: str
     key: int
@@ -52,7 +55,7 @@ def served() -> tuple[Served, ...]:
 
 def _read(name: str) -> Served:
     try:
-        # As it is, and no further than to the first function: all files have to be read before the first request.
+        # Unbuffered, and parsed only up to the first function: the broker reads all files before the first request.
         with open(os.path.join(__path__[0], f"{name}.py"), "rb", buffering=0) as source:
             said = dict(_LINES.findall(source.readall().partition(b"\ndef ")[0]))
     except OSError:  # an installation without sources

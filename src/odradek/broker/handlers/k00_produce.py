@@ -1,10 +1,18 @@
-"""Produce 3–13: batches into logs, as they came.
+"""Produce 3–13: appends the client's record batches to logs.
 
-Versions: 5 log start in the reply, 7 zstd, 8 record errors and a message, 9 flexible, 10 a hint at the new leader,
-13 topic ids. Version 0 is advertised though not served: old librdkafka looks for it, as Kafka 4 knows.
-acks=0 gets no reply; where such a request fails, the connection is closed, which is all the client can notice.
-acks=1 is answered when the records are in the log, acks=-1 when the high watermark has passed them. That is the same
-moment while there is one replica; otherwise the request is parked (broker/purgatory) for ``timeout_ms`` at most.
+* 5: log start offset in the reply.
+* 7: zstd.
+* 8: record errors and an error message in the reply.
+* 9: flexible.
+* 10: the new leader in the reply.
+* 13: topic ids.
+
+Version 0 is advertised but not served, as in Kafka 4: old versions of librdkafka look for it.
+
+acks=0: no reply. If such a request fails, the broker closes the connection; the client gets no other sign.
+acks=1: the reply follows when the records are in the log.
+acks=-1: the reply follows when the high watermark has passed the records. With one replica that is the same moment;
+otherwise the request is parked (broker/purgatory) for at most ``timeout_ms``.
 """
 
 from __future__ import annotations
@@ -68,21 +76,21 @@ _TOLD_WITH_RECORDS = frozenset({ErrorCode.invalid_record, ErrorCode.invalid_time
 _NO_ID = bytes(16)
 _ALL_REPLICAS = -1
 RECORD_ERRORS = 10_000
-"""So many refused records are named in one reply: as many as librdkafka puts into a batch."""
+"""The most refused records that one reply lists: librdkafka's limit of records per batch."""
 AT_ONCE_BYTES = 128 << 10
-"""Partitions with so many bytes are served without a break, ..."""
+"""The bytes that a request may append in one step. A larger request is served in steps."""
 PARTITION_BYTES = 16 << 10
-"""... where each counts as so many bytes beside its records."""
+"""What each partition counts towards ``AT_ONCE_BYTES`` in addition to its records."""
 
 STEP_PARTITIONS = 200
-"""Partitions that are looked at in one step where nothing is appended to them."""
+"""The partitions per step in work that appends nothing."""
 
 _Topic = tuple[str, KafkaError | None, Iterator["PartitionProduceData"], list[ProducedPartition]]
 _Reply = list[Chunk] | Deferred[Any] | None
 
 
 class _Awaited(NamedTuple):
-    """Records that are in a log; ``done[place]`` is their result, if the high watermark reaches ``offset``."""
+    """Appended records that wait for the high watermark to reach ``offset``. ``done[place]`` is their result."""
 
     partition: Partition
     offset: int
@@ -128,14 +136,14 @@ def _in_steps(
     begun: _Topic | None,
     produced: Steps[ProducedPartition] | None,
 ) -> Steps[_Reply]:
-    """Serves what is left of a request: a partition, a topic, and further ones."""
+    """Serves the rest of a request: the partition ``produced``, the rest of the topic ``begun``, and ``topics``."""
     if begun is not None:
         if produced is not None:
             begun[3].append((yield from produced))
         yield from _finish_topic(request, begun)
     for topic in topics:
         if len(topic.partition_data) > STEP_PARTITIONS:
-            # Named twice, the last one counts, as in Kafka.
+            # Of several entries for one partition the last counts, as in Kafka.
             parts = yield from keyed((part.index, part) for part in topic.partition_data)
             yield from _finish_topic(request, request.begin_topic(topic, parts.values()))
             request.broker.leftovers.add(parts)
@@ -154,7 +162,10 @@ def _finish_topic(request: _Produce, topic: _Topic) -> Steps[None]:
 
 
 def _outliving(request: _Produce, steps: Steps[_Reply]) -> Steps[_Reply]:
-    """Records without acks are stored though their connection ends, as long as few bytes of such requests are left."""
+    """Serves a request with acks=0.
+
+    It runs to its end even if its connection closes, unless such requests hold more than ``OUTLIVING_BYTES`` in all.
+    """
     context, workers = request.context, request.broker.workers
     size = context.request_bytes
     context.must_finish = workers.outliving + size <= OUTLIVING_BYTES
@@ -166,7 +177,7 @@ def _outliving(request: _Produce, steps: Steps[_Reply]) -> Steps[_Reply]:
 
 
 class _Produce:
-    """One request, and what is known of its reply."""
+    """One request and the parts of its reply so far."""
 
     __slots__ = (
         "_acks", "_awaited", "_errors_left", "_long", "_timeout", "_topics", "_transactional_id", "broker", "context"
@@ -181,16 +192,16 @@ class _Produce:
         self._awaited: list[_Awaited] | None = None
         self._errors_left = RECORD_ERRORS
         self._topics: list[tuple[str | bytes, list[ProducedPartition]]] = []
-        self._long: list[list[ProducedPartition]] = []  # those of topics with many partitions
+        self._long: list[list[ProducedPartition]] = []  # the results of topics with many partitions
 
     @property
     def wants_reply(self) -> bool:
         return self._acks != 0
 
     def begin_topic(self, asked: TopicProduceData, parts: Iterable[PartitionProduceData] | None = None) -> _Topic:
-        """The topic's name, what is wrong with it as a whole, its partitions, and where their results go.
+        """Returns the topic's name, the error that concerns the whole topic, its partitions, and the list for results.
 
-        ``parts``: its partitions, if they have been looked through for such as are named twice.
+        ``parts``: its partitions, if the caller has already removed duplicate entries.
         """
         if self.context.version >= 13:
             topic = self.broker.catalog.topic_by_id(asked.topic_id) if asked.topic_id is not None else None
@@ -205,7 +216,7 @@ class _Produce:
         else:
             parts = asked.partition_data
             if len(asked.partition_data) > 1:
-                parts = {part.index: part for part in parts}.values()  # the last one counts, as in Kafka
+                parts = {part.index: part for part in parts}.values()  # of duplicates the last counts, as in Kafka
         self._topics.append((key, done))
         return name or "", refused, iter(parts), done
 
@@ -219,7 +230,7 @@ class _Produce:
         return None
 
     def _park(self, awaited: list[_Awaited], resolve: Callable[[Deferred[Any]], None]) -> Deferred[Any]:
-        """The promise of a reply, which ``resolve`` makes when the replicas have the records, or will not have them."""
+        """Returns a promise of the reply. ``resolve`` makes it when the high watermark waits end or time out."""
         promise: Deferred[Any] = Deferred()
 
         def complete(errors: list[ErrorCode]) -> None:
@@ -261,7 +272,7 @@ class _Produce:
 
     @staticmethod
     def _hang_up_for(codes: set[int]) -> None:
-        """A client without acks learns of what failed from the end of its connection."""
+        """Closes the connection on an error: the only way to report one to a client with acks=0."""
         failed = codes - {0}
         if failed:
             names = sorted(ErrorCode(code).name for code in failed)
@@ -325,9 +336,9 @@ class _Produce:
     def _name_records(
         self, partition: Partition, index: int, data: bytes, error: KafkaError
     ) -> Steps[ProducedPartition]:
-        """Tells which records of a refused batch break a rule of their topic, and how, by place in the batch.
+        """Adds the records of a refused batch that break a rule of their topic, by index in the batch, with the reason.
 
-        A client sends the others again, and those that are named never.
+        A client sends the other records again and drops the listed ones.
         """
         now_ms = self.broker.now_ms()
         try:
@@ -347,12 +358,12 @@ class _Produce:
             for record in found
         )
         self._errors_left -= len(named)
-        text = error.message if named else None  # as in Kafka, told where records can be named
+        text = error.message if named else None  # as in Kafka: a message only together with record errors
         return ProducedPartition(index, error.code, log_start_offset=start, record_errors=named, error_message=text)
 
 
 def _refused(context: Context, name: str | None, acks: int, transactional_id: str | None) -> KafkaError | None:
-    """What is wrong with a topic as a whole."""
+    """Returns the error that concerns a whole topic."""
     if acks not in (-1, 0, 1):
         return KafkaError(ErrorCode.invalid_required_acks)
     if name is None:
@@ -369,10 +380,10 @@ def _failed(index: int, error: KafkaError) -> ProducedPartition:
 
 
 def _one_batch(data: bytes) -> bytes:
-    """The one batch a partition's data must be; bytes behind it that make no other are let fall, as in Kafka.
+    """Returns the single batch in a partition's data. Trailing bytes that form no batch are dropped, as in Kafka.
 
-    Raises KafkaError, with a message where Kafka gives one: INVALID_RECORD for none, half a batch, two or an old
-    format, CORRUPT_MESSAGE for what cannot be a batch.
+    Raises KafkaError, with a message where Kafka has one: INVALID_RECORD for no batch, an incomplete batch, two batches
+    or an old format; CORRUPT_MESSAGE for data that cannot be a batch.
     """
     end = _batch_end(data, 0)
     if not end or data[_MAGIC_BYTE] != _MAGIC:
@@ -385,7 +396,7 @@ def _one_batch(data: bytes) -> bytes:
 
 
 def _batch_end(data: bytes, start: int) -> int:
-    """Where the batch that begins at ``start`` ends; 0 where there is no whole one. Raises KafkaError."""
+    """Returns the end position of the batch at ``start``, or 0 if it is incomplete. Raises KafkaError."""
     left = len(data) - start
     if left < _LOG_OVERHEAD:
         return 0

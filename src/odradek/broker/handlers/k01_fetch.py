@@ -1,12 +1,20 @@
-"""Fetch 4–18: the log's own bytes, at once or when there are enough of them.
+"""Fetch 4–18: returns the log's bytes, at once or when there are enough of them.
 
-Versions: 5 log start, 7 sessions, 9 the reader's leader epoch, 11 preferred replica and rack, 12 flexible and the
-epoch last fetched (an answer to it may be "your history has parted from ours"), 13 topic ids, 15 replica state as a
-tag, 16 endpoints, 17 directory id, 18 the reader's high watermark.
+* 5: log start offset.
+* 7: fetch sessions.
+* 9: the reader's leader epoch.
+* 11: preferred read replica and rack.
+* 12: flexible; the last fetched epoch, to which the answer may be a diverging epoch.
+* 13: topic ids.
+* 15: replica state as a tagged field.
+* 16: endpoints of nodes.
+* 17: directory id.
+* 18: the reader's high watermark.
 
-A reply is given at once when it holds ``min_bytes`` or an error, when a reader is not at the last segment yet, or
-when ``max_wait`` is 0. Else the request is parked (broker/purgatory) and read again when enough has arrived or the
-time is up. The first non-empty partition gives at least one batch, however large, so that readers get on.
+The broker replies at once if the reply holds ``min_bytes`` or an error, if a reader is not at the active segment yet,
+or if ``max_wait`` is 0. Otherwise it parks the request (broker/purgatory) and reads again when enough bytes have
+arrived or the time is over. The first non-empty partition returns at least one batch of any size, so that a reader
+always makes progress.
 """
 
 from __future__ import annotations
@@ -52,10 +60,10 @@ _NO_ID = UUID(int=0)
 
 
 AT_ONCE = 200
-"""So many partitions are read without a break; a fetch of more is served in shares of the loop."""
+"""The most partitions that a fetch reads in one step. A larger fetch is served in steps."""
 STEP_PARTITIONS = 50
 MANY_FROM_BYTES = 2048
-"""A shorter request names few partitions."""
+"""A request of up to this size lists few partitions, so nothing counts them."""
 
 
 def handle(
@@ -77,7 +85,7 @@ def handle(
         for topic in message.topics
         for part in topic.partitions
     ]
-    if len(wanted) > 1:  # named twice, the last one counts, as in Kafka
+    if len(wanted) > 1:  # of several entries for one partition the last counts, as in Kafka
         wanted = list({(item.topic, item.partition): item for item in wanted}.values())
     forgotten = list(_forgotten(version, message)) if version >= 7 and message.forgotten_topics_data else ()
     try:
@@ -98,9 +106,9 @@ def handle(
 
 
 def _handle_in_steps(broker: BrokerServices, context: Context, message: FetchRequest) -> Steps[Any]:
-    """The same for a request that names many partitions."""
+    """Serves a request that lists many partitions."""
     version = context.version
-    # Named twice, the last one counts, as in Kafka.
+    # Of several entries for one partition the last counts, as in Kafka.
     wanted = yield from keyed(((item.topic, item.partition), item) for item in _wanted(version, message))
     forgotten = yield from listed(_forgotten(version, message))
     try:
@@ -162,7 +170,7 @@ def _packed(topic: TopicKey) -> str | bytes:
 
 
 class _Fetch:
-    """One fetch, read once or twice."""
+    """One fetch. It reads a second time if it was parked."""
 
     def __init__(self, broker: BrokerServices, context: Context, message: FetchRequest, session: FetchContext) -> None:
         self._broker = broker
@@ -182,7 +190,7 @@ class _Fetch:
         self._fetched: list[tuple[Wanted, FetchedPartition]] = []
         self._size = 0
         self._left = self._max_bytes
-        self._urgent = False  # a partition has something to say at once, or more than the end of its log to give
+        self._urgent = False  # a partition has an error or a diverging epoch, or records before its active segment
 
     def begin(self) -> list[Chunk] | Deferred[list[Chunk]]:
         self._start_reading()
@@ -195,13 +203,13 @@ class _Fetch:
         yield from self._read_in_steps()
         if not self._must_wait():
             return (yield from self._reply_in_steps())
-        # Nothing that was read is kept while a large fetch waits. It is read once more at its end.
+        # A large fetch keeps no results while it waits. It reads again when the wait ends.
         promise = self._park(lambda _: self._complete_in_steps())
         self._leave()
         return promise
 
     def _leave(self) -> None:
-        """Forgets what was read, which may be much."""
+        """Drops the results of the read, which may be large."""
         self._broker.leftovers.add(self._fetched, self._slices)
         self._fetched, self._slices = [], {}
 
@@ -253,7 +261,7 @@ class _Fetch:
             yield None
 
     def _read(self, wanted: list[Wanted]) -> None:
-        """Adds the answers of these partitions."""
+        """Reads these partitions and adds their answers."""
         for item in wanted:
             answer = self._read_one(item, min(self._left, item.max_bytes), self._size == 0)
             self._fetched.append((item, answer))
@@ -270,13 +278,13 @@ class _Fetch:
             code = ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
             return FetchedPartition(index, code, aborted=())
         try:
-            partition.check_epoch(max(item.current_leader_epoch, -1))  # here any negative epoch asks for no check
+            partition.check_epoch(max(item.current_leader_epoch, -1))  # in Fetch any negative epoch means "no check"
             marks = (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset)
             aborted = () if self._committed else None
             if item.last_fetched_epoch >= 0:
                 epoch, end = partition.log.epoch_end_offset(item.last_fetched_epoch)
                 if end < 0:
-                    raise KafkaError(ErrorCode.offset_out_of_range, "nothing is known of that epoch")
+                    raise KafkaError(ErrorCode.offset_out_of_range, "the partition has no offset for this leader epoch")
                 if epoch < item.last_fetched_epoch or end < item.fetch_offset:
                     return FetchedPartition(index, 0, *marks, aborted, diverging=(epoch, end))
             found = partition.read(item.fetch_offset, max_bytes, committed=self._committed, min_one=min_one)
@@ -289,7 +297,7 @@ class _Fetch:
         return FetchedPartition(index, 0, *marks, aborted, size=found.size)
 
     def _filled(self, item: Wanted, answer: FetchedPartition) -> FetchedPartition:
-        """The answer with its records: a part of a file to be sent as it is, where that is worth it."""
+        """Returns the answer with its records: a slice of the file for ``sendfile`` if it is large, else bytes."""
         found = self._slices.get((item.topic, item.partition))
         if found is None or not answer.size:
             return answer
@@ -306,7 +314,10 @@ class _Fetch:
         return self._broker.quotas.limited(CONSUMER_BYTE_RATE) and finish(self._over_quota_in_steps())
 
     def _over_quota_in_steps(self) -> Steps[bool]:
-        """Counts the reply's bytes towards the client's quota; a client above it rests, and gets none of them."""
+        """Counts the reply's bytes towards the client's quota.
+
+        A client over its quota is throttled and gets an empty reply, whose bytes do not count.
+        """
         quotas, context = self._broker.quotas, self._context
         if not quotas.limited(CONSUMER_BYTE_RATE):
             return False
@@ -328,7 +339,10 @@ class _Fetch:
         return True
 
     def _empty_reply(self) -> list[Chunk]:
-        """What a client gets that is to rest. It cannot begin a session with that, so one just made is forgotten."""
+        """Returns the reply to a throttled client.
+
+        A client cannot begin a fetch session with an empty reply, so a session that this request created is removed.
+        """
         session_id = self._session.session_id
         if self._session.full and session_id:
             self._broker.fetch_sessions.forget(session_id)
@@ -356,7 +370,7 @@ class _Fetch:
             self._leave()
 
     def _packed_in_steps(self, topics: dict[TopicKey, list[FetchedPartition]]) -> Steps[list[Chunk]]:
-        """A reply. The dictionary is used up."""
+        """Packs a reply. The caller hands over ``topics``."""
         named = ((_packed(key), answers) for key, answers in topics.items())
         session_id = self._session.session_id
         try:
@@ -367,7 +381,7 @@ class _Fetch:
     def _collect(
         self, fetched: list[tuple[Wanted, FetchedPartition]], topics: dict[TopicKey, list[FetchedPartition]]
     ) -> None:
-        """Adds what the reply says of these partitions: in a session, what its client does not know yet."""
+        """Adds the answers of these partitions to ``topics``; in a fetch session only those that changed."""
         session = self._session.session
         for item, found in fetched:
             answer = self._filled(item, found)

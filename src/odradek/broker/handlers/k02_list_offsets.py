@@ -1,9 +1,17 @@
-"""ListOffsets 1–11: where a partition begins and ends, and which offset belongs to a time.
+"""ListOffsets 1–11: returns the first and the last offset of a partition, or the offset of a timestamp.
 
-Special times: −1 latest, −2 earliest; from 7 on −3 the offset of the largest timestamp; from 8 −4 earliest local;
-from 9 −5 latest tiered; from 11 −6 earliest not yet uploaded. Others below 0, and these in older versions, get
-UNSUPPORTED_VERSION (behaviour 47). Versions: 2 isolation level, 4 leader epochs, 6 flexible, 10 a timeout.
-Readers of committed records see no further than the last stable offset (behaviour 50).
+* 2: isolation level.
+* 4: leader epochs.
+* 6: flexible.
+* 7: special timestamp −3: the offset of the largest timestamp.
+* 8: −4: earliest local.
+* 9: −5: latest tiered.
+* 10: a timeout.
+* 11: −6: earliest not yet uploaded.
+
+All versions have −1 for latest and −2 for earliest. Any other negative timestamp, or one of the above in an older
+version, gets UNSUPPORTED_VERSION (behaviour 47). With read_committed, the last stable offset is the limit
+(behaviour 50).
 """
 
 from __future__ import annotations
@@ -31,12 +39,12 @@ _SINCE = {
 
 
 AT_ONCE = 100
-"""So many partitions are looked up without a break; more are looked up in shares of the loop."""
+"""The most partitions that a request looks up in one step. A longer request is served in steps."""
 
 _Place = tuple[int, int, int]
 """Offset, timestamp, leader epoch."""
 Parts = dict[int, "ListOffsetsPartition | None"]
-"""What is asked for of a topic, by partition; ``None`` for one that is named twice."""
+"""The entries of one topic by partition; ``None`` for a partition with two entries."""
 
 
 def handle(
@@ -56,7 +64,7 @@ def handle(
 
 
 def _names_times(message: ListOffsetsRequest) -> bool:
-    """Whether records are to be looked for, which takes steps."""
+    """Returns whether the request searches for records, which is done in steps."""
     return any(
         part.timestamp >= 0 or part.timestamp == MAX_TIMESTAMP for topic in message.topics for part in topic.partitions
     )
@@ -94,7 +102,7 @@ def _answer(
     committed = context.version >= 2 and message.isolation_level == 1
     try:
         if part is None:
-            raise KafkaError(ErrorCode.invalid_request, "the partition is named twice")
+            raise KafkaError(ErrorCode.invalid_request, "duplicate partition")
         found = _look_up(broker, context.version, name, part, committed)
     except KafkaError as error:
         return _entry(index, error.code)
@@ -122,10 +130,10 @@ def _entry(index: int, code: ErrorCode, found: _Place = (-1, -1, -1)) -> dict[st
 def _look_up(
     broker: BrokerServices, version: int, topic: str, part: ListOffsetsPartition, committed: bool
 ) -> _Place | Steps[_Place]:
-    """(offset, timestamp, leader epoch); a time is looked up in steps. Raises KafkaError."""
+    """Returns the result, or steps that return it if records have to be searched. Raises KafkaError."""
     time = part.timestamp
     if time < 0 and version < _SINCE.get(time, 1 << 15):
-        raise KafkaError(ErrorCode.unsupported_version, f"timestamp {time} means nothing in version {version}")
+        raise KafkaError(ErrorCode.unsupported_version, f"timestamp {time} is not supported in version {version}")
     partition = broker.partition(topic, part.partition_index)
     if partition is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
@@ -144,7 +152,7 @@ def _look_up(
 
 
 def _search(broker: BrokerServices, partition: Partition, time: int, limit: int) -> Steps[_Place]:
-    """The record of a time, unless it is one at ``limit`` or behind it."""
+    """Finds the record of a timestamp. There is no result at or after ``limit``, except for the largest timestamp."""
     log = partition.log
     steps = log.search_max_timestamp() if time == MAX_TIMESTAMP else log.search_timestamp(time)
     found = yield from broker.workers.run(steps)

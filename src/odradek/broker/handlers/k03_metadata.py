@@ -1,8 +1,15 @@
-"""Metadata 0–13: brokers, topics, who leads.
+"""Metadata 0–13: returns brokers, topics and the leaders of partitions.
 
-Versions: 1 null topics mean all and the controller is named, 2 cluster id, 4 allow_auto_topic_creation, 5 offline
-replicas, 7 leader epochs, 8–10 authorised operations, 9 flexible, 10 topic ids, 12 topics asked for by id,
-13 a code for the whole reply.
+* 1: null topics mean all topics; the controller.
+* 2: cluster id.
+* 4: ``allow_auto_topic_creation``.
+* 5: offline replicas.
+* 7: leader epochs.
+* 8: authorised operations; those of the cluster only up to version 10.
+* 9: flexible.
+* 10: topic ids.
+* 12: requests by topic id.
+* 13: an error code for the whole reply.
 """
 
 from __future__ import annotations
@@ -36,7 +43,7 @@ ALL_TOPIC_OPERATIONS = 0b110111111000  # Read, Write, Create, Delete, Alter, Des
 ALL_CLUSTER_OPERATIONS = 0b1111110100000
 NOT_ASKED = -(1 << 31)
 TOPICS_AT_ONCE, PARTITIONS_AT_ONCE = 100, 1000
-"""A reply about more is made in steps."""
+"""The most topics and partitions of a reply that is made in one step."""
 
 Wanted = tuple[str | None, UUID | None]
 """A topic by its name or its id."""
@@ -71,7 +78,7 @@ def handle(broker: BrokerServices, context: Context, message: MetadataRequest) -
 def _answer_to_many(
     broker: BrokerServices, context: Context, message: MetadataRequest, asked: Iterable[MetadataRequestTopic]
 ) -> Steps[Any]:
-    """A reply about more topics than are looked at in one step."""
+    """Serves a request for more than ``TOPICS_AT_ONCE`` topics."""
     by_id = context.version >= 10
     wanted: dict[Wanted, None] = {}
     fault = ErrorCode.none
@@ -105,7 +112,7 @@ def _named(asked: MetadataRequestTopic, by_id: bool) -> Wanted:
 
 
 def _is_small(broker: BrokerServices, wanted: list[Wanted]) -> bool:
-    """Whether topics can be described at once: all are there, with few partitions."""
+    """Returns whether one step can describe the topics: all exist, and they have few partitions."""
     partitions = 0
     for named in wanted:
         topic = _find(broker, named)
@@ -148,7 +155,7 @@ def _answer_in_steps(
 def describe_cluster(
     broker: BrokerServices, context: Context, message: MetadataRequest, topics: list[dict[str, Any]] | Elements
 ) -> dict[str, Any]:
-    """A reply with these topics."""
+    """Returns a reply with these topics."""
     host, port = broker.advertised(context)
     asked_cluster = 8 <= context.version <= 10 and message.include_cluster_authorized_operations
     return {
@@ -162,9 +169,9 @@ def describe_cluster(
 
 
 def _create(broker: BrokerServices, context: Context, wanted: Collection[Wanted]) -> Steps[Mapping[str, ErrorCode]]:
-    """Creates the topics that are not there; why some are not there then, where clients have to know.
+    """Creates the missing topics. Returns the errors that the reply reports, by topic name.
 
-    Kafka creates them in the background, all or none, and does not say that there were too many.
+    Kafka creates them in the background, all or none, and does not report that there were too many.
     """
     named = (name for name, topic_id in wanted if topic_id is None)
     names = yield from listed(name for name in named if name is not None and broker.catalog.topic(name) is None)
@@ -195,9 +202,9 @@ def _all_failed(asked: Iterable[MetadataRequestTopic], code: ErrorCode) -> list[
 
 
 def _refused(topics: list[dict[str, Any]] | Elements, code: ErrorCode) -> dict[str, Any]:
-    """A request that cannot be meant is refused for all its topics, and nothing else is told.
+    """Returns the reply to an invalid request: an error for each topic and no brokers.
 
-    10 and 11 have the field for a topic's id, but only 12 lets it, or a null name, be asked for.
+    Versions 10 and 11 have the field for a topic's id, but a topic id or a null name is valid only from version 12.
     """
     return {
         "brokers": [],
@@ -214,7 +221,7 @@ def _failed(name: str | None, topic_id: UUID | None, code: ErrorCode) -> dict[st
 
 
 def _described(topic: Topic, operations: int, partitions: Elements | None = None) -> dict[str, Any]:
-    """``partitions``: those of a topic with many, packed already."""
+    """Returns the row of a topic. ``partitions``: its rows, if they are packed already."""
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,

@@ -1,8 +1,13 @@
-"""OffsetCommit 2 to 10.
+"""OffsetCommit 2–10: stores the committed offsets of a group.
 
-2: the first served; a retention time of the request's own. 3: throttle time in the reply. 5: that retention time is
-gone. 6: leader epochs. 7: static members. 8: flexible. 9: KIP-848 members may commit; GROUP_ID_NOT_FOUND where older
-clients are told ILLEGAL_GENERATION. 10: topics by id.
+* 2: a retention time in the request.
+* 3: throttle time in the reply.
+* 5: no retention time.
+* 6: leader epochs.
+* 7: static members.
+* 8: flexible.
+* 9: KIP-848 members may commit; GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION.
+* 10: topics by id.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ if TYPE_CHECKING:
 VERSIONS = (2, 10)
 IS_FREQUENT = True
 AT_ONCE = 500
-"""A commit of more partitions is served in steps."""
+"""The most topics or partitions of a commit that is served in one step."""
 STEP_PARTITIONS = 500
 
 _NO_ID = UUID(int=0)
@@ -49,24 +54,24 @@ _Key = tuple[str, UUID | None]
 
 @dataclass(slots=True)
 class Commit:
-    """A request taken apart: what the coordinator is asked, and how its answer is packed.
+    """A parsed request: the coordinator's request, and the topics for packing the reply.
 
-    ``request`` is None where no partition is left to ask for; ``unknown`` lists those that do not exist.
+    ``request`` is None if none of the partitions exists; ``unknown`` lists the partitions that do not exist.
     """
 
     version: int
     request: OffsetCommit | None
-    rows: list[tuple[Topic, list[int]]]  # topics and their partitions, as the reply lists them
+    rows: list[tuple[Topic, list[int]]]  # topics and their partitions, in the reply's order
     unknown: list[CommittedTopic]
-    left: list[dict[Any, Any] | list[Any]] = field(default_factory=list)  # what packing a long reply has made
+    left: list[dict[Any, Any] | list[Any]] = field(default_factory=list)  # a long reply's containers, for ``Leftovers``
 
     def is_current(self, broker: BrokerServices) -> bool:
-        """Whether its topics are still the same."""
+        """Returns whether the catalogue still has the same topics."""
         catalog = broker.catalog
         return all(catalog.topic(topic.name) is topic for topic, _ in self.rows)
 
     def shard(self, broker: BrokerServices) -> int:
-        """The partition of the offsets topic that the group is kept in."""
+        """Returns the group's partition of the offsets topic."""
         assert self.request is not None
         return broker.runtime.group_partition(self.request.group_id)
 
@@ -74,7 +79,7 @@ class Commit:
         return b"".join(finish(self.pack_in_steps(reply)))
 
     def pack_in_steps(self, reply: OffsetCommitReply) -> Steps[list[bytes]]:
-        """A reply of many partitions, a few at a time."""
+        """Packs a reply, a few partitions in each step."""
         topics: list[CommittedTopic] = []
         for topic, indexes in self.rows:
             codes: list[int] = []
@@ -164,7 +169,7 @@ def _commit_of(broker: BrokerServices, version: int, message: OffsetCommitReques
 def _partitions(
     partitions: Iterable[OffsetCommitRequestPartition], count: int, version: int
 ) -> tuple[list[PartitionCommit], list[int]]:
-    """What there is to commit, and the partitions that the topic does not have."""
+    """Returns the commits of existing partitions, and the partitions that the topic does not have."""
     commits: list[PartitionCommit]
     if version >= 6:
         commits = [
@@ -196,7 +201,7 @@ def _refused(name: str, topic_id: UUID | None, indexes: list[int], code: ErrorCo
 
 
 def _merged(unknown: list[CommittedTopic], committed: list[CommittedTopic]) -> Steps[dict[_Key, CommittedTopic]]:
-    """A topic that was refused in part is listed once."""
+    """Merges the rows of each topic, so that a topic with existing and missing partitions is listed once."""
     by_topic: dict[_Key, CommittedTopic] = {}
     codes_of: dict[_Key, list[int]] = {}
     for topic in unknown:

@@ -1,8 +1,14 @@
-"""OffsetFetch 1 to 10.
+"""OffsetFetch 1–10: returns the committed offsets of groups.
 
-1: the first that asks the coordinator. 2: null topics mean all; an error of the whole group. 3: throttle time. 5:
-leader epochs. 6: flexible. 7: ``require_stable``. 8: many groups in one request. 9: KIP-848 members say who they
-are. 10: topics by id.
+* 1: offsets from the coordinator (0: from ZooKeeper).
+* 2: null topics mean all topics; an error code for the group.
+* 3: throttle time.
+* 5: leader epochs.
+* 6: flexible.
+* 7: ``require_stable``.
+* 8: many groups in one request.
+* 9: id and epoch of a KIP-848 member.
+* 10: topics by id.
 """
 
 from __future__ import annotations
@@ -51,10 +57,13 @@ if TYPE_CHECKING:
 
 VERSIONS = (1, 10)
 IS_FREQUENT = True
-KEEPS_REQUESTS = True  # who watches the offsets of thousands of partitions sends the same names each time
+KEEPS_REQUESTS = True  # tools that watch the offsets of thousands of partitions send the same names each time
 FIRST_FLEXIBLE = 6
 AT_ONCE = 500
-"""So many partitions of so many topics are answered without a break; all that a group has, never."""
+"""The most groups, topics and partitions, counted together, of a request that is served in one step.
+
+A request for all offsets of a group is always served in steps.
+"""
 _MEMO_BYTES_PER_ROW = 64
 _NO_ID = UUID(int=0)
 
@@ -62,7 +71,7 @@ Fields = dict[str, Any]
 
 
 Asked = tuple[str, UUID | None, Sequence[int]]
-"""A topic as it was asked for: without a name where its id is unknown."""
+"""Name, id and partitions of a requested topic. The name is empty if the id is unknown."""
 
 
 def handle(
@@ -70,7 +79,7 @@ def handle(
 ) -> Deferred[Fields] | Deferred[bytes] | Steps[list[Chunk]]:
     version = context.version
     require_stable = version >= 7 and message.require_stable
-    # Before version 8 the request itself has what is asked of one group.
+    # Before version 8 the request itself has the fields of its only group.
     asked = message.groups if version >= 8 else cast("tuple[OffsetFetchRequestGroup]", (message,))
     if _many(asked):
         steps = _packed_in_steps if version >= FIRST_FLEXIBLE else _fields_in_steps
@@ -82,7 +91,7 @@ def handle(
 
 
 def _many(groups: Sequence[OffsetFetchRequestGroup]) -> bool:
-    """Whether they ask for all that a group has, or name more than ``AT_ONCE`` partitions, topics and groups."""
+    """Returns whether a group asks for all its offsets, or groups, topics and partitions are more than ``AT_ONCE``."""
     count = len(groups)
     for group in groups:
         if group.topics is None:
@@ -97,7 +106,7 @@ def _many(groups: Sequence[OffsetFetchRequestGroup]) -> bool:
 def _fetch(
     broker: BrokerServices, version: int, asked: OffsetFetchRequestGroup, require_stable: bool
 ) -> Deferred[_Answer]:
-    """One group; ``asked`` is the whole request before version 8."""
+    """Fetches the offsets of one group. Before version 8, ``asked`` is the whole request."""
     named = None if asked.topics is None else [_named(broker, version, topic) for topic in asked.topics]
     return _submit(broker, version, asked, require_stable, named)
 
@@ -119,7 +128,7 @@ def _submit(
     *,
     topics: list[tuple[str, Sequence[int]]] | None = None,
 ) -> Deferred[_Answer]:
-    """``topics``: those of ``named`` that exist, if they have been looked through."""
+    """Submits the request for one group. ``topics``: the topics of ``named`` that exist, if the caller has them."""
     if named is not None and topics is None:
         topics = list(_known(named))
     request = OffsetFetch(asked.group_id, topics, require_stable)
@@ -134,7 +143,7 @@ def _known(named: Iterable[Asked]) -> Iterator[tuple[str, Sequence[int]]]:
 
 
 class _Answer(NamedTuple):
-    """What the coordinator says of one group; ``named`` is what was asked for, None: everything."""
+    """The coordinator's answer for one group. ``named``: the requested topics; None: all topics of the group."""
 
     broker: BrokerServices
     version: int
@@ -143,12 +152,12 @@ class _Answer(NamedTuple):
     reply: OffsetFetchReply
 
     def topics(self) -> Iterator[tuple[Asked, FetchedRows | None]]:
-        """Every topic of the answer with its rows; None: nothing is known by its id."""
+        """Yields each topic of the answer with its rows, or with None if the topic id is unknown."""
         by_id = self.version >= 10
         if self.named is None:
             for name, rows in self.reply.topics:
                 found = self.broker.catalog.topic(name) if by_id else None
-                if found is not None or not by_id:  # a deleted topic has no id any more
+                if found is not None or not by_id:  # a deleted topic has no id
                     yield (name, None if found is None else cast(UUID, found.id), rows.partitions), rows
             return
         answers = iter(self.reply.topics)
@@ -166,7 +175,7 @@ def _packed(answer: _Answer) -> FetchedGroup:
             packed = refused_fetch_rows(partitions, int(ErrorCode.unknown_topic_id.value))
         else:
             packed = rows.memo or offset_fetch_rows(rows.partitions, rows.values)
-            if len(packed) <= _MEMO_BYTES_PER_ROW * len(rows):  # long metadata is not worth its room
+            if len(packed) <= _MEMO_BYTES_PER_ROW * len(rows):  # long metadata would use too much memory
                 rows.memo = packed
         topics.append(FetchedTopic(name, topic_id, len(partitions), packed))
     return FetchedGroup(answer.group_id, 0, topics)
@@ -175,7 +184,7 @@ def _packed(answer: _Answer) -> FetchedGroup:
 def _packed_in_steps(
     broker: BrokerServices, context: Context, groups: Sequence[OffsetFetchRequestGroup], require_stable: bool
 ) -> Steps[list[Chunk]]:
-    """What is asked for again, word for word, is looked up once."""
+    """Serves many or long groups. Equal groups of the request are looked up once."""
     out = Pieces()
     out.append(offset_fetch_start(context.version, len(groups)))
     known: dict[OffsetFetchRequestGroup, list[bytes]] = {}
@@ -249,7 +258,7 @@ def _fetch_in_steps(
 def _fields_in_steps(
     broker: BrokerServices, context: Context, groups: Sequence[OffsetFetchRequestGroup], require_stable: bool
 ) -> Steps[list[Chunk]]:
-    """The same for versions without tagged fields, which ask for one group."""
+    """Serves a request in a version before ``FIRST_FLEXIBLE``, which has one group."""
     answer = yield from _fetch_in_steps(broker, context.version, groups[0], require_stable)
     topics = elements(context, "topics")
     error = answer.reply.error
@@ -274,7 +283,7 @@ def _fields_of(answer: _Answer) -> Fields:
 
 
 def _rows_of(answer: _Answer) -> Iterator[tuple[str, Iterable[FetchedOffset]]]:
-    """Each topic with its partitions; an error stands in each of these."""
+    """Yields each topic with its partitions. An error of the group is repeated in each partition."""
     error = answer.reply.error
     if error is ErrorCode.none:
         for (name, _, _), rows in answer.topics():

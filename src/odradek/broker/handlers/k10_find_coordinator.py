@@ -1,7 +1,11 @@
-"""FindCoordinator 0 to 6.
+"""FindCoordinator 0–6: returns the coordinator of a group.
 
-0: groups only. 1: key types (0 group, 1 transaction, 2 share), error message, throttle time. 3: flexible. 4: many
-keys in one request. 5: TRANSACTION_ABORTABLE may come. 6: share groups' keys.
+* 0: groups only.
+* 1: key types (0 group, 1 transaction, 2 share), error message, throttle time.
+* 3: flexible.
+* 4: many keys in one request.
+* 5: the error TRANSACTION_ABORTABLE.
+* 6: keys of share groups.
 """
 
 from __future__ import annotations

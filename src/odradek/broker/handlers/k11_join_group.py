@@ -1,8 +1,13 @@
-"""JoinGroup 0 to 9.
+"""JoinGroup 0–9: adds a member to a classic group and waits for the new generation.
 
-1: a rebalance timeout of its own. 2: throttle time. 4: MEMBER_ID_REQUIRED to members without an id. 5: static
-members. 6: flexible. 7: the protocol's type in the reply, and its name may be null. 8: a reason. 9: the leader may
-be told to skip the assignment.
+* 1: a separate rebalance timeout; version 0 uses the session timeout.
+* 2: throttle time.
+* 4: MEMBER_ID_REQUIRED to members without an id.
+* 5: static members.
+* 6: flexible.
+* 7: the protocol type in the reply; the protocol name may be null.
+* 8: a reason.
+* 9: ``skip_assignment`` in the leader's reply.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 VERSIONS = (0, 9)
 IS_FREQUENT = True
 MAX_PROTOCOLS = 1000
-"""Of one member. Kafka has no bound; its clients name as many assignors as they know, which are five."""
+"""The most protocols of one member. Kafka has no limit; its clients send their assignors, at most five."""
 
 
 def handle(broker: BrokerServices, context: Context, message: JoinGroupRequest) -> Deferred[dict[str, Any]]:
@@ -53,11 +58,11 @@ def handle(broker: BrokerServices, context: Context, message: JoinGroupRequest) 
     if len(message.protocols) > MAX_PROTOCOLS:
         return Deferred.of(_pack(version, request.failed(ErrorCode.unknown_server_error)))
     if not message.member_id and len(new_member_id.encode()) > MAX_STRING_BYTES:
-        # It could be neither sent nor stored. Kafka answers with the same code.
+        # An id of this length can be neither sent nor stored. Kafka replies with the same code.
         return Deferred.of(_pack(version, request.failed(ErrorCode.unknown_server_error)))
     index = broker.runtime.group_partition(message.group_id)
     if 0 < broker.runtime.batch_bytes(index) < sum(len(protocol.metadata) for protocol in request.protocols):
-        # No record could hold it: the generation would fail with this code after all members had waited for it.
+        # A group record could not hold the metadata: the generation would fail with this code after all members joined.
         return Deferred.of(_pack(version, request.failed(ErrorCode.unknown_server_error)))
     deferred = broker.runtime.submit(index, request)
     return deferred.map(lambda reply: _pack(version, reply))

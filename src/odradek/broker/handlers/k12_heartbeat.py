@@ -1,4 +1,9 @@
-"""Heartbeat 0 to 4. 1: throttle time. 3: static members. 4: flexible."""
+"""Heartbeat 0–4: keeps a member of a classic group alive.
+
+* 1: throttle time.
+* 3: static members.
+* 4: flexible.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""LeaveGroup 0 to 5. 1: throttle time. 3: many members, also static ones. 4: flexible. 5: a reason."""
+"""LeaveGroup 0–5: removes members from a group.
+
+* 1: throttle time.
+* 3: many members in one request; static members.
+* 4: flexible.
+* 5: a reason.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 VERSIONS = (0, 5)
 IS_FREQUENT = True
 AT_ONCE = 100
-"""Members that leave in one step."""
+"""The members that are removed in one step."""
 
 
 def handle(

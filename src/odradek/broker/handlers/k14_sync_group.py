@@ -1,4 +1,10 @@
-"""SyncGroup 0 to 5. 1: throttle time. 3: static members. 4: flexible. 5: the protocol, said and checked."""
+"""SyncGroup 0–5: stores the leader's assignment and returns the member's part of it.
+
+* 1: throttle time.
+* 3: static members.
+* 4: flexible.
+* 5: protocol type and name, which are checked.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""DescribeGroups 0 to 6.
+"""DescribeGroups 0–6: returns the state and the members of classic groups.
 
-1: throttle time. 3: authorised operations. 4: static members. 5: flexible. 6: GROUP_ID_NOT_FOUND with a message,
-where older clients see a group without error in state Dead.
+* 1: throttle time.
+* 3: authorised operations.
+* 4: static members.
+* 5: flexible.
+* 6: GROUP_ID_NOT_FOUND and a message for an unknown group; before, a group in state Dead without an error.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 6)
-#: Bits of READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: without an authoriser everybody may.
+#: Bits of READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: without an authoriser all are allowed.
 ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 OPERATIONS_NOT_ASKED = -(1 << 31)
 

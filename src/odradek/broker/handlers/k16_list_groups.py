@@ -1,4 +1,10 @@
-"""ListGroups 0 to 5. 1: throttle time. 3: flexible. 4: states, asked for and told. 5: types likewise."""
+"""ListGroups 0–5: returns the groups that this broker coordinates.
+
+* 1: throttle time.
+* 3: flexible.
+* 4: filter by state; the state of each group.
+* 5: filter by type; the type of each group.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +25,10 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 5)
 _SHORT = MAX_STRING_BYTES // 4
-"""Characters, of four bytes at most. Longer ids may be too long for the wire: logs of earlier versions hold some."""
+"""Any id of up to this many characters fits into a reply: a character has at most four bytes.
+
+Logs of earlier versions may hold longer ids; those that do not fit are left out.
+"""
 
 
 def handle(broker: BrokerServices, context: Context, message: ListGroupsRequest) -> Steps[list[Chunk]]:

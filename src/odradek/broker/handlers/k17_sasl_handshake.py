@@ -1,4 +1,4 @@
-"""SaslHandshake 0 and 1: which mechanism a client logs in with. There is no login here, so none is offered."""
+"""SaslHandshake 0–1: the choice of a SASL mechanism. This broker has no authentication and offers no mechanism."""
 
 from __future__ import annotations
 

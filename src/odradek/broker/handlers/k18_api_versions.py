@@ -1,7 +1,11 @@
-"""ApiVersions 0–4: what this broker serves.
+"""ApiVersions 0–4: returns the APIs, versions and features that this broker serves.
 
-Versions: 1 throttle time, 3 flexible, who asks, features; 4 lets features start at 0. A version newer than 4 gets a
-v0 reply with UNSUPPORTED_VERSION and the versions of this API alone, so that the client can come down.
+* 1: throttle time.
+* 3: flexible; the client's software name and version; features.
+* 4: features whose lowest level is 0.
+
+A version newer than 4 gets a v0 reply with UNSUPPORTED_VERSION and only this API's versions, so that the client can
+repeat the request in an older version.
 """
 
 from __future__ import annotations
@@ -42,8 +46,8 @@ def handle(broker: BrokerServices, context: Context, message: ApiVersionsRequest
     ):
         return {"error_code": ErrorCode.invalid_request, "api_keys": []}
     if broker.quotas.limited(REQUEST_PERCENTAGE):
-        return _reply(broker, version)  # it may have to say for how long the client rests
-    # Every connection begins with this request and some repeat it, but what it says changes only with the catalogue.
+        return _reply(broker, version)  # the reply may need a throttle time
+    # Every connection begins with this request and some repeat it, but the reply changes only with the catalogue.
     packed, epoch = broker.packed_api_versions, broker.catalog.log_end_offset
     known = packed.get(version)
     if known is None or known[0] != epoch:

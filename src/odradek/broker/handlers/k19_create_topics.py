@@ -1,7 +1,11 @@
-"""CreateTopics 2–7: topics with settings and, if wished, hand-made assignments.
+"""CreateTopics 2–7: creates topics with settings and optional manual replica assignments.
 
-Versions: 1 validate_only, 4 defaults for −1, 5 flexible and what was made (settings, counts), 7 topic ids.
-The reply comes when the topics exist. A request that is refused as a whole says so for each of its topics.
+* 1: ``validate_only``.
+* 4: −1 means the broker's default number of partitions or replicas.
+* 5: flexible; settings, partition count and replication factor of each topic in the reply.
+* 7: topic ids.
+
+The reply follows when the topics exist. If the whole request is refused, each of its topics gets the error.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (2, 7)
 STEP_TOPICS = 500
-"""Topics whose partitions are counted in one step."""
+"""The topics per step in which their partitions are counted."""
 
 
 def handle(broker: BrokerServices, context: Context, message: CreateTopicsRequest) -> Steps[list[Chunk]]:
@@ -45,7 +49,7 @@ def handle(broker: BrokerServices, context: Context, message: CreateTopicsReques
 def _create_all(
     broker: BrokerServices, context: Context, message: CreateTopicsRequest, times: Mapping[str, int]
 ) -> Steps[Elements]:
-    """A row for each topic that is named once. Raises KafkaError where all of them are refused."""
+    """Returns a row for each topic that has one entry. Raises KafkaError if all of them are refused."""
     wanted = yield from listed(topic for topic in message.topics if times[topic.name] == 1)
     partitions = 0
     for number, topic in enumerate(wanted):
@@ -83,7 +87,7 @@ def _partition_count(broker: BrokerServices, topic: CreatableTopic) -> int:
 
 
 def _add(broker: BrokerServices, permits: Permits, change: Change, topic: CreatableTopic) -> Steps[CreateTopic]:
-    """Makes a topic part of the change. Raises KafkaError or ConfigError."""
+    """Adds a topic to the change. Raises KafkaError or ConfigError."""
     configs = {config.name: config.value for config in topic.configs}
     assignments = _assignments(topic)
     permits.take(_partition_count(broker, topic))
@@ -99,7 +103,7 @@ def _created(
     request: CreateTopic,
     described: dict[frozenset[tuple[str, str]], Elements | tuple[()]],
 ) -> dict[str, Any]:
-    """``described``: settings that were packed, by those of them that topics have themselves."""
+    """Returns the row of a created topic. ``described``: packed settings, by the settings of the topic itself."""
     own = frozenset(request.configs.items())
     if own not in described:
         described[own] = _described(broker, context, request.configs)
@@ -133,7 +137,10 @@ def _described(broker: BrokerServices, context: Context, own: Mapping[str, str])
 
 
 def _assignments(topic: CreatableTopic) -> dict[int, tuple[int, ...]]:
-    """Raises KafkaError where counts contradict them, or a partition is named twice."""
+    """Returns the manual assignments by partition.
+
+    Raises KafkaError if the request also has counts, or if a partition has two assignments.
+    """
     if not topic.assignments:
         return {}
     manual = "A manual partition assignment was specified, but"

@@ -1,6 +1,9 @@
-"""DeleteTopics 1–6: topics, their records and the offsets committed for them.
+"""DeleteTopics 1–6: deletes topics, their records and their committed offsets.
 
-Versions: 3 says TOPIC_DELETION_DISABLED, 4 flexible, 5 a message, 6 by topic id as well.
+* 3: TOPIC_DELETION_DISABLED; before, INVALID_REQUEST.
+* 4: flexible.
+* 5: an error message for each topic; THROTTLING_QUOTA_EXCEEDED.
+* 6: topics by name or id.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (1, 6)
 AT_ONCE = 500
-"""Names that are looked up in one step."""
+"""The names that are looked up in one step."""
 
 Named = tuple[str | None, UUID | None]
 
@@ -64,14 +67,14 @@ def _named(version: int, message: DeleteTopicsRequest) -> Iterator[Named]:
 
 
 def _delete_all(broker: BrokerServices, context: Context, times: Counter[Named]) -> Steps[Elements]:
-    """A row for each topic that is named. Raises KafkaError where all of them are refused."""
+    """Returns a row for each requested topic. Raises KafkaError if all of them are refused."""
     permits = Permits(broker.quotas, context, strict=context.version >= 5)
     rows = elements(context, "responses")
 
     def delete(change: Change) -> Steps[Elements]:
         told = set()
         for topic in (yield from _named_twice(broker, times)):
-            error = KafkaError(ErrorCode.invalid_request, "The topic is named by its name and by its id.")
+            error = KafkaError(ErrorCode.invalid_request, "The request has the topic both by name and by id.")
             rows.add(_row(_name_and_id(topic), error))
             told |= {(topic.name, None), (None, topic.id)}
         for named, count in times.items():
@@ -98,7 +101,7 @@ def _name_and_id(topic: Topic) -> Named:
 
 
 def _named_twice(broker: BrokerServices, asked: Mapping[Named, int]) -> Steps[list[Topic]]:
-    """Topics that are named by their name and by their id."""
+    """Returns the topics that the request has both by name and by id."""
     found: list[Topic] = []
     for number, (name, topic_id) in enumerate(asked):
         if name is None and topic_id is not None:

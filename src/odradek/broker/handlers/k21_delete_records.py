@@ -1,6 +1,6 @@
-"""DeleteRecords 0–2: raises a partition's log start; −1 means up to the high watermark (behaviour 53).
+"""DeleteRecords 0–2: raises the log start offset of partitions; −1 means to the high watermark (behaviour 53).
 
-Version 2 is flexible.
+* 2: flexible.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VERSIONS = (0, 2)
 
 def handle(broker: BrokerServices, context: Context, message: DeleteRecordsRequest) -> Steps[list[Chunk]]:
     context.must_finish = True
-    # Named twice, the last one counts, as in Kafka.
+    # Of several entries for one partition the last counts, as in Kafka.
     by_topic: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in message.topics:
         asked = by_topic.setdefault(topic.name, {})
@@ -40,7 +40,7 @@ def handle(broker: BrokerServices, context: Context, message: DeleteRecordsReque
             topics.add({"name": name, "partitions": partitions})
             yield None
             broker.leftovers.add(parts)
-    finally:  # also where the client disconnects before the end
+    finally:  # also if the client disconnects before the end
         broker.checkpoint_log_starts()
         broker.leftovers.add(by_topic)
     return reply(context, {"topics": topics})

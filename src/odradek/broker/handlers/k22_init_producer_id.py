@@ -1,7 +1,10 @@
-"""InitProducerId 0–5: an id for an idempotent producer.
+"""InitProducerId 0–5: returns an id for an idempotent producer.
 
-Versions: 2 flexible, 3 the id and epoch a producer already has. Transactions do not exist yet: a transactional id
-gets an error that ends the producer with a clear name rather than a retry.
+* 2: flexible.
+* 3: the producer's current id and epoch in the request.
+
+The broker has no transactions yet. A request with a transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED: a
+fatal error, so that the producer stops instead of retrying.
 """
 
 from __future__ import annotations

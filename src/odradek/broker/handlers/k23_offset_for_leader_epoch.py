@@ -1,4 +1,8 @@
-"""OffsetForLeaderEpoch 2–4: where a leader's epoch ended. 3 names the asking replica, 4 is flexible."""
+"""OffsetForLeaderEpoch 2–4: returns the end offset of a leader epoch.
+
+* 3: the id of the requesting replica.
+* 4: flexible.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""DescribeAcls 1–3: who may do what. Without an authorizer there are no such rules.
+"""DescribeAcls 1–3: refused with SECURITY_DISABLED, because this broker has no authorizer and no ACLs.
 
-Versions: 2 flexible, 3 users as resources.
+* 2: flexible.
+* 3: users as resources.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
 
 VERSIONS = (1, 3)
-NO_AUTHORIZER = "This broker has no authorizer, and so no ACLs: every client may do everything."
+NO_AUTHORIZER = "This broker has no authorizer and no ACLs: all clients are allowed to do everything."
 UNKNOWN = 0
-"""Stands in a field for a value that the sender itself does not know; Kafka closes the connection of such a request."""
+"""Kafka's code for an unknown type, pattern, operation or permission. Kafka closes the connection of such a request."""
 
 
 def check_known(*codes: int) -> None:
-    """Raises Hangup."""
+    """Raises Hangup if one of the codes is ``UNKNOWN``."""
     if UNKNOWN in codes:
-        raise Hangup("a request about ACLs that names an unknown type, pattern, operation or permission")
+        raise Hangup("an ACL request has an unknown type, pattern, operation or permission")
 
 
 def handle(broker: BrokerServices, context: Context, message: DescribeAclsRequest) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""CreateAcls 1–3: rules about who may do what. Without an authorizer there is nothing that would keep them.
+"""CreateAcls 1–3: refused with SECURITY_DISABLED, because this broker has no authorizer.
 
-Versions: 2 flexible, 3 users as resources.
+* 2: flexible.
+* 3: users as resources.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""DeleteAcls 1–3: takes rules back. Without an authorizer there are none.
+"""DeleteAcls 1–3: refused with SECURITY_DISABLED, because this broker has no authorizer and no ACLs.
 
-Versions: 2 flexible, 3 users as resources.
+* 2: flexible.
+* 3: users as resources.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""DescribeConfigs 1–4: settings of topics, this broker, its loggers and others, with where each value comes from.
+"""DescribeConfigs 1–4: returns the settings of topics, this broker, its loggers and other resources.
 
-Versions: 1 sources and synonyms, 3 types and documentation, 4 flexible.
+* 1: source and synonyms of each value.
+* 3: types and documentation.
+* 4: flexible.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class _Descriptions:
         self._context = context
         self._synonyms = message.include_synonyms
         self._documented = context.version >= 3 and message.include_documentation
-        # Of thousands of topics, most are as the broker has them: rows of those on which the same is set.
+        # Most of thousands of topics have the same settings. Topics with equal settings share their packed rows.
         self._alike: dict[tuple[object, ...], Elements] = {}
 
     def of(self, resource: DescribeConfigsResource) -> Steps[dict[str, Any]]:

@@ -1,6 +1,10 @@
-"""AlterConfigs 0–2: replaces all settings of topics, brokers and others; what is not named is taken back.
+"""AlterConfigs 0–2: replaces all settings of topics, brokers and other resources.
 
-Version 2 is flexible. Clients are told to use IncrementalAlterConfigs; old tools use this.
+Settings that are not in the request are reset.
+
+* 2: flexible.
+
+Kafka recommends IncrementalAlterConfigs; old tools use this API.
 """
 
 from __future__ import annotations
@@ -27,14 +31,15 @@ def handle(broker: BrokerServices, context: Context, message: AlterConfigsReques
     def replace(resource: AlterConfigsResource) -> AlterConfigs | None:
         kind, name = resource.resource_type, resource.resource_name
         if kind == LOGGER:
-            raise KafkaError(ErrorCode.invalid_request, "Loggers are altered by IncrementalAlterConfigs alone.")
+            raise KafkaError(ErrorCode.invalid_request, "Use IncrementalAlterConfigs to change the levels of loggers.")
         nulls = [config.name for config in resource.configs if config.value is None]
         if nulls:
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
         given = {config.name: config.value for config in resource.configs}
         replaced = dict.fromkeys(broker.catalog.configs(kind, name))
         if kind == BROKER and not name:
-            replaced |= dict.fromkeys(broker.config.cluster_wide)  # some of it is set for every broker at the start
+            # Some settings of all brokers were set at the start of the broker and are not in the catalogue.
+            replaced |= dict.fromkeys(broker.config.cluster_wide)
         changes = {**replaced, **given}
         return config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
 

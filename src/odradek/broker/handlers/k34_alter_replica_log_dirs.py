@@ -1,4 +1,7 @@
-"""AlterReplicaLogDirs 1–2: moves replicas between log directories. There is one: where they are is where they stay."""
+"""AlterReplicaLogDirs 1–2: accepts only this broker's single log directory, where the replicas are already.
+
+* 2: flexible.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ VERSIONS = (1, 2)
 
 def handle(broker: BrokerServices, context: Context, message: AlterReplicaLogDirsRequest) -> Steps[list[Chunk]]:
     here = str(broker.log_dir)
-    asked: dict[tuple[str, int], str] = {}  # named twice, the last directory counts, as in Kafka
+    asked: dict[tuple[str, int], str] = {}  # of several directories for one partition the last counts, as in Kafka
     for directory in message.dirs:
         for topic in directory.topics:
             for partition in topic.partitions:

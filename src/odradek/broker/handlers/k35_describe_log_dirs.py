@@ -1,6 +1,9 @@
-"""DescribeLogDirs 1–5: the data directory, the bytes of each partition in it, the room on its disk.
+"""DescribeLogDirs 1–5: returns the log directory, the size of each partition in it, and the free space of its disk.
 
-Versions: 2 flexible, 3 a code for the whole reply, 4 the disk's size and room, 5 whether it takes new partitions.
+* 2: flexible.
+* 3: an error code for the whole reply.
+* 4: size and free space of the disk.
+* 5: whether the directory is closed for new partitions (``is_cordoned``).
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeLogDirsReq
 
 
 def _size(broker: BrokerServices, name: str, index: int) -> int | None:
-    """A partition's bytes; ``None`` where there is none, or its files cannot be read."""
+    """Returns a partition's size in bytes, or None if it does not exist or its files cannot be read."""
     partition = broker.partition(name, index)
     try:
         return partition.log.size if partition is not None else None
@@ -68,7 +71,7 @@ def _size(broker: BrokerServices, name: str, index: int) -> int | None:
 
 
 def _disk(broker: BrokerServices) -> tuple[int, int]:
-    """Size and room of the disk in bytes; −1 where the system does not say."""
+    """Returns size and free space of the disk in bytes, or −1 for both if the system does not report them."""
     try:
         usage = shutil.disk_usage(broker.log_dir)
     except OSError:

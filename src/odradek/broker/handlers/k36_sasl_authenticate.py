@@ -1,6 +1,7 @@
-"""SaslAuthenticate 0–2: a step of a login. There is no login here.
+"""SaslAuthenticate 0–2: a step of a SASL login. This broker has no authentication and replies ILLEGAL_SASL_STATE.
 
-Versions: 1 the lifetime of the session, 2 flexible.
+* 1: session lifetime.
+* 2: flexible.
 """
 
 from __future__ import annotations
@@ -20,6 +21,6 @@ VERSIONS = (0, 2)
 def handle(broker: BrokerServices, context: Context, message: SaslAuthenticateRequest) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.illegal_sasl_state,
-        "error_message": "This listener has no SASL: the client is served without logging in.",
+        "error_message": "This listener has no SASL: clients need no login.",
         "auth_bytes": b"",
     }

@@ -1,4 +1,8 @@
-"""CreatePartitions 0–3: more partitions for a topic. 2 is flexible, 3 may say THROTTLING_QUOTA_EXCEEDED."""
+"""CreatePartitions 0–3: adds partitions to topics.
+
+* 2: flexible.
+* 3: the error THROTTLING_QUOTA_EXCEEDED.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ def handle(broker: BrokerServices, context: Context, message: CreatePartitionsRe
 def _create_all(
     broker: BrokerServices, context: Context, message: CreatePartitionsRequest, times: Mapping[str, int]
 ) -> Steps[Elements]:
-    """A row for each topic that is named once. Raises KafkaError where all of them are refused."""
+    """Returns a row for each topic that has one entry. Raises KafkaError if all of them are refused."""
     permits = Permits(broker.quotas, context, strict=context.version >= 3)
     rows = elements(context, "results")
 
@@ -53,7 +57,7 @@ def _create_all(
 def _create(
     broker: BrokerServices, permits: Permits, change: Change, topic: CreatePartitionsTopic
 ) -> Steps[KafkaError | None]:
-    """Makes a topic's new partitions part of the change; returns why that is refused."""
+    """Adds a topic's new partitions to the change. Returns the error if they are refused."""
     assigned = topic.assignments
     request = CreatePartitions(
         topic.name, topic.count, None if assigned is None else tuple(tuple(row.broker_ids) for row in assigned)

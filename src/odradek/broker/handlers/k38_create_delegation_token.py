@@ -1,6 +1,7 @@
-"""CreateDelegationToken 1–3: a short-lived credential. Only a client that has logged in may have one.
+"""CreateDelegationToken 1–3: refused, because only authenticated clients may have delegation tokens.
 
-Versions: 2 flexible, 3 a token for another user.
+* 2: flexible.
+* 3: a token for another user.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""RenewDelegationToken 1 and 2: makes a token last longer. Only a client that has logged in may. 2 is flexible."""
+"""RenewDelegationToken 1–2: refused, because only authenticated clients may have delegation tokens.
+
+* 2: flexible.
+"""
 
 from __future__ import annotations
 

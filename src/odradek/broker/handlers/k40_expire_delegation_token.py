@@ -1,4 +1,7 @@
-"""ExpireDelegationToken 1 and 2: ends a token. Only a client that has logged in may do that. Version 2 is flexible."""
+"""ExpireDelegationToken 1–2: refused, because only authenticated clients may have delegation tokens.
+
+* 2: flexible.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""DescribeDelegationToken 1–3: which tokens there are. Only a client that has logged in may know.
+"""DescribeDelegationToken 1–3: refused, because only authenticated clients may have delegation tokens.
 
-Versions: 2 flexible, 3 who asked for a token.
+* 2: flexible.
+* 3: the user who requested a token.
 """
 
 from __future__ import annotations

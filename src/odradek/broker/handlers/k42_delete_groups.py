@@ -1,4 +1,8 @@
-"""DeleteGroups 0 to 2. 1: nothing new on the wire. 2: flexible."""
+"""DeleteGroups 0–2: deletes empty groups and their committed offsets.
+
+* 1: the same fields as 0.
+* 2: flexible.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 2)
 AT_ONCE = 100
-"""Groups that a coordinator deletes in one step."""
+"""The groups that a coordinator deletes in one step."""
 
 
 def handle(broker: BrokerServices, context: Context, message: DeleteGroupsRequest) -> Steps[list[Chunk]]:

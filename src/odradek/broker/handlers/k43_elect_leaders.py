@@ -1,6 +1,7 @@
-"""ElectLeaders 0–2: the one broker leads what it can lead already, so no election is ever needed.
+"""ElectLeaders 0–2: replies ELECTION_NOT_NEEDED, because the only broker already leads all partitions.
 
-Versions: 1 the kind of election and a code for the whole reply, 2 flexible.
+* 1: the election type; an error code for the whole reply.
+* 2: flexible.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _KINDS = (0, 1)  # preferred, unclean
 def handle(broker: BrokerServices, context: Context, message: ElectLeadersRequest) -> Steps[list[Chunk]]:
     if context.version >= 1 and message.election_type not in _KINDS:
         return reply(context, {"error_code": ErrorCode.invalid_request, "replica_election_results": ()})
-    # For all partitions, Kafka names only those that an election could help: here none.
+    # To a request for all partitions, Kafka replies with those that need an election: here none.
     asked = ((topic.topic, topic.partitions) for topic in message.topic_partitions or ())
     topics = yield from rows_of_partitions(
         context, "replica_election_results", asked, partial(_answer, broker),

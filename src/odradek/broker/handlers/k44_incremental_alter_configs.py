@@ -1,5 +1,8 @@
-"""IncrementalAlterConfigs 0–1: sets, takes back, appends to or subtracts from settings of topics, brokers, loggers,
-groups and subscriptions to clients' metrics. Version 1 is flexible.
+"""IncrementalAlterConfigs 0–1: sets, resets, appends to or subtracts from settings.
+
+The resources are topics, brokers, loggers, groups and client metrics subscriptions.
+
+* 1: flexible.
 """
 
 from __future__ import annotations
@@ -44,9 +47,9 @@ def handle(broker: BrokerServices, context: Context, message: IncrementalAlterCo
 
 
 def _after(broker: BrokerServices, kind: int, name: str, config: AlterableConfig) -> str | None:
-    """A setting's value after the change; ``None`` takes it back. Raises ConfigError, KafkaError."""
+    """Returns a setting's value after the change; ``None`` resets it. Raises ConfigError, KafkaError."""
     operation, value = config.config_operation, config.value
-    if operation == DELETE or value is None:  # no other operation may have a null
+    if operation == DELETE or value is None:  # the caller allows a null value only for DELETE
         return None
     if operation == SET:
         return value
@@ -54,7 +57,7 @@ def _after(broker: BrokerServices, kind: int, name: str, config: AlterableConfig
         raise KafkaError(ErrorCode.unknown_server_error)
     verb = "APPEND to" if operation == APPEND else "SUBTRACT from"
     if kind == LOGGER:
-        raise KafkaError(ErrorCode.invalid_request, f"Loggers have levels; one cannot {verb} them")
+        raise KafkaError(ErrorCode.invalid_request, f"Can't {verb} the level of a logger.")
     key, present = _present(broker, kind, name, config.name)
     if key.type is not ConfigType.LIST:
         raise ConfigError(f"Can't {verb} key {key.name} because its type is not LIST.")
@@ -68,7 +71,7 @@ def _after(broker: BrokerServices, kind: int, name: str, config: AlterableConfig
 
 
 def _present(broker: BrokerServices, kind: int, name: str, key_name: str) -> tuple[ConfigKey, str]:
-    """A setting's key and the value a list is appended to: what is set, else what is in effect."""
+    """Returns a setting's key and the list that the operation changes: the value set, else the value in effect."""
     own = broker.catalog.configs(kind, name)
     if kind == TOPIC:
         return find_topic_key(key_name), topic_text(broker.config, own, key_name) or ""

@@ -1,7 +1,8 @@
-"""AlterPartitionReassignments 0–1: one broker can keep each partition once, where it is.
+"""AlterPartitionReassignments 0–1: accepts only the current assignment, because there is one broker.
 
-So the present assignment is accepted, which changes nothing, and every other is refused as Kafka refuses it.
-Version 1 says whether the number of replicas may change.
+The current assignment changes nothing. Every other one gets Kafka's error.
+
+* 1: ``allow_replication_factor_change``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ VERSIONS = (0, 1)
 
 
 def handle(broker: BrokerServices, context: Context, message: AlterPartitionReassignmentsRequest) -> Steps[list[Chunk]]:
-    if not message.topics:  # then Apache Kafka does not look at the rest of the request
+    if not message.topics:  # Apache Kafka ignores the other fields of such a request
         empty = {"allow_replication_factor_change": True, "error_code": ErrorCode.none, "error_message": ""}
         return reply(context, empty | {"responses": ()})
     asked = ((topic.name, topic.partitions) for topic in message.topics)

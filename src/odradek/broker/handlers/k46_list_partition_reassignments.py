@@ -1,4 +1,4 @@
-"""ListPartitionReassignments 0: replicas on their way between brokers. With one broker there are never any."""
+"""ListPartitionReassignments 0: returns no reassignments, because there is one broker."""
 
 from __future__ import annotations
 

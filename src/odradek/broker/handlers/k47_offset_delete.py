@@ -1,4 +1,4 @@
-"""OffsetDelete 0."""
+"""OffsetDelete 0: deletes committed offsets of a group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 0)
 AT_ONCE = PART_RECORDS
-"""Partitions that the coordinator is asked for in one step: their tombstones are written at once."""
+"""The partitions of one request to the coordinator, which writes their tombstones together."""
 
 Rows = list[tuple[int, ErrorCode]]
 Asked = tuple[str, list[int]]
@@ -59,7 +59,7 @@ def handle(broker: BrokerServices, context: Context, message: OffsetDeleteReques
 
 
 def _parts(asked: list[Asked]) -> Iterator[tuple[int, list[Asked]]]:
-    """Parts of a request, at least one, each with the number of its first topic."""
+    """Splits a request into parts, at least one. Yields each with the index of its first topic."""
     part: list[Asked] = []
     first = left = 0
     for number, (name, indexes) in enumerate(asked):
@@ -75,7 +75,7 @@ def _parts(asked: list[Asked]) -> Iterator[tuple[int, list[Asked]]]:
 
 
 def _merged(unknown: dict[str, Rows], deleted: list[tuple[str, Rows]]) -> Steps[list[tuple[str, Rows]]]:
-    """As Kafka does it: where something is unknown, it comes first, and each name stands once."""
+    """Merges the rows of each topic, as Kafka does. Topics with unknown partitions are first."""
     for name, rows in deleted:
         unknown.setdefault(name, []).extend(rows)
         yield None

@@ -1,7 +1,9 @@
-"""DescribeClientQuotas 0–1: quotas by whom they bind. Version 1 is flexible.
+"""DescribeClientQuotas 0–1: returns the quotas whose entities match a filter.
 
-A filter names, for each type of entity, an exact name, the default (which binds all without one of their own), or
-any; a strict filter leaves out quotas whose entity has other types besides.
+A filter has for each entity type an exact name, the default (the quota of all clients without a quota of their own), or
+any name. A strict filter excludes quotas whose entity has further types.
+
+* 1: flexible.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeClientQuot
 
 
 def _filter(components: Iterable[ComponentData]) -> Filter:
-    """Raises KafkaError where a filter contradicts itself."""
+    """Returns the filter by entity type. Raises KafkaError if it is invalid."""
     asked: Filter = {}
     for component in components:
         kind, how, name = component.entity_type, component.match_type, component.match

@@ -1,6 +1,8 @@
-"""AlterClientQuotas 0–1: sets and takes back quotas of users, client ids and addresses. Version 1 is flexible.
+"""AlterClientQuotas 0–1: sets and removes quotas of users, client ids and IP addresses.
 
-They hold at once, and after a restart (broker/quotas says how).
+A change takes effect at once and is durable (see broker/quotas).
+
+* 1: flexible.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def handle(broker: BrokerServices, context: Context, message: AlterClientQuotasR
 def _alter_all(
     broker: BrokerServices, context: Context, message: AlterClientQuotasRequest, times: Mapping[Entity, int]
 ) -> Steps[dict[Entity, KafkaError | None]]:
-    """For each entity, why its change is refused. Raises KafkaError where all changes are."""
+    """Returns for each entity the error of its change, or None. Raises KafkaError if all changes are refused."""
 
     def alter(change: Change) -> Steps[dict[Entity, KafkaError | None]]:
         answered: dict[Entity, KafkaError | None] = {}
@@ -86,7 +88,7 @@ def _key(entry: EntryData) -> Entity:
 
 
 def _entity(entry: EntryData) -> Entity:
-    """Whom an entry is about. Raises KafkaError where nobody can be bound so."""
+    """Returns the entity of an entry. Raises KafkaError if no quota may be set for it."""
     entity = _key(entry)
     named = dict(entity)
     fault = ""
@@ -106,7 +108,7 @@ def _entity(entry: EntryData) -> Entity:
 
 
 def _is_address(name: str | None) -> bool:
-    """Whether an address quota may be for this name; names are not looked up, so that nothing waits for a resolver."""
+    """Returns whether a name is valid in an IP quota. Host names are not resolved: that could block the broker."""
     if name is None or _HOST_NAME.fullmatch(name):
         return True
     try:
@@ -117,7 +119,7 @@ def _is_address(name: str | None) -> bool:
 
 
 def _changes(entry: EntryData) -> dict[str, float | None]:
-    """Raises KafkaError."""
+    """Returns the new value of each quota, None to remove it. Raises KafkaError."""
     allowed = (CONNECTION_CREATION_RATE,) if any(row.entity_type == IP for row in entry.entity) else CLIENT_KEYS
     changes: dict[str, float | None] = {}
     for op in entry.ops:

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials 0: users' SCRAM mechanisms and iterations. What proves who they are stays secret."""
+"""DescribeUserScramCredentials 0: returns the SCRAM mechanisms and iterations of users, without salts and keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def handle(
 
 def _described(broker: BrokerServices, user: str, times: int) -> dict[str, Any]:
     if times > 1:
-        text = "This user is asked for more than once."
+        text = "The request has this user more than once."
         return {"error_code": ErrorCode.duplicate_resource, "error_message": text, "credential_infos": ()}
     credentials = broker.catalog.users().get(user)
     if not credentials:

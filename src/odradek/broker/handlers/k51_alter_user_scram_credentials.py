@@ -1,7 +1,8 @@
-"""AlterUserScramCredentials 0: sets and takes back users' SCRAM credentials.
+"""AlterUserScramCredentials 0: sets and deletes SCRAM credentials of users.
 
-They are kept, described and there after a restart, as in an Apache Kafka without SASL. A password is not sent: what
-comes is salted and hashed by the client, and what is kept is derived from that (RFC 5802).
+The broker stores credentials durably and describes them, but does not use them, like an Apache Kafka without SASL.
+Clients send no password: they send the salted and hashed password, and the broker stores keys derived from it
+(RFC 5802).
 """
 
 from __future__ import annotations
@@ -61,12 +62,12 @@ def _check_all(
     accepted: dict[str, AlterCredential],
     refused: dict[str, KafkaError],
 ) -> Steps[None]:
-    """What becomes of each user, whose first change alone counts: a second one refuses both."""
+    """Sorts the users into ``accepted`` and ``refused``. Two changes of one user are both refused."""
     for deletion, upsertion in _rows(message):
         user = deletion.user
         if user in accepted:
             del accepted[user]
-            text = "A user's credentials can be altered once in a request."
+            text = "A request can alter the credentials of a user only once."
             refused[user] = KafkaError(ErrorCode.duplicate_resource, text)
         elif user not in refused:
             try:
@@ -79,7 +80,7 @@ def _check_all(
 def _rows(
     message: AlterUserScramCredentialsRequest,
 ) -> Iterator[tuple[AlterCredential, ScramCredentialUpsertion | None]]:
-    """What each row takes back, and what it sets in its place."""
+    """Yields for each row the deletion, and the new credential or None."""
     for deleted in message.deletions:
         yield AlterCredential(deleted.name, deleted.mechanism, None), None
     for row in message.upsertions:
@@ -87,7 +88,7 @@ def _rows(
 
 
 def _request(change: Change, deletion: AlterCredential, row: ScramCredentialUpsertion | None) -> AlterCredential:
-    """Raises KafkaError where the change is refused."""
+    """Returns the catalogue's request for one row. Raises KafkaError if the change is refused."""
     if row is None:
         change.check(deletion)
         return deletion

@@ -1,6 +1,7 @@
-"""DescribeQuorum 0–2: who keeps the metadata log. One broker does, alone, and is always caught up.
+"""DescribeQuorum 0–2: returns the voters of the metadata log: only this broker, which is always caught up.
 
-Versions: 1 when a replica last caught up, 2 messages, directory ids and where the controllers listen.
+* 1: the time at which a replica last caught up.
+* 2: error messages, directory ids, and the listeners of the controllers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 2)
 LISTENER = "PLAINTEXT"
-"""Where the quorum's nodes reach one another; Apache Kafka has a listener of its own for that."""
+"""The listener of the quorum's nodes. Apache Kafka has a separate listener for them."""
 _TOPIC = "__cluster_metadata"
 
 

@@ -1,6 +1,7 @@
-"""UpdateFeatures 0–2: raises or lowers the levels of features, of all that a request names or of none.
+"""UpdateFeatures 0–2: raises or lowers the levels of features; changes all features of a request or none.
 
-Versions: 1 the kind of change and validate_only, 2 one error for all.
+* 1: upgrade type and ``validate_only``.
+* 2: one error for the whole request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""DescribeCluster 0–2: brokers and controller. Versions: 1 the kind of endpoint, 2 fenced brokers."""
+"""DescribeCluster 0–2: returns the brokers and the controller.
+
+* 1: endpoint type.
+* 2: fenced brokers.
+"""
 
 from __future__ import annotations
 

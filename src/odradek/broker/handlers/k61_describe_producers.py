@@ -1,4 +1,4 @@
-"""DescribeProducers 0: which idempotent and transactional producers a partition remembers."""
+"""DescribeProducers 0: returns the producer states of partitions, idempotent and transactional."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UnregisterBroker 0: forgets a broker that is gone for good. This one is the cluster, and it is here."""
+"""UnregisterBroker 0: refused, because this broker is the only one of its cluster."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def handle(broker: BrokerServices, context: Context, message: UnregisterBrokerRe
     if message.broker_id != broker.node_id:
         text = f"No broker with the id {message.broker_id} is registered."
         return {"error_code": ErrorCode.broker_id_not_registered, "error_message": text}
-    text = "This broker is the only one of its cluster, and running: it stays registered."
+    text = "This broker is the only one of its cluster and is running: it cannot be unregistered."
     return {"error_code": ErrorCode.invalid_request, "error_message": text}

@@ -1,4 +1,7 @@
-"""ConsumerGroupHeartbeat 0 and 1: all that a KIP-848 member says. 1: it brings its id; a pattern instead of topics."""
+"""ConsumerGroupHeartbeat 0–1: joins, keeps, reconciles and removes a KIP-848 member.
+
+* 1: the member generates its id; a topic pattern (``subscribed_topic_regex``).
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,11 @@ VERSIONS = (0, 1)
 IS_FREQUENT = True
 NO_TOPIC = UUID(int=0)
 AT_ONCE = 500
-"""More topics or partitions are read, and packed, in steps."""
+"""The most topics or partitions that are read or packed in one step."""
 
 
 def fresh_uuid(broker: BrokerServices) -> UUID:
-    """Random, and its short form begins with no dash, which command lines would take for an option's."""
+    """Returns a random UUID whose short form has no dash at the start, which command lines would read as an option."""
     while True:
         made = broker.new_uuid()
         if not short_id(made).startswith("-"):
@@ -39,7 +42,7 @@ def fresh_uuid(broker: BrokerServices) -> UUID:
 
 
 def short_id(made: UUID) -> str:
-    """As members of version 1 make theirs: sixteen bytes in base64."""
+    """Returns the UUID in the form of member ids that clients generate: sixteen bytes in base64."""
     return urlsafe_b64encode(made.bytes).decode().rstrip("=")
 
 
@@ -61,7 +64,7 @@ def _handle_in_steps(
     message: ConsumerGroupHeartbeatRequest,
     rows: Iterable[TopicPartitions],
 ) -> Steps[Deferred[Any]]:
-    """The same for a member that says it owns many partitions."""
+    """Serves a member that owns many partitions."""
     owned: dict[bytes, set[int]] = {}
     for topic_id, partitions in _listed(rows):
         for first in range(0, max(len(partitions), 1), AT_ONCE):
@@ -130,7 +133,7 @@ def _packed(reply: ConsumerHeartbeatReply, topics: Elements | None = None) -> di
 
 
 def _packed_in_steps(context: Context, reply: ConsumerHeartbeatReply) -> Steps[Any]:
-    """The reply to a member that gets partitions of many topics."""
+    """Packs the reply to a member whose assignment has many topics."""
     topics = elements(context, "assignment", "topic_partitions")
     for topic_id, partitions in (reply.assignment or {}).items():
         topics.add({"topic_id": UUID(bytes=topic_id), "partitions": sorted(partitions)})

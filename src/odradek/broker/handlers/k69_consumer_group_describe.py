@@ -1,4 +1,7 @@
-"""ConsumerGroupDescribe 0 and 1: KIP-848 groups from inside. 1: which protocol a member speaks."""
+"""ConsumerGroupDescribe 0–1: returns the state, members and assignments of KIP-848 groups.
+
+* 1: the protocol of each member (``member_type``).
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,7 @@ def _member(broker: BrokerServices, member: ConsumerMember, target: Partitions) 
 
 
 def _assignment(broker: BrokerServices, partitions: Mapping[bytes, Iterable[int]]) -> Fields:
-    """Of topics that exist."""
+    """Returns the row of an assignment. Topics that do not exist any more are left out."""
     rows = []
     for topic_id, numbers in partitions.items():
         topic = broker.catalog.topic_by_id(UUID(bytes=topic_id))

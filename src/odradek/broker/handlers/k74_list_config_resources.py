@@ -1,5 +1,8 @@
-"""ListConfigResources 0–1: the resources that have settings. Version 0 lists subscriptions to clients' metrics,
-1 what is asked for, or everything."""
+"""ListConfigResources 0–1: returns the resources that have settings.
+
+* 0: client metrics subscriptions only.
+* 1: the requested resource types, or all.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions 0: topics in name order, a page of partitions at a time, with a cursor to go on."""
+"""DescribeTopicPartitions 0: returns one page of partitions, sorted by topic name, and a cursor to the next page."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeTopicParti
 
 
 def _in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
-    """The names sorted. Few at a time: hundreds of thousands at once take a tenth of a second."""
+    """Sorts names in steps: one call for hundreds of thousands of names takes a tenth of a second."""
     unsorted = iter(names)
     runs = []
     while run := sorted(islice(unsorted, SORTED_AT_ONCE)):
@@ -65,7 +65,7 @@ def _in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
 
 
 def _all_failed(context: Context, message: DescribeTopicPartitionsRequest, code: ErrorCode) -> Steps[list[Chunk]]:
-    """The reply has no code of its own: each topic asked for carries it."""
+    """Returns a reply with the error in each requested topic, because the reply has no error code for the whole."""
     topics = elements(context, "topics")
     for topic in message.topics:
         topics.add(_failed(topic.name, code))

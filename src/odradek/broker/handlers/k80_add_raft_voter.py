@@ -1,6 +1,6 @@
-"""AddRaftVoter 0 and 1: one more node that keeps the metadata log. Here one node keeps it, and stays alone.
+"""AddRaftVoter 0–1: adds a voter of the metadata log. This broker checks the request, but cannot add a voter.
 
-Version 1: whether to answer before the change is committed.
+* 1: whether to reply before the change is committed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ VERSIONS = (0, 1)
 
 
 def check_voter(broker: BrokerServices, message: AddRaftVoterRequest | RemoveRaftVoterRequest) -> None:
-    """Raises KafkaError where a request names another cluster, or nothing that could be a voter."""
+    """Raises KafkaError if a request is for another cluster or its voter is invalid."""
     if message.cluster_id not in (None, broker.cluster_id):
         text = f"This is the cluster {broker.cluster_id}, not {message.cluster_id}."
         raise KafkaError(ErrorCode.inconsistent_cluster_id, text)
     if message.voter_id < 0 or message.voter_directory_id is None:
-        raise KafkaError(ErrorCode.invalid_request, "A voter has an id, which is not negative, and a directory id.")
+        raise KafkaError(ErrorCode.invalid_request, "A voter needs a directory id and an id that is not negative.")
 
 
 def check_voters_change(broker: BrokerServices) -> None:
-    """Raises KafkaError unless the quorum is one whose voters may change."""
+    """Raises KafkaError if the voters of the quorum cannot change."""
     if not broker.catalog.features().get(KRAFT):
         raise KafkaError(ErrorCode.unsupported_version, f"Voters cannot change while {KRAFT} is 0.")
 
@@ -39,12 +39,12 @@ def handle(broker: BrokerServices, context: Context, message: AddRaftVoterReques
     try:
         check_voter(broker, message)
         if all(listener.name != LISTENER for listener in message.listeners):
-            raise KafkaError(ErrorCode.invalid_request, f"A voter has a listener {LISTENER}.")
+            raise KafkaError(ErrorCode.invalid_request, f"A voter needs a listener {LISTENER}.")
         check_voters_change(broker)
     except KafkaError as error:
         return {"error_code": error.code, "error_message": error.message}
     if message.voter_id == broker.node_id:
-        text = f"{message.voter_id} is a voter already."
+        text = f"{message.voter_id} is already a voter."
         return {"error_code": ErrorCode.duplicate_voter, "error_message": text}
-    text = "The new voter was not reached: this broker keeps its metadata log alone."
+    text = "The new voter was not reached: the metadata log of this broker has only one voter."
     return {"error_code": ErrorCode.request_timed_out, "error_message": text}

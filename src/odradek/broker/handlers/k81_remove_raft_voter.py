@@ -1,4 +1,4 @@
-"""RemoveRaftVoter 0: one node less that keeps the metadata log. Here one node keeps it, and the last one stays."""
+"""RemoveRaftVoter 0: refused, because this broker is the only voter of the metadata log."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def handle(broker: BrokerServices, context: Context, message: RemoveRaftVoterReq
         check_voters_change(broker)
     except KafkaError as error:
         return {"error_code": error.code, "error_message": error.message}
-    text = f"{message.voter_id} is no voter that can be removed."
+    text = f"{message.voter_id} is not a voter that can be removed."
     return {"error_code": ErrorCode.voter_not_found, "error_message": text}
