@@ -1,1 +1,1 @@
-"""Identifiers, errors, effects and record codecs: no clock, socket, file or randomness in here."""
+"""Identifiers, errors, effects and record codecs, without a clock, sockets, files or randomness."""

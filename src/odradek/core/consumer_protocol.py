@@ -1,8 +1,8 @@
-"""The bytes that classic consumers put into JoinGroup and SyncGroup: subscriptions and assignments.
+"""Subscriptions and assignments of classic consumers, as bytes in JoinGroup and SyncGroup.
 
-Subscription: version, topics, user data; from version 1 on the owned partitions, from 2 on their generation, from 3 on
-the rack. Assignment: version, partitions by topic, user data. Newer versions only append, so a reader takes the fields
-that it knows and leaves the rest.
+Subscription: version, topics, user data; from version 1 on the owned partitions, from version 2 on their generation,
+from version 3 on the rack. Assignment: version, partitions by topic, user data. New versions only append fields, so a
+reader reads the fields that it supports and ignores the rest.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from odradek.core.ids import TopicPartition
 SUBSCRIPTION_VERSION = 3
 NO_GENERATION = -1
 MAX_PARTITIONS = 1_000_000
-"""Of one assignment or subscription: Python's objects for them take twenty times the bytes they come in."""
+"""The largest number of partitions in one assignment or subscription. Their Python objects take twenty times the memory
+of their bytes."""
 
 PartitionsByTopic = Sequence[tuple[str, Sequence[int]]]
 
 
 class MalformedProtocol(ValueError):
-    """Bytes that no consumer would send."""
+    """Bytes that are not a valid subscription or assignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member tells the leader: the topics it reads, and what it holds already (cooperative members only)."""
+    """A member's topics for the leader, and its owned partitions (only of cooperative members)."""
 
     topics: tuple[str, ...]
     user_data: bytes = b""
@@ -40,7 +41,7 @@ class Subscription:
 
 
 class SubscriptionFields(NamedTuple):
-    """The fields of a subscription as they stand in its bytes."""
+    """The fields of a subscription in the order of its bytes."""
 
     version: int
     topics: tuple[str, ...]
@@ -51,11 +52,11 @@ class SubscriptionFields(NamedTuple):
 
 
 class ProtocolReader:
-    """Reads fields one after the other. Each method raises MalformedProtocol.
+    """Reads fields one after another. Each method raises MalformedProtocol.
 
-    ``strict`` is how the coordinator reads, as Kafka's does: arrays are not null and no field is missing. A group's
-    leader is lenient, so that members of every client can be led. The bound is one of partitions, or, with
-    ``counts_topics``, of topics and partitions together.
+    The coordinator reads ``strict``, like Kafka's: arrays are not null and no field is missing. A group's leader is not
+    strict, so that it can read the subscriptions of all clients. ``most`` limits the number of partitions, or with
+    ``counts_topics`` of topics and partitions together.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class ProtocolReader:
 
     @property
     def left(self) -> int:
-        """Bytes not read yet."""
+        """The number of unread bytes."""
         return len(self._data) - self._at
 
     def take(self, size: int) -> bytes:
@@ -101,7 +102,7 @@ class ProtocolReader:
             raise MalformedProtocol(str(error)) from error
 
     def size(self) -> int:
-        """An array's length; 0 for null."""
+        """Reads an array's length; 0 for null."""
         size = self.number(4)
         if size == -1 and not self.strict:
             return 0
@@ -110,7 +111,7 @@ class ProtocolReader:
         return size
 
     def user_data(self) -> bytes:
-        """Empty for null."""
+        """Reads user data; no bytes for null."""
         size = self.number(4)
         return b"" if size == -1 or (size < 0 and not self.strict) else self.take(size)
 
@@ -143,7 +144,7 @@ class ProtocolReader:
 
 
 def read_subscription(reader: ProtocolReader) -> SubscriptionFields:
-    """A subscription of any version, as far as it is known here. Raises MalformedProtocol."""
+    """Reads the supported fields of a subscription of any version. Raises MalformedProtocol."""
     version, strict = reader.version(), reader.strict
     topics = tuple(reader.topics())
     user_data = reader.user_data() if strict or reader.left else b""
@@ -154,7 +155,7 @@ def read_subscription(reader: ProtocolReader) -> SubscriptionFields:
 
 
 def decode_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
-    """A subscription as a group's leader reads it. Raises MalformedProtocol."""
+    """Reads a subscription for a group's leader. Raises MalformedProtocol."""
     _, topics, user_data, owned, generation, rack = read_subscription(ProtocolReader(data))
     return Subscription(topics, user_data, _flat(owned), generation, rack, instance_id)
 
@@ -178,13 +179,13 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def read_assignment(reader: ProtocolReader) -> list[tuple[str, list[int]]]:
-    """The partitions by topic; the user data comes next. Raises MalformedProtocol."""
+    """Reads the partitions by topic; the user data is the next field. Raises MalformedProtocol."""
     reader.version()
     return reader.partitions()
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions of an assignment; nothing assigned for empty bytes. Raises MalformedProtocol."""
+    """Returns the partitions of an assignment; none for empty bytes. Raises MalformedProtocol."""
     if not data:
         return ()
     found = _flat(read_assignment(ProtocolReader(data)))
@@ -194,12 +195,12 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
 
 
 def pack_assignment(version: int, partitions: Iterable[tuple[str, Sequence[int]]]) -> bytes:
-    """An assignment without user data."""
+    """Returns an assignment without user data."""
     return struct.pack(">h", version) + _partitions(partitions) + b"\xff\xff\xff\xff"
 
 
 def encode_assignment(partitions: Iterable[TopicPartition], version: int = 0) -> bytes:
-    """An assignment without user data."""
+    """Returns an assignment without user data."""
     return pack_assignment(version, _by_topic(partitions))
 
 
@@ -207,12 +208,12 @@ def encode_assignment(partitions: Iterable[TopicPartition], version: int = 0) ->
 
 
 def encode_sticky_memory(owned: Iterable[TopicPartition], generation: int) -> bytes:
-    """What the sticky assignor writes into a subscription: the last assignment and its generation."""
+    """Returns the sticky assignor's user data in a subscription: the last assignment and its generation."""
     return _partitions(_by_topic(sorted(owned))) + struct.pack(">i", generation)
 
 
 def decode_sticky_memory(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
-    """The last assignment and its generation (-1 where an older client wrote none). Raises MalformedProtocol."""
+    """Returns the last assignment and its generation (-1 of an old client). Raises MalformedProtocol."""
     reader = ProtocolReader(data)
     owned = _flat(reader.partitions())
     return owned, reader.number(4) if reader.left >= 4 else NO_GENERATION

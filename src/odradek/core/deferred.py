@@ -1,4 +1,4 @@
-"""A promise for one thread: the broker's answer to "later"."""
+"""A promise for one thread: a result that comes later."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ _PENDING = object()
 
 
 class Deferred(Generic[T]):
-    """A value that comes once, maybe later.
+    """A value that is set once, now or later.
 
-    Single-threaded: ``resolve`` and ``then`` are called on the event loop's thread. Callbacks run in the order
-    they were added, at once inside ``resolve``, or inside ``then`` when the value is there already; they must not
-    raise.
+    It is single-threaded: ``resolve`` and ``then`` are called on the event loop's thread. Callbacks run in their order
+    inside ``resolve``, or inside ``then`` if the value is already set. They must not raise.
     """
 
     __slots__ = ("_callbacks", "_value")
@@ -29,7 +28,7 @@ class Deferred(Generic[T]):
 
     @classmethod
     def of(cls, value: T) -> Deferred[T]:
-        """A promise that is kept already."""
+        """Returns a resolved promise."""
         ready: Deferred[T] = cls()
         ready._value = value
         return ready
@@ -40,13 +39,13 @@ class Deferred(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What it was resolved with. Raises RuntimeError before that."""
+        """The value. Raises RuntimeError before ``resolve``."""
         if self._value is _PENDING:
             raise RuntimeError("not resolved yet")
         return cast(T, self._value)
 
     def resolve(self, value: T) -> None:
-        """Keeps the promise. Raises RuntimeError the second time."""
+        """Sets the value and runs the callbacks. Raises RuntimeError on the second call."""
         if self._value is not _PENDING:
             raise RuntimeError("already resolved")
         self._value = value
@@ -56,7 +55,7 @@ class Deferred(Generic[T]):
                 callback(value)
 
     def then(self, callback: Callable[[T], None]) -> None:
-        """Calls back with the value: now if it is there, else when it comes."""
+        """Calls ``callback`` with the value, now or in ``resolve``."""
         if self._value is not _PENDING:
             callback(cast(T, self._value))
         elif self._callbacks is None:
@@ -65,9 +64,10 @@ class Deferred(Generic[T]):
             self._callbacks.append(callback)
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
-        """The promise of ``function(value)``; of the exception where that raises one, so that nobody waits for ever.
+        """Returns the promise of ``function(value)``.
 
-        What becomes of an exception is the business of whoever looks at the value: the router answers with an error.
+        If the function raises, the value is the exception, so that the promise is always resolved. The reader of the
+        value handles it: the router replies with an error.
         """
         mapped: Deferred[U] = Deferred()
 
@@ -83,12 +83,11 @@ class Deferred(Generic[T]):
 
 
 def without_frame(error: Exception) -> Exception:
-    """The exception that was caught in the calling function, without that function's frame in its traceback.
+    """Returns an exception that the caller has caught, without the caller's frame in its traceback.
 
-    A function that keeps an exception it caught makes a cycle: exception, traceback, frame, exception. All that the
-    frames hold, such as a request of megabytes, would stay until the next full garbage collection. A Refusal
-    is an answer, and nothing logs its frames, so it keeps none: CPython links the frame of a plain function to
-    its caller's.
+    A function that stores an exception it caught makes a cycle: exception, traceback, frame, exception. All objects of
+    these frames, e.g. a request of megabytes, would stay until the next full garbage collection. A Refusal keeps no
+    frame at all: its frames are never logged, and CPython links the frame of a function to the frame of its caller.
     """
     if isinstance(error, Refusal):
         return error.kept()
@@ -97,7 +96,7 @@ def without_frame(error: Exception) -> Exception:
 
 
 def gather(promises: list[Deferred[T]]) -> Deferred[list[T]]:
-    """The promise of all values, in order."""
+    """Returns the promise of all values, in order."""
     all_of: Deferred[list[T]] = Deferred()
     left = len(promises)
     values: list[T | None] = [None] * left

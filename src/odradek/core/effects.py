@@ -1,19 +1,19 @@
-"""What a state machine hands back to the runtime that drives it.
+"""The results of a state machine for its runtime.
 
-A machine never waits, writes or sends. What it is asked stands in ``coordinator/shard``; the most important are
+A machine never waits, writes or sends. Its interface is in ``coordinator/shard``. The most important methods are
 
-* ``handle(now_ms, request) -> Result``: a request came in;
-* ``replay(offset, record) -> None``: a record of the machine's log, written just now or read at start;
-* ``on_timer(now_ms, key) -> Result``: a timer it had set is due.
+* ``handle(now_ms, request) -> Result``: handles a request;
+* ``replay(offset, record) -> None``: applies a record of the machine's log, new or from a load;
+* ``on_timer(now_ms, key) -> Result``: handles a timer that the machine has set.
 
-``Result.records`` are appended to the machine's partition (all or none), then passed to ``replay`` one by one,
-and only then, once the high watermark has passed them, is ``reply`` released. So living and restarting share
-one path for durable state. Soft state (who is parked, which session runs) changes inside the handlers. Where one of
-them raises, or its records are not written, the machine is built from its log again.
+The runtime appends ``Result.records`` to the machine's partition (all or none) and passes each to ``replay``. It sends
+``reply`` when the high watermark has passed these records. So operation and load change durable state in the same way.
+Other state (parked requests, sessions) changes inside the handlers. If a handler raises, or its records are not
+written, the machine is rebuilt from its log.
 
-What returns a result may return ``Steps`` where there is much to do: a generator that returns the result. Until
-it ends, the machine is asked nothing else, but replays what is written. Where no request caused the step, it may yield
-records that are to be written before it goes on; what a request causes is written as a whole.
+For long work these methods may return ``Steps``: a generator that returns the result. Until it ends, the runtime calls
+only ``replay`` of the machine. Steps without a request may yield records that are written before the next step. The
+records of a request are written together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from odradek.core.errors import ErrorCode
 
 MAX_RECORD_OVERHEAD_BYTES = 32
-"""Of a record in a batch, beside its key and value: length, attributes, deltas and two lengths, as varints."""
+"""The largest size of a record in a batch besides its key and value: length, attributes, deltas and two lengths as
+varints."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,58 +40,61 @@ class Record:
 
 
 class Block(Protocol):
-    """Records made in bulk: what they mean, and how to write them, without an object for each.
+    """Many records without an object for each of them.
 
-    Writing and replaying a block comes to the same as doing so with each of ``records()``.
+    The write and the replay of a block have the same effect as those of each of ``records()``.
     """
 
     @property
     def count(self) -> int:
-        """How many records; at least one."""
+        """The number of records, at least one."""
 
     @property
     def most_bytes(self) -> int:
-        """What ``pack`` returns is no longer, wherever in a batch it stands."""
+        """The largest size of ``pack``'s result at any place in a batch."""
 
     def records(self) -> list[Record]: ...
 
     def pack(self, first: int) -> list[bytes]:
-        """The records as they stand in a batch of which they all have the time, from its ``first``-th record on."""
+        """Returns the packed records for a batch, in which the first of them has the number ``first``.
+
+        All of them have the batch's timestamp.
+        """
 
 
 def most_bytes(record: Record | Block) -> int:
-    """What it takes in a batch at most."""
+    """Returns the largest size of a record or block in a batch."""
     if isinstance(record, Record):
         return len(record.key) + (0 if record.value is None else len(record.value)) + MAX_RECORD_OVERHEAD_BYTES
     return record.most_bytes
 
 
 class Request(Protocol):
-    """What somebody asks of a machine, free of wire versions.
+    """A request to a machine, independent of API versions.
 
-    ``batched`` requests may be handled while records of earlier ones wait to be appended, and their own wait until the
-    end of the tick. They change nothing but through their records, so that where these fit into no batch, nothing has
-    to be undone. Before any other request, and behind it, what waits is appended and replayed at once: no request sees
-    the machine between a handler and the replay of what it wrote.
+    A ``batched`` request may be handled while records of earlier requests wait for the append; its own records wait
+    until the end of the tick. It changes state only through its records, so nothing must be undone if they do not fit
+    in a batch. Before and after any other request the waiting records are appended and replayed. So no such request is
+    handled between another handler and the replay of its records.
     """
 
     batched: ClassVar[bool]
 
     def failed(self, error: ErrorCode) -> object:
-        """The reply when the coordinator is not here, is loading, or could not write."""
+        """Returns the reply if the coordinator is not available, is loading, or could not write."""
 
 
 class Park(NamedTuple):
-    """The request being handled gets no reply yet; ``Complete`` with the same key answers it later.
+    """Parks the current request without a reply. ``Complete`` with the same key replies to it later.
 
-    Keys are unique among parked requests; parking under a key already in use is a bug in the machine.
+    Keys are unique among parked requests; a second request with the same key is a bug of the machine.
     """
 
     key: Hashable
 
 
 class Complete(NamedTuple):
-    """Answers the request parked under ``key``. Nothing happens when that connection has gone meanwhile."""
+    """Replies to the request parked under ``key``. It has no effect if the connection was closed."""
 
     key: Hashable
     reply: Any
@@ -104,15 +108,15 @@ class SetTimer(NamedTuple):
 
 
 class CancelTimer(NamedTuple):
-    """Forgets the timer of this key, if there is one."""
+    """Cancels the timer of this key, if there is one."""
 
     key: Hashable
 
 
 class Work(NamedTuple):
-    """Runs ``steps`` aside from the machine, which is asked other things meanwhile, then ``on_work(now, key, value)``.
+    """Runs ``steps`` in the background while the machine handles requests, then calls ``on_work(now, key, value)``.
 
-    ``value`` is what the generator returns. Nothing comes back if the machine is rebuilt from its log meanwhile.
+    ``value`` is the generator's return value. There is no call if the machine was rebuilt from its log meanwhile.
     """
 
     key: Hashable
@@ -124,24 +128,24 @@ Effect = Park | Complete | SetTimer | CancelTimer | Work
 
 @dataclass(slots=True)
 class Result:
-    """What one step of a machine wants done.
+    """The result of a call of a machine.
 
-    ``reply`` answers the request at hand (``None`` when it was parked or when no request caused the step).
-    When the append of ``records`` fails, the runtime answers ``reply``, and every ``Complete`` of this result,
-    with an error instead, and reloads the machine from its log.
+    ``reply`` is the reply to the current request (``None`` if it was parked or there is no request). If the append of
+    ``records`` fails, the runtime replaces ``reply`` and every ``Complete`` of this result by an error and rebuilds the
+    machine from its log.
     """
 
     reply: Any = None
     records: list[Record] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
-    block: Block | None = None  # behind the records; passed to ``replay_block`` of machines that make any
+    block: Block | None = None  # is appended after the records and passed to ``replay_block``
 
 
 Steps = Generator[list[Record] | None, None, Result]
 
 
 def begun(result: Result | Steps) -> Result | Steps:
-    """The first step taken; often it is the last one, and there is the result."""
+    """Runs the first step. Returns the result if it was the last one, otherwise the rest of the steps."""
     if isinstance(result, Result):
         return result
     try:
@@ -160,7 +164,7 @@ T = TypeVar("T")
 
 
 def result_of(steps: Generator[None, None, T]) -> T:
-    """Takes all steps at once, where there are few."""
+    """Runs all steps at once, for work that is known to be short."""
     while True:
         try:
             next(steps)

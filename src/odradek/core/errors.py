@@ -1,4 +1,4 @@
-"""Errors with Kafka's names. ``ErrorCode`` is kio's enum of the wire's codes (``ErrorCode.offset_out_of_range``)."""
+"""Errors with Kafka's names. ``ErrorCode`` is kio's enum of Kafka's error codes (``ErrorCode.offset_out_of_range``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ConfigError", "CorruptRecord", "ErrorCode", "KafkaError", "OdradekEr
 
 
 def __getattr__(name: str) -> Any:
-    # Loading kio takes longer than starting a broker's process, which needs no more than the classes below.
+    # The import of kio takes longer than the start of a broker process, which needs only the classes below.
     if name == "ErrorCode":
         from odradek.core.kio_import import ErrorCode
 
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# By name, since loading the codes themselves takes a while.
+# Names, because the import of the codes is slow.
 _FATAL = frozenset({
     "fenced_instance_id", "unreleased_instance_id", "unsupported_assignor", "producer_fenced",
     "transaction_coordinator_fenced", "transactional_id_authorization_failed", "sasl_authentication_failed",
@@ -29,41 +29,41 @@ _FATAL = frozenset({
 
 
 class OdradekError(Exception):
-    """Root of everything odradek raises on purpose."""
+    """The base class of all errors that Odradek raises on purpose."""
 
     @property
     def retriable(self) -> bool:
-        """Whether the same call may succeed when it is made again later."""
+        """Whether a later retry of the same call may succeed."""
         return False
 
     @property
     def fatal(self) -> bool:
-        """Whether the client that raised it is of no use any more: close it, and see to the cause first."""
+        """Whether the client cannot continue: close it and remove the cause."""
         return False
 
 
 class ConfigError(OdradekError):
-    """A setting that is unknown, ill-valued or contradicts another; the message names it and the remedy."""
+    """A setting that is unknown, invalid or contradicts another one. The message names it and the remedy."""
 
 
 class StorageError(OdradekError):
-    """The disk refused, or holds what cannot be read; the message names the file."""
+    """A failed disk operation or an invalid file. The message names the file."""
 
 
 class Refusal(Exception):
-    """An exception that is the answer to a request: it may be kept, and nothing logs its frames."""
+    """An exception that is the reply to a request. It may be stored, and its frames are never logged."""
 
     def kept(self) -> Self:
-        """This exception without its traceback, to be kept as an answer.
+        """Returns this exception without its traceback, for storage.
 
-        A frame that keeps an exception which it caught is held by its traceback: a cycle, which holds all that the
-        frame holds, such as a request of megabytes, until the next full garbage collection.
+        A frame that stores an exception it caught forms a cycle with the exception's traceback. Then all objects of the
+        frame, e.g. a request of megabytes, stay until the next full garbage collection.
         """
         return self.with_traceback(None)
 
 
 class KafkaError(OdradekError, Refusal):
-    """An error that has a code on the wire: ``code``."""
+    """An error with a code of Kafka's protocol: ``code``."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         self.code = code
@@ -79,7 +79,7 @@ class KafkaError(OdradekError, Refusal):
         return self.code.name in _FATAL
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions are otherwise pickled as their text, which is not what the constructors here take.
+        # By default an exception is pickled with its text as the argument, which these constructors do not accept.
         return _revive, (type(self), self.args, self.__dict__)
 
 
@@ -90,7 +90,7 @@ def _revive(kind: type[KafkaError], args: tuple[object, ...], state: dict[str, o
 
 
 class CorruptRecord(KafkaError):
-    """Bytes that are no valid record batch."""
+    """Bytes that are not a valid record batch."""
 
     def __init__(self, message: str) -> None:
         from odradek.core.kio_import import ErrorCode

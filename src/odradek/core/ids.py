@@ -1,4 +1,4 @@
-"""Identifiers that travel through every room."""
+"""Identifiers and constants that all packages use."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ MemberId = NewType("MemberId", str)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 METADATA_TOPIC = "__cluster_metadata"
-"""The controller's log, which no client may have as a topic: it would be written and deleted like one."""
+"""The controller's log. Clients may not create a topic with this name, because they could write and delete it."""
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 
 MAX_STRING_BYTES = 0x7FFF
-"""Bytes of a string in UTF-8. Kafka's parsers take no longer one, in any message or record."""
+"""The largest UTF-8 size of a string in Kafka's messages and records."""
 
 USUAL_NAME_CHARS = 256
-"""Nothing is remembered by a longer name: a table of thousands of names would take hundreds of megabytes."""
+"""Caches have no longer names as keys: thousands of long names would take hundreds of megabytes."""
 
 NO_OFFSET = -1
 NO_EPOCH = -1
@@ -25,7 +25,7 @@ NO_PRODUCER_ID = -1
 
 
 class TopicPartition(NamedTuple):
-    """A topic's name and a partition's number; prints as Kafka prints it: ``flights-3``."""
+    """A topic's name and a partition's number. ``str`` returns Kafka's form: ``flights-3``."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the offset of the next record to read, with what the committer wrote beside it."""
+    """A committed offset (the next record to read) with the commit's metadata."""
 
     offset: int
     leader_epoch: int = NO_EPOCH
@@ -43,7 +43,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 def java_string_hash(text: str) -> int:
-    """``String.hashCode`` of Java: over UTF-16 code units, as a signed 32-bit number."""
+    """Returns Java's ``String.hashCode``: over UTF-16 code units, as a signed 32-bit number."""
     value = 0
     encoded = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(encoded[::2], encoded[1::2], strict=True):
@@ -52,16 +52,16 @@ def java_string_hash(text: str) -> int:
 
 
 def is_longer(text: str, limit: int) -> bool:
-    """Whether ``String.length`` of Java, which counts UTF-16 code units, is above ``limit``."""
+    """Whether Java's ``String.length``, in UTF-16 code units, is above ``limit``."""
     if len(text) > limit:
         return True
     return 2 * len(text) > limit and len(text.encode("utf-16-be", "surrogatepass")) > 2 * limit
 
 
 def partition_for_group(group_id: str, partition_count: int) -> int:
-    """The partition of ``__consumer_offsets`` that keeps a group.
+    """Returns the partition of ``__consumer_offsets`` for a group.
 
-    Kafka's ``Utils.abs``: the smallest 32-bit number, which has no positive twin, goes to 0.
+    It uses Kafka's ``Utils.abs``, which returns 0 for the smallest 32-bit number.
     """
     value = java_string_hash(group_id)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count

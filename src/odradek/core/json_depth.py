@@ -1,7 +1,7 @@
-"""JSON of strangers: how deep it nests is looked at before it is parsed.
+"""A limit on the nesting depth of untrusted JSON, before it is parsed.
 
-Python's parser, and whatever walks its result afterwards, calls itself for each level. A line of 100,000 brackets would
-end in a RecursionError anywhere on the way.
+Python's parser, and other code for its result, recurses for each level. A line of 100,000 brackets would raise a
+RecursionError in any of them.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ _JSON_PARTS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 class NestedTooDeep(ValueError):
-    """What nests deeper than it may."""
+    """A text that nests deeper than the limit."""
 
     def __init__(self, most: int) -> None:
         super().__init__(f"nested deeper than {most} levels")
 
 
 def parse_json(text: str | bytes) -> Any:
-    """``json.loads``. Raises ValueError, also for what nests deeper than ``MAX_DEPTH``."""
+    """Does the same as ``json.loads``. Raises ValueError, also for a depth above ``MAX_DEPTH``."""
     brackets = ("[", "{") if isinstance(text, str) else (b"[", b"{")
-    # Most texts have too few brackets to nest deep, and these are counted in no time.
-    if sum(map(text.count, brackets)) > MAX_DEPTH:  # type: ignore[arg-type]  # each kind with its own
+    # Most texts have fewer brackets than this, and the count is fast.
+    if sum(map(text.count, brackets)) > MAX_DEPTH:  # type: ignore[arg-type]  # text and brackets have the same type
         whole = text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass")
         check_depth((part[0] for part in _JSON_PARTS.findall(whole)), "[{", "]}", MAX_DEPTH)
     return json.loads(text)
 
 
 def check_depth(parts: Any, opening: str, closing: str, most: int) -> None:
-    """``parts``: characters, in the order of the text. Raises NestedTooDeep."""
+    """Checks ``parts``, characters in text order. Raises NestedTooDeep."""
     depth = 0
     for part in parts:
         if part in opening:

@@ -1,4 +1,4 @@
-"""A function of one object of options, called with the options themselves as keywords."""
+"""Functions with one options object that are called with the options as keywords."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ R = TypeVar("R")
 
 
 def with_keywords(kind: Callable[P, O]) -> Callable[[Callable[[O], R]], Callable[P, R]]:
-    """Gives a function the parameters of ``kind``, a dataclass, so that each option is declared there alone.
+    """Gives a function the parameters of ``kind``, a dataclass, so that each option is declared only once.
 
-    Editors and type checkers see these parameters. The function raises TypeError for an unknown or a missing one.
+    Editors and type checkers show these parameters. The function raises TypeError for an unknown or missing one.
     """
 
     def decorate(function: Callable[[O], R]) -> Callable[P, R]:
@@ -32,14 +32,14 @@ def with_keywords(kind: Callable[P, O]) -> Callable[[Callable[[O], R]], Callable
             return function(kind(*given, **named))
 
         shown = signature.replace(return_annotation=inspect.signature(function).return_annotation)
-        called.__signature__ = shown  # type: ignore[attr-defined]  # what inspect.signature and help() look at
+        called.__signature__ = shown  # type: ignore[attr-defined]  # for inspect.signature and help()
         return called
 
     return decorate
 
 
 def _check_names(named: Collection[str], signature: inspect.Signature) -> None:
-    """Raises TypeError for a name that is none of the parameters'."""
+    """Raises TypeError for a name that is not a parameter."""
     for name in named:
         if name not in signature.parameters:
             nearest = difflib.get_close_matches(name, signature.parameters, n=1)

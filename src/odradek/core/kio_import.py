@@ -1,7 +1,7 @@
-"""To be imported before kio: keeps it from taking hypothesis along, where that is installed.
+"""Import of kio without hypothesis. Import this module before kio.
 
-kio registers strategies for its types with hypothesis while it is imported. That takes 0.2 s, and leaves a directory
-`.hypothesis` wherever a program was started, which nobody asked for who only wanted a Kafka client.
+If hypothesis is installed, the import of kio registers strategies with it. This takes 0.2 s and makes a directory
+`.hypothesis` in the working directory, which a Kafka client does not need.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Modules that are loaded at the first use of a name in them."""
+"""Modules that are imported at the first use of one of their names."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 
 def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of ``package``, whose names stand in these modules."""
+    """Returns the ``__getattr__`` of ``package``. ``homes`` maps its names to modules."""
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         found = getattr(import_module(homes[name]), name)
-        setattr(sys.modules[package], name, found)  # asked once
+        setattr(sys.modules[package], name, found)  # the next access does not call __getattr__
         return found
 
     return load
 
 
 class LazyModule:
-    """Stands for a module, which is loaded when one of its names is asked for. Each name is looked up once."""
+    """A proxy for a module, which is imported at the first access to one of its names. Each name is cached."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""The log of a broker or a command: one line per record, whatever the record holds."""
+"""The log format of brokers and commands: one line for each log record, whatever text it contains."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _Error = tuple[type[BaseException], BaseException, TracebackType | None] | tuple
 
 
 class LineFormatter(logging.Formatter):
-    """Shows control characters as escapes. Clients choose their ids, so a line feed in one would forge a line.
+    """A formatter that escapes control characters. A client's id with a line feed could otherwise forge a line.
 
-    A traceback's lines are indented for the same reason: none begins as a record does.
+    It indents the lines of a traceback for the same reason: they do not start like a log record.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the base class's name)
@@ -28,14 +28,14 @@ class LineFormatter(logging.Formatter):
 
 
 def escape_controls(record: logging.LogRecord) -> bool:
-    """The filter of a logger whose records hold foreign text, which any handler may show: the text is made harmless.
+    """Escapes control characters in the arguments of a log record, for every handler. It is a filter of a logger.
 
-    The message's template stays, since some handlers count records by it. Returns True: every record passes.
+    The message template does not change, because some handlers count records by it. Returns True for every record.
     """
     if isinstance(record.args, tuple):
         record.args = tuple(map(_escaped, record.args))
     if record.exc_info and not record.exc_text:
-        record.exc_text = LineFormatter().formatException(record.exc_info)  # formatters use it where it is set
+        record.exc_text = LineFormatter().formatException(record.exc_info)  # formatters use this text if it is set
     return True
 
 
@@ -48,14 +48,14 @@ def _escaped(value: object) -> object:
 
 
 def log_to_stderr(level: str, form: str) -> None:
-    """The root's log, as ``logging.basicConfig`` sets it up, through ``LineFormatter``."""
+    """Configures the root logger like ``logging.basicConfig``, with ``LineFormatter``."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(form))
     logging.basicConfig(handlers=[handler], level=level)
 
 
 def set_last_resort() -> None:
-    """Has warnings that no handler takes pass through ``LineFormatter`` on their way to stderr."""
+    """Sets ``LineFormatter`` for warnings that no handler takes and that go to stderr."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(LineFormatter("%(message)s"))
 

@@ -1,4 +1,4 @@
-"""Where long work may be interrupted: after so many elements."""
+"""The size of the steps of long work, in elements."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from odradek.core.effects import Record, Result, Steps
 
 STEP_WORK = 400
-"""Elements of one step, each of about two microseconds."""
+"""The number of elements in one step. An element takes about two microseconds."""
 PART_RECORDS = 250
-"""Records that are written before others are made."""
+"""The number of records that are written before the next ones are made."""
 
 
 class Pace:
-    """Counts the elements of one request's work. Where ``spend`` says so, its generator yields."""
+    """A counter of the elements of one request's work. A generator yields when ``spend`` returns True."""
 
     __slots__ = ("_left",)
 
@@ -21,7 +21,7 @@ class Pace:
         self._left = STEP_WORK
 
     def spend(self, count: int = 1) -> bool:
-        """Whether it is time to let others work."""
+        """Counts elements and returns whether the step is over."""
         self._left -= count
         if self._left > 0:
             return False
@@ -30,7 +30,10 @@ class Pace:
 
 
 def in_parts(found: Iterable[Record | None], out: Result) -> Steps:
-    """Adds records to ``out``; where there are many, most of them are written before. None: something was looked at."""
+    """Adds records to ``out``. If there are many, they are yielded in parts, which are written before.
+
+    A None in ``found`` counts as an element of work.
+    """
     pace = Pace()
     for record in found:
         if record is not None:

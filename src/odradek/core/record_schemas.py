@@ -1,10 +1,10 @@
-"""The schemas of all records of ``__consumer_offsets`` that Apache Kafka 4.3 knows, and the codec that reads them.
+"""The schemas of all records of ``__consumer_offsets`` in Apache Kafka 4.3, and their codec.
 
 A schema is a line of ``name:type`` fields. Types: the fixed ones (``int8`` … ``int64``, ``uint16``, ``uuid``),
-``string`` and ``bytes``, ``long_string`` (its length has no sign; for reading only), ``[T]`` an array, ``{…}`` a
-structure; ``?`` behind a type makes it nullable. ``#n`` before a field makes it tagged. In a flexible version (all
-values of KIP-848 on, OffsetCommitValue and GroupMetadataValue from v4) lengths are compact and every structure ends
-with tagged fields; the schema's line then starts with ``~``.
+``string`` and ``bytes``, ``long_string`` (with an unsigned length, only for reads), ``[T]`` an array, ``{…}`` a
+structure. ``?`` after a type makes it nullable. ``#n`` before a field makes it tagged. The line of a flexible version
+starts with ``~``: its lengths are compact, and every structure ends with tagged fields. Flexible are
+OffsetCommitValue and GroupMetadataValue from v4 on, and all values since KIP-848.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Write = Callable[[list[bytes], Any], None]
 
 
 class Uuid(bytes):
-    """A topic's id as its 16 bytes. (``uuid.UUID`` has no place in a room without randomness.)"""
+    """A topic's id as 16 bytes. ``uuid.UUID`` is not used, because this package has no randomness."""
 
     __slots__ = ()
 
@@ -33,17 +33,17 @@ NO_UUID = Uuid(16)
 
 
 class Packed(bytes):
-    """An array in a record's fields that is packed already, with its length."""
+    """An array field that is already packed, including its length."""
 
     __slots__ = ()
 
 
 class MalformedRecord(ValueError):
-    """Bytes that are no record of the schema they claim."""
+    """Bytes that do not match their schema."""
 
 
 class RecordType(NamedTuple):
-    """One kind of record: its key's type number, its names, the key's schema and the value's by version."""
+    """A record type: the number in its key, its name, the schema of its key, and those of its value by version."""
 
     number: int
     name: str
@@ -209,7 +209,7 @@ RECORD_TYPES: dict[int, RecordType] = {
     )
 }
 
-#: What a tagged field is when it was not written.
+#: The values of tagged fields that a record does not have.
 TAG_DEFAULTS: dict[str, Any] = {
     "topic_id": NO_UUID,
     "metadata_hash": 0,
@@ -222,10 +222,10 @@ TAG_DEFAULTS: dict[str, Any] = {
 
 
 def decode_key(kind: RecordType, data: bytes) -> Fields:
-    """Reads a record's key, behind its type number. Raises MalformedRecord.
+    """Reads a record's key after its type number. Raises MalformedRecord.
 
-    A length is read without its sign where it is negative, since no name in a key is null: earlier versions took
-    names of 32,768 to 65,535 bytes and wrote them so. Kafka refuses them on the wire.
+    A negative length is read as unsigned, because no name in a key is null: earlier versions of Odradek accepted names
+    of 32,768 to 65,535 bytes and wrote them like this. Kafka refuses them in requests.
     """
     try:
         return _decode(kind.key, data, kind.name)
@@ -236,7 +236,7 @@ def decode_key(kind: RecordType, data: bytes) -> Fields:
 
 
 def decode_value(kind: RecordType, data: bytes) -> tuple[int, Fields]:
-    """A record's value: its version and its fields. Raises MalformedRecord, for an unknown version too."""
+    """Returns the version and the fields of a record's value. Raises MalformedRecord, also for an unknown version."""
     if len(data) < 2:
         raise MalformedRecord(f"value of {kind.name} shorter than its version")
     version = int.from_bytes(data[:2], "big", signed=True)
@@ -261,7 +261,7 @@ def _decode(schema: str, data: bytes, name: str) -> Fields:
     except (IndexError, ValueError, OverflowError) as error:
         raise MalformedRecord(f"{name}: {error}") from error
     if end != len(data):
-        raise MalformedRecord(f"{name}: {len(data) - end} bytes too many")
+        raise MalformedRecord(f"{name}: it has {len(data) - end} bytes too many")
     return fields  # type: ignore[no-any-return]
 
 
@@ -315,7 +315,7 @@ _FIXED: dict[str, tuple[Read, Write]] = {
 
 
 def _length(flexible: bool, code: str) -> tuple[Read, Write]:
-    """Lengths as read and written; null is -1."""
+    """Returns the reader and the writer of a length; null is -1."""
     if not flexible:
         return _fixed(code)
 
@@ -330,7 +330,7 @@ def _length(flexible: bool, code: str) -> tuple[Read, Write]:
 
 
 def string_length(size: int) -> bytes:
-    """The two bytes in front of a string. Raises ValueError where they would be read as another length."""
+    """Returns the two length bytes of a string. Raises ValueError for a length that does not fit into an int16."""
     if size > MAX_STRING_BYTES:
         raise ValueError(f"a string of {size:,} bytes cannot be written")
     return size.to_bytes(2, "big", signed=True)
@@ -360,7 +360,7 @@ def _text(is_string: bool, flexible: bool, nullable: bool, length: str = ">h") -
     def write(out: list[bytes], value: str | bytes | None) -> None:
         if value is None:
             if not nullable:
-                raise ValueError("null where none may be")
+                raise ValueError("the field must not be null")
             write_length(out, -1)
             return
         content = value.encode() if isinstance(value, str) else value
@@ -380,7 +380,7 @@ def _array(item: tuple[Read, Write], flexible: bool, nullable: bool) -> tuple[Re
             if size == -1 and nullable:
                 return None, at
             raise IndexError(f"array of {size}")
-        if size > len(data) - at:  # every element takes a byte at least
+        if size > len(data) - at:  # every element has at least one byte
             raise IndexError("array runs past the end")
         values = []
         for _ in range(size):
@@ -421,7 +421,7 @@ _TOKEN = re.compile(r"\s*(#\d+|[a-z_0-9]+|[:{}\[\]?~])")
 
 
 class _Parser:
-    """Turns a schema's line into its reader and writer."""
+    """Makes the reader and the writer of a schema's line."""
 
     def __init__(self, schema: str) -> None:
         self._tokens = _TOKEN.findall(schema)
@@ -489,10 +489,10 @@ def _structure(
                 size, at = read_uvarint(data, at)
                 if at + size > len(data):
                     raise IndexError("tagged field runs past the end")
-                if tag in tagged:  # unknown tags come from newer brokers and are passed over
+                if tag in tagged:  # unknown tags are from newer brokers and are skipped
                     fields[tagged[tag][0]], end = tagged[tag][1](data, at)
                     if end != at + size:
-                        raise IndexError("tagged field of another size than it says")
+                        raise IndexError("tagged field does not have its declared size")
                 at += size
         return fields, at
 

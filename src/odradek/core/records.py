@@ -1,8 +1,8 @@
-"""The records of ``__consumer_offsets`` as typed values, and the two texts Kafka users know them by.
+"""The records of ``__consumer_offsets`` as typed values, and the two texts of Kafka's formatters for them.
 
-A record's key starts with an int16 that tells its type, its value with an int16 version. Written as Apache Kafka 4.3
-writes them: offset commits with key 1 and value 4 (value 1 when the committer set an expiry of its own), group
-metadata with key 2 and value 3. Read: every type and version Kafka 4.3 knows; what is left comes as UnknownRecord.
+A record's key starts with its type as an int16, its value with its version as an int16. The writer uses the versions of
+Apache Kafka 4.3: key 1 and value 4 for offset commits (value 1 for a commit with a retention time), key 2 and value 3
+for group metadata. The reader supports every type and version of Kafka 4.3. Other records become UnknownRecord.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class OffsetKey(NamedTuple):
 
 
 class OffsetCommitValue(NamedTuple):
-    """What was committed.
+    """A committed offset.
 
-    Times in ms since 1970; ``expire_timestamp_ms`` -1: the broker's retention holds. ``topic_id`` is its 16 bytes.
+    Times in ms since 1970; ``expire_timestamp_ms`` -1: the broker's retention applies. ``topic_id`` has 16 bytes.
     """
 
     offset: int
@@ -95,7 +95,7 @@ class GroupMember(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """A generation of a classic group; ``protocol_type`` is '' for a group that had no member yet."""
+    """A generation of a classic group; ``protocol_type`` is '' for a group without a member so far."""
 
     protocol_type: str
     generation: int
@@ -106,21 +106,21 @@ class GroupMetadata(NamedTuple):
 
 
 class OffsetCommitRecord(NamedTuple):
-    """``value=None``: a tombstone."""
+    """A committed offset of a partition; ``value=None`` is a tombstone."""
 
     key: OffsetKey
     value: OffsetCommitValue | None
 
 
 class GroupRecord(NamedTuple):
-    """``value=None``: a tombstone."""
+    """The metadata of a classic group; ``value=None`` is a tombstone."""
 
     key: GroupKey
     value: GroupMetadata | None
 
 
 class CoordinatorRecord(NamedTuple):
-    """A record of the newer protocols (KIP-848 groups, share and streams groups), by its schema's field names."""
+    """A record of KIP-848, share or streams groups, with the field names of its schema."""
 
     kind: RecordType
     key: Fields
@@ -129,7 +129,7 @@ class CoordinatorRecord(NamedTuple):
 
 
 class UnknownRecord(NamedTuple):
-    """A record nobody here can read, kept as bytes, with the reason why."""
+    """A record that cannot be decoded: its bytes and the reason."""
 
     key_type: int
     key: bytes | None
@@ -148,9 +148,9 @@ _TWO_INT64 = struct.Struct(">qq")
 
 
 def _text(value: str) -> bytes:
-    """A name in a key. Raises ValueError for one whose length two bytes cannot say.
+    """Returns a name in a key. Raises ValueError for a name of more than 65,535 bytes.
 
-    Of a length above 32,767, which no client can send (any more), the sign bit counts: see ``decode_key``.
+    A length above 32,767 uses the sign bit; see ``decode_key``. Clients can no longer send such names.
     """
     packed = value.encode()
     if len(packed) > 0xFFFF:
@@ -159,7 +159,7 @@ def _text(value: str) -> bytes:
 
 
 def offset_key_prefix(group: str, topic: str) -> bytes:
-    """The keys of a topic's partitions up to the partition: 4 bytes, signed."""
+    """Returns the key of an offset commit without its last 4 bytes, the signed partition."""
     if len(group) > USUAL_NAME_CHARS or len(topic) > USUAL_NAME_CHARS:
         return b"\x00\x01" + _text(group) + _text(topic)
     return _usual_prefix(group, topic)
@@ -171,12 +171,12 @@ def _usual_prefix(group: str, topic: str) -> bytes:
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
-    """Key version 1."""
+    """Returns a key of version 1."""
     return offset_key_prefix(group, topic) + partition.to_bytes(4, "big", signed=True)
 
 
 def offset_value(value: OffsetCommitValue) -> bytes:
-    """Value version 4, or 1 where the value has an expiry of its own (which has no leader epoch then)."""
+    """Returns a value of version 4, or of version 1 (without a leader epoch) if it has an expiry timestamp."""
     metadata = value.metadata.encode()
     if value.expire_timestamp_ms != -1:
         return b"".join(
@@ -206,7 +206,7 @@ def _topic_id_tag(topic_id: bytes) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _topic_id(data: bytes) -> bytes | None:
-    """Commits of one topic share one object."""
+    """Returns the topic id, or None for zeros. Commits of one topic share one object."""
     return None if data == NO_UUID else bytes(data)
 
 
@@ -215,7 +215,7 @@ def group_key(group: str) -> bytes:
 
 
 def group_value(value: GroupMetadata, packed: Iterable[bytes] | None = None) -> bytes:
-    """Value version 3. ``packed``: what ``packed_member`` made of each of its members."""
+    """Returns a value of version 3. ``packed`` is the result of ``packed_member`` for each of its members."""
     if packed is None:
         packed = chain.from_iterable(map(packed_member, value.members))
     fields = {
@@ -224,13 +224,13 @@ def group_value(value: GroupMetadata, packed: Iterable[bytes] | None = None) -> 
         "protocol": value.protocol,
         "leader": value.leader,
         "current_state_timestamp": value.current_state_timestamp_ms,
-        "members": Packed(len(value.members).to_bytes(4, "big")),  # they follow, at the very end
+        "members": Packed(len(value.members).to_bytes(4, "big")),  # the members are the last field and follow below
     }
     return b"".join((encode_value(RECORD_TYPES[GROUP_METADATA_TYPE], 3, fields), *packed))
 
 
 def packed_member(member: GroupMember) -> tuple[bytes, ...]:
-    """A member in a value of version 3, in pieces; those that may be long are not copied."""
+    """Returns the pieces of a member in a value of version 3. Long pieces are not copied."""
     member_id, instance_id, client_id, client_host, rebalance_timeout_ms, session_timeout_ms, said, share = member
     return (
         b"".join(
@@ -259,7 +259,7 @@ _THREE_INT32 = struct.Struct(">iii")
 
 
 def decode(key: bytes | None, value: bytes | None) -> Decoded:
-    """Reads one record. Never raises: what cannot be read comes back as UnknownRecord with the reason."""
+    """Reads one record. Never raises: for a malformed record it returns UnknownRecord with the reason."""
     if key is None or len(key) < 2:
         return UnknownRecord(-1, key, value, "no key" if key is None else "key shorter than its type")
     number = int.from_bytes(key[:2], "big", signed=True)
@@ -284,7 +284,7 @@ _PARTITION = struct.Struct(">i")
 
 
 def _decode_usual_commit(key: bytes, value: bytes | None) -> OffsetCommitRecord | None:
-    """The same by hand for nearly every record there is; None where the schemas must look closer."""
+    """Reads a usual commit without the schema codec, which is faster. Returns None for other records."""
     if value is None or len(value) < 24 or value[:2] != b"\x00\x04" or len(key) < 10:
         return None
     group_end = 4 + _LENGTH.unpack_from(key, 2)[0]
@@ -292,7 +292,7 @@ def _decode_usual_commit(key: bytes, value: bytes | None) -> OffsetCommitRecord 
         return None
     topic_end = group_end + 2 + _LENGTH.unpack_from(key, group_end)[0]
     size = value[14]
-    at = 14 + size  # behind the metadata, as the length is one more than its own
+    at = 14 + size  # after the metadata: the compact length is one more than the number of bytes
     if topic_end + 4 != len(key) or not 1 <= size < 0x80 or at + 9 > len(value):
         return None
     tail = value[at + 8 :]
@@ -345,7 +345,7 @@ def _group_metadata(fields: Fields) -> GroupMetadata:
             member.get("group_instance_id"),
             member["client_id"],
             member["client_host"],
-            # Version 0 knew one timeout for both, and so did clients before JoinGroup v1.
+            # Version 0 and clients before JoinGroup v1 have one timeout for both.
             member["session_timeout"] if member.get("rebalance_timeout", -1) == -1 else member["rebalance_timeout"],
             member["session_timeout"],
             member["subscription"],
@@ -367,7 +367,7 @@ def _group_metadata(fields: Fields) -> GroupMetadata:
 
 
 def format_line(key: bytes | None, value: bytes | None) -> str | None:
-    """The line of Kafka's formatter before 4.0, for an offset commit; None for any other record.
+    """Returns the line of Kafka's formatter before 4.0 for an offset commit, or None for any other record.
 
     ``[group,topic,partition]::OffsetAndMetadata(offset=…, leaderEpoch=…, metadata=…, commitTimestamp=…,
     expireTimestamp=…)``, and ``[group,topic,partition]::NULL`` for a tombstone.
@@ -388,9 +388,9 @@ def format_line(key: bytes | None, value: bytes | None) -> str | None:
 
 
 def format_json(key: bytes | None, value: bytes | None, types: tuple[int, ...] = OFFSET_COMMIT_TYPES) -> str | None:
-    """The JSON of Kafka 4's OffsetsMessageFormatter; None for records of other types, or unreadable ones.
+    """Returns the JSON of Kafka 4's OffsetsMessageFormatter, or None for other types and malformed records.
 
-    With ``types=(2,)`` that of its GroupMetadataMessageFormatter. Other types are not meant.
+    With ``types=(2,)`` it is the JSON of GroupMetadataMessageFormatter. Other types are not supported.
     """
     if key is None or len(key) < 2:
         return None
@@ -421,7 +421,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _left_out(name: str, value: Any) -> bool:
-    """The tagged field of these types: Kafka leaves it out where it was not written."""
+    """Whether Kafka's JSON omits a field: the only tagged field of these types, if the record does not have it."""
     return name == "topic_id" and bool(value == NO_UUID)
 
 

@@ -1,4 +1,4 @@
-"""Whether other code holds an object, by its reference count. Memory that no code holds can be used again."""
+"""A check of references to an object by its reference count. Memory without other references can be reused."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ def _count(thing: object) -> int:
 
 
 def _alone() -> int:
-    """The count, taken in a call as ``held_by`` does, of what one local name holds: versions of Python differ.
+    """Returns the reference count of an object with one local name, in a call like that of ``held_by``.
 
-    -1 where it does not tell.
+    Python versions differ in it. Returns -1 if reference counts are not reliable, e.g. without a GIL.
     """
     thing = bytearray(1)
     alone = _count(thing)
@@ -27,8 +27,8 @@ ALONE = _alone()
 
 
 def held_by(thing: object, holders: int) -> bool:
-    """Whether nothing but ``holders`` names and containers of the caller's hold it.
+    """Whether only ``holders`` names and containers of the caller refer to ``thing``.
 
-    Never, where Python's count does not tell.
+    False if reference counts are not reliable.
     """
     return ALONE >= 0 and sys.getrefcount(thing) == ALONE + holders - 1

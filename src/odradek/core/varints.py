@@ -1,4 +1,4 @@
-"""Unsigned varints of Kafka's protocol and records: seven bits a byte, the lowest first, five bytes at most."""
+"""Unsigned varints of Kafka's protocol and records: seven bits a byte, the lowest bits first, at most five bytes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def uvarint(value: int) -> bytes:
 
 
 def read_uvarint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The value that begins at ``at``, and the position behind it.
+    """Returns the value at ``at`` and the position after it.
 
-    Raises IndexError where the bytes end before it does, ValueError where it takes more than five.
+    Raises IndexError if the bytes end too early, ValueError if the varint has more than five bytes.
     """
     value = shift = 0
     while True:
