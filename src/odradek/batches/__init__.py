@@ -1,1 +1,1 @@
-"""Record batches of format v2: check, stamp, read, write. Layout and rules are those of Kafka's `RecordBatch`."""
+"""Record batches of format v2: checks, stamps, readers and writers, by the rules of Kafka's `RecordBatch`."""

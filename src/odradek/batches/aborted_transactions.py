@@ -1,4 +1,4 @@
-"""Which batches belong to transactions that were rolled back: what read_committed leaves out."""
+"""The batches of aborted transactions, which read_committed consumers skip."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT
 
 
 class AbortedTransaction(NamedTuple):
-    """From a fetch reply under read_committed: this producer's records from ``first_offset`` on were rolled back."""
+    """An entry of a read_committed fetch response: this producer's records from ``first_offset`` on were aborted."""
 
     producer_id: int
     first_offset: int
 
 
 def rolled_back(batches: Iterable[tuple[int, int, int]], aborted: Sequence[AbortedTransaction]) -> list[bool]:
-    """For each batch (last offset, attributes, producer id), in log order: is it part of an aborted transaction?
+    """Returns for each batch (last offset, attributes, producer id) in log order whether its transaction was aborted.
 
     The producer's next control batch ends its transaction.
     """

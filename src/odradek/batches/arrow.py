@@ -1,4 +1,4 @@
-"""Fetched record sets as Arrow RecordBatches, with the columns of Spark's Kafka source."""
+"""Fetched record batches as Arrow RecordBatches with the columns of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from odradek.batches.record_columns import HEADERS, KEYS, TYPES, VALUES, Blobs, 
 from odradek.core.errors import CorruptRecord
 
 CHUNK_BYTES = 2 << 20
-"""Roughly how many bytes of records go into one RecordBatch at most."""
+"""The approximate limit for the bytes of records in one RecordBatch."""
 # Spark's own names and nullability, so that its Arrow batches need no cast.
 _HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 ARROW_TYPES = {
@@ -47,13 +47,13 @@ ARROW_TYPES = {
 
 @lru_cache(maxsize=64)
 def schema(columns: tuple[str, ...] = DEFAULT_COLUMNS) -> pa.Schema:
-    """The schema of the batches for these columns. Raises ValueError naming an unknown one."""
+    """Returns the Arrow schema of these columns. Raises ValueError for an unknown column."""
     check_columns(columns)
     return pa.schema([pa.field(name, ARROW_TYPES[name]) for name in columns])
 
 
 class BatchSpans(NamedTuple):
-    """The offsets that batches cover: from ``begins`` to ``ends`` (exclusive), whatever they still hold of them."""
+    """The offset ranges of batches, from ``begins`` to ``ends`` (exclusive). Compaction may have removed records."""
 
     begins: Int64s
     ends: Int64s
@@ -62,10 +62,10 @@ class BatchSpans(NamedTuple):
 
 
 class RecordSet:
-    """The whole batches in the bytes that a fetch returned for one partition.
+    """The whole batches in the bytes of a fetch response for one partition.
 
-    Making one reads the batch headers only; ``next_offset`` and ``leader_epoch`` are those after and of its last
-    batch (-1 where it is empty). Raises CorruptRecord.
+    The constructor reads only the batch headers. ``next_offset`` is the offset after the last batch, ``leader_epoch``
+    the epoch of the last batch (-1 for no batch). Raises CorruptRecord.
     """
 
     __slots__ = ("_array", "_attributes", "_bounds", "_data", "_table", "leader_epoch", "next_offset")
@@ -75,10 +75,10 @@ class RecordSet:
         self._array = kernels.as_bytes(data)
         self._table, in_order, self._attributes = kernels.survey(self._array)
         if not in_order:
-            raise CorruptRecord("record batches that do not follow one another by their offsets")
+            raise CorruptRecord("the offsets of the record batches do not ascend")
         self.next_offset = self.leader_epoch = -1
         self._bounds = (-1, -1, -1)
-        """The first batch's base offset and last one, and the last batch's base offset."""
+        """The base offset and the last offset of the first batch, and the base offset of the last batch."""
         if len(self._table):
             first = self._table[0].tolist()
             last = self._table[-1].tolist() if len(self._table) > 1 else first
@@ -88,16 +88,16 @@ class RecordSet:
 
     @property
     def memory_bytes(self) -> int:
-        """How much is kept for these batches: all of the buffer that they are a part of."""
+        """The size of the whole buffer that these batches are a part of and keep in memory."""
         return memoryview(memoryview(self._data).obj).nbytes
 
     @property
     def is_small_part(self) -> bool:
-        """Whether more than twice as much is kept for these batches as they take."""
+        """Whether the buffer is more than twice as large as these batches."""
         return 2 * len(self._array) < self.memory_bytes
 
     def copy(self) -> RecordSet:
-        """The same in memory of its own."""
+        """Returns a copy with its own memory."""
         return RecordSet(bytes(self._data))
 
     @property
@@ -106,16 +106,16 @@ class RecordSet:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether any batch is."""
+        """Whether any batch is compressed."""
         return bool(self._attributes & kernels.CODEC_BITS)
 
     @property
     def first_offset(self) -> int:
-        """The first batch's base offset, -1 where there is none."""
+        """The base offset of the first batch; -1 for no batch."""
         return self._bounds[0]
 
     def spans(self, aborted: Sequence[AbortedTransaction] = ()) -> BatchSpans:
-        """What the batches' headers tell of offsets. ``aborted``: as for ``record_batches``."""
+        """Returns the offset ranges of the batch headers. ``aborted`` is as for ``record_batches``."""
         table = self._table
         ends = table[:, BASE] + table[:, LAST_DELTA] + 1
         hidden = np.zeros(len(table), bool)
@@ -134,16 +134,16 @@ class RecordSet:
         check_crcs: bool = True,
         aborted: Sequence[AbortedTransaction] = (),
     ) -> RecordBatches:
-        """Records with ``start <= offset < end``; control records never, nor those of ``aborted`` transactions.
+        """Returns records with ``start <= offset < end``, except control records and ``aborted`` transactions.
 
-        Usually one RecordBatch, more where the bytes are many, none where no record qualifies. Timestamps that
-        microseconds cannot hold are clamped. Raises CorruptRecord when the first one is asked for, or a later one.
+        The result is usually one RecordBatch, several for many bytes, or none. Timestamps that do not fit into
+        microseconds of 64 bits are clamped. The iterator raises CorruptRecord at its first or a later element.
         """
         table = self._chosen(start, end, aborted)
         return RecordBatches(self, table, (topic, partition), (start, end), columns, check_crcs=check_crcs)
 
     def _chosen(self, start: int, end: int, aborted: Sequence[AbortedTransaction]) -> Int64s:
-        """The batches that may hold such records."""
+        """Returns the batches that can have such records."""
         table = self._table
         if not len(table):
             return table
@@ -157,8 +157,10 @@ class RecordSet:
         return table if chosen.all() else table[chosen]
 
     def _columns(self, table: Int64s, at: int, start: int, end: int, kept: int) -> tuple[Columns, int]:
-        """The records of the batches from number ``at`` on, and the number of the first that was left for later:
-        unpacked, what is taken stays far below the 2 GiB that one Arrow column can hold."""
+        """Returns the records of the batches from number ``at`` on, and the number of the first unread batch.
+
+        The decompressed records stay far below 2 GiB, the limit of an Arrow column.
+        """
         if not self._attributes & kernels.CODEC_BITS and len(self._array) <= CHUNK_BYTES:
             parts = [(self._array, table)]
             at = len(table)
@@ -175,7 +177,10 @@ class RecordSet:
         return found, at
 
     def _parts(self, table: Int64s, at: int) -> tuple[list[tuple[Bytes, Int64s]], int]:
-        """Batches from number ``at`` on by the buffers in which their records lie, unpacked where they have to be."""
+        """Returns batches from number ``at`` on with the buffers of their records, decompressed if necessary.
+
+        The second value is the number of the first unread batch.
+        """
         parts: list[tuple[Bytes, Int64s]] = []
         room = CHUNK_BYTES
         kernels.unpacked.begin()
@@ -199,8 +204,11 @@ class RecordSet:
 
 
 class RecordBatches(Iterator["pa.RecordBatch"]):
-    """What ``RecordSet.record_batches`` found, decoded as it is asked for. Nothing of it lies in a thread's own memory
-    between two of them, so another thread may go on. After CorruptRecord, asking again raises it again."""
+    """The result of ``RecordSet.record_batches``, which decodes each element on demand.
+
+    Between two elements it has no data in thread-local memory, so another thread may continue. After CorruptRecord, the
+    next call raises it again.
+    """
 
     __slots__ = ("_at", "_columns", "_kept", "_offsets", "_place", "_records", "_table", "_unchecked")
 
@@ -221,7 +229,7 @@ class RecordBatches(Iterator["pa.RecordBatch"]):
 
     @property
     def is_over(self) -> bool:
-        """Whether all has been returned. False may still be followed by none."""
+        """Whether all batches were read. If False, there still may be no further element."""
         return self._at >= len(self._table)
 
     def __next__(self) -> pa.RecordBatch:
@@ -237,7 +245,7 @@ class RecordBatches(Iterator["pa.RecordBatch"]):
 
 
 def _marks(table: Int64s) -> tuple[list[int], list[int], list[int]]:
-    """What ``rolled_back`` looks at, by columns."""
+    """Returns the columns for ``rolled_back``."""
     return (table[:, BASE] + table[:, LAST_DELTA]).tolist(), table[:, ATTRIBUTES].tolist(), table[:, PRODUCER].tolist()
 
 
@@ -252,7 +260,7 @@ def _validity(is_valid: Any) -> tuple[Any, int]:
     return (pa.py_buffer(np.packbits(is_valid, bitorder="little")) if nulls else None), nulls
 
 
-# Arrays are cut to their rows: what lies behind was never written, and would go out with a pickle or as padding.
+# Arrays are cut to their rows: a pickle would include the uninitialized rest.
 
 
 def _cut(numbers: Any, rows: int) -> Any:
@@ -272,7 +280,7 @@ def _fixed(name: str, numbers: Any, rows: int) -> pa.Array:
 
 
 def _headers(found: Columns) -> pa.Array:
-    """A list per record; null, as in Spark, for a record without headers."""
+    """Returns a list of headers for each record; null, as in Spark, for a record without headers."""
     name_ends, names, value_ends, values, is_null = found.gather_headers()
     count = len(is_null)
     keys = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(name_ends), pa.py_buffer(names)], 0)
@@ -294,7 +302,10 @@ _FEW = 16
 
 
 def _repeated(value: str | int, rows: int) -> pa.Array:
-    """By its buffers: what pyarrow makes of a value loads pandas where there is one, half a second for the first."""
+    """Returns a column with one value, made from buffers.
+
+    pyarrow's own conversion imports pandas if it is installed, which takes half a second.
+    """
     if isinstance(value, int):
         return _fixed("partition", np.full(rows, value, np.int32), rows)
     text = np.frombuffer(value.encode(), np.uint8)
@@ -305,7 +316,7 @@ def _repeated(value: str | int, rows: int) -> pa.Array:
 
 @lru_cache(maxsize=8)
 def _topics(topic: str) -> pa.Array:
-    """A column of which each RecordBatch takes as many rows as it has: not filled, nor kept, anew for each."""
+    """Returns a long column of one topic. RecordBatches share slices of it."""
     return _repeated(topic, _ALIKE)
 
 

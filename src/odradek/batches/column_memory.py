@@ -1,4 +1,4 @@
-"""Memory for decoded columns that are kept."""
+"""Memory for decoded columns with a long life."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ Bytes = npt.NDArray[np.uint8]
 
 
 _spare: deque[tuple[Bytes, int]] = deque()
-"""Blocks that are full, of all threads, each with where in it the first large page begins. Who takes one out has it, so
-no lock is needed, which a fork might leave locked."""
+"""Full blocks of all threads, each with the position of its first large page. Popping a block transfers ownership of
+it, so there is no lock, which could stay locked after a fork."""
 
 
 class Space(threading.local):
-    """Memory for what is kept, a thread's own. Fresh pages cost more time than what is written to them, large ones a
-    third of it: so arrays share blocks of these, each freed with the last array in it. Full blocks stay, some of them,
-    and are written again once nobody holds an array in them."""
+    """A thread's memory for arrays with a long life.
+
+    A new page takes more time than the writes to it, and a large page takes a third of this. So arrays share blocks of
+    large pages. A block is freed with its last array. Some full blocks are kept and reused when they have no array.
+    """
 
     def __init__(self) -> None:
         self.block: Bytes = np.empty(0, np.uint8)
@@ -32,7 +34,7 @@ class Space(threading.local):
         self.used = 0
 
     def take(self, count: int, kind: Any) -> Any:
-        """An array of ``count`` numbers, not filled. Small ones are not worth a block that lives as long as they."""
+        """Returns an uninitialized array of ``count`` numbers. A small one is not in a block, which it would keep."""
         size = count * np.dtype(kind).itemsize
         if size < _SMALL or size > _BLOCK // 2:
             return np.empty(count, kind)
@@ -45,19 +47,19 @@ class Space(threading.local):
         return self.block[at : at + size].view(kind)
 
     def give_back(self, array: Any, used: int) -> None:
-        """Of the bytes that were taken last only ``used`` are needed."""
+        """Frees all but ``used`` bytes of the last array."""
         if array.base is self.block:
             self.used -= len(array) - used
 
     def _next_block(self) -> None:
-        if len(self.block) and refcount.ALONE >= 0:  # else nobody could tell when it comes free
+        if len(self.block) and refcount.ALONE >= 0:  # else a free block cannot be recognized
             _spare.append((self.block, self._start))
         self.block = np.empty(0, np.uint8)
         self.block, self._start = _free_block() or _large_pages()
 
 
 def _free_block() -> tuple[Bytes, int] | None:
-    """A spare one that nobody holds an array in: of those the one that was full last, which caches may still hold."""
+    """Returns the spare block without arrays that became full last, because it may be in CPU caches; or None."""
     found = None
     held = []
     while found is None:
@@ -65,26 +67,26 @@ def _free_block() -> tuple[Bytes, int] | None:
             block, start = _spare.pop()
         except IndexError:
             break
-        if refcount.held_by(block, 1):  # every array in it holds it
+        if refcount.held_by(block, 1):  # every array in the block refers to it
             found = block, start
         else:
             held.append((block, start))
     _spare.extend(reversed(held))
     while len(_spare) > _SPARE:
-        with suppress(IndexError):  # another thread was faster
+        with suppress(IndexError):  # another thread has emptied it
             _spare.popleft()
     return found
 
 
 _SPARE = 16
-"""So many are kept at most, in a process: who polls for much holds what a poll returned while the next is decoded."""
+"""The largest number of spare blocks in a process. The result of a large poll is in use during the next decode."""
 _BLOCK = 8 << 20
 _PAGE = 2 << 20
 _SMALL = 16 << 10
 
 
 def _large_pages() -> tuple[Bytes, int]:
-    """A block, and where in it the first whole large page begins. Where the system has none it is memory as any."""
+    """Returns a block and the position of its first whole large page. Without large pages it is usual memory."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(_BLOCK, np.uint8), 0
     memory = mmap.mmap(-1, _BLOCK + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

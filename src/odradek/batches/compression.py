@@ -1,11 +1,11 @@
-"""The codecs of record batches: none, gzip, snappy, lz4 (frame), zstd. What comes out of a decoder is bounded.
+"""The codecs of record batches: none, gzip, snappy, lz4 (frame), zstd. The output of a decoder is limited.
 
-A few hostile bytes can unpack to gigabytes, so each decoder first learns an upper bound of its output from the
-framing (zstd and lz4: block count and block size; snappy: the length in front; gzip: it stops by itself) and never
+A few malicious bytes can decompress to gigabytes. So each decoder first computes an upper bound of its output from the
+framing (zstd and lz4: number and size of blocks; snappy: the length field; gzip: it stops at the limit). It never
 allocates more than ``max_bytes``.
 
-``decompress`` does everything at once. ``decompress_small`` refuses what takes longer than a step of the broker's event
-loop, and ``decompress_in_steps`` (see batches/steps) does that a step at a time.
+``decompress`` runs at once. ``decompress_small`` returns None for data that takes longer than a step of the broker's
+event loop. ``decompress_in_steps`` (see batches/steps) decompresses such data in steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odradek.core.lazy_import import LazyModule
 if TYPE_CHECKING:
     import cramjam
 else:
-    cramjam = LazyModule("cramjam")  # 1.5 MB that a broker without compressed batches does not need
+    cramjam = LazyModule("cramjam")  # a broker without compressed batches saves 1.5 MB
 
 Buffer = bytes | bytearray | memoryview
 
@@ -33,33 +33,33 @@ NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 CODES = {name: code for code, name in enumerate(NAMES)}
 
 DEFAULT_MAX_BYTES = 256 << 20
-"""Largest output of one batch unless the caller says otherwise."""
+"""The default limit of the output of one batch."""
 SMALL_BYTES = 256 << 10
-"""What is unpacked without a step in between, and without a claim to memory: so many bytes, from no more than that."""
+"""The largest input and output of a decompression without steps and without a claim to memory."""
 STEP_BYTES = 1 << 20
-"""What is unpacked in one step. A thread unpacks more."""
+"""The largest output of a decompression in one step. A thread decompresses more."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _XERIAL_BLOCK_COST = 1024
-"""A block takes as long as so many bytes, however small it is."""
+"""A block takes as much time as this number of bytes, in addition to its bytes."""
 _BLOCKS_PER_STEP = 1000
 _GZIP_PIECE_BYTES = 512
 _GZIP_MEMBER_COST = 1024
-"""A member takes as long as so many bytes, however small it is."""
+"""A member takes as much time as this number of bytes, in addition to its bytes."""
 _GZIP_STEP_BYTES = 128 << 10
 _GZIP_CALL_BYTES = 1 << 20
 _GZIP_FIRST_BYTES = 16 << 20
 _GZIP_RATIO = 1032
-"""So many bytes can come of one at most."""
+"""The largest output of one compressed byte, in bytes."""
 _ZSTD_BLOCK_BYTES = 128 * 1024
 _ZSTD_MAGIC = 0xFD2FB528
 _LZ4_MAGIC = 0x184D2204
 _LZ4_FRAME = struct.Struct("<IBB").unpack_from
 _UINT32 = struct.Struct("<I").unpack_from
-# Version 1, independent blocks of 64 KiB, no checksums; the last byte is the descriptor's own hash. Kafka's Java reader
-# refuses frames with linked blocks, which is what the codec's own frame writer makes.
+# Version 1, independent blocks of 64 KiB, no checksums; the last byte is the hash of the descriptor. The frame writer
+# of cramjam is not used, because it links blocks, and Kafka's Java reader refuses such frames.
 _LZ4_HEAD = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_STORED = 1 << 31
@@ -70,11 +70,11 @@ _LZ4_PLAIN_HEADS = {
     bytes.fromhex("04224d18606051"): 1 << 20,
     bytes.fromhex("04224d18607073"): 4 << 20,
 }
-"""How frames begin whose blocks stand alone, without checksums or sizes, and how large a block is at most."""
+"""The heads of frames with independent blocks and without checksums or sizes, and their largest block sizes."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """``data`` in the form Kafka's own producer writes. ``level=None``: the codec's default."""
+    """Returns ``data`` compressed in the format of Kafka's producer. ``level=None``: the codec's default."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -90,11 +90,11 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 _ERRORS = (zlib.error, struct.error, IndexError, ValueError, OSError)
-"""What decoders raise beside cramjam's own error."""
+"""The errors of decoders besides cramjam's own error."""
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> Buffer:
-    """The bytes behind ``data``. Raises CorruptRecord for a broken stream and for more than ``max_bytes``."""
+    """Returns the decompressed bytes. Raises CorruptRecord for invalid data and for more than ``max_bytes``."""
     if codec == NONE:
         return data
     decoder = _DECODERS.get(codec)
@@ -103,18 +103,18 @@ def decompress(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> 
     try:
         return decoder(memoryview(data), max_bytes)
     except (cramjam.DecompressionError, *_ERRORS) as error:
-        raise CorruptRecord(f"{NAMES[codec]} data cannot be unpacked: {error}") from error
+        raise CorruptRecord(f"{NAMES[codec]} data cannot be decompressed: {error}") from error
 
 
 class Plain(NamedTuple):
-    """Unpacked bytes: the first ``size`` of ``data``, of which a slice is bytes."""
+    """Decompressed bytes: the first ``size`` bytes of ``data``. A slice of ``data`` is bytes."""
 
     data: bytes | mmap
     size: int
 
 
 def decompress_small(codec: int, data: memoryview) -> bytes | None:
-    """The bytes behind ``data``; None where they, or their framing, take longer than a step. Raises CorruptRecord."""
+    """Returns the decompressed bytes, or None if the decompression takes longer than a step. Raises CorruptRecord."""
     if len(data) > SMALL_BYTES:
         return None
     try:
@@ -133,24 +133,26 @@ def decompress_small(codec: int, data: memoryview) -> bytes | None:
         if codec == SNAPPY:
             return _snappy_small(data)
     except (cramjam.DecompressionError, *_ERRORS) as error:
-        raise CorruptRecord(f"{NAMES[codec]} data cannot be unpacked: {error}") from error
+        raise CorruptRecord(f"{NAMES[codec]} data cannot be decompressed: {error}") from error
     raise CorruptRecord(f"unknown compression {codec}")
 
 
 def decompress_in_steps(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> Steps[Plain]:
-    """As ``decompress``, a step at a time."""
+    """Does the same as ``decompress`` in steps."""
     unpack = _STEP_DECODERS.get(codec)
     if unpack is None:
         raise CorruptRecord(f"unknown compression {codec}")
     try:
         return (yield from unpack(memoryview(data), max_bytes))
     except (cramjam.DecompressionError, *_ERRORS) as error:
-        raise CorruptRecord(f"{NAMES[codec]} data cannot be unpacked: {error}") from error
+        raise CorruptRecord(f"{NAMES[codec]} data cannot be decompressed: {error}") from error
 
 
 def decompress_into(codec: int, data: Buffer, out: memoryview) -> int:
-    """Unpacks into ``out`` and returns how many bytes came, or -1: ``decompress`` has to see to it, since the codec or
-    the frame is an unusual one, there is no room, or the bytes are faulty. What then stands in ``out`` is undefined.
+    """Decompresses into ``out`` and returns the number of bytes, or -1: then the caller must call ``decompress``.
+
+    The reason for -1 is an unusual codec or frame, too little room, or invalid data. The content of ``out`` is
+    undefined then.
     """
     try:
         if codec == LZ4:
@@ -163,8 +165,10 @@ def decompress_into(codec: int, data: Buffer, out: memoryview) -> int:
 
 
 def _lz4_blocks_into(data: memoryview, out: memoryview) -> int:
-    """One frame of blocks that stand alone, without checksums: what Kafka's clients write. Block by block, which
-    takes a third of the time that the decoder of frames takes."""
+    """Decompresses one frame of independent blocks without checksums, the form of Kafka's clients, block by block.
+
+    This takes a third of the time of the frame decoder.
+    """
     block_bytes = _LZ4_PLAIN_HEADS.get(bytes(data[:7]), 0)
     if not block_bytes:
         return -1
@@ -192,7 +196,7 @@ def _lz4_blocks_into(data: memoryview, out: memoryview) -> int:
 
 
 def _too_large(codec: str, max_bytes: int) -> CorruptRecord:
-    return CorruptRecord(f"{codec} data unpacks to more than {max_bytes} bytes")
+    return CorruptRecord(f"{codec} data decompresses to more than {max_bytes} bytes")
 
 
 def _decompress_gzip(data: memoryview, max_bytes: int) -> Buffer:
@@ -216,8 +220,8 @@ def _gzip_small(data: memoryview) -> bytes | None:
 
 
 def _gzip_in_steps(data: memoryview, max_bytes: int) -> Steps[Plain]:
-    """Member by member. The packed bytes go in by pieces, small ones at first, since the decoder copies what it leaves
-    over of each."""
+    """Decompresses member by member. The input is in pieces, small ones at first, because the decoder copies the unused
+    rest of each piece."""
     most = min(max_bytes, _GZIP_RATIO * len(data))
     memory = yield from _more_room(None, 0, min(most, _GZIP_FIRST_BYTES))
     at = pos = since = 0
@@ -277,14 +281,14 @@ def _compress_xerial(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, max_bytes: int) -> Buffer:
-    """Java's producer frames snappy blocks the xerial way, librdkafka writes one raw block."""
+    """Decompresses xerial frames of snappy blocks (Java's producer) or one raw block (librdkafka)."""
     if bytes(data[:8]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(data, max_bytes)
     return b"".join(_decompress_snappy_block(block, max_bytes - total) for block, total in _xerial_blocks(data))
 
 
 def _xerial_blocks(data: memoryview) -> Generator[tuple[memoryview, int], None, None]:
-    """Each packed block, and how many bytes came of those before it."""
+    """Yields each compressed block with the number of decompressed bytes before it."""
     total = 0
     pos = len(_XERIAL_HEADER)
     if len(data) < pos:
@@ -312,7 +316,7 @@ def _decompress_snappy_block(data: memoryview, max_bytes: int) -> Buffer:
 def _snappy_into(data: memoryview, out: bytearray | memoryview) -> None:
     written = cramjam.snappy.decompress_raw_into(data, out)
     if written != len(out):
-        raise CorruptRecord(f"snappy block of {written} bytes says it has {len(out)}")
+        raise CorruptRecord(f"snappy block has {written} bytes, but its length field is {len(out)}")
 
 
 def _snappy_small(data: memoryview) -> bytes | None:
@@ -363,8 +367,11 @@ def _snappy_into_map(data: memoryview, memory: mmap, at: int, size: int) -> None
 
 
 def _unpack(codec: Any, data: memoryview, bound: int, max_bytes: int) -> Buffer:
-    """The decoder itself allocates where the bound allows it: clearing a buffer as large as the bound (4 MiB for a
-    small lz4 batch) takes ten times as long as unpacking."""
+    """Decompresses with the decoder's own allocation if the bound is within the limit.
+
+    A buffer with the size of the bound (4 MiB for a small lz4 batch) would take ten times as long to clear as the
+    decompression takes.
+    """
     if bound <= max_bytes:
         return memoryview(codec.decompress(data))
     memory = mapped(max_bytes)
@@ -372,7 +379,7 @@ def _unpack(codec: Any, data: memoryview, bound: int, max_bytes: int) -> Buffer:
 
 
 def _unpack_into(codec: Any, data: memoryview, memory: mmap, max_bytes: int) -> int:
-    """How many bytes were written. ``max_bytes`` is named where there are more."""
+    """Decompresses into ``memory`` and returns the number of bytes. Raises CorruptRecord if ``memory`` is too small."""
     try:
         with memoryview(memory) as out:
             return int(codec.decompress_into(data, out))
@@ -383,7 +390,7 @@ def _unpack_into(codec: Any, data: memoryview, memory: mmap, max_bytes: int) -> 
 
 
 def _lz4_small(data: memoryview) -> bytes | None:
-    """A batch whose blocks may be large, up to 4 MiB as some clients write them, is often a small one all the same."""
+    """Decompresses frames with a large bound. Their blocks may have up to 4 MiB, but are often small."""
     out = bytearray(SMALL_BYTES)
     try:
         return bytes(memoryview(out)[: cramjam.lz4.decompress_into(data, out)])
@@ -424,8 +431,8 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
 
 
 Bounds = Callable[..., tuple[int, int, int]]
-"""``(data, pos=0, frame=0)``: the most bytes that can come of up to ``_BLOCKS_PER_STEP`` blocks from ``pos`` on, the
-position behind them, and what has to be known of the frame that they end in, 0 between two frames."""
+"""``(data, pos=0, frame=0)``: returns the largest output of up to ``_BLOCKS_PER_STEP`` blocks from ``pos`` on, the
+position after them, and the state of the current frame, 0 between two frames."""
 
 
 def _lz4_bounds(data: memoryview, pos: int = 0, frame: int = 0) -> tuple[int, int, int]:

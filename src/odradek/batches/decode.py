@@ -1,9 +1,10 @@
-"""Fetched bytes to a table of their batches, checked and unpacked: the numba kernels. ``record_columns.py`` walks the
-records in them, ``arrow.py`` wraps what that makes.
+"""Numba kernels that read fetched bytes into a table of their batches, check CRCs and decompress.
 
-Loaded only when something is decoded (importing numba takes a quarter of a second). The kernels have explicit
-signatures and are compiled once per machine: numba keeps them beside this file, or in the user's cache directory
-where the package is read-only, or in a private temporary directory where there is no home either.
+``record_columns.py`` reads the records of these batches, and ``arrow.py`` makes Arrow RecordBatches from them.
+
+This module is imported at the first decode, because the import of numba takes a quarter of a second. The kernels have
+explicit signatures and are compiled once per computer. numba caches them beside this file, or in the user's cache
+directory if the package is read-only, or in a private temporary directory if there is no home directory.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 Buffer = bytes | bytearray | memoryview
 
-# Columns of what `scan` returns, one row per batch.
+# The columns of the table of `scan`, which has one row for each batch.
 POS, END, BASE, LAST_DELTA, EPOCH, CRC, ATTRIBUTES, BASE_TIME, MAX_TIME, PRODUCER, COUNT, FROM, TO = range(13)
 FIELDS = 13
 
@@ -42,13 +43,13 @@ _WHY = {
     BAD_RECORD: "a record does not fit into it",
     BAD_FIELD: "a key or a value does not fit into its record",
     BAD_HEADERS: "the headers of a record do not fit into it",
-    BAD_OFFSET: "a record's offset lies outside of it",
+    BAD_OFFSET: "a record's offset is outside of it",
     LEFT_OVER: "bytes follow its last record",
 }
 
 CODEC_BITS = 7
 _FEW = 4
-"""Of so many rows all columns are sooner made numbers than four of them found."""
+"""For at most this number of rows, the conversion of all columns is faster than a selection of four columns."""
 SMALLEST_RECORD = 7
 _MAX_MS = (1 << 63) // 1000 - 1
 
@@ -61,8 +62,11 @@ _TABLE = types.int64[:, ::1]
 
 
 def _compiled(*signature: Any, nogil: bool = True) -> Callable[[Any], Any]:
-    """``numba.njit`` with one signature, kept on disk wherever that is possible. Without ``nogil`` other threads wait:
-    for what takes a microsecond, since giving the interpreter away may cost a hundred until it is had again."""
+    """Does the same as ``numba.njit`` with one signature, cached on disk if possible.
+
+    ``nogil=False`` is for kernels of a microsecond: after a release of the GIL, a thread can wait a hundred
+    microseconds to get it again.
+    """
 
     def wrap(function: Any) -> Any:
         try:
@@ -80,7 +84,10 @@ def _compiled(*signature: Any, nogil: bool = True) -> Callable[[Any], Any]:
 
 
 def _private_cache() -> str | None:
-    """A cache directory in the temporary directory that only this user can write: what it holds is run."""
+    """Returns a cache directory in the temporary directory, or None.
+
+    Only this user may write to it, because its code is executed.
+    """
     if not hasattr(os, "getuid"):
         return None
     path = os.path.join(tempfile.gettempdir(), f"odradek-numba-{os.getuid()}")
@@ -114,7 +121,7 @@ def _int64(buffer: Any, at: int) -> Any:
 
 @_compiled(types.UniTuple(types.int64, 3)(_RO), nogil=False)
 def _count_batches(buffer: Any) -> Any:
-    """(status, whole batches, position behind them): the last batch of a fetch may be cut off."""
+    """Returns (status, whole batches, position after them). The last batch of a fetch may be cut off."""
     size = np.int64(len(buffer))
     at = np.int64(0)
     count = np.int64(0)
@@ -133,7 +140,7 @@ def _count_batches(buffer: Any) -> Any:
 
 @_compiled(types.UniTuple(types.int64, 3)(_RO, _TABLE), nogil=False)
 def _read_batches(buffer: Any, table: Any) -> Any:
-    """(first impossible batch or -1, whether their offsets ascend, all attributes or-ed)."""
+    """Returns (first invalid batch or -1, whether their offsets ascend, the bitwise or of all attributes)."""
     at = np.int64(0)
     before = np.int64(-1)
     in_order = np.int64(1)
@@ -166,7 +173,7 @@ def _read_batches(buffer: Any, table: Any) -> Any:
 
 @_compiled(types.UniTuple(types.int64, 3)(_TABLE), nogil=False)
 def _claims(table: Any) -> Any:
-    """(first batch that cannot hold as many records as it says or -1, records, bytes of records)."""
+    """Returns (first batch with an impossible record count or -1, records, bytes of records)."""
     count = np.int64(0)
     size = np.int64(0)
     for i in range(len(table)):
@@ -179,36 +186,36 @@ def _claims(table: Any) -> Any:
 
 
 def claims(table: Int64s) -> tuple[int, int]:
-    """How many records the batches claim, and their bytes. What cannot fit is refused unread. Raises CorruptRecord."""
+    """Returns the number of records in the headers, and their bytes. Raises CorruptRecord for an impossible number."""
     impossible, count, size = _claims(table)
     if impossible >= 0:
-        raise CorruptRecord(f"batch at offset {table[impossible, BASE]}: it cannot hold so many records")
+        raise CorruptRecord(f"batch at offset {table[impossible, BASE]}: its record count is too large for its size")
     return count, size
 
 
 def as_bytes(data: Buffer) -> Bytes:
-    """A read-only array over ``data``, without copying."""
+    """Returns a read-only array of ``data`` without a copy."""
     array = np.frombuffer(data, dtype=np.uint8)
     array.flags.writeable = False
     return array
 
 
 def scan(data: Bytes) -> Int64s:
-    """One row per whole batch, as ``survey`` has them."""
+    """Returns the table of ``survey``: one row for each whole batch."""
     return survey(data)[0]
 
 
 def survey(data: Bytes) -> tuple[Int64s, bool, int]:
-    """One row per whole batch, columns POS to TO, a batch cut off at the end left out; whether each begins behind
-    the one before it; all their attributes or-ed.
+    """Returns a table, whether the batches' offsets ascend, and the bitwise or of all their attributes.
 
-    Raises CorruptRecord, and UNSUPPORTED_FOR_MESSAGE_FORMAT for batches of format v0 or v1.
+    The table has one row for each whole batch, with the columns POS to TO. A last batch that is cut off is skipped.
+    Raises CorruptRecord, and KafkaError (UNSUPPORTED_FOR_MESSAGE_FORMAT) for batches of format v0 or v1.
     """
     status, count, at = _count_batches(data)
     if status == BAD_MAGIC and data[at + 16] < 2:
         raise KafkaError(
             ErrorCode.unsupported_for_message_format,
-            f"a batch is stored in message format v{data[at + 16]}, older than Kafka 0.11; only v2 can be read",
+            f"a batch has message format v{data[at + 16]}, which is older than Kafka 0.11; only v2 is supported",
         )
     if status != OK:
         raise CorruptRecord(f"batch at byte {at}: {_WHY[status]}")
@@ -220,7 +227,7 @@ def survey(data: Bytes) -> tuple[Int64s, bool, int]:
 
 
 def check_crcs(data: Buffer, table: Int64s) -> None:
-    """Compares each batch's CRC32C with its bytes. Raises CorruptRecord."""
+    """Checks each batch's CRC32C. Raises CorruptRecord."""
     view = memoryview(data)
     if len(table) <= _FEW:
         rows = [(row[POS], row[END], row[BASE], row[CRC]) for row in table.tolist()]
@@ -232,21 +239,21 @@ def check_crcs(data: Buffer, table: Int64s) -> None:
 
 
 class Unpacked(threading.local):
-    """Where batches are unpacked to, a thread's own: what lies there is read before the next ones come."""
+    """A thread's memory for decompressed batches. They are read before the next ones are decompressed."""
 
     def __init__(self) -> None:
         self._memory: Bytes = np.empty(0, np.uint8)
         self._used = 0
 
     def begin(self) -> None:
-        """Nobody needs what was unpacked before."""
+        """Frees all batches in it."""
         self._used = 0
 
     def inflate(self, data: Buffer, table: Int64s, room: int, max_bytes: int = DEFAULT_MAX_BYTES) -> tuple[Bytes, int]:
-        """Decompresses batches of ``table`` into one buffer, in which FROM and TO then are positions.
+        """Decompresses batches of ``table`` into one buffer, and sets FROM and TO to positions in it.
 
-        Stops behind the batch that fills ``room`` bytes; returns the buffer and the number of batches in it, none
-        where it has to ``begin`` first. ``max_bytes`` bounds what one batch may unpack to. Raises CorruptRecord.
+        It stops after the batch that fills ``room`` bytes. Returns the buffer and its number of batches; 0 if the
+        caller must call ``begin`` first. ``max_bytes`` limits the decompressed size of one batch. Raises CorruptRecord.
         """
         if not len(self._memory):
             self._memory = np.empty(_UNPACKED, np.uint8)
@@ -260,8 +267,8 @@ class Unpacked(threading.local):
                 size = len(part)
                 if size > len(out) - at:
                     if at:
-                        break  # it comes first the next time
-                    table[done, FROM], table[done, TO] = 0, size  # those before it are empty
+                        break  # the next call starts with it
+                    table[done, FROM], table[done, TO] = 0, size  # all batches before it are empty
                     return as_bytes(part), done + 1
                 out[at : at + size] = part
             self._used += size
@@ -277,7 +284,7 @@ unpacked = Unpacked()
 
 
 def runs_by_compression(table: Int64s) -> Sequence[tuple[int, int, bool]]:
-    """(first, last, compressed) of each stretch of batches that are all compressed or all not."""
+    """Returns (first, end, compressed) of each run of batches that are all compressed or all uncompressed."""
     if not len(table):
         return []
     packed = (table[:, ATTRIBUTES] & CODEC_BITS) != 0

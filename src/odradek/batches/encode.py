@@ -1,4 +1,4 @@
-"""Records to record batches, in pure Python and fast for many small records (the coordinators append through it)."""
+"""A writer of record batches in pure Python, fast for many small records. The coordinators use it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHECKED = struct.Struct(">hiqqqhii")
 
 
 class KeyValue(Protocol):
-    """What a record must offer; ``core.effects.Record`` does. ``timestamp_ms=None`` means the time of the batch."""
+    """The interface of a record, e.g. of ``core.effects.Record``. ``timestamp_ms=None`` means the time of the batch."""
 
     @property
     def key(self) -> bytes | None: ...
@@ -41,7 +41,7 @@ _SMALL = [bytes([number << 1]) for number in range(64)]
 
 
 def varint(value: int) -> bytes:
-    """``value`` (up to 64 bits) as a zigzag varint."""
+    """Returns ``value`` (up to 64 bits) as a zigzag varint."""
     if 0 <= value < 64:
         return _SMALL[value]
     return uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
@@ -69,10 +69,10 @@ def encode_batch(
     control: bool = False,
     compression_level: int | None = None,
 ) -> bytes:
-    """One batch of format v2 holding ``records`` in order; a record may have ``headers``, pairs of (str, bytes | None).
+    """Returns one batch of format v2 with ``records`` in order.
 
-    ``now_ms`` is the timestamp of records without one. Raises ValueError when there is no record or a codec's name
-    is unknown.
+    A record may have ``headers``, pairs of (str, bytes | None). ``now_ms`` is the timestamp of records without one.
+    Raises ValueError if there is no record or the codec's name is unknown.
     """
     items = list(records)
     if not items:
@@ -123,20 +123,23 @@ def encode_batch(
 
 
 def seal_batch(packed: Iterable[bytes], count: int, *, now_ms: int) -> bytes:
-    """One uncompressed batch of ``count`` records that are packed already and all have the time of the batch."""
+    """Returns an uncompressed batch of ``count`` packed records, which all have the time of the batch."""
     return _sealed(_CHECKED.pack(0, count - 1, now_ms, now_ms, -1, -1, -1, count), b"".join(packed), 0, -1)
 
 
 def seal_records(
     body: Buffer, count: int, times: tuple[int, int], codec: int, producer: tuple[int, int, int] = (-1, -1, -1)
 ) -> bytes:
-    """One batch of ``count`` packed records; ``times`` are its first and largest, ``producer`` id, epoch, sequence."""
+    """Returns a batch of ``count`` packed records.
+
+    ``times`` are its base and largest timestamp, ``producer`` is id, epoch and sequence.
+    """
     payload = compress(codec, body) if codec else bytes(body)
     return _sealed(_CHECKED.pack(codec, count - 1, *times, *producer, count), payload, 0, -1)
 
 
 def pack_record(item: KeyValue, delta: int) -> list[bytes]:
-    """A record without headers, packed for ``seal_batch``, as the ``delta``-th of its batch."""
+    """Returns the parts of a record without headers for ``seal_batch``, with the offset delta ``delta``."""
     key, value = item.key, item.value
     body = (
         b"\0\0",
@@ -157,7 +160,7 @@ def _sealed(checked: bytes, payload: bytes, base_offset: int, leader_epoch: int)
 
 
 def with_max_timestamp(data: Buffer, header: BatchHeader, max_timestamp: int) -> bytes:
-    """The one batch in ``data`` with another maximum of its timestamps (ms) in its header."""
+    """Returns the single batch in ``data`` with another largest timestamp (ms) in its header."""
     payload = bytes(memoryview(data)[HEADER_BYTES : header.size_in_bytes])
     checked = _CHECKED.pack(
         header.attributes, header.last_offset_delta, header.base_timestamp, max_timestamp, *header[9:]
@@ -166,17 +169,16 @@ def with_max_timestamp(data: Buffer, header: BatchHeader, max_timestamp: int) ->
 
 
 def recompress(data: Buffer, header: BatchHeader, codec: int, level: int | None = None) -> bytes:
-    """The one batch in ``data`` with its records packed by another codec; everything else stays as it is.
+    """Returns the single batch in ``data`` with its records compressed by another codec and no other change.
 
-    ``level``: how hard the codec tries, ``None`` for its default.
-
-    Raises CorruptRecord when the records cannot be unpacked.
+    ``level`` is the compression level, ``None`` for the codec's default. Raises CorruptRecord if the records cannot be
+    decompressed.
     """
     plain = decompress(header.compression, memoryview(data)[HEADER_BYTES : header.size_in_bytes])
     return repacked(header, codec, compress(codec, plain, level))
 
 
 def repacked(header: BatchHeader, codec: int, payload: bytes) -> bytes:
-    """A batch with its records as ``codec`` has packed them; everything else stays as it is."""
+    """Returns the batch with ``payload``, its records compressed by ``codec``, and no other change."""
     checked = _CHECKED.pack(header.attributes & ~COMPRESSION_MASK | codec, header.last_offset_delta, *header[7:])
     return _sealed(checked, payload, header.base_offset, header.leader_epoch)

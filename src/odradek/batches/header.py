@@ -1,9 +1,9 @@
-"""The 61 bytes in front of every record batch (format v2): read, check, stamp.
+"""The header of a record batch (format v2, 61 bytes): read, check, stamp.
 
 Layout, big-endian: base offset (8), length of the rest (4), leader epoch (4), magic (1), CRC32C (4), attributes (2),
 last offset delta (4), base timestamp (8), max timestamp (8), producer id (8), producer epoch (2), base sequence (4),
-record count (4). The CRC covers everything from the attributes on, so a broker may stamp base offset and leader epoch
-without touching it.
+record count (4). The CRC covers the bytes from the attributes on, so a broker can set base offset and leader epoch
+without a new CRC.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAGIC_OFFSET = 16
 CRC_OFFSET = 17
 ATTRIBUTES_OFFSET = 21
 LOG_OVERHEAD = 12
-"""Bytes in front of what ``length`` counts."""
+"""The number of bytes that ``length`` does not count: base offset and length."""
 MIN_RECORD_BYTES = 7
 MAGIC = 2
 
@@ -44,7 +44,7 @@ _MAX_INT = 0x7FFFFFFF
 
 
 class BatchHeader(NamedTuple):
-    """The header's fields in the order they have on the wire. ``length`` counts the bytes after itself."""
+    """The header's fields in their binary order. ``length`` counts the bytes after itself."""
 
     base_offset: int
     length: int
@@ -88,7 +88,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; wraps from 2^31-1 to 0. -1 when the producer is not idempotent."""
+        """The sequence of the last record; 0 follows 2^31-1. -1 for a producer that is not idempotent."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & _MAX_INT
@@ -99,16 +99,16 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at ``pos``; the caller knows that 61 bytes are there. Nothing is checked."""
+    """Returns the header at ``pos`` without checks. The caller ensures that 61 bytes exist."""
     return BatchHeader._make(_HEADER.unpack_from(buffer, pos))
 
 
 def check_header(header: BatchHeader) -> None:
-    """Raises CorruptRecord for what no batch of format v2 can have."""
+    """Raises CorruptRecord for values that are invalid in format v2."""
     if header.length < HEADER_BYTES - LOG_OVERHEAD:
         raise CorruptRecord(f"batch length {header.length} at offset {header.base_offset} is smaller than a header")
     if header.magic != MAGIC:
-        raise CorruptRecord(f"magic {header.magic} at offset {header.base_offset}; only format v2 is kept")
+        raise CorruptRecord(f"magic {header.magic} at offset {header.base_offset}; only format v2 is supported")
     if header.last_offset_delta < 0 or header.record_count < 0:
         raise CorruptRecord(
             f"negative count at offset {header.base_offset}: last offset delta {header.last_offset_delta}, "
@@ -117,10 +117,10 @@ def check_header(header: BatchHeader) -> None:
 
 
 def scan(buffer: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch in ``buffer``.
+    """Yields position and header of each whole batch in ``buffer``.
 
-    Ends quietly before a last batch that is cut off, as fetch answers may have one. Raises CorruptRecord at bytes
-    that are no batch of format v2. CRCs are not checked.
+    It ends before a last batch that is cut off, because fetch responses can have one. Raises CorruptRecord for bytes
+    that are not a batch of format v2. CRCs are not checked.
     """
     end = len(buffer)
     unpack = _HEADER.unpack_from
@@ -145,17 +145,17 @@ def validate(
     max_message_bytes: int | None = None,
     client: bool = True,
 ) -> list[tuple[int, BatchHeader]]:
-    """Checks all of ``buffer`` as Kafka checks a produce request, and returns position and header of each batch.
+    """Checks all of ``buffer`` like Kafka's check of a produce request. Returns position and header of each batch.
 
-    ``client=True`` adds what only clients must obey: one batch, base offset 0, as many records as the offsets say, no
-    control batches, a sequence for each idempotent batch. ``max_message_bytes`` bounds each batch, header included.
+    ``client=True`` adds the rules for clients: one batch, base offset 0, a record count that matches the offsets, no
+    control batches, a sequence in each idempotent batch. ``max_message_bytes`` limits each batch including its header.
 
     Raises KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD, UNSUPPORTED_FOR_MESSAGE_FORMAT (formats v0 and v1);
     CorruptRecord for a wrong CRC or length.
     """
     end = len(buffer)
     if not end:
-        raise KafkaError(ErrorCode.invalid_record, "no record batch at all")
+        raise KafkaError(ErrorCode.invalid_record, "the request has no record batch for this partition")
     view = memoryview(buffer)
     pos = 0
     batches: list[tuple[int, BatchHeader]] = []
@@ -165,7 +165,7 @@ def validate(
             raise CorruptRecord(f"{left} bytes at position {pos} are too few for a record batch")
         magic = buffer[pos + MAGIC_OFFSET]
         if magic in {0, 1}:
-            raise KafkaError(ErrorCode.unsupported_for_message_format, f"message format v{magic} is no longer written")
+            raise KafkaError(ErrorCode.unsupported_for_message_format, f"message format v{magic} is not supported")
         if left < HEADER_BYTES:
             raise CorruptRecord(f"{left} bytes at position {pos} are too few for a record batch")
         header = read_header(buffer, pos)
@@ -173,7 +173,7 @@ def validate(
             raise CorruptRecord(f"unknown magic {magic} at position {pos}")
         size = header.length + LOG_OVERHEAD
         if not HEADER_BYTES <= size <= left:
-            raise CorruptRecord(f"batch length {header.length} does not fit the {left} bytes at position {pos}")
+            raise CorruptRecord(f"batch length {header.length} does not fit into {left} bytes at position {pos}")
         if client and batches:
             raise KafkaError(ErrorCode.invalid_record, "more than one record batch for a partition")
         if client and header.base_offset != 0:
@@ -183,7 +183,7 @@ def validate(
                 ErrorCode.message_too_large, f"batch of {size} bytes; max.message.bytes is {max_message_bytes}"
             )
         if crc32c(view[pos + ATTRIBUTES_OFFSET : pos + size]) != header.crc:
-            raise CorruptRecord(f"CRC of the batch at position {pos} does not match its bytes")
+            raise CorruptRecord(f"the CRC of the batch at position {pos} does not match its bytes")
         _check_counts(header, size - HEADER_BYTES, client)
         batches.append((pos, header))
         pos += size
@@ -223,10 +223,10 @@ def stamped_head(
     leader_epoch: int,
     log_append_time_ms: int | None = None,
 ) -> bytes:
-    """The batch's first 16 bytes with new base offset and leader epoch, or all 61 when the CRC has to change.
+    """Returns the batch's first 16 bytes with new base offset and leader epoch, or all 61 bytes if the CRC changes.
 
-    ``log_append_time_ms`` sets LogAppendTime and that time; ``None`` keeps CreateTime (a LogAppendTime bit that the
-    producer set is cleared, as Kafka does). What follows in the batch is written unchanged behind the result.
+    ``log_append_time_ms`` sets LogAppendTime with this time. ``None`` means CreateTime: a LogAppendTime bit of the
+    producer is cleared, as in Kafka. The caller writes the rest of the batch without changes after the result.
     """
     if log_append_time_ms is None and not header.attributes & TIMESTAMP_TYPE_BIT:
         return _PREFIX.pack(base_offset, header.length, leader_epoch)
@@ -243,7 +243,7 @@ def stamped_head(
 def stamp(
     buffer: bytearray, pos: int, base_offset: int, leader_epoch: int, log_append_time_ms: int | None = None
 ) -> None:
-    """Writes base offset and leader epoch, and with ``log_append_time_ms`` the time, into the batch at ``pos``."""
+    """Sets base offset and leader epoch, and with ``log_append_time_ms`` the time, in the batch at ``pos``."""
     head = stamped_head(
         buffer,
         pos,

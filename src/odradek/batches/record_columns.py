@@ -1,7 +1,7 @@
-"""The records of batches as flat columns: the numba kernels that walk every record once.
+"""The records of batches as flat columns: numba kernels that read every record once.
 
-Each length is checked against its record, its batch and the buffer before anything is read there; hostile bytes end
-the walk with a status. Keys and values are copied where they are met. No Python object is made per record.
+Each length is checked against its record, its batch and the buffer before the bytes are read. Malformed bytes end the
+read with a status. Keys and values are copied in the same pass. There is no Python object for each record.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ from odradek.batches.decode import (
 from odradek.core.errors import CorruptRecord
 
 KEYS, VALUES, TYPES, HEADERS = 1, 2, 4, 8
-"""What shall be kept beside offsets and timestamps."""
+"""The columns besides offsets and timestamps."""
 STRIDE = 16
-"""A copy goes by so many bytes, and may write up to one fewer behind its end."""
+"""The number of bytes in one move of a copy. A copy can write up to 15 bytes after its end."""
 _PLAIN = 9
-"""Bytes up to the key, at most, of a record whose numbers have two bytes at most."""
+"""The largest size of a record's part before its key, if each of its numbers has at most two bytes."""
 
 
-# What the kernels below call stands here too: numba keeps their code for as long as this file stays as it is.
+# All functions that the kernels call are in this file: numba caches their code until this file changes.
 
 
 @_compiled(types.UniTuple(types.int64, 2)(_RO, _I64, _I64, _I64))
 def _varint(buffer: Any, at: int, end: int, longest: int) -> Any:
-    """A zigzag number and the position behind it; position -1 where it is cut off or longer than ``longest``."""
+    """Returns a zigzag number and the position after it; position -1 if it is cut off or longer than ``longest``."""
     if at >= end:
         return np.int64(0), np.int64(-1)
     byte = np.int64(buffer[np.uint64(at)])
@@ -78,7 +78,7 @@ def _varint(buffer: Any, at: int, end: int, longest: int) -> Any:
 
 @_compiled(types.UniTuple(types.int64, 3)(_RO, _I64, _I64))
 def _field(buffer: Any, at: int, end: int) -> Any:
-    """(start, length, position behind) of a key or value; start -1 for null, position -1 where it does not fit."""
+    """Returns (start, length, position after) of a key or value; start -1 for null, position -1 if it is malformed."""
     length, at = _varint(buffer, at, end, 5)
     if at < 0 or length < -1 or length > end - at:
         return np.int64(-1), np.int64(0), np.int64(-1)
@@ -89,7 +89,7 @@ def _field(buffer: Any, at: int, end: int) -> Any:
 
 @_compiled(types.UniTuple(types.int64, 4)(_RO, _I64, _I64))
 def _measure_headers(buffer: Any, at: int, end: int) -> Any:
-    """(headers, bytes of names, bytes of values, position behind); position -1 where they do not fit."""
+    """Returns (headers, bytes of names, bytes of values, position after); position -1 if they are malformed."""
     count, at = _varint(buffer, at, end, 5)
     if at < 0 or count < 0 or 2 * count > end - at:
         return count, np.int64(0), np.int64(0), np.int64(-1)
@@ -109,7 +109,7 @@ def _measure_headers(buffer: Any, at: int, end: int) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba has no types
 def _copy_stride(context: Any, out: Any, target: Any, buffer: Any, start: Any) -> Any:
-    """STRIDE bytes in one move: what numba makes of a loop over a few bytes takes three times as long."""
+    """Copies STRIDE bytes in one move. A numba loop over a few bytes takes three times as long."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         target_array = context.make_array(signature.args[0])(context, builder, args[0])
@@ -140,7 +140,7 @@ def _copy_bytes(out: Any, target: int, buffer: Any, start: int, size: int) -> No
 
 @_compiled(types.UniTuple(types.int64, 3)(_RO, types.uint64))
 def _short(buffer: Any, pos: int) -> Any:
-    """A number of one byte or two, before zigzag is undone; the position behind; 128 or more where it is longer."""
+    """Returns a zigzag-encoded number of one or two bytes, the position after it, and at least 128 if it is longer."""
     first = np.int64(buffer[pos])
     if first < 0x80:
         return first, np.int64(pos) + 1, np.int64(0)
@@ -150,8 +150,10 @@ def _short(buffer: Any, pos: int) -> Any:
 
 @_compiled(types.UniTuple(types.int64, 7)(_RO, _I64, _I64, _I64))
 def _plain(buffer: Any, at: Any, end: int, last_delta: int) -> Any:
-    """(position behind, ms, offset delta, key's start, key's size, value's start, value's size) of a record as most
-    are: numbers of two bytes at most, no headers. Position -1 for another one, or a faulty one; start -1 for null."""
+    """Returns (position after, ms, offset delta, key's start, key's size, value's start, value's size) of a record.
+
+    Position -1 unless its numbers have at most two bytes and it has no headers; start -1 for null.
+    """
     no = np.int64(-1)
     zero = np.int64(0)
     none = (no, zero, zero, no, zero, no, zero)
@@ -159,7 +161,7 @@ def _plain(buffer: Any, at: Any, end: int, last_delta: int) -> Any:
         return none
     size, at, long = _short(buffer, np.uint64(at))
     record_end = at + (size >> 1)
-    ms, at, longer = _short(buffer, np.uint64(at + 1))  # behind the attributes
+    ms, at, longer = _short(buffer, np.uint64(at + 1))  # after the attributes
     long |= longer
     delta, at, longer = _short(buffer, np.uint64(at))
     odd = (size | delta) & 1
@@ -198,7 +200,7 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
     keys: Any, key_ends: Any, key_is_there: Any, values: Any, value_ends: Any, value_is_there: Any,
     headers_at: Any, headers_ends: Any,
 ) -> Any:  # fmt: skip
-    """(status, batch, rows so far, null keys and values, bytes of header names, bytes of header values)."""
+    """Returns (status, batch, rows so far, null keys, null values, bytes of header names, bytes of header values)."""
     no_keys = no_values = np.int64(0)
     name_bytes = np.int64(0)
     header_value_bytes = np.int64(0)
@@ -269,7 +271,7 @@ def _copy_headers(  # noqa: PLR0917  as above
     buffer: Any, first: int, last: int, at: Any, header: int, end: int,
     name_ends: Any, names: Any, value_ends: Any, values: Any, value_is_null: Any,
 ) -> Any:  # fmt: skip
-    """Fills the flattened headers of rows ``first`` to ``last`` from header number ``header`` on."""
+    """Writes the flat headers of rows ``first`` to ``last`` from header number ``header`` on."""
     for i in range(first, last):
         count, pos = _varint(buffer, at[i], end, 5)
         for _ in range(count):
@@ -289,7 +291,7 @@ def _copy_headers(  # noqa: PLR0917  as above
 
 
 class _Scratch(threading.local):
-    """Where keys are gathered until their size is known, a thread's own."""
+    """A thread's memory for keys until their size is known."""
 
     def __init__(self) -> None:
         self.memory: Bytes = np.empty(0, np.uint8)
@@ -306,15 +308,15 @@ class _Scratch(threading.local):
 _SCRATCH = 4 << 20
 _scratch = _Scratch()
 _FEW, _LITTLE = 1 << 8, 4 << 10
-"""Of so few records no column is worth a block of memory, nor the keys being copied to be cut to length."""
+"""For fewer records and bytes than these, columns use no blocks of memory, and keys are not copied to their size."""
 _NO_BYTES = np.empty(0, np.uint8)
 _NO_INT32S = np.empty(0, np.int32)
 _NO_INT64S = np.empty(0, np.int64)
 
 
 class Blobs:
-    """Keys or values of ``rows`` records: Arrow's offsets, a byte for each that is 1 unless it is null, how many are,
-    the bytes."""
+    """Keys or values: Arrow's offsets (``ends``), a byte for each that is 0 for null (``is_there``), the number of
+    nulls, and the bytes."""
 
     __slots__ = ("data", "ends", "is_there", "nulls")
 
@@ -330,10 +332,10 @@ _NO_BLOBS = Blobs(0, _NO_BYTES)
 
 
 class Columns:
-    """The records of some batches as flat arrays; ``rows`` of them are filled.
+    """The records of some batches as flat arrays, of which ``rows`` rows are filled.
 
-    ``size`` bounds the bytes of the records, ``capacity`` their number; ``kept`` says which columns are wanted beside
-    ``offsets`` and ``times`` (microseconds).
+    ``capacity`` is the largest number of records, ``size`` the largest number of their bytes. ``kept`` selects the
+    columns besides ``offsets`` and ``times`` (microseconds).
     """
 
     __slots__ = (
@@ -378,10 +380,10 @@ class Columns:
             self.keys = Blobs(capacity, _scratch.take(size + STRIDE))
         if kept & VALUES:
             self.values = Blobs(capacity, _NO_BYTES)
-            self.values.data = space.take(size + STRIDE, np.uint8)  # last: what stays empty is given back
+            self.values.data = space.take(size + STRIDE, np.uint8)  # last, so that ``finish`` can give the rest back
 
     def read(self, buffer: Bytes, table: Int64s, first_offset: int, end_offset: int) -> None:
-        """Adds the records of batches whose records lie in ``buffer``. Raises CorruptRecord."""
+        """Adds the records of batches from ``buffer``. Raises CorruptRecord."""
         before = self.rows
         keys, values = self.keys, self.values
         status, batch, self.rows, no_keys, no_values, names, header_values = _walk(
@@ -400,7 +402,7 @@ class Columns:
             self._runs.append((buffer, before, self.rows))
 
     def finish(self) -> None:
-        """After the last ``read``, before another thing of this thread's is decoded: makes the memory fit."""
+        """Reduces the memory to the used size. Call it after the last ``read`` and before this thread decodes more."""
         if self._fits:
             for blobs in (self.keys, self.values):
                 blobs.data = blobs.data[: int(blobs.ends[self.rows])] if blobs is not _NO_BLOBS else blobs.data
@@ -418,7 +420,7 @@ class Columns:
             keys.data = data
 
     def gather_headers(self) -> tuple[Int32s, Bytes, Int32s, Bytes, Bytes]:
-        """Name offsets, names, value offsets, values, and one byte per header that is 1 for a null value."""
+        """Returns name offsets, names, value offsets, values, and a byte for each header that is 1 for a null value."""
         count = int(self.headers_ends[self.rows])
         name_ends, value_ends = np.zeros(count + 1, np.int32), np.zeros(count + 1, np.int32)
         names = np.empty(self._name_bytes, np.uint8)

@@ -1,7 +1,7 @@
-"""A producer's records, looked at one by one before they are stored: a record that no reader can read stays out.
+"""Validation of a producer's records before the append, so that the log has no unreadable record.
 
-What is looked at is what Kafka's broker looks at: lengths, that the records fill their batch, their timestamps, whether
-each has a key. Keys, values and headers themselves are passed over, so this takes a third of the time of reading them.
+The checks are those of Kafka's broker: lengths, the total size of the records, timestamps, and whether each record has
+a key. The bytes of keys, values and headers are skipped, so the check takes a third of the time of a decode.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from odradek.batches.steps import Steps, finish
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 
 STEP_RECORDS = 1000
-"""So many records are looked at one by one in a step."""
+"""The number of records that are checked one by one in a step."""
 _FIRST_RECORDS = 2 * STEP_RECORDS
-"""The first step is a longer one, so that an ordinary batch takes no other."""
+"""The number of records in the first step. It is larger, so that a usual batch needs only one step."""
 _RUN = 16
-"""So many records of one shape have to follow each other before looking at them together is faster. In a run, so many
-take as long as one that is looked at alone."""
+"""The smallest run of records of one shape that is faster to check together. This number of records of a run takes as
+long as one record that is checked separately."""
 _REACH, _MOST_ALIKE = 1 << 10, 1 << 14
-"""So many records are looked at together, at first and at most."""
+"""The number of records that are checked together at first, and the largest number."""
 _FEW_HEADERS = 500
-"""Of a record with more headers, these are looked at in steps of their own."""
+"""The headers of a record with more headers are checked in separate steps."""
 
 
 class Checked(NamedTuple):
-    """What there is in a batch. Timestamps in ms; deltas are from the batch's base timestamp."""
+    """A summary of records. Timestamp deltas in ms are from the batch's base timestamp."""
 
     least_delta: int
     greatest_delta: int
@@ -37,23 +37,23 @@ class Checked(NamedTuple):
 
 
 Walked = tuple[int, int, set[int], bool, int, int]
-"""What a step over records has seen: the position where it stopped, how many records are left, the deltas of the
-timestamps as they are written, whether a record had no key. Where it stopped in front of many headers of a record: how
-many, and where the record ends; else 0."""
+"""The result of a step over records: its end position, the number of remaining records, the timestamp deltas in their
+encoded form, and whether a record has no key. If it ended before many headers of a record: their number and the end of
+the record; else 0."""
 
 
 def check_batch(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Checked:
-    """Looks at the records of the one batch in ``data``.
+    """Checks the records of the single batch in ``data``.
 
-    Raises KafkaError: INVALID_RECORD for records that are broken, too many or too few; UNKNOWN_SERVER_ERROR, as Kafka,
-    for what cannot be unpacked or unpacks to more than ``max_bytes``.
+    Raises KafkaError: INVALID_RECORD for malformed records and for a wrong number of records; UNKNOWN_SERVER_ERROR,
+    like Kafka, for records that cannot be decompressed or decompress to more than ``max_bytes``.
     """
     found = begin_check(data, header, max_bytes=max_bytes)
     return found if isinstance(found, Checked) else finish(found)
 
 
 def begin_check(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Checked | Steps[Checked]:
-    """As ``check_batch``; what takes longer than a step is left to the steps that are returned."""
+    """Does the same as ``check_batch``. If the check takes longer than a step, it returns steps."""
     count, size = header.record_count, header.length + LOG_OVERHEAD
     codec = header.attributes & COMPRESSION_MASK
     start = 0
@@ -85,7 +85,7 @@ def begin_check(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_M
 
 
 def _check_unpacked(data: Buffer, header: BatchHeader, max_bytes: int) -> Steps[Checked]:
-    """From the beginning: what was unpacked at once must not be kept without a claim to memory."""
+    """Checks the batch from its start: the bytes that were decompressed at once have no claim to memory."""
     try:
         records = yield from records_in_steps(data, header, max_bytes)
     except CorruptRecord as error:
@@ -115,15 +115,15 @@ def _check_rest(records: Plain, count: int, walked: Walked | None) -> Steps[Chec
 
 def _broken(count: int, error: Exception) -> KafkaError:
     told = error.message if isinstance(error, CorruptRecord) else "its last record is cut off"
-    return KafkaError(ErrorCode.invalid_record, f"a batch of {count} records is broken: {told}")
+    return KafkaError(ErrorCode.invalid_record, f"the batch of {count} records is malformed: {told}")
 
 
 def _left_over(at: int, end: int) -> CorruptRecord:
-    return CorruptRecord(f"{end - at} bytes behind the last" if at < end else "its last record is cut off")
+    return CorruptRecord(f"{end - at} bytes follow the last record" if at < end else "its last record is cut off")
 
 
 def records_in_steps(data: Buffer, header: BatchHeader, max_bytes: int) -> Steps[Plain]:
-    """The bytes of the records of the one batch in ``data``. Raises CorruptRecord."""
+    """Returns the bytes of the records of the single batch in ``data``. Raises CorruptRecord."""
     payload = memoryview(data)[HEADER_BYTES : header.size_in_bytes]
     if not header.compression:
         plain = bytes(payload)
@@ -132,14 +132,14 @@ def records_in_steps(data: Buffer, header: BatchHeader, max_bytes: int) -> Steps
 
 
 def end_step(records: Plain, walked: Walked) -> Steps[tuple[int, int, set[int], bool]]:
-    """Goes past the headers that ``walk`` has stopped at. Raises CorruptRecord, IndexError."""
+    """Checks the headers before which ``walk`` has stopped. Raises CorruptRecord, IndexError."""
     at, left, deltas, keyless, headers, end = walked
     while headers:
         some = min(headers, _FEW_HEADERS)
         at = _fields_end(records.data, at, some)
         headers -= some
         if not headers and at != end:
-            raise CorruptRecord(f"the record that ends at byte {end} is not as long as it says")
+            raise CorruptRecord(f"the record that ends at byte {end} does not have its declared length")
         yield None
     return at, left, deltas, keyless
 
@@ -149,9 +149,9 @@ def decoded(deltas: Iterable[int]) -> list[int]:
 
 
 def walk(data: bytes | mmap, at: int, left: int, singly: int = STEP_RECORDS) -> Walked:
-    """Looks at records from ``at`` on, ``left`` at most and no more than a step allows: ``singly`` of them one by one.
+    """Checks at most ``left`` records from ``at`` on in one step, of which ``singly`` are checked one by one.
 
-    Raises CorruptRecord, IndexError at the end of the bytes.
+    Raises CorruptRecord, and IndexError at the end of the bytes.
     """
     deltas: set[int] = set()
     size = alone = headers = end = 0
@@ -181,10 +181,13 @@ def walk(data: bytes | mmap, at: int, left: int, singly: int = STEP_RECORDS) -> 
 def _one_by_one(
     data: bytes | mmap, at: int, counts: tuple[int, int, int], deltas: set[int]
 ) -> tuple[int, int, int, bool, int, int]:
-    """Looks at records until two that follow each other have one size. ``counts``: how many records, the size of the
-    one before, how many are looked at in any case. Returns the position, how many are left, the size or 0, whether one
-    had no key, and of one with many headers their number and its end."""
-    # Numbers of one or two bytes, which nearly all are, are read in place: a call would cost more than all the rest.
+    """Checks records until two neighbours have the same size.
+
+    ``counts``: the number of records, the size of the previous record, the smallest number of records to check.
+    Returns the position, the number of remaining records, the size or 0, whether a record has no key, and for a record
+    with many headers their number and its end.
+    """
+    # Nearly all numbers have one or two bytes. They are read inline, because a call would take most of the time.
     count, size, alone = counts
     keyless, seen = False, 0
     while count:
@@ -198,7 +201,7 @@ def _one_by_one(
         else:
             length, at = _record_length(data, at)
         end = at + (length >> 1) if not length & 1 else 0
-        at += 1  # attributes: none are in use
+        at += 1  # attributes, which are unused
         delta = data[at]
         if delta < 0x80:
             at += 1
@@ -208,7 +211,7 @@ def _one_by_one(
         else:
             delta, at = uvarint(data, at, 10)
         deltas.add(delta)
-        if data[at] < 0x80:  # the offset's delta: what it says is not looked at, as in Kafka
+        if data[at] < 0x80:  # the offset delta, whose value is not checked, as in Kafka
             at += 1
         else:
             at = at + 2 if data[at + 1] < 0x80 else _number_end(data, at)
@@ -220,7 +223,7 @@ def _one_by_one(
             at += 1
         else:
             at = _field_end(data, at)
-            keyless = keyless or length & 1 == 1  # -1 in more bytes than it takes
+            keyless = keyless or length & 1 == 1  # -1 in a longer encoding
         length = data[at]
         if length < 0x80 and not length & 1:
             at += 1 + (length >> 1)
@@ -237,7 +240,7 @@ def _one_by_one(
         else:
             at += 1
         if at != end:
-            raise CorruptRecord(f"the record at byte {start} is not as long as it says")
+            raise CorruptRecord(f"the record at byte {start} does not have its declared length")
         if seen > STEP_RECORDS:
             break
         if at - start != size:
@@ -249,15 +252,15 @@ def _one_by_one(
     return at, count, 0, keyless, 0, 0
 
 
-_LAST, _NOT_LAST = bytes(range(0x80)), bytes(range(0x80, 0x100))  # bytes of a number
+_LAST, _NOT_LAST = bytes(range(0x80)), bytes(range(0x80, 0x100))  # the last byte of a varint, and the others
 
 
 def _run(data: bytes | mmap, start: int, size: int, count: int) -> tuple[int, set[int]]:
-    """How many of ``count`` records, each ``size`` bytes, have the shape of the good one at ``start``, and the deltas
-    of their timestamps as they are written. 0 of a shape that is not looked at in this way.
+    """Returns the number of records with the shape of the valid one at ``start``, and their encoded timestamp deltas.
 
-    A shape is the lengths of all fields, and how many bytes the deltas take: of records of one shape, each such byte
-    is a column of the bytes, every ``size``-th, and looked at as a whole.
+    It compares at most ``count`` records of ``size`` bytes. The number is 0 for an unsupported shape. The shape is the
+    lengths of all fields and the numbers of bytes of the deltas. In records of one shape, every such byte is a column
+    (each ``size``-th byte), which is compared as a whole.
     """
     length_end = _number_end(data, start)
     time_end = _number_end(data, length_end + 1)
@@ -287,7 +290,7 @@ def _number_end(data: bytes | mmap, at: int) -> int:
 
 
 def uvarint(data: bytes | mmap, at: int, max_length: int = 5) -> tuple[int, int]:
-    """The number at ``at`` as it is written (zigzag), and the position behind it. Raises CorruptRecord, IndexError."""
+    """Returns the encoded (zigzag) number at ``at`` and the position after it. Raises CorruptRecord, IndexError."""
     result = 0
     for shift in range(0, 7 * max_length, 7):
         byte = data[at]
@@ -299,7 +302,7 @@ def uvarint(data: bytes | mmap, at: int, max_length: int = 5) -> tuple[int, int]
 
 
 def _record_length(data: bytes | mmap, at: int) -> tuple[int, int]:
-    """A long one. Kafka reads it apart from the rest of a record, and has no code for what is no number."""
+    """Reads a long record length. For a malformed number Kafka has no error code of its own here."""
     try:
         return uvarint(data, at)
     except CorruptRecord as error:
@@ -313,7 +316,7 @@ def _field_end(data: bytes | mmap, at: int, *, nullable: bool = True) -> int:
     size, at = uvarint(data, at)
     if size & 1:
         if size != 1 or not nullable:
-            raise CorruptRecord("a field's length is negative")
+            raise CorruptRecord("the length of a field is negative")
         return at
     return at + (size >> 1)
 
@@ -321,12 +324,12 @@ def _field_end(data: bytes | mmap, at: int, *, nullable: bool = True) -> int:
 def _header_count(data: bytes | mmap, at: int) -> tuple[int, int]:
     count, at = uvarint(data, at)
     if count & 1:
-        raise CorruptRecord("a number of headers is negative")
+        raise CorruptRecord("the number of headers is negative")
     return count >> 1, at
 
 
 def _fields_end(data: bytes | mmap, at: int, headers: int) -> int:
-    """The position behind so many headers."""
+    """Returns the position after this number of headers."""
     for _ in range(headers):
         at = _field_end(data, _field_end(data, at, nullable=False))
     return at

@@ -1,7 +1,7 @@
-"""Records one by one, in pure Python: for internal topics, timestamp lookups and tools.
+"""A reader of single records in pure Python, for internal topics, timestamp lookups and tools.
 
-Bulk reading goes through the Arrow kernel instead; this reader never loads numpy. Hostile bytes (bad varints, absurd
-counts or lengths, bombs) raise CorruptRecord; nothing is allocated from a number that was not checked.
+Bulk reads use the Arrow kernels. This reader does not import numpy. Malformed bytes (bad varints, impossible counts or
+lengths, decompression bombs) raise CorruptRecord. Numbers are checked before they determine an allocation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _new_row: Any = tuple.__new__
 
 
 class Row(NamedTuple):
-    """One record with what its batch says about it. ``timestamp`` in ms since 1970, -1 when it has none."""
+    """A record with the fields of its batch. ``timestamp`` in ms since 1970, -1 if it has none."""
 
     offset: int
     timestamp: int
@@ -34,21 +34,23 @@ class Row(NamedTuple):
 
 
 def iter_records(buffer: Buffer, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Row]:
-    """All records of the whole batches in ``buffer``; a cut-off batch at the end is left out.
+    """Yields all records of the whole batches in ``buffer``. A last batch that is cut off is skipped.
 
-    ``max_bytes`` bounds what one batch may unpack to. Raises CorruptRecord.
+    ``max_bytes`` limits the decompressed size of one batch. Raises CorruptRecord.
     """
     for pos, header in scan(buffer):
         yield from batch_rows(buffer, pos, header, max_bytes=max_bytes)
 
 
 def batch_rows(buffer: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Row]:
-    """The records of the one batch at ``pos``."""
+    """Yields the records of the batch at ``pos``. Raises CorruptRecord."""
     payload = memoryview(buffer)[pos + HEADER_BYTES : pos + header.size_in_bytes]
     data = bytes(decompress(header.compression, payload, max_bytes))
     count = header.record_count
     if count * MIN_RECORD_BYTES > len(data):
-        raise CorruptRecord(f"{count} records cannot fit into {len(data)} bytes at offset {header.base_offset}")
+        raise CorruptRecord(
+            f"the batch at offset {header.base_offset} has {count} records, which cannot fit into {len(data)} bytes"
+        )
     append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
     base_offset, base_timestamp, base_sequence = header.base_offset, header.base_timestamp, header.base_sequence
     producer = (header.producer_id, header.producer_epoch)
@@ -63,13 +65,13 @@ def batch_rows(buffer: Buffer, pos: int, header: BatchHeader, *, max_bytes: int 
                 Row, (base_offset + offset_delta, timestamp, key, value, headers, *producer, sequence, *tail)
             )
     except IndexError as error:
-        raise CorruptRecord(f"the records at offset {base_offset} are cut off") from error
+        raise CorruptRecord(f"the records of the batch at offset {base_offset} are cut off") from error
     if at != len(data):
-        raise CorruptRecord(f"{len(data) - at} bytes behind the last record of the batch at {header.base_offset}")
+        raise CorruptRecord(f"the batch at offset {base_offset} has {len(data) - at} bytes after its last record")
 
 
 def _varint(data: bytes | mmap, at: int, max_length: int = 5) -> tuple[int, int]:
-    """A zigzag number and the position behind it; at most 5 bytes for an int32, 10 for an int64."""
+    """Returns a zigzag number and the position after it; at most 5 bytes for an int32, 10 for an int64."""
     result = 0
     for shift in range(0, 7 * max_length, 7):
         if at >= len(data):
@@ -89,7 +91,7 @@ def _field(data: bytes | mmap, at: int, end: int) -> tuple[bytes | None, int]:
             raise CorruptRecord(f"a field has length {size}")
         return None, at
     if size > end - at:
-        raise CorruptRecord(f"a field of {size} bytes reaches beyond its record")
+        raise CorruptRecord(f"a field of {size} bytes is longer than its record")
     return data[at : at + size], at + size
 
 
@@ -99,7 +101,11 @@ _NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 def read_record(
     data: bytes | mmap, at: int
 ) -> tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
-    """One record; numbers of one byte, which most are, take no call. Raises CorruptRecord, IndexError at the end."""
+    """Reads one record. Returns its end, timestamp delta, offset delta, key, value and headers.
+
+    Most numbers have one byte; these are read without a call. Raises CorruptRecord, and IndexError at the end of the
+    bytes.
+    """
     byte = data[at]
     if byte < 0x80:
         size, at = byte >> 1 if not byte & 1 else -1, at + 1
@@ -107,8 +113,8 @@ def read_record(
         size, at = _varint(data, at)
     end = at + size
     if size < MIN_RECORD_BYTES - 1 or end > len(data):
-        raise CorruptRecord(f"a record of {size} bytes does not fit its batch")
-    at += 1  # attributes: none are in use
+        raise CorruptRecord(f"a record of {size} bytes does not fit into its batch")
+    at += 1  # attributes, which are unused
     byte = data[at]
     if byte < 0x80:
         timestamp_delta, at = (byte >> 1) ^ -(byte & 1), at + 1
@@ -120,7 +126,7 @@ def read_record(
     else:
         offset_delta, at = _varint(data, at)
         if offset_delta < 0:
-            raise CorruptRecord(f"offset delta {offset_delta}")
+            raise CorruptRecord(f"a record has the negative offset delta {offset_delta}")
     byte = data[at]
     if byte < 0x80 and not byte & 1:
         start = at + 1
@@ -139,13 +145,13 @@ def read_record(
         return end, timestamp_delta, offset_delta, key, value, _NO_HEADERS
     headers, at = _headers(data, at, end)
     if at != end:
-        raise CorruptRecord(f"a record of {size} bytes ends {end - at} bytes early or late")
+        raise CorruptRecord(f"the fields of a record of {size} bytes have {size - (end - at)} bytes")
     return end, timestamp_delta, offset_delta, key, value, headers
 
 
 def _headers(data: bytes | mmap, at: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     if at >= end:
-        raise CorruptRecord("a field reaches beyond its record")
+        raise CorruptRecord("a field is longer than its record")
     count, at = _varint(data, at)
     if count < 0 or count * 2 > end - at:
         raise CorruptRecord(f"{count} headers cannot fit into {end - at} bytes")
@@ -158,5 +164,5 @@ def _headers(data: bytes | mmap, at: int, end: int) -> tuple[tuple[tuple[str, by
         try:
             pairs.append((name.decode(), value))
         except UnicodeDecodeError as error:
-            raise CorruptRecord("a header's key is no UTF-8") from error
+            raise CorruptRecord("a header's key is not UTF-8") from error
     return tuple(pairs), at

@@ -1,4 +1,4 @@
-"""Records of one batch that meet a condition, found a step at a time."""
+"""Search for records of one batch by a condition, in steps."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from odradek.batches.steps import Steps
 from odradek.core.errors import CorruptRecord
 
 _FIRST_RECORDS = 16
-"""Of the first step: what is looked for often stands at the beginning."""
+"""The number of records in the first step. It is small, because the record is often near the start."""
 
 
 class Found(NamedTuple):
-    """A record. ``place``: its number in its batch; ``timestamp`` in ms."""
+    """A record of a batch. ``place``: its number in its batch; ``timestamp`` in ms."""
 
     place: int
     offset: int
@@ -26,8 +26,8 @@ class Found(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """``of_one`` decides. ``of_some`` says whether one of several records may meet it, from what there is in them. The
-    deltas it gets are those in the batch, also where the batch's append time is every record's timestamp."""
+    """``of_one`` decides about a record. ``of_some`` returns whether a group of records can have a match, from a
+    summary. The summary has the timestamp deltas of the batch, even if the batch uses LogAppendTime."""
 
     of_one: Callable[[Found], bool]
     of_some: Callable[[Checked], bool]
@@ -36,14 +36,16 @@ class Condition(NamedTuple):
 def search(
     data: Buffer, header: BatchHeader, condition: Condition, *, most: int = 1, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> Steps[list[Found]]:
-    """The first records, ``most`` at most, of the one batch in ``data`` that meet a condition.
+    """Finds the first records, at most ``most``, of the single batch in ``data`` that meet a condition.
 
-    Raises CorruptRecord. What stands behind the last one that is found is not looked at.
+    Raises CorruptRecord. After ``most`` records it does not read the rest.
     """
     records = yield from records_in_steps(data, header, max_bytes)
     at, left, singly = 0, header.record_count, _FIRST_RECORDS
     if left * MIN_RECORD_BYTES > records.size:
-        raise CorruptRecord(f"{left} records cannot fit into {records.size} bytes at offset {header.base_offset}")
+        raise CorruptRecord(
+            f"the batch at offset {header.base_offset} has {left} records, which cannot fit into {records.size} bytes"
+        )
     found: list[Found] = []
     try:
         while left:
@@ -64,14 +66,16 @@ def search(
                         yield None
             yield None
     except IndexError as error:
-        raise CorruptRecord(f"the records at offset {header.base_offset} are cut off") from error
+        raise CorruptRecord(f"the records of the batch at offset {header.base_offset} are cut off") from error
     if at != records.size:
-        raise CorruptRecord(f"{records.size - at} bytes behind the last record of the batch at {header.base_offset}")
+        raise CorruptRecord(
+            f"the batch at offset {header.base_offset} has {records.size - at} bytes after its last record"
+        )
     return found
 
 
 def _records(data: bytes | mmap, at: int, places: range, header: BatchHeader) -> Iterator[Found]:
-    """The records at ``at``, which are known to be whole."""
+    """Yields the records from ``at`` on. They are known to be whole."""
     append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
     for place in places:
         size, at = uvarint(data, at)
@@ -80,6 +84,6 @@ def _records(data: bytes | mmap, at: int, places: range, header: BatchHeader) ->
         timestamp = header.base_timestamp + ((delta >> 1) ^ -(delta & 1)) if append_time is None else append_time
         delta, at = uvarint(data, at)
         if delta & 1:
-            raise CorruptRecord(f"offset delta {-(delta + 1 >> 1)}")
+            raise CorruptRecord(f"a record has the negative offset delta {-(delta + 1 >> 1)}")
         yield Found(place, header.base_offset + (delta >> 1), timestamp, uvarint(data, at)[0] == 1)
         at = following

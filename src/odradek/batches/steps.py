@@ -1,8 +1,8 @@
-"""Long work on records, divided into steps: a generator, and what it asks of its runner.
+"""Long work on records in steps: a generator and its requests to its runner.
 
-A generator of ``Steps`` yields ``None`` where it may be interrupted. It yields a ``Claim`` before it keeps bytes beyond
-a step, a ``Map`` for a large piece of memory, and a ``Call`` for work that does not need the interpreter. The broker
-(broker/workers) grants memory from one budget for all, and runs calls in threads. ``finish`` does everything at once.
+A generator of ``Steps`` yields ``None`` where other code may run. It yields a ``Claim`` before it keeps bytes for
+longer than a step, a ``Map`` for a large piece of memory, and a ``Call`` for work that can run in a thread. The broker
+(broker/workers) grants memory from one budget and runs calls in threads. ``finish`` runs all steps at once.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 
 class Claim(NamedTuple):
-    """``size`` bytes of memory are about to be used. The generator goes on when there is room for them."""
+    """A request to use ``size`` bytes of memory. The generator continues when the budget has room for them."""
 
     size: int
 
 
 class Map(NamedTuple):
-    """``size`` bytes of memory are wanted; the generator gets a ``mmap``. It is closed after the generator's end."""
+    """A request for a ``mmap`` of ``size`` bytes. The runner closes it after the generator's end."""
 
     size: int
 
 
 class Call(NamedTuple):
-    """A function to be called, in a thread if there is one; the generator gets its value, or its exception."""
+    """A function for the runner to call, if possible in a thread. The generator gets its value or its exception."""
 
     function: Callable[[], Any]
 
@@ -39,7 +39,7 @@ _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MA
 
 
 def mapped(size: int) -> mmap.mmap:
-    """Memory that the system gives page by page, as it is written to. Raises OSError."""
+    """Returns anonymous memory, which the system allocates page by page at the first write. Raises OSError."""
     return mmap.mmap(-1, size, **_PRIVATE)
 
 
@@ -63,7 +63,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 def begin(steps: Steps[T]) -> T | Steps[T]:
-    """Runs the first step. Returns the generator's value if it ended, otherwise what is left of it."""
+    """Runs the first step. Returns the generator's value if it ended, otherwise the rest of the steps."""
     try:
         step = next(steps)
     except StopIteration as end:
