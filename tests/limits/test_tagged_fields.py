@@ -153,7 +153,7 @@ def test_a_known_tagged_field_has_the_size_it_claims() -> None:
     message, _ = schemas.decode(FETCH, 17, Kind.REQUEST, body(16))
     assert message.topics[0].partitions[0].replica_directory_id.bytes == b"\1" * 16
     for size in (0, 3, 15, 17, 40):
-        with pytest.raises(ValueError, match=r"tagged field 0 (does not fill|claims)"):
+        with pytest.raises(ValueError, match=r"tagged field 0 (does not fill|declares)"):
             schemas.decode(FETCH, 17, Kind.REQUEST, body(size) + bytes(8))
 
 

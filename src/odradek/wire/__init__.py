@@ -1,1 +1,1 @@
-"""Kafka's frames and messages as bytes: sans I/O."""
+"""Encoders and decoders of Kafka's frames and messages, without I/O."""

@@ -1,4 +1,4 @@
-"""A reply in pieces, which are written one behind the other; some of them are still in a file."""
+"""Chunks of a reply, which are written one after another. Some of them are parts of files."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Protocol
 
 
 class FilePart(Protocol):
-    """Bytes of an open file that are not read before they are sent, perhaps never into this process."""
+    """Bytes of an open file. They are read when they are sent, or sent by the system without a read."""
 
     def __len__(self) -> int: ...
     def bytes(self) -> bytes:
-        """The bytes, read now. Raises OSError."""
+        """Reads and returns the bytes. Raises OSError."""
 
 
 Chunk = bytes | bytearray | memoryview | FilePart
 
 
 def joined(chunks: Iterable[Chunk]) -> bytes:
-    """A reply's bytes, those of files read now. Raises OSError."""
+    """Returns a reply's bytes, and reads the parts of files. Raises OSError."""
     return b"".join(chunk if isinstance(chunk, bytes | bytearray | memoryview) else chunk.bytes() for chunk in chunks)

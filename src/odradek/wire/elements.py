@@ -1,7 +1,7 @@
-"""Arrays of long replies: packed element by element while they are made, and kept in pieces that are never joined.
+"""Arrays of long replies. Each element is packed when it is made, and the result is a list of pieces.
 
-A mapping for each row of a reply takes ten times the room of its bytes. And what a reply repeats is packed once: every
-further time is a reference to the same bytes.
+A mapping for each element of a reply takes ten times the memory of its bytes. An equal element is packed only once: a
+repetition is a reference to the same bytes.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 PIECE_BYTES = 64 << 10
-"""Shorter chunks are joined to pieces of about this size."""
+"""Short chunks are joined to pieces of about this size."""
 
 Pack = Callable[[Mapping[str, Any]], list[bytes]]
 
 
 class Pieces:
-    """Chunks one behind the other, joined to pieces while they come."""
+    """Consecutive chunks, which are joined to pieces when they are added."""
 
     __slots__ = ("_chunks", "_short", "_short_bytes")
 
@@ -41,7 +41,7 @@ class Pieces:
             self.append(chunk)
 
     def chunks(self) -> list[bytes]:
-        """All of them."""
+        """Returns all pieces."""
         self._close_piece()
         return self._chunks
 
@@ -52,9 +52,9 @@ class Pieces:
 
 
 class Elements(Pieces):
-    """An array's elements, packed. As a value in a message's mapping it stands for the array.
+    """The packed elements of an array, used as the array's value in a message's mapping.
 
-    ``grow`` is called with the number of bytes that have come, now and then: it may raise to end it.
+    From time to time it calls ``grow`` with the number of new bytes. ``grow`` may raise to stop it.
     """
 
     __slots__ = ("_grow", "_new_bytes", "_pack", "count", "counted")
@@ -63,7 +63,7 @@ class Elements(Pieces):
         super().__init__()
         self.count = 0
         self.counted = 0
-        """Bytes that ``grow`` was called with, for this array and those inside its elements."""
+        """The bytes that were passed to ``grow`` for this array and the arrays inside its elements."""
         self._pack = pack
         self._grow = grow
         self._new_bytes = 0
@@ -72,7 +72,7 @@ class Elements(Pieces):
         return self.count
 
     def add(self, element: Mapping[str, Any]) -> list[bytes]:
-        """Packs an element and appends it. The bytes may be given to ``repeat``."""
+        """Packs and appends an element. Returns its bytes, e.g. for ``repeat``."""
         packed = self._pack(element)
         inner = sum(value.counted for value in element.values() if type(value) is Elements)
         self.counted += inner
@@ -81,7 +81,7 @@ class Elements(Pieces):
         return packed
 
     def repeat(self, packed: Iterable[bytes]) -> None:
-        """Appends an element that was packed before."""
+        """Appends a packed element."""
         self.count += 1
         for chunk in packed:
             self._new_bytes += len(chunk)
@@ -94,7 +94,7 @@ class Elements(Pieces):
 
 
 def in_pieces(chunks: list[bytes]) -> list[bytes]:
-    """The same bytes with short chunks joined."""
+    """Returns the same bytes with short chunks joined."""
     if sum(map(len, chunks)) <= PIECE_BYTES:
         return [b"".join(chunks)]
     pieces: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Frames and headers: bytes in, frames out; no socket in sight."""
+"""Frames, and headers of requests and replies, without I/O."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from odradek.wire.request_limits import MAX_TAGGED_FIELDS
 from odradek.wire.schemas import Kind
 
 LONG_FRAME_BYTES = 1 << 20
-"""Longer frames are gathered in the memory that they are given away in. To copy one of 100 MB takes 60 ms."""
+"""Longer frames are read into the memory that is returned, because the copy of a frame of 100 MB takes 60 ms."""
 
 
 class FrameError(ValueError):
-    """Bytes that cannot be a Kafka frame; the connection that sent them is closed."""
+    """Bytes that are not a Kafka frame. Their connection is closed."""
 
 
 class FrameReader:
-    """Cuts a byte stream into frames (4-byte big-endian length, then that many bytes).
+    """Splits a byte stream into frames: a big-endian length of 4 bytes, and this number of bytes.
 
-    Holds at most one partial frame, of at most ``max_frame_bytes``.
+    It keeps at most one incomplete frame, of at most ``max_frame_bytes``.
     """
 
     __slots__ = ("_buffer", "_long", "_long_left", "_max", "buffered")
 
     def __init__(self, max_frame_bytes: int = 104_857_600) -> None:
         self._buffer = bytearray()
-        self._long: io.BytesIO | None = None  # a long frame without its length; nothing else is held then
+        self._long: io.BytesIO | None = None  # a long frame without its length; ``_buffer`` is empty then
         self._long_left = 0
         self._max = max_frame_bytes
         self.buffered = 0
-        """Bytes of an unfinished frame held, once the frames of what was fed have been taken."""
+        """The bytes of the incomplete frame, after the iterator of ``feed`` has ended."""
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
-        """Each frame that ``data`` completes, without its length prefix. The iterator raises FrameError."""
+        """Returns an iterator of the frames that ``data`` completes, without length prefixes. It raises FrameError."""
         buffer = self._buffer
         if (
             not buffer
@@ -46,7 +46,7 @@ class FrameReader:
             and len(data) >= 4
             and 4 + int.from_bytes(data[:4], "big") == len(data) <= self._max
         ):
-            return iter((bytes(data[4:]),))  # most of the time a client sends one whole request
+            return iter((bytes(data[4:]),))  # the usual case: one whole request
         return self._cut(data)
 
     def _cut(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
@@ -63,7 +63,7 @@ class FrameReader:
         while end - start >= 4:
             size = int.from_bytes(buffer[start : start + 4], "big", signed=True)
             if size < 0 or size > self._max:
-                raise FrameError(f"frame of {size} bytes (at most {self._max} are taken)")
+                raise FrameError(f"a frame of {size} bytes; the limit is {self._max} bytes")
             if end - start - 4 < size:
                 if size > LONG_FRAME_BYTES:
                     self._long, self._long_left = io.BytesIO(), size
@@ -78,7 +78,7 @@ class FrameReader:
         self.buffered = end - start
 
     def _lengthened(self, data: bytes | bytearray | memoryview) -> bytes | None:
-        """The long frame, if this is the rest of it. ``getvalue`` gives away the bytes that were written to."""
+        """Adds bytes to the long frame and returns it if it is complete. ``getvalue`` returns it without a copy."""
         long = self._long
         assert long is not None
         self._long_left -= len(data)
@@ -91,7 +91,7 @@ class FrameReader:
 
 
 class RequestHead(NamedTuple):
-    """A request's header; ``body`` is where the message starts in its frame."""
+    """A request's header; ``body`` is the position of the message in its frame."""
 
     api_key: int
     version: int
@@ -100,12 +100,12 @@ class RequestHead(NamedTuple):
     body: int
 
 
-_LEAST_TOO_LONG = MAX_STRING_BYTES // 3  # a broken byte becomes a character of three
+_LEAST_TOO_LONG = MAX_STRING_BYTES // 3  # an invalid byte becomes a character of three bytes
 _HEAD = struct.Struct(">hhih")
 
 
 def read_request_head(frame: bytes) -> RequestHead:
-    """Reads a request's header, v1 or v2. Raises FrameError; an unknown version reads as far as the client id."""
+    """Reads a request's header, v1 or v2; for an unknown API version only up to the client id. Raises FrameError."""
     try:
         api_key, version, correlation_id, length = _HEAD.unpack_from(frame)
         at = _HEAD.size
@@ -113,10 +113,10 @@ def read_request_head(frame: bytes) -> RequestHead:
         if length >= 0:
             client_id = frame[at : at + length].decode(errors="replace")
             if len(frame) < at + length:
-                raise FrameError("client id runs past the frame")
+                raise FrameError("the client id is longer than the frame")
             at += length
             if length > _LEAST_TOO_LONG and len(client_id.encode()) > MAX_STRING_BYTES:
-                raise FrameError("client id is too long where its broken characters are replaced")
+                raise FrameError("the client id is too long after the replacement of its invalid characters")
         try:
             flexible = schemas.is_flexible(api_key, version)
         except schemas.UnknownMessage:
@@ -131,18 +131,18 @@ def read_request_head(frame: bytes) -> RequestHead:
 def _skip_tags(frame: bytes | memoryview, at: int) -> int:
     count, at = read_uvarint(frame, at)
     if count > MAX_TAGGED_FIELDS:
-        raise FrameError(f"{count:,} tagged fields in the header; {MAX_TAGGED_FIELDS:,} at most are taken")
+        raise FrameError(f"{count:,} tagged fields in the header; the limit is {MAX_TAGGED_FIELDS:,}")
     for _ in range(count):
         _, at = read_uvarint(frame, at)
         size, at = read_uvarint(frame, at)
         at += size
         if at > len(frame):
-            raise FrameError("tagged field runs past the frame")
+            raise FrameError("a tagged field is longer than the frame")
     return at
 
 
 def _behind_reply_tags(data: bytes | memoryview) -> int:
-    """Where the message of a reply begins whose header has tagged fields, as a newer broker's may."""
+    """Returns the position of the message in a reply with tagged fields in its header, e.g. of a newer broker."""
     try:
         return _skip_tags(data, 4)
     except (IndexError, ValueError) as error:
@@ -150,20 +150,20 @@ def _behind_reply_tags(data: bytes | memoryview) -> int:
 
 
 def response_head(api_key: int, version: int, correlation_id: int) -> bytes:
-    """The header of a reply, with no tagged fields where it may have some."""
+    """Returns the header of a reply, without tagged fields."""
     packed = correlation_id.to_bytes(4, "big", signed=True)
     return packed + b"\0" if schemas.has_flexible_reply_header(api_key, version) else packed
 
 
 def frame(*chunks: bytes) -> bytes:
-    """Prefixes the chunks' total length."""
+    """Returns the chunks with their total length as a prefix."""
     return b"".join((sum(map(len, chunks)).to_bytes(4, "big"), *chunks))
 
 
 def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, message: Mapping[str, Any] | bytes
 ) -> bytes:
-    """A whole request, length prefix included; ``message`` may be packed already."""
+    """Returns a whole request with its length prefix. ``message`` is a mapping or packed bytes."""
     name = b"" if client_id is None else client_id.encode()
     head = _HEAD.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
     if schemas.is_flexible(api_key, version):
@@ -173,9 +173,9 @@ def encode_request(
 
 
 def decode_response(api_key: int, version: int, data: bytes) -> tuple[int, Any]:
-    """A reply's correlation id and message, from a frame without its length prefix. Raises ValueError."""
+    """Returns a reply's correlation id and message from a frame without its length prefix. Raises ValueError."""
     if len(data) < 4:
-        raise FrameError("reply shorter than its correlation id")
+        raise FrameError("the reply is shorter than a correlation id")
     at = len(response_head(api_key, version, 0))
     if at > 4 and data[4:5] != b"\0":
         at = _behind_reply_tags(data)

@@ -1,11 +1,11 @@
-"""Long messages, read a structure at a time.
+"""A reader of long messages in steps of one structure.
 
-kio reads a message in one go, which takes tenths of a second where it has 200,000 elements. Here each element of an
-array is read by itself, right after its lengths were checked, and others may work in between. What comes out, and what
-is refused, is the same.
+kio reads a message in one call, which takes some tenths of a second for 200,000 elements. This reader checks the
+lengths of each array element and reads it separately. Other code can run between two elements. The result and the
+errors are the same.
 
-To free 200,000 elements takes as long as to read them. ``kept`` gets a list of the elements of each long array: while
-somebody has that list, what frees the message frees few of them.
+To free 200,000 elements takes as long as to read them. ``kept`` gets a list of the elements of each long array. While
+a caller keeps this list, the message can be freed without them.
 """
 
 from __future__ import annotations
@@ -33,25 +33,24 @@ from odradek.wire.request_limits import (
 )
 
 Reading = Generator[None, None, tuple[Any, int]]
-"""Gives a value and the position behind it."""
+"""Returns a value and the position after it."""
 Kept = list[list[Any]]
 """The elements of each long array."""
 _ReadInSteps = Callable[[Any, int, int, list[int], Kept], Reading]
 
 STRUCTURES_PER_STEP = 16
 FEW_ELEMENTS = 64
-"""A structure with no more in its arrays, ..."""
+"""A structure with at most this number of elements in its arrays and at most ``BYTES_PER_STEP`` is read in one step."""
 BYTES_PER_STEP = 256 << 10
-"""... and no more bytes, is read in one go."""
 
 
 def read_in_steps(entity: Any, data: bytes | memoryview, at: int, kept: Kept) -> Reading:
-    """One message of a class of kio's. Raises what a check or kio raises."""
+    """Reads one message of a kio class. Raises the errors of the checks and of kio."""
     return _structure_in_steps(entity, is_strict(entity))(data, at, len(data), [most_elements(entity)] * 2, kept)
 
 
 class _Array(NamedTuple):
-    """An array of structures or strings. ``read_in_steps``: for structures that may be long themselves."""
+    """An array of structures or strings. ``read_in_steps`` is for structures that can be long."""
 
     name: str
     start: Callable[[Any, int, int, list[int]], tuple[int, int]]
@@ -63,7 +62,7 @@ class _Array(NamedTuple):
 
 @cache
 def _structure_in_steps(entity: Any, strict: bool) -> _ReadInSteps:
-    """Reads the arrays by themselves and then the rest, in which these arrays are empty, in one go."""
+    """Returns a reader that reads the arrays in steps, and then the rest of the structure with empty arrays at once."""
     parts, read_rest = _parts_of(entity, strict), _known(entity)
 
     def read(data: Any, at: int, end: int, left: list[int], kept: Kept) -> Reading:
@@ -103,7 +102,7 @@ def _elements(array: _Array, count: int, at: int, source: tuple[Any, int, list[i
             try:
                 stop = walk(data, at, end, few)
                 is_short = stop - at <= BYTES_PER_STEP
-            except ValueError:  # it is long, or else the same error comes again
+            except ValueError:  # it is long, or ``read_in_steps`` raises the same error
                 stop, is_short = at, False
             if is_short:
                 left[0] -= FEW_ELEMENTS - few[0]
@@ -122,7 +121,7 @@ def _elements(array: _Array, count: int, at: int, source: tuple[Any, int, list[i
 
 @cache
 def _parts_of(entity: Any, strict: bool) -> list[_Array | CountingWalk]:
-    """A structure's arrays, and walks over what stands between them."""
+    """Returns a structure's arrays, and walks over the fields between them."""
     flexible = bool(entity.__flexible__)
     parts: list[_Array | CountingWalk] = []
     others: list[Field[Any]] = []
@@ -159,7 +158,7 @@ def _read_legacy(data: Any, at: int) -> str:
 
 @cache
 def _known(entity: Any) -> Callable[[Any, int], Any]:
-    """Reads a structure whose lengths were checked, without the tagged fields that its class does not have."""
+    """Returns a reader of a structure with checked lengths. It ignores tagged fields that the class does not have."""
     read_structure = entity_reader(entity)
 
     def read(data: Any, at: int) -> Any:

@@ -1,11 +1,11 @@
-"""OffsetCommit requests that differ in their offsets only, read without looking at the rest twice.
+"""A fast reader of OffsetCommit requests that differ only in their offsets.
 
-A member commits the same partitions again and again: from one request to the next nothing changes but the correlation
-id, the offsets and, at times, the leader epochs. A ``Layout`` knows where these stand in a frame of one length; what
-stands between them is the ``same`` of a commit, by which what was made of it the first time is found again.
+A member commits the same partitions repeatedly. Its requests differ only in the correlation id, the offsets and
+sometimes the leader epochs. A ``Layout`` has the positions of these fields for frames of one length. The bytes between
+them are the ``Same`` of a commit. Callers use it as the key of the data that they made from the first such commit.
 
-Whatever is unusual in a frame (tagged fields, lengths that do not add up, more than ``MAX_FRAME_BYTES``) gives no
-layout, and is left to the general codec in ``wire.schemas``, which also says what is wrong with it.
+An unusual frame (tagged fields, wrong lengths, more than ``MAX_FRAME_BYTES``) has no layout. The general codec in
+``wire.schemas`` reads it and raises its errors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek.core.varints import read_uvarint
 OFFSET_COMMIT = b"\0\x08"
 NEWEST = 10
 MAX_FRAME_BYTES = 64 << 10
-"""About 3,600 partitions. To walk through a longer frame takes longer than a share of the loop."""
+"""The size of a frame with about 3,600 partitions. The scan of a longer frame takes longer than a share of the loop."""
 _HEAD_END = 8  # api key, version, correlation id
 _INT16 = struct.Struct(">h").unpack_from
 _INT32 = struct.Struct(">i").unpack_from
@@ -28,7 +28,7 @@ Same = tuple[bytes, ...]
 
 
 class Commit(NamedTuple):
-    """What changes from commit to commit; offsets and epochs in the order of the request."""
+    """The fields that differ between commits. Offsets and epochs are in the order of the request."""
 
     correlation_id: bytes  # 4 bytes
     offsets: tuple[int, ...]
@@ -36,7 +36,7 @@ class Commit(NamedTuple):
 
 
 class Layout:
-    """Where correlation id, offsets and leader epochs stand in the requests of one version and length."""
+    """The positions of correlation id, offsets and leader epochs in requests of one version and length."""
 
     __slots__ = ("_stride", "_struct", "head", "positions", "size")
 
@@ -56,11 +56,11 @@ class Layout:
 
     @property
     def bytes_kept(self) -> int:
-        """What it takes in memory, more or less; most of it is the struct's."""
+        """The approximate memory of the layout, mostly that of its struct."""
         return 1000 + 130 * len(self.positions)
 
     def read(self, frame: bytes) -> tuple[Same, Commit] | None:
-        """A frame of this length; None if it is one of another API or version."""
+        """Reads a frame of this length. Returns None if it has another API or version."""
         fields = self._struct.unpack(frame)
         if fields[0] != self.head:
             return None
@@ -70,13 +70,13 @@ class Layout:
 
 
 def layout_of(frame: bytes) -> Layout | None:
-    """The layout of an OffsetCommit request (a frame without its length), or None where it has anything unusual."""
+    """Returns the layout of an OffsetCommit request (a frame without its length), or None for an unusual frame."""
     positions = positions_in(frame)
     return None if positions is None else Layout(frame, positions)
 
 
 def positions_in(frame: bytes) -> array[int] | None:
-    """Where the committed offsets stand in an OffsetCommit request, or None where it has anything unusual."""
+    """Returns the positions of the committed offsets in an OffsetCommit request, or None for an unusual frame."""
     if len(frame) > MAX_FRAME_BYTES:
         return None
     try:
@@ -90,7 +90,7 @@ def positions_in(frame: bytes) -> array[int] | None:
 
 
 def _walk(frame: bytes, version: int) -> tuple[array[int], int]:
-    """The positions of all committed offsets, and where the message ends; an end of -1: something unusual."""
+    """Returns the positions of all committed offsets, and the end of the message; -1 for an unusual frame."""
     flexible = version >= 8
     positions = array("I")
     at = _HEAD_END + 2 + max(_INT16(frame, _HEAD_END)[0], 0)  # the client id is never compact
@@ -128,7 +128,7 @@ def _walk(frame: bytes, version: int) -> tuple[array[int], int]:
 
 
 def _length(frame: bytes, at: int, flexible: bool) -> tuple[int, int]:
-    """An array's length and the position behind it; IndexError for one that cannot be."""
+    """Returns an array's length and the position after it. Raises IndexError for an impossible length."""
     count, at = read_uvarint(frame, at) if flexible else (_INT32(frame, at)[0] + 1, at + 4)
     if count < 1 or count > len(frame) - at + 1:
         raise IndexError(count)
@@ -136,7 +136,7 @@ def _length(frame: bytes, at: int, flexible: bool) -> tuple[int, int]:
 
 
 def _skip(frame: bytes, at: int, flexible: bool) -> int:
-    """The position behind a string, which may be null."""
+    """Returns the position after a nullable string."""
     if flexible:
         size, at = read_uvarint(frame, at)
         return at + size - 1 if size else at

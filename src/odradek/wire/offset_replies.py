@@ -1,9 +1,9 @@
-"""The replies of OffsetCommit and OffsetFetch packed by hand: a broker under commits writes little else.
+"""Hand-written encoders of OffsetCommit and OffsetFetch replies, the most frequent replies of a broker with commits.
 
-Held against ``wire.schemas.encode`` for every version by a property test.
+A property test compares the results with ``wire.schemas.encode`` for every version.
 
-OffsetCommit: 3 added the throttle time, 8 is flexible, 10 names topics by id. OffsetFetch is here from version 6, which
-is flexible: 8 answers for many groups, 10 names topics by id.
+OffsetCommit: version 3 adds the throttle time, 8 is flexible, 10 has topic ids. OffsetFetch is supported from version 6
+on, which is flexible; version 8 has many groups, 10 has topic ids.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek.wire.elements import Pieces
 
 
 class CommittedTopic(NamedTuple):
-    """``codes`` alternates partition and error code: 0, 0, 1, 12 for partition 1 refused."""
+    """``codes`` alternates partition and error code: 0, 0, 1, 12 if partition 1 has failed with code 12."""
 
     name: str
     topic_id: UUID | None
@@ -36,7 +36,7 @@ _ROWS_AT_ONCE = 256
 
 @lru_cache(maxsize=128)
 def _rows(count: int, flexible: bool) -> struct.Struct:
-    """At most ``_ROWS_AT_ONCE``: it takes a hundred bytes for each."""
+    """Returns the struct of ``count`` rows, at most ``_ROWS_AT_ONCE``. It takes a hundred bytes of memory for a row."""
     return struct.Struct(">" + ("ihx" if flexible else "ih") * count)
 
 
@@ -57,7 +57,7 @@ def _any_name(name: str, flexible: bool) -> bytes:
 
 
 def offset_commit_response(version: int, topics: Iterable[CommittedTopic]) -> bytes:
-    """The message, without its header."""
+    """Returns the message without its header."""
     steps = offset_commit_response_in_steps(version, list(topics))
     while True:
         try:
@@ -69,7 +69,7 @@ def offset_commit_response(version: int, topics: Iterable[CommittedTopic]) -> by
 def offset_commit_response_in_steps(
     version: int, topics: Sequence[CommittedTopic]
 ) -> Generator[None, None, list[bytes]]:
-    """The same in pieces, a few rows at a time."""
+    """Packs the message in steps of a few rows and returns its pieces."""
     out = Pieces()
     flexible = version >= 8
     if version >= 3:
@@ -97,7 +97,7 @@ def offset_commit_response_in_steps(
 
 
 class FetchedTopic(NamedTuple):
-    """``rows`` are so many partitions, packed."""
+    """``rows`` has the packed rows of ``row_count`` partitions."""
 
     name: str
     topic_id: UUID | None
@@ -118,7 +118,7 @@ _END_OF_ROW = b"\1\0\0\0"  # no metadata, no error, no tagged fields
 
 
 def offset_fetch_rows(partitions: Iterable[int], values: Iterable[Sequence[Any]]) -> bytes:
-    """The partitions of a topic, without errors; each value begins with offset, leader epoch and metadata."""
+    """Packs partitions of a topic without errors. Each value starts with offset, leader epoch and metadata."""
     pack = _ROW.pack
     return b"".join(
         [
@@ -136,13 +136,13 @@ def _row_with_metadata(partition: int, value: Sequence[Any]) -> bytes:
 
 
 def refused_fetch_rows(partitions: Iterable[int], error_code: int) -> bytes:
-    """The partitions of a topic, each with the same error."""
+    """Packs partitions of a topic, each with the same error."""
     end = b"\1" + _CODE.pack(error_code) + b"\0"
     return b"".join([_ROW.pack(partition, -1, -1, end) for partition in partitions])
 
 
 def offset_fetch_response(version: int, groups: Sequence[FetchedGroup]) -> bytes:
-    """The message, without its header; before version 8 of the one group there is."""
+    """Returns the message without its header. Before version 8 there is exactly one group."""
     out = [offset_fetch_start(version, len(groups))]
     for group_id, error_code, topics in groups:
         out.append(fetched_group_start(version, group_id, len(topics)))
@@ -157,28 +157,28 @@ FETCHED_TOPIC_END = b"\0"
 
 
 def offset_fetch_start(version: int, groups: int) -> bytes:
-    """The message up to its first group."""
+    """Returns the part of the message before its first group."""
     return _NO_THROTTLE + uvarint(groups + 1) if version >= 8 else _NO_THROTTLE
 
 
 def fetched_group_start(version: int, group_id: str, topics: int) -> bytes:
-    """A group up to its first topic."""
+    """Returns the part of a group before its first topic."""
     count = uvarint(topics + 1)
     return _name(group_id, True) + count if version >= 8 else count
 
 
 def fetched_topic_start(version: int, name: str, topic_id: UUID | None, rows: int) -> bytes:
-    """A topic up to its first partition."""
+    """Returns the part of a topic before its first partition."""
     if version >= 10:
         return (_NO_ID if topic_id is None else topic_id.bytes) + uvarint(rows + 1)
     return _name(name, True) + uvarint(rows + 1)
 
 
 def fetched_group_end(error_code: int) -> bytes:
-    """What stands behind the topics of a group. Before version 8 that is the end of the message."""
+    """Returns the part of a group after its topics. Before version 8 it is the end of the message."""
     return _CODE.pack(error_code) + b"\0"
 
 
 def offset_fetch_end(version: int) -> bytes:
-    """What stands behind the last group."""
+    """Returns the part of the message after the last group."""
     return b"\0" if version >= 8 else b""

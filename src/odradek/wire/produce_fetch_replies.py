@@ -1,12 +1,12 @@
-"""Replies of Produce and Fetch packed by hand.
+"""Hand-written encoders of Produce and Fetch replies.
 
-They are what a broker writes most, and a Fetch reply carries the log's own bytes: ``fetch_response`` gives chunks
-to write one after another, the records among them exactly the slices that came in, never copied or joined.
-Held against ``wire.schemas.encode`` for every version by a property test.
+These are a broker's most frequent replies. ``fetch_response`` returns chunks, which are written one after another. The
+records are the given slices of the log, without a copy. A property test compares the result with
+``wire.schemas.encode`` for every version.
 
-Versions, Produce: 5 added the log's start, 8 record errors and a message, 9 is flexible, 10 can name the leader,
-13 speaks topic ids. Fetch: 5 added the log's start, 7 sessions, 11 the preferred replica, 12 is flexible, 13
-speaks topic ids, 16 can name endpoints.
+Versions of Produce: 5 adds the log start offset, 8 adds record errors and a message, 9 is flexible, 10 can name the
+leader, 13 has topic ids. Versions of Fetch: 5 adds the log start offset, 7 adds sessions, 11 adds the preferred
+replica, 12 is flexible, 13 has topic ids, 16 can name endpoints.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek.wire.chunks import Chunk
 
 
 class ProducedPartition(NamedTuple):
-    """One partition's answer to Produce. ``append_time_ms`` is −1 under CreateTime."""
+    """The result of Produce for one partition. ``append_time_ms`` is −1 with CreateTime."""
 
     partition: int
     error_code: int = 0
@@ -32,10 +32,10 @@ class ProducedPartition(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """One partition's answer to Fetch; ``records`` are slices of its log, ``size`` their bytes in all.
+    """The result of Fetch for one partition. ``records`` are slices of its log, ``size`` is their total size.
 
-    ``aborted`` holds (producer id, first offset) pairs, ``None`` under read_uncommitted. ``diverging`` is an
-    (epoch, end offset) pair where the reader's history has parted from ours.
+    ``aborted`` has (producer id, first offset) pairs; it is ``None`` for read_uncommitted. ``diverging`` is an (epoch,
+    end offset) pair if the reader's log has diverged from this log.
     """
 
     partition: int
@@ -57,7 +57,7 @@ _FETCHED_4 = struct.Struct(">ihqq").pack
 _FETCHED_5 = struct.Struct(">ihqqq").pack
 _STEP_PARTITIONS = 500
 _BYTES_LIKE_A_PARTITION = 512
-"""So many bytes of a name take as long to pack as a partition."""
+"""This number of bytes of a name takes as long to pack as a partition."""
 _ABORTED = struct.Struct(">qq").pack
 _DIVERGING = struct.Struct(">iq").pack
 
@@ -82,7 +82,10 @@ ProducedTopics = Sequence[tuple[str | bytes, Sequence[ProducedPartition]]]
 
 
 def produce_response(version: int, topics: ProducedTopics, throttle_ms: int = 0) -> bytes:
-    """A Produce reply, 3–13, without its header. A topic goes by name, from 13 on by the 16 bytes of its id."""
+    """Returns a Produce reply of version 3 to 13 without its header.
+
+    A topic has its name, from version 13 on the 16 bytes of its id.
+    """
     out = [_count(version >= 9, len(topics))]
     for topic, partitions in topics:
         out.append(_produced_topic(version, topic, len(partitions)))
@@ -94,7 +97,7 @@ def produce_response(version: int, topics: ProducedTopics, throttle_ms: int = 0)
 
 
 def produce_response_in_steps(version: int, topics: ProducedTopics) -> Generator[None, None, list[Chunk]]:
-    """``produce_response`` for very many partitions: yields after every few hundred. The last chunk is its end."""
+    """Does the same as ``produce_response`` for many partitions in steps of some hundred. The last chunk is its end."""
     pieces: list[Chunk] = []
     packed = [_count(version >= 9, len(topics))]
     left = _STEP_PARTITIONS
@@ -120,14 +123,14 @@ def _count(flexible: bool, count: int) -> bytes:
 
 
 def _produced_topic(version: int, topic: str | bytes, partition_count: int) -> bytes:
-    """A topic up to its first partition."""
+    """Returns the part of a topic before its first partition."""
     flexible = version >= 9
     name = topic if isinstance(topic, bytes) else _compact_text(topic) if flexible else _short_text(topic)
     return name + _count(flexible, partition_count)
 
 
 def produced_end(version: int, throttle_ms: int) -> bytes:
-    """What follows the last topic."""
+    """Returns the part of the reply after the last topic."""
     return _I32(throttle_ms) + (b"\0" if version >= 9 else b"")
 
 
@@ -169,7 +172,10 @@ FetchedTopics = Iterable[tuple[str | bytes, Sequence[FetchedPartition]]]
 def fetch_response(
     version: int, topics: FetchedTopics, *, error_code: int = 0, session_id: int = 0, throttle_ms: int = 0
 ) -> list[Chunk]:
-    """A Fetch reply, 4–18, without its header, as chunks: packed fields, a partition's slices, packed fields, …"""
+    """Returns the chunks of a Fetch reply of version 4 to 18 without its header.
+
+    Packed fields alternate with the slices of a partition.
+    """
     topics = list(topics)
     out: list[Chunk] = []
     packed = [_fetch_head(version, len(topics), error_code, session_id, throttle_ms)]
@@ -188,7 +194,7 @@ def fetch_response(
 def fetch_response_in_steps(
     version: int, count: int, topics: FetchedTopics, *, session_id: int = 0
 ) -> Generator[None, None, list[Chunk]]:
-    """``fetch_response`` for very many partitions, of ``count`` topics: yields after every few hundred."""
+    """Does the same as ``fetch_response`` for many partitions of ``count`` topics in steps of some hundred."""
     out: list[Chunk] = []
     packed = [_fetch_head(version, count, 0, session_id, 0)]
     left = _STEP_PARTITIONS
@@ -219,7 +225,7 @@ def _fetch_head(version: int, topic_count: int, error_code: int, session_id: int
 
 
 def _fetched_topic(version: int, topic: str | bytes, partition_count: int) -> bytes:
-    """A topic up to its first partition."""
+    """Returns the part of a topic before its first partition."""
     flexible = version >= 12
     name = topic if isinstance(topic, bytes) else _compact_text(topic) if flexible else _short_text(topic)
     return name + (uvarint(partition_count + 1) if flexible else _I32(partition_count))
@@ -228,7 +234,7 @@ def _fetched_topic(version: int, topic: str | bytes, partition_count: int) -> by
 def _pack_fetched(
     version: int, partitions: Sequence[FetchedPartition], packed: list[bytes], out: list[Chunk]
 ) -> list[bytes]:
-    """Adds partitions behind ``packed``; what precedes records goes to ``out`` with them. Returns what is left."""
+    """Packs partitions. ``out`` gets the chunks up to the last records; the packed fields after these are returned."""
     flexible = version >= 12
     for partition in partitions:
         packed.append(_fetched_head(version, partition))
@@ -242,7 +248,7 @@ def _pack_fetched(
 
 
 def _fetched_head(version: int, partition: FetchedPartition) -> bytes:
-    """Everything of a partition up to, and with, the length of its records."""
+    """Returns the fields of a partition up to the length of its records, inclusive."""
     index, error_code, high_watermark, last_stable, log_start, aborted, preferred, _, size, _ = partition
     if version >= 5:
         head = _FETCHED_5(index, error_code, high_watermark, last_stable, log_start)

@@ -1,16 +1,17 @@
-"""A look at the lengths in a message before kio reads it.
+"""Checks of the lengths in a message before kio reads it.
 
-kio's reader makes room for as many elements as an array claims to have before it has seen one: a request of 20 bytes
-that claims 2^31 elements ends the process in the allocator, beyond the reach of ``except``. Here every array's length
-is held against the bytes that are left, as Kafka does it, and arrays that are null against the protocol are refused,
-which kio lets pass as ``None``.
+kio's reader allocates memory for the declared length of an array before it reads an element. A request of 20 bytes with
+an array of 2^31 elements would end the process in the allocator, and no ``except`` could catch this. So every array
+length is compared with the number of remaining bytes, as in Kafka. Arrays that may not be null are refused if they are
+null; kio would return ``None`` for them.
 
-A request may hold ``MAX_ELEMENTS`` in all its arrays together. Kafka has no such bound: it answers fifty million empty
-names from one of its threads while the others serve. Here everybody would wait for that answer.
+All arrays of a request together may have ``MAX_ELEMENTS`` elements. Kafka has no such limit: one of its threads can
+handle fifty million empty names while other threads serve clients. Here all clients would wait.
 
-The walk is straight code, generated once per message. It ends behind the last array: a commit of one topic costs two
-lengths, however many partitions it has. A request is walked to its end only where the bytes that are left could hold
-a string longer than ``MAX_STRING_BYTES``: those behind the last array, less what its elements take at least.
+A walk is a function that is generated and compiled once for each message. It ends after the last array, so a commit of
+one topic with any number of partitions needs two length checks. A request is walked to its end only if a
+string longer than ``MAX_STRING_BYTES`` could be in the remaining bytes: the bytes after the last array length, minus
+the smallest size of its elements.
 
 The same walk finds tagged fields that this version of a message does not have (``without_unknown_tags``).
 """
@@ -35,13 +36,14 @@ Walk = Callable[[Any, int, int], int]
 CountingWalk = Callable[[Any, int, int, list[int]], int]
 
 MAX_ELEMENTS = 250_000
-"""Elements and tagged fields in one request: more than ten times the partitions a broker can have."""
+"""The largest number of elements and tagged fields in one request: more than ten times the number of partitions that a
+broker can have."""
 MAX_REPLY_ELEMENTS = 1_000_000
-"""In one reply. Those to Metadata and Fetch, which may hold more, are not read by kio (``client/``)."""
+"""The largest number in one reply. Metadata and Fetch replies can have more; kio does not read these (``client/``)."""
 ELEMENTS_AT_ONCE = 2000
-"""Elements and tagged fields of a request that is read in one go: a few milliseconds."""
+"""The largest number of elements and tagged fields of a request that is read in one step, a few milliseconds."""
 MAX_TAGGED_FIELDS = 1000
-"""In one structure, or in a header. Kafka reads any number; no structure of its protocol has ten."""
+"""The largest number in one structure or header. Kafka reads any number; no structure of its protocol has ten."""
 
 _INT16 = struct.Struct(">h").unpack_from
 _INT32 = struct.Struct(">i").unpack_from
@@ -53,14 +55,15 @@ _SIZES = {
 
 
 class TooManyElements(ValueError):
-    """There are more elements and tagged fields than were to be read."""
+    """A message has more elements and tagged fields than the limit."""
 
 
 class _Mode(NamedTuple):
-    """What a walk is for.
+    """The options of a walk.
 
-    ``limits_strings``: in a flexible request, as no other length can be more than a string may have.
-    ``rest_is_plain``: behind what is walked stand neither strings nor known tagged fields.
+    ``limits_strings``: it checks the lengths of strings. This is necessary only in flexible requests, because other
+    string lengths cannot exceed the limit. ``until_last``: it ends after the last array. ``rest_is_plain``: no strings
+    and no known tagged fields follow the walked part. ``strips``: it collects unknown tagged fields.
     """
 
     limits_strings: bool
@@ -71,10 +74,10 @@ class _Mode(NamedTuple):
 
 @cache
 def length_check(entity: Any, most: int = sys.maxsize) -> Walk | None:
-    """``check(data, start, end)`` of one of kio's message classes; ``None`` where there is nothing to check.
+    """Returns ``check(data, start, end)`` of a kio message class, or ``None`` if there is nothing to check.
 
-    The check raises ValueError, IndexError or struct.error for lengths that cannot be, and TooManyElements for more
-    than ``most`` or than a request may have.
+    The check raises ValueError, IndexError or struct.error for impossible lengths, and TooManyElements for more
+    elements than ``most`` or than the limit for such messages.
     """
     most = min(most, most_elements(entity))
     strict = is_strict(entity)
@@ -96,7 +99,7 @@ def length_check(entity: Any, most: int = sys.maxsize) -> Walk | None:
 
 @cache
 def whole_walk(entity: Any) -> Walk:
-    """Like ``length_check``, to the end of the message; returns the position behind it."""
+    """Returns a walk like that of ``length_check``, but to the end of the message. It returns the position after it."""
     walk, most = _compiled_once(entity, _Mode(is_strict(entity))), most_elements(entity)
     return lambda data, at, end: walk(data, at, end, [most, most])
 
@@ -104,9 +107,9 @@ def whole_walk(entity: Any) -> Walk:
 def without_unknown_tags(
     entity: Any, data: bytes | memoryview, at: int, most: int = sys.maxsize
 ) -> tuple[bytes, int] | None:
-    """A message without the tagged fields that its class does not have, and where it ended in ``data``.
+    """Returns a message without the tagged fields that its class does not have, and its end in ``data``.
 
-    ``None`` where it has no such field. Raises what a check raises.
+    Returns ``None`` if it has no such field. Raises the errors of a check.
     """
     left = _Stripped(min(most, most_elements(entity)))
     end = _compiled_once(entity, _Mode(is_strict(entity), strips=True))(data, at, len(data), left)
@@ -121,12 +124,12 @@ def without_unknown_tags(
 
 
 def structure_walk(entity: Any, strict: bool) -> CountingWalk:
-    """Over one structure of a message. A walk takes from ``left[0]`` what it counts."""
+    """Returns a walk over one structure of a message. A walk subtracts its elements from ``left[0]``."""
     return _compiled_once(entity, _Mode(strict))
 
 
 def fields_walk(entity: Any, plain: Sequence[Field[Any]], strict: bool, *, and_tags: bool) -> CountingWalk:
-    """Over some of a structure's fields that follow one another, and over its tagged fields if these come next."""
+    """Returns a walk over some consecutive fields of a structure, with ``and_tags`` also over its tagged fields."""
     code = _Code()
     for field in plain:
         _walk_field(code, field, entity.__flexible__, _Mode(strict))
@@ -136,12 +139,15 @@ def fields_walk(entity: Any, plain: Sequence[Field[Any]], strict: bool, *, and_t
 
 
 def string_walk(field: Field[Any], flexible: bool, strict: bool) -> CountingWalk:
-    """Over an element of an array of strings."""
+    """Returns a walk over an element of an array of strings."""
     return _walk_of_text(field, flexible, _Mode(strict))
 
 
 def array_start(field: Field[Any], flexible: bool) -> Callable[[Any, int, int, list[int]], tuple[int, int]]:
-    """Reads and checks an array's length: the number of elements, −1 for null, and where they begin."""
+    """Returns a function that reads and checks an array's length.
+
+    It returns the number of elements (−1 for null) and the position of the first element.
+    """
     code = _Code()
     _read_count(code, field, flexible)
     start: Callable[[Any, int, int, list[int]], tuple[int, int]] = code.defined("return n, at")
@@ -149,7 +155,7 @@ def array_start(field: Field[Any], flexible: bool) -> Callable[[Any, int, int, l
 
 
 class _Stripped(list[int]):
-    """The elements that are left, as any walk counts them, and what is to be cut out: from, to, what comes instead."""
+    """The counter of a walk, with the parts to remove: start, end, replacement."""
 
     def __init__(self, most: int) -> None:
         super().__init__((most, most))
@@ -164,31 +170,31 @@ class _Stripped(list[int]):
 
 
 _GO_ON = -1
-"""What a walk returns that stops behind the last array where more has to be looked at."""
+"""The result of a walk up to the last array if the rest of the message must be checked, too."""
 
 
 def most_elements(entity: Any) -> int:
-    """How many elements and tagged fields a message may have."""
+    """Returns the largest number of elements and tagged fields of a message."""
     return MAX_ELEMENTS if entity.__type__ is EntityType.request else MAX_REPLY_ELEMENTS
 
 
 def is_strict(entity: Any) -> bool:
-    """Whether a message's strings are held against ``MAX_STRING_BYTES``."""
+    """Whether the lengths of a message's strings are compared with ``MAX_STRING_BYTES``."""
     return entity.__type__ is EntityType.request and bool(entity.__flexible__)
 
 
 def too_many(most: int) -> None:
-    raise TooManyElements(f"it holds more than {most:,} elements; ask for fewer at a time")
+    raise TooManyElements(f"it has more than {most:,} elements; send fewer in one request")
 
 
 def _too_long(name: str, size: int) -> None:
-    raise ValueError(f"{name} is {size:,} bytes long; a string has {MAX_STRING_BYTES:,} at most")
+    raise ValueError(f"{name} has {size:,} bytes; the limit of a string is {MAX_STRING_BYTES:,} bytes")
 
 
 def _refuse(name: str, count: int, left: int) -> None:
     if count < 0:
         raise ValueError(f"{name} is null")
-    raise ValueError(f"{name} claims {count} elements in {left} bytes")
+    raise ValueError(f"{name} declares {count} elements in {left} bytes")
 
 
 def _kafka_type(field: Field[Any]) -> str | None:
@@ -208,7 +214,7 @@ def _bears_arrays(field: Field[Any]) -> bool:
 
 @cache
 def _is_plain(entity: Any) -> bool:
-    """Whether it has neither strings nor tagged fields of its own."""
+    """Whether a structure has no strings and no tagged fields."""
     return all(_is_plain_field(field) for field in fields(entity))
 
 
@@ -224,7 +230,7 @@ def _is_nullable(field: Field[Any]) -> bool:
 
 
 def _least_bytes(field: Field[Any], flexible: bool) -> int:
-    """Fewest bytes one element of the field takes."""
+    """Returns the smallest size of one element of the field."""
     kafka_type = _kafka_type(field)
     if kafka_type is None:
         entity: Any = classify_field(field).type_
@@ -238,7 +244,7 @@ def _least_bytes(field: Field[Any], flexible: bool) -> int:
 
 
 class _Code:
-    """The lines of one walk being written; ``names`` are what they refer to."""
+    """The generated lines of a walk, and the objects of their names."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -261,7 +267,7 @@ class _Code:
         return name
 
     def read_length(self, flexible: bool, size: int, *, check: str = "") -> None:
-        """``n``: −1 for null. ``check`` is a line for lengths of 127 and more."""
+        """Adds lines that read a length into ``n`` (−1 for null). ``check`` is a line for lengths of 127 and more."""
         if flexible:
             self.add("n = d[at] - 1", "if n < 127: at += 1", "else:", "    n, at = uvarint(d, at)", "    n -= 1")
             if check:
@@ -270,15 +276,15 @@ class _Code:
             self.add(f"n, = int{8 * size}(d, at)", f"at += {size}")
 
     def skip_text(self, name: str, flexible: bool, is_string: bool, mode: _Mode) -> None:
-        """Over a string or bytes. Only a compact length can be more than a string may have."""
+        """Adds lines that skip a string or bytes. Only a compact length can exceed the limit of a string."""
         too_long = f"if n > {MAX_STRING_BYTES}: too_long({name!r}, n)" if is_string and mode.limits_strings else ""
         self.read_length(flexible, 2 if is_string else 4, check=too_long)
         self.add("if n > 0: at += n", f"elif n < -1: raise ValueError('{name} has a negative length')")
 
     def stop_here(self, least: int, mode: _Mode) -> None:
-        """Ends a walk at the last array, if what follows can hold nothing that has to be looked at.
+        """Ends a walk at the last array, if the rest of the message needs no check.
 
-        ``least``: bytes that each of the ``n`` elements takes.
+        ``least`` is the smallest size of each of the ``n`` elements.
         """
         if mode.limits_strings and not mode.rest_is_plain:
             taken = f" - n * {least}" if least else ""
@@ -338,7 +344,7 @@ def _walk_field(code: _Code, field: Field[Any], flexible: bool, mode: _Mode, *, 
         nested = code.bind(_compiled_once(kind.type_, mode))
         if _is_nullable(field) and not tagged:
             code.add("n = d[at]", "at += 1", f"if n == 1: at = {nested}(d, at, end, left)")
-            code.add(f"elif n != 255: raise ValueError('{field.name} is neither there nor null')")
+            code.add(f"elif n != 255: raise ValueError('{field.name} has an invalid null marker')")
             code.stop_here(0, mode)
         else:
             code.add(f"at = {nested}(d, at, end, left)")
@@ -394,7 +400,7 @@ def _walk_of_tag(field: Field[Any], mode: _Mode) -> CountingWalk:
 def _count_of_tags(data: Any, at: int, end: int, left: list[int]) -> tuple[int, int]:
     count, at = read_uvarint(data, at)
     if count > MAX_TAGGED_FIELDS:
-        raise ValueError(f"it holds {count:,} tagged fields in one structure; {MAX_TAGGED_FIELDS:,} at most are taken")
+        raise ValueError(f"it has {count:,} tagged fields in one structure; the limit is {MAX_TAGGED_FIELDS:,}")
     left[0] -= count
     if left[0] < 0:
         too_many(left[1])
@@ -402,13 +408,13 @@ def _count_of_tags(data: Any, at: int, end: int, left: list[int]) -> tuple[int, 
 
 
 def _walk_tags(data: Any, at: int, end: int, walks: dict[int, CountingWalk], left: list[int]) -> int:
-    """Over tagged fields, and into those that are known: kio reads these without a look at the size they claim."""
+    """Walks over tagged fields, and into the known ones, because kio does not check their declared sizes."""
     count, at = _count_of_tags(data, at, end, left)
     for _ in range(count):
         tag, at = read_uvarint(data, at)
         size, at = read_uvarint(data, at)
         if size > end - at:
-            raise ValueError(f"tagged field {tag} claims {size} bytes of {end - at}")
+            raise ValueError(f"tagged field {tag} declares {size} bytes, but only {end - at} remain")
         walk = walks.get(tag)
         if walk is not None and walk(data, at, at + size, left) != at + size:
             raise ValueError(f"tagged field {tag} does not fill its {size} bytes")
@@ -417,7 +423,7 @@ def _walk_tags(data: Any, at: int, end: int, walks: dict[int, CountingWalk], lef
 
 
 def _strip_tags(data: Any, at: int, end: int, walks: dict[int, CountingWalk], stripped: _Stripped) -> int:
-    """The same, and cuts the unknown ones out."""
+    """Does the same as ``_walk_tags``, and removes the unknown fields."""
     begin = at
     count, at = _count_of_tags(data, at, end, stripped)
     first, kept = at, 0
@@ -427,7 +433,7 @@ def _strip_tags(data: Any, at: int, end: int, walks: dict[int, CountingWalk], st
         size_at = at
         size, at = read_uvarint(data, at)
         if size > end - at:
-            raise ValueError(f"tagged field {tag} claims {size} bytes of {end - at}")
+            raise ValueError(f"tagged field {tag} declares {size} bytes, but only {end - at} remain")
         walk = walks.get(tag)
         if walk is None:
             stripped.cut(start, at + size)

@@ -1,8 +1,8 @@
-"""Every Kafka message, through kio's schemas.
+"""The codec of all Kafka messages, with kio's schemas.
 
-Reading is kio's native reader and gives kio's frozen dataclasses. Writing takes plain mappings whose keys are the
-union of a message's fields over all versions: a version picks those that it has, so one handler serves them all.
-Durations and times are integers of milliseconds here, where kio's own writer would want timedelta and datetime.
+The reader is kio's and returns kio's frozen dataclasses. The writer takes plain mappings. Their keys are the union of a
+message's fields over all versions, and each version uses the fields that it has. So one handler serves all versions.
+Durations and times are integers in milliseconds; kio's own writer needs timedelta and datetime.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MISSING = object()
 
 
 class UnknownMessage(ValueError):
-    """An API key or version that kio has no schema for."""
+    """An API key or version without a schema in kio."""
 
 
 class Kind(IntEnum):
@@ -45,7 +45,7 @@ class Kind(IntEnum):
 
 @cache
 def message_type(api_key: int, version: int, kind: Kind) -> Any:
-    """kio's dataclass of one message. Raises UnknownMessage."""
+    """Returns kio's dataclass of a message. Raises UnknownMessage."""
     try:
         load = load_request_schema if kind is Kind.REQUEST else load_response_schema
         return load(api_key, version)
@@ -60,20 +60,20 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 @cache
 def has_flexible_reply_header(api_key: int, version: int) -> bool:
-    """Whether a reply's header has tagged fields. That of ApiVersions never has, so that any client can read it."""
+    """Whether a reply's header has tagged fields. ApiVersions never has them, so that every client can read it."""
     return api_key != API_VERSIONS and is_flexible(api_key, version)
 
 
 @cache
 def known_versions(api_key: int) -> tuple[int, int]:
-    """Oldest and newest version kio can read and write."""
+    """Returns the oldest and the newest version that kio can read and write."""
     versions = [v for v, kinds in schema_name_map[api_key_map[api_key]].items() if EntityType.request in kinds]
     return min(versions), max(versions)
 
 
 @cache
 def api_name(api_key: int) -> str:
-    """``offset_commit`` for 8; ``api_<n>`` where there is none."""
+    """Returns the name of an API: ``offset_commit`` for 8, ``api_<n>`` for an unknown key."""
     return str(api_key_map.get(api_key, f"api_{api_key}"))
 
 
@@ -82,7 +82,10 @@ _ReadMessage = Callable[[Any, int], tuple[Any, int]]
 
 @cache
 def _reader(api_key: int, version: int, kind: Kind, most: int) -> _ReadMessage:
-    """Checks and reads a message of at most so many elements, without the tagged fields that kio does not know."""
+    """Returns a function that checks and reads a message of at most ``most`` elements.
+
+    It ignores tagged fields that kio's class does not have.
+    """
     entity = message_type(api_key, version, kind)
     read, check = entity_reader(entity), length_check(entity, most)
 
@@ -101,21 +104,24 @@ def _reader(api_key: int, version: int, kind: Kind, most: int) -> _ReadMessage:
 
 
 def decode(api_key: int, version: int, kind: Kind, data: bytes | memoryview, offset: int = 0) -> tuple[Any, int]:
-    """Reads one message at ``offset``; returns it with the number of bytes it took.
+    """Reads one message at ``offset``. Returns it with its number of bytes.
 
-    Raises UnknownMessage, or ValueError where the bytes are no such message.
+    Raises UnknownMessage, or ValueError if the bytes are not such a message.
     """
     read = _reader(api_key, version, kind, sys.maxsize)
     try:
         return read(data, offset)
     except (UnknownMessage, MemoryError):
         raise
-    except Exception as error:  # kio raises a family of its own, IndexError and UnicodeDecodeError among them
+    except Exception as error:  # kio raises errors of its own, IndexError, UnicodeDecodeError and others
         raise ValueError(f"malformed {api_name(api_key)} v{version}: {error}") from error
 
 
 def decode_short(api_key: int, version: int, data: bytes, offset: int) -> Any:
-    """A request, if it has at most ``ELEMENTS_AT_ONCE``. Raises TooManyElements if not, and what ``decode`` raises."""
+    """Reads a request of at most ``ELEMENTS_AT_ONCE`` elements.
+
+    Raises TooManyElements for more elements, and the errors of ``decode``.
+    """
     read = _reader(api_key, version, Kind.REQUEST, ELEMENTS_AT_ONCE)
     try:
         return read(data, offset)[0]
@@ -134,11 +140,11 @@ def decode_in_steps(
     *,
     kept: list[list[Any]] | None = None,
 ) -> Generator[None, None, Any]:
-    """``decode`` for long messages, a structure at a time; gives the message.
+    """Reads a long message in steps of one structure and returns it. Raises the errors of ``decode``.
 
-    ``kept`` gets the elements of its long arrays: who has them says when they are freed (wire/long_requests).
+    ``kept`` gets the elements of its long arrays, so that the caller can free them in steps (wire/long_requests).
     """
-    from odradek.wire.long_requests import read_in_steps  # few requests are long
+    from odradek.wire.long_requests import read_in_steps  # imported here, because few requests are long
 
     entity = message_type(api_key, version, kind)
     try:
@@ -150,21 +156,21 @@ def decode_in_steps(
 
 
 def milliseconds(value: timedelta | int) -> int:
-    """A duration field of a decoded message as integer milliseconds."""
+    """Returns a duration field of a decoded message in milliseconds."""
     if isinstance(value, int):
         return value
     return (value.days * 86_400_000) + value.seconds * 1000 + value.microseconds // 1000
 
 
 def encode(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -> bytes:
-    """Packs one message. Raises KeyError naming a field that is missing and has no default."""
+    """Packs a message. Raises KeyError with the name of a missing field without a default."""
     out: list[bytes] = []
     _entity_writer(message_type(api_key, version, kind))(out, message)
     return b"".join(out)
 
 
 def encode_pieces(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -> list[bytes]:
-    """Packs one message that may be long. Its pieces follow one another; what is long already is not copied."""
+    """Packs a message that can be long. Returns consecutive pieces; long chunks are not copied."""
     out: list[bytes] = []
     _entity_writer(message_type(api_key, version, kind))(out, message)
     return in_pieces(out)
@@ -172,7 +178,7 @@ def encode_pieces(api_key: int, version: int, kind: Kind, message: Mapping[str, 
 
 @cache
 def element_packer(api_key: int, version: int, kind: Kind, *path: str) -> Pack:
-    """Packs elements of an array (see ``Elements``); ``path`` are the fields that lead to it."""
+    """Returns the packer of an array's elements (see ``Elements``). ``path`` has the field names that lead to it."""
     entity = message_type(api_key, version, kind)
     for name in path:
         entity = next(classify_field(field).type_ for field in fields(entity) if field.name == name)
@@ -256,7 +262,10 @@ def _primitive(kafka_type: str, flexible: bool, optional: bool) -> Writer:
 
 
 def _cut(write: Writer) -> Writer:
-    """Writes a message, which may quote what a client sent, so that it never exceeds what a string can hold."""
+    """Returns a writer of error messages that truncates them to the largest size of a string.
+
+    They can quote long texts of a client.
+    """
 
     def write_cut(out: list[bytes], value: str | None) -> None:
         if value is not None and len(value) * 4 > MAX_STRING_BYTES:
@@ -319,7 +328,7 @@ def _nullable_entity(write: Writer) -> Writer:
 
 
 def _default(field: Field[Any]) -> Any:
-    """What an absent key means; ``_MISSING`` makes it an error."""
+    """Returns the value for an absent key; ``_MISSING`` if the key is required."""
     if field.metadata.get("kafka_type") in ("timedelta_i32", "timedelta_i64") and field.name == "throttle_time":
         return 0
     if field.default is not MISSING:
@@ -341,7 +350,7 @@ def _as_mapping(value: Any) -> Mapping[str, Any]:
 
 
 class _Plain(NamedTuple):
-    """A field without a tag. ``inner`` is the class of an array's elements, where these are structures."""
+    """A field without a tag. ``inner`` is the class of an array's elements if they are structures."""
 
     name: str
     write: Writer
@@ -395,7 +404,7 @@ def _entity_writer(entity: Any) -> Writer:
 
 
 def _packed_default(write: Writer, default: Any) -> bytes | None:
-    """A default as bytes: a value equal to it, in whatever Python form, is left out as Kafka leaves it out."""
+    """Returns a default as bytes. A tagged field whose bytes are equal is omitted, as in Kafka."""
     if default is _MISSING or default is None:
         return None
     packed: list[bytes] = []
@@ -424,12 +433,12 @@ def _write_tags(out: list[bytes], tagged: list[Tagged], values: Mapping[str, Any
 # --- in steps ---------------------------------------------------------------------------------------------------
 
 LONG_MESSAGE = 200
-"""Structures in all arrays of a message: one with more is packed in steps."""
+"""A message with more structures in all its arrays is packed in steps."""
 _STEPS_PER_PIECE = 256
 
 
 def is_long(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -> bool:
-    """Whether a message holds so much that packing it takes milliseconds."""
+    """Whether a message is so long that packing it takes milliseconds."""
     arrays = _arrays_of(message_type(api_key, version, kind))
     return bool(arrays) and _left(arrays, message, LONG_MESSAGE) < 0
 
@@ -439,12 +448,12 @@ _Arrays = tuple[tuple[str, Any], ...]
 
 @cache
 def _arrays_of(entity: Any) -> _Arrays:
-    """A structure's arrays of structures, by name, each with the arrays in these."""
+    """Returns the names of a structure's arrays of structures, each with the arrays inside of these structures."""
     return tuple((field.name, _arrays_of(field.inner)) for field in _fields_of(entity)[0] if field.inner is not None)
 
 
 def _left(arrays: _Arrays, message: Any, left: int) -> int:
-    """``left`` less the structures in these arrays of a message; below 0 as soon as it is."""
+    """Returns ``left`` minus the number of structures in these arrays. It stops counting below 0."""
     values = _as_mapping(message)
     for name, inner in arrays:
         array = values.get(name)
@@ -463,7 +472,7 @@ def _left(arrays: _Arrays, message: Any, left: int) -> int:
 def encode_in_steps(
     api_key: int, version: int, kind: Kind, message: Mapping[str, Any], grow: Callable[[int], None]
 ) -> Generator[None, None, list[bytes]]:
-    """``encode_pieces``, a structure at a time. ``grow`` is called with the number of bytes that have come."""
+    """Does the same as ``encode_pieces`` in steps of one structure. It calls ``grow`` with numbers of new bytes."""
     out: list[bytes] = []
     packed = 0
     for number, _ in enumerate(_written_in_steps(message_type(api_key, version, kind), out, message), 1):
@@ -500,5 +509,5 @@ def _written_in_steps(entity: Any, out: list[bytes], message: Any) -> Generator[
 
 @cache
 def field_names(entity: Any) -> frozenset[str]:
-    """The fields one version of a structure has (tests hold handlers' mappings against their union)."""
+    """Returns the field names of a version of a structure. Tests compare handlers' mappings with their union."""
     return frozenset(field.name for field in fields(entity))

@@ -1,4 +1,4 @@
-"""For how long a client rests, put into a reply that is ready otherwise."""
+"""The throttle time of a reply, set after the reply was made."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from odradek.wire.schemas import Kind
 
 
 def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
-    """A reply that says for how long its client rests: a mapping, one in pieces, or one of those packed by hand.
+    """Returns the reply with its throttle time: a mapping, a reply in pieces, or a reply of a hand-written encoder.
 
-    Other packed replies (errors alone) go as they are.
+    Other packed replies (only errors) are returned without a change.
     """
     if isinstance(reply, Mapping):
         return {**reply, "throttle_time": throttle_ms}
@@ -38,7 +38,7 @@ def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
 
 @cache
 def _throttle_time_at(api_key: int, version: int) -> int | None:
-    """Where it stands in a reply in pieces: it is the first field, or the second after an error code."""
+    """Returns its position in a reply in pieces, if it is the first field or follows an error code; else None."""
     names = [field.name for field in fields(schemas.message_type(api_key, version, Kind.RESPONSE))[:2]]
     if names[0] == "throttle_time":
         return 0
