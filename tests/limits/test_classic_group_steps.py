@@ -501,10 +501,10 @@ def test_names_of_protocols_that_nobody_knows_any_more_are_forgotten() -> None:
         again = [crowd.join(number, known=True) for number in range(2)]
         crowd.settle()
         assert {answer.value.error for answer in again} == {OK}
-    assert len(crowd.group.speakers) == 2 * (MAX_PROTOCOLS - 1) + 1
+    assert len(crowd.group.supporters) == 2 * (MAX_PROTOCOLS - 1) + 1
     crowd.ask(LeaveGroup("g", [*map(LeavingMember, crowd.ids)]))
     crowd.settle()
-    assert not crowd.group.speakers
+    assert not crowd.group.supporters
 
 
 def test_many_kip_848_members_are_removed_in_steps() -> None:

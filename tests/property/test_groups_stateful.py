@@ -246,7 +246,7 @@ class Groups(RuleBasedStateMachine):
         assert not group.members or group.leader in group.members
         assert set(group.static_members.values()) <= set(group.members)
         for member in group.members.values():
-            assert member.session_timer_ms is not None or member.waits_for_us
+            assert member.session_timer_ms is not None or member.needs_no_heartbeat
         assert not group.pending_joins & set(group.members)
 
     def teardown(self) -> None:

@@ -125,7 +125,7 @@ class Driver(Generic[S]):
         try:
             result = self.machine.handle(now_ms, request)
         except Exception:
-            self._break_off(origin)
+            self._fail_machine(origin)
             return
         self._take(result, origin)
 
@@ -143,15 +143,15 @@ class Driver(Generic[S]):
         if self.error is not ErrorCode.none:
             return
         now_ms = self._runtime.clock()
-        origin = _unasked(self._runtime.skew_ms)
+        origin = _no_request(self._runtime.skew_ms)
         try:
             result = make(self.machine, now_ms)
         except Exception:
-            self._break_off(origin)
+            self._fail_machine(origin)
             return
         self._take(result, origin)
 
-    def _do(self, work: Work, machine: S) -> Generator[None, None, None]:
+    def _run_work(self, work: Work, machine: S) -> Generator[None, None, None]:
         """Runs a machine's background work and gives it the result."""
         value = None
         try:
@@ -167,7 +167,7 @@ class Driver(Generic[S]):
             try:
                 self.machine.on_notice(notice)
             except Exception:
-                self._break_off(_unasked(self._runtime.skew_ms))
+                self._fail_machine(_no_request(self._runtime.skew_ms))
             return
 
         def change(machine: S, now_ms: int) -> Result:
@@ -202,7 +202,7 @@ class Driver(Generic[S]):
             entry: _Waiting[S] | None = None
             try:
                 if self._current is not None:
-                    self._go_on(self._current)
+                    self._continue(self._current)
                 elif waiting:
                     entry = waiting.popleft()
                     self._handle(*entry) if isinstance(entry, tuple) else self._make(entry)
@@ -210,10 +210,10 @@ class Driver(Generic[S]):
                     self._waiting = None
             except Exception as error:  # e.g. a deleted log; otherwise all later requests would wait for ever
                 log.exception("%s: work in steps failed", self)
-                self._give_back([(*entry, None)] if isinstance(entry, tuple) else [], _told(error))
+                self._fail_and_restart([(*entry, None)] if isinstance(entry, tuple) else [], _error_code(error))
             yield
 
-    def _go_on(self, job: _Job) -> None:
+    def _continue(self, job: _Job) -> None:
         try:
             part = next(job.steps)
         except StopIteration as end:
@@ -223,16 +223,16 @@ class Driver(Generic[S]):
             self._take(end.value, job.origin)
         except Exception:
             self._current = None
-            self._break_off(job.origin)
+            self._fail_machine(job.origin)
         else:
             if part and self._make_room(part, None, []):
                 self.flush()  # a failure here or in ``_make_room`` rebuilds the machine and closes the steps
 
-    def _break_off(self, origin: _Origin) -> None:
+    def _fail_machine(self, origin: _Origin) -> None:
         """Replaces a machine that has raised: its state may be incomplete, and replies may be lost."""
         request = origin.request
         log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
-        self._give_back(self._unanswered(origin), ErrorCode.unknown_server_error)
+        self._fail_and_restart(self._unanswered(origin), ErrorCode.unknown_server_error)
 
     def on_timer(self, key: Hashable) -> None:
         """Passes a timer to the machine in its turn, if it is still valid then: earlier calls can cancel or set it."""
@@ -257,7 +257,7 @@ class Driver(Generic[S]):
             self._carry_through(result, origin)
         except Exception as error:
             log.exception("%s: the effects and records of a result failed", self)
-            self._give_back(self._unanswered(origin), _told(error))
+            self._fail_and_restart(self._unanswered(origin), _error_code(error))
 
     def _carry_through(self, result: Result, origin: _Origin) -> None:
         request, promise, skew_ms, answers = origin
@@ -275,7 +275,7 @@ class Driver(Generic[S]):
                 self._fail(answers, ErrorCode.not_coordinator)
                 return
             steps = self._write_in_steps(result.records, answers)
-            self._begin(_Job(steps, _unasked(skew_ms, answers)))
+            self._begin(_Job(steps, _no_request(skew_ms, answers)))
             return
         if result.block is not None:
             made: list[Record | Block] = [*result.records, result.block]
@@ -315,7 +315,7 @@ class Driver(Generic[S]):
                 assert request is not None
                 self._parked[effect.key] = (request, promise)
             elif isinstance(effect, Work):
-                self._runtime.start(self._do(effect, self.machine))
+                self._runtime.start(self._run_work(effect, self.machine))
             elif isinstance(effect, Complete):
                 waiting = self._parked.pop(effect.key, None)
                 if waiting is not None:
@@ -337,7 +337,7 @@ class Driver(Generic[S]):
             if request.batched:
                 self._fail(answers, ErrorCode.unknown_server_error)
             else:  # the machine has changed its state already
-                self._give_back(answers, ErrorCode.unknown_server_error)
+                self._fail_and_restart(answers, ErrorCode.unknown_server_error)
             return False
         for record, size in zip(records, sizes, strict=True):
             if self._record_bytes + size > limit and not self.flush():
@@ -402,7 +402,7 @@ class Driver(Generic[S]):
         except Exception as error:
             expected = isinstance(error, KafkaError | StorageError)
             log.warning("%s: an append failed: %s", self, error, exc_info=None if expected else error)
-            self._give_back(answers, _told(error))
+            self._fail_and_restart(answers, _error_code(error))
             return None
 
     def _replay(self, offset: int, record: Record | Block, answers: list[Answer]) -> bool:
@@ -414,11 +414,11 @@ class Driver(Generic[S]):
                 self.machine.replay_block(offset, record)
         except Exception:
             log.exception("%s: the replay of the new record at offset %d failed", self, offset)
-            self._give_back(answers, ErrorCode.unknown_server_error)
+            self._fail_and_restart(answers, ErrorCode.unknown_server_error)
             return False
         return True
 
-    def _give_back(self, answers: list[Answer], error: ErrorCode) -> None:
+    def _fail_and_restart(self, answers: list[Answer], error: ErrorCode) -> None:
         """Replies with ``error`` and replaces the machine by a new one that loads the log."""
         self._fail(answers, error)
         answers.clear()
@@ -464,13 +464,13 @@ class Driver(Generic[S]):
     def _drop_waiting(self) -> list[Answer]:
         """Stops the current job and returns the requests without a reply."""
         current, self._current = self._current, None
-        behind, self._waiting = self._waiting, None
+        waiting, self._waiting = self._waiting, None
         unanswered: list[Answer] = []
         if current is not None:
             with contextlib.suppress(ValueError):  # the steps run now, because their append has failed
                 current.steps.close()
             unanswered += self._unanswered(current.origin)
-        unanswered += [(*entry, None) for entry in behind or () if isinstance(entry, tuple)]
+        unanswered += [(*entry, None) for entry in waiting or () if isinstance(entry, tuple)]
         return unanswered
 
     def _unanswered(self, origin: _Origin) -> list[Answer]:
@@ -546,13 +546,13 @@ class Driver(Generic[S]):
             for reason, count in skipped.items():
                 log.warning("%s: records skipped in the load: %d (%s)", self, count, reason)
         self.error = ErrorCode.none
-        self.step(lambda machine, now_ms: begun(self._first(machine, now_ms)))
+        self.step(lambda machine, now_ms: begun(self._call_on_loaded(machine, now_ms)))
         if self._is_rebuilt:  # ``catch_up`` may have failed before: a delay limits the number of rebuilds
             self._runtime.timers.set(self, _CATCH_UP, self._runtime.steady() + CATCH_UP_MS)
         else:
             self.step(lambda machine, now_ms: machine.catch_up(now_ms))
 
-    def _first(self, machine: S, now_ms: int) -> Steps:
+    def _call_on_loaded(self, machine: S, now_ms: int) -> Steps:
         """Calls ``on_loaded``. After a failure the machine stays: a new one would fail in the same way."""
         try:
             made = machine.on_loaded(now_ms)
@@ -569,7 +569,7 @@ class Driver(Generic[S]):
         return f"{self._runtime.topic}-{self._index}"
 
 
-def _told(error: Exception) -> ErrorCode:
+def _error_code(error: Exception) -> ErrorCode:
     return append_error(error) if isinstance(error, KafkaError | StorageError) else ErrorCode.unknown_server_error
 
 
@@ -588,7 +588,7 @@ class _Origin(NamedTuple):
     answers: list[Answer]
 
 
-def _unasked(skew_ms: int, answers: list[Answer] | None = None) -> _Origin:
+def _no_request(skew_ms: int, answers: list[Answer] | None = None) -> _Origin:
     """Returns an origin without a request."""
     return _Origin(None, Deferred(), skew_ms, [] if answers is None else answers)
 

@@ -179,9 +179,9 @@ class Runtime(Generic[S]):
                 return
         self._to_load.append(driver)
         if len(self._to_load) == 1:
-            self.call_soon(self._go_on_loading)
+            self.call_soon(self._continue_loading)
 
-    def _go_on_loading(self) -> None:
+    def _continue_loading(self) -> None:
         until = perf_counter() + LOAD_STEP_S
         while self._to_load:
             awaited = self._to_load[0].awaited
@@ -193,7 +193,7 @@ class Runtime(Generic[S]):
             if perf_counter() >= until:
                 break
         if self._to_load:
-            self.call_soon(self._go_on_loading)
+            self.call_soon(self._continue_loading)
 
     def _run(self, steps: Generator[None, None, None]) -> None:
         """Runs a generator without a scheduler: one step in each tick."""
@@ -202,7 +202,7 @@ class Runtime(Generic[S]):
             return
 
     def _load_soon(self, _: Any = None) -> None:
-        self.call_soon(self._go_on_loading)
+        self.call_soon(self._continue_loading)
 
     def loaded(self) -> list[int]:
         """Returns the partitions that this runtime serves or loads, in order."""

@@ -152,10 +152,10 @@ def begun(result: Result | Steps) -> Result | Steps:
         part = next(result)
     except StopIteration as end:
         return cast(Result, end.value)
-    return result if part is None else _behind(part, result)
+    return result if part is None else _with_first(part, result)
 
 
-def _behind(part: list[Record], rest: Steps) -> Steps:
+def _with_first(part: list[Record], rest: Steps) -> Steps:
     yield part
     return (yield from rest)
 

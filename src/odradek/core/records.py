@@ -231,7 +231,16 @@ def group_value(value: GroupMetadata, packed: Iterable[bytes] | None = None) -> 
 
 def packed_member(member: GroupMember) -> tuple[bytes, ...]:
     """Returns the pieces of a member in a value of version 3. Long pieces are not copied."""
-    member_id, instance_id, client_id, client_host, rebalance_timeout_ms, session_timeout_ms, said, share = member
+    (
+        member_id,
+        instance_id,
+        client_id,
+        client_host,
+        rebalance_timeout_ms,
+        session_timeout_ms,
+        subscription,
+        assignment,
+    ) = member
     return (
         b"".join(
             (
@@ -239,12 +248,12 @@ def packed_member(member: GroupMember) -> tuple[bytes, ...]:
                 b"\xff\xff" if instance_id is None else _string(instance_id),
                 _string(client_id),
                 _string(client_host),
-                _THREE_INT32.pack(rebalance_timeout_ms, session_timeout_ms, len(said)),
+                _THREE_INT32.pack(rebalance_timeout_ms, session_timeout_ms, len(subscription)),
             )
         ),
-        said,
-        len(share).to_bytes(4, "big"),
-        share,
+        subscription,
+        len(assignment).to_bytes(4, "big"),
+        assignment,
     )
 
 
@@ -410,7 +419,7 @@ def format_json(key: bytes | None, value: bytes | None, types: tuple[int, ...] =
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_camel(name): _as_json(item) for name, item in value.items() if not _left_out(name, item)}
+        return {_camel(name): _as_json(item) for name, item in value.items() if not _is_omitted(name, item)}
     if isinstance(value, list):
         return [_as_json(item) for item in value]
     if isinstance(value, Uuid):
@@ -420,7 +429,7 @@ def _as_json(value: Any) -> Any:
     return value
 
 
-def _left_out(name: str, value: Any) -> bool:
+def _is_omitted(name: str, value: Any) -> bool:
     """Whether Kafka's JSON omits a field: the only tagged field of these types, if the record does not have it."""
     return name == "topic_id" and bool(value == NO_UUID)
 

@@ -19,8 +19,8 @@ def _alone() -> int:
     view = memoryview(thing)
     seen = _count(thing)
     del view
-    told = seen == alone + 1 and _count(thing) == alone
-    return alone if told and getattr(sys, "_is_gil_enabled", lambda: True)() else -1
+    is_reliable = seen == alone + 1 and _count(thing) == alone
+    return alone if is_reliable and getattr(sys, "_is_gil_enabled", lambda: True)() else -1
 
 
 ALONE = _alone()

@@ -122,7 +122,7 @@ class Member:
         )
 
     @property
-    def waits_for_us(self) -> bool:
+    def needs_no_heartbeat(self) -> bool:
         """Whether the member need not heartbeat, because its join or sync is parked.
 
         A new member is not excused: its client may have disconnected, so its join can time out.
@@ -146,7 +146,7 @@ class ClassicGroup:
     pending_joins: set[str] = field(default_factory=set)  # ids sent to new members that have not joined with them yet
     pending_syncs: set[str] = field(default_factory=set)
     awaiting_join: set[str] = field(default_factory=set)  # ids of members with a parked join
-    speakers: Counter[str] = field(default_factory=Counter)  # protocol: number of members that support it
+    supporters: Counter[str] = field(default_factory=Counter)  # protocol: number of members that support it
     subscribed_topics: frozenset[str] | None = None  # None: unknown
     previous_state: State = State.DEAD
     initial_delay_ms: int | None = None  # the current delay of an Empty group's first rebalance; None: no delay
@@ -171,7 +171,7 @@ class ClassicGroup:
             protocols = (MemberProtocol(value.protocol or "", loaded.subscription),)
             member = Member(*loaded[:6], protocols=protocols, assignment=loaded.assignment)
             group.members[member.member_id] = member
-            group.speakers.update(member.protocol_names)
+            group.supporters.update(member.protocol_names)
             if member.group_instance_id is not None:
                 group.static_members[member.group_instance_id] = member.member_id
         return group
@@ -233,14 +233,14 @@ class ClassicGroup:
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         self.members[member.member_id] = member
-        self.speakers.update(member.protocol_names)
+        self.supporters.update(member.protocol_names)
         self.pending_joins.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
         """Removes a member, pending or not. If it was the leader, the oldest remaining member becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
-            self._unlearn(member)
+            self._discount_protocols(member)
             if member.group_instance_id is not None:
                 self.static_members.pop(member.group_instance_id, None)
         if self.leader == member_id:
@@ -249,23 +249,23 @@ class ClassicGroup:
         self.pending_syncs.discard(member_id)
         self.awaiting_join.discard(member_id)
 
-    def speak(self, member: Member, protocols: tuple[MemberProtocol, ...]) -> None:
+    def set_protocols(self, member: Member, protocols: tuple[MemberProtocol, ...]) -> None:
         """Replaces the member's protocols."""
         if protocols != member.protocols:
-            self._unlearn(member)
+            self._discount_protocols(member)
             member.protocols = protocols
-            self.speakers.update(member.protocol_names)
+            self.supporters.update(member.protocol_names)
 
-    def _unlearn(self, member: Member) -> None:
+    def _discount_protocols(self, member: Member) -> None:
         """Removes the member's protocols from the count.
 
         A name without members is deleted: clients can send new names without limit.
         """
         names = member.protocol_names
-        self.speakers.subtract(names)
+        self.supporters.subtract(names)
         for name in names:
-            if not self.speakers[name]:
-                del self.speakers[name]
+            if not self.supporters[name]:
+                del self.supporters[name]
 
     def park_join(self, member: Member, parked: Hashable) -> None:
         """Notes that the member's join is parked under the key ``parked``."""
@@ -285,9 +285,9 @@ class ClassicGroup:
         a generation and rejoins during it causes one more rebalance when the sync timeout ends.
         """
         old = self.members.pop(self.static_members[new.group_instance_id or ""])
-        self._unlearn(old)
+        self._discount_protocols(old)
         self.members[new.member_id] = new
-        self.speakers.update(new.protocol_names)
+        self.supporters.update(new.protocol_names)
         if self.leader == old.member_id:
             self.leader = new.member_id
         self.static_members[new.group_instance_id or ""] = new.member_id
@@ -350,15 +350,15 @@ class ClassicGroup:
         first in the order of Java's HashMap wins.
         """
         one = next(iter(self.members.values()))  # any member has every protocol that all members support
-        candidates = {name for name in one.protocol_names if self.speakers[name] == len(self.members)}
-        return (yield from _elected(self.members.values(), candidates, pace))
+        candidates = {name for name in one.protocol_names if self.supporters[name] == len(self.members)}
+        return (yield from _count_votes(self.members.values(), candidates, pace))
 
     def select_protocol_with(self, new: Member, pace: Pace) -> Generator[None, None, str]:
         """Returns the protocol with the most votes if the static member of this instance rejoins as ``new``."""
         before = self.members[self.static_members[new.group_instance_id or ""]].protocol_names
         others = len(self.members) - 1
-        candidates = {name for name in new.protocol_names if self.speakers[name] - (name in before) == others}
-        return (yield from _elected(self.members_with(new).values(), candidates, pace))
+        candidates = {name for name in new.protocol_names if self.supporters[name] - (name in before) == others}
+        return (yield from _count_votes(self.members_with(new).values(), candidates, pace))
 
     def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
         """Whether a member with these protocols can join the current members."""
@@ -366,7 +366,7 @@ class ClassicGroup:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
             return False
-        return any(self.speakers[name] == len(self.members) for name, _ in protocols)
+        return any(self.supporters[name] == len(self.members) for name, _ in protocols)
 
     def read_subscriptions(self, pace: Pace) -> Generator[None, None, None]:
         """Sets ``subscribed_topics`` to the topics of a consumer group's members, or None if they are unknown."""
@@ -392,7 +392,7 @@ class ClassicGroup:
         return self.is_consumer_group if self.subscribed_topics is None else topic in self.subscribed_topics
 
 
-def _elected(members: Iterable[Member], candidates: Collection[str], pace: Pace) -> Generator[None, None, str]:
+def _count_votes(members: Iterable[Member], candidates: Collection[str], pace: Pace) -> Generator[None, None, str]:
     votes: dict[str, int] = {}
     for member in members:
         name = member.vote(candidates)

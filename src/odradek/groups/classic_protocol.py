@@ -164,7 +164,7 @@ class Membership:
         yield from self._rebalance_or_complete(now_ms, group, out)
 
     def _update(self, group: ClassicGroup, member: Member, request: JoinGroup, out: Result) -> None:
-        group.speak(member, request.protocols)
+        group.set_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
         # The member has abandoned its earlier join and does not wait for that response.
@@ -466,7 +466,7 @@ class Membership:
         member.session_timer_ms = None
         if now_ms < member.session_deadline_ms:
             self._renew(group, member, member.session_deadline_ms, out)
-        elif not member.waits_for_us:
+        elif not member.needs_no_heartbeat:
             yield from self._remove(now_ms, group, member, out)
         return out
 
@@ -557,5 +557,5 @@ def _synced(group: ClassicGroup, assignment: bytes) -> SyncGroupReply:
     return SyncGroupReply(protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=assignment)
 
 
-def _differs(said: str | None, known: str | None) -> bool:
-    return said is not None and known is not None and said != known
+def _differs(value: str | None, expected: str | None) -> bool:
+    return value is not None and expected is not None and value != expected

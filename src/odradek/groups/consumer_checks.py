@@ -45,7 +45,7 @@ def check_request(request: ConsumerHeartbeat, known: tuple[str, ...]) -> None:
         )
 
 
-def identified(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+def find_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
     """Returns the member of a request. Raises KafkaError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
     if instance_id is None:
         return group.member(member_id)
@@ -65,12 +65,12 @@ def check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
 
     Raises KafkaError (FENCED_MEMBER_EPOCH).
     """
-    said, known = request.member_epoch, member.epoch
-    if said == known or (said < known and said == member.previous_epoch and member.owns_only(request.owned)):
+    epoch, known = request.member_epoch, member.epoch
+    if epoch == known or (epoch < known and epoch == member.previous_epoch and member.owns_only(request.owned)):
         return
     raise KafkaError(
         ErrorCode.fenced_member_epoch,
-        f"The consumer group member has a {'greater' if said > known else 'smaller'} member epoch ({said}) than the "
+        f"The consumer group member has a {'greater' if epoch > known else 'smaller'} member epoch ({epoch}) than the "
         f"one known by the group coordinator ({known}). The member must abandon all its partitions and rejoin.",
     )
 

@@ -14,7 +14,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import Pace
 from odradek.groups import migration
 from odradek.groups.classic import CONSUMER
-from odradek.groups.consumer_checks import check_size, identified
+from odradek.groups.consumer_checks import check_size, find_member
 from odradek.groups.consumer_embedded import EmbeddedSubscription, MalformedProtocol, read_subscription
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import (
@@ -60,14 +60,14 @@ class ClassicMembers:
     def _join(self, now_ms: int, group: ConsumerGroup, request: JoinGroup, out: Result) -> Iterator[None]:
         member_id = request.member_id or request.new_short_id or request.new_member_id
         self._membership.check_room(group, member_id)
-        if not _speaks_with(group, request):
+        if not _shares_protocol(group, request):
             raise KafkaError(ErrorCode.inconsistent_group_protocol)
         if not request.member_id and request.group_instance_id is None and request.requires_known_member_id:
             out.reply = JoinGroupReply(ErrorCode.member_id_required, member_id=member_id)
             return
         holder = group.static_member(request.group_instance_id)
         member = self._member(group, member_id, request, holder, out)
-        standing = holder or group.members.get(member_id)
+        existing = holder or group.members.get(member_id)
         subscription = _subscription(request)
         updated = member._replace(
             instance_id=request.group_instance_id or member.instance_id,
@@ -81,7 +81,7 @@ class ClassicMembers:
             client_host=request.client_host,
             classic=ClassicSide(request.session_timeout_ms, request.protocols),
         )
-        step = Step(now_ms, group, member, updated, standing)
+        step = Step(now_ms, group, member, updated, existing)
         downgrades = holder is not None and self._downgrades(group, holder)
         names_changed = yield from self._membership.note_member(step, out)
         pattern_changed, _ = self._membership.patterns.note(step, out)
@@ -106,7 +106,7 @@ class ClassicMembers:
         if instance_id is None:
             return group.members.get(member_id) or ConsumerMember(member_id)
         if request.member_id:  # the client is a member already
-            return identified(group, member_id, instance_id)
+            return find_member(group, member_id, instance_id)
         if holder is None:
             return ConsumerMember(member_id)
         return self._membership.returned(group, holder, member_id, out)
@@ -151,8 +151,8 @@ class ClassicMembers:
         try:
             member, classic = _classic_member(group, request.member_id, request.group_instance_id)
             _check_generation(member, request.generation_id)
-            says_type, says_name = request.protocol_type, request.protocol_name
-            if says_type not in (None, CONSUMER) or says_name not in (None, classic.protocols[0].name):
+            protocol_type, protocol_name = request.protocol_type, request.protocol_name
+            if protocol_type not in (None, CONSUMER) or protocol_name not in (None, classic.protocols[0].name):
                 raise KafkaError(ErrorCode.inconsistent_group_protocol)
             key = (group.group_id, member.member_id)
             if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
@@ -167,7 +167,7 @@ class ClassicMembers:
             return Result(SyncGroupReply(ErrorCode.unknown_server_error))
         self._timers.synced(key, out)
         self._timers.renew(now_ms, key, classic.session_timeout_ms, out)
-        out.reply = SyncGroupReply(protocol_type=says_type, protocol_name=says_name, assignment=assignment)
+        out.reply = SyncGroupReply(protocol_type=protocol_type, protocol_name=protocol_name, assignment=assignment)
         return out
 
     def handle_heartbeat(self, now_ms: int, group: ConsumerGroup, request: Heartbeat) -> Result:
@@ -195,22 +195,24 @@ class ClassicMembers:
         out = Result()
         self._membership.pace = Pace()
         answers: list[tuple[LeavingMember, ErrorCode]] = []
-        gone: dict[str, ConsumerMember] = {}
+        to_remove: dict[str, ConsumerMember] = {}
         for leaving in request.members:
             try:
                 holder = group.static_member(leaving.group_instance_id)
                 if holder is not None and not leaving.member_id:
                     member = holder
                 else:
-                    member = identified(group, leaving.member_id, leaving.group_instance_id)
-                gone[member.member_id] = member
+                    member = find_member(group, leaving.member_id, leaving.group_instance_id)
+                to_remove[member.member_id] = member
                 answers.append((leaving, ErrorCode.none))
             except KafkaError as error:
                 answers.append((leaving, error.code))
             if self._membership.pace.spend(_LEAVING_WORK):
                 yield None
         try:
-            yield from self._membership.fence(now_ms, group, list(gone.values()), out, self._membership.batch_bytes())
+            yield from self._membership.fence(
+                now_ms, group, list(to_remove.values()), out, self._membership.batch_bytes()
+            )
         except KafkaError as error:
             return Result(request.failed(error.code))
         out.reply = LeaveGroupReply(members=answers)
@@ -221,7 +223,7 @@ _LEAVING_WORK = 3
 """The work for one member of a LeaveGroup, in elements of a step."""
 
 
-def _speaks_with(group: ConsumerGroup, request: JoinGroup) -> bool:
+def _shares_protocol(group: ConsumerGroup, request: JoinGroup) -> bool:
     """Whether the request has a protocol that all classic members support."""
     names = (name for name, _ in request.protocols)
     return request.protocol_type == CONSUMER and group.classic_protocols.all_support_one_of(names)
@@ -238,7 +240,7 @@ def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> tuple[ConsumerMember, ClassicSide]:
     """Returns a classic member. Raises KafkaError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
-    member = identified(group, member_id, instance_id)
+    member = find_member(group, member_id, instance_id)
     if member.classic is None:
         raise KafkaError(ErrorCode.unknown_member_id, f"Member {member_id} does not use the classic protocol.")
     return member, member.classic

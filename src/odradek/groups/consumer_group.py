@@ -235,7 +235,7 @@ class ConsumerGroup:
         at_ms, epoch = self.refresh
         return now_ms >= at_ms or self.epoch < epoch
 
-    def note_look(self, now_ms: int, epoch: int) -> None:
+    def note_refresh(self, now_ms: int, epoch: int) -> None:
         """Notes that the topics were read for this epoch. They are read again after a notice of a change."""
         self.refresh = (now_ms + _NEVER_MS, epoch)
 
@@ -337,8 +337,8 @@ class ConsumerGroup:
             for partition, _, _, metadata in partitions:
                 if metadata and is_longer(metadata, metadata_limit):
                     continue
-                got_in = None if topic_id is None else member.got_in(topic_id, partition)
-                if got_in is None or epoch < got_in:
+                since = None if topic_id is None else member.assignment_epoch(topic_id, partition)
+                if since is None or epoch < since:
                     return stale
         return ErrorCode.none
 
@@ -358,13 +358,13 @@ class ConsumerGroup:
         """Yields tombstones for all records of the group. ``renamed`` maps old member ids to their new ids."""
         member_ids = [(renamed or {}).get(member_id, member_id) for member_id in self.members]
         group_id = self.group_id
-        yield from (records.current_gone(group_id, member_id) for member_id in member_ids)
-        yield from (records.target_member_gone(group_id, member_id) for member_id in member_ids)
-        yield records.target_gone(group_id)
-        yield from (records.member_gone(group_id, member_id) for member_id in member_ids)
-        yield from (records.pattern_gone(group_id, pattern) for pattern in self.patterns)
-        yield records.partition_metadata_gone(group_id)
-        yield records.group_gone(group_id)
+        yield from (records.current_tombstone(group_id, member_id) for member_id in member_ids)
+        yield from (records.target_member_tombstone(group_id, member_id) for member_id in member_ids)
+        yield records.target_tombstone(group_id)
+        yield from (records.member_tombstone(group_id, member_id) for member_id in member_ids)
+        yield from (records.pattern_tombstone(group_id, pattern) for pattern in self.patterns)
+        yield records.partition_metadata_tombstone(group_id)
+        yield records.group_tombstone(group_id)
 
     # --- replay ---------------------------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class ConsumerMember(NamedTuple):
     def is_reconciled(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
-    def got_in(self, topic_id: bytes, partition: int) -> int | None:
+    def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
         """Returns the epoch in which the member got a partition.
 
         Returns None if the member does not own the partition, not even as one to revoke.
@@ -178,8 +178,8 @@ class Reconciliation(NamedTuple):
             wanted = self.target.partitions.get(topic_id, frozenset()) if topic_id in self.subscribed else frozenset()
             owned = member.assigned.get(topic_id, {})
             own_to_revoke = member.to_revoke.get(topic_id, {})
-            stay = {partition: got_in for partition, got_in in owned.items() if partition in wanted}
-            leave = {partition: got_in for partition, got_in in owned.items() if partition not in wanted}
+            stay = {partition: since for partition, since in owned.items() if partition in wanted}
+            leave = {partition: since for partition, since in owned.items() if partition not in wanted}
             free = [
                 partition
                 for partition in sorted(wanted)

@@ -65,25 +65,25 @@ def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Record:
     return _record(GROUP, {"group_id": group_id}, {"epoch": epoch, "metadata_hash": metadata_hash})
 
 
-def group_gone(group_id: str) -> Record:
+def group_tombstone(group_id: str) -> Record:
     return _record(GROUP, {"group_id": group_id}, None)
 
 
-def partition_metadata_gone(group_id: str) -> Record:
+def partition_metadata_tombstone(group_id: str) -> Record:
     return _record(PARTITION_METADATA, {"group_id": group_id}, None)
 
 
-def member(group_id: str, who: ConsumerMember, names: Packed | None = None) -> Record:
-    classic = who.classic
+def member(group_id: str, consumer: ConsumerMember, names: Packed | None = None) -> Record:
+    classic = consumer.classic
     value = {
-        "instance_id": who.instance_id,
-        "rack_id": who.rack_id,
-        "client_id": who.client_id,
-        "client_host": who.client_host,
-        "subscribed_topic_names": sorted(who.topics) if names is None else names,
-        "subscribed_topic_regex": who.pattern,
-        "rebalance_timeout_ms": who.rebalance_timeout_ms,
-        "server_assignor": who.assignor,
+        "instance_id": consumer.instance_id,
+        "rack_id": consumer.rack_id,
+        "client_id": consumer.client_id,
+        "client_host": consumer.client_host,
+        "subscribed_topic_names": sorted(consumer.topics) if names is None else names,
+        "subscribed_topic_regex": consumer.pattern,
+        "rebalance_timeout_ms": consumer.rebalance_timeout_ms,
+        "server_assignor": consumer.assignor,
         "classic_member_metadata": None
         if classic is None
         else {
@@ -91,10 +91,10 @@ def member(group_id: str, who: ConsumerMember, names: Packed | None = None) -> R
             "supported_protocols": [{"name": name, "metadata": metadata} for name, metadata in classic.protocols],
         },
     }
-    return _record(MEMBER, {"group_id": group_id, "member_id": who.member_id}, value)
+    return _record(MEMBER, {"group_id": group_id, "member_id": consumer.member_id}, value)
 
 
-def member_gone(group_id: str, member_id: str) -> Record:
+def member_tombstone(group_id: str, member_id: str) -> Record:
     return _record(MEMBER, {"group_id": group_id, "member_id": member_id}, None)
 
 
@@ -103,7 +103,7 @@ def target(group_id: str, epoch: int, timestamp_ms: int) -> Record:
     return _record(TARGET, {"group_id": group_id}, value)
 
 
-def target_gone(group_id: str) -> Record:
+def target_tombstone(group_id: str) -> Record:
     return _record(TARGET, {"group_id": group_id}, None)
 
 
@@ -114,24 +114,24 @@ def target_member(group_id: str, member_id: str, partitions: Partitions, packed:
     return _record(TARGET_MEMBER, {"group_id": group_id, "member_id": member_id}, {"topic_partitions": topics})
 
 
-def target_member_gone(group_id: str, member_id: str) -> Record:
+def target_member_tombstone(group_id: str, member_id: str) -> Record:
     return _record(TARGET_MEMBER, {"group_id": group_id, "member_id": member_id}, None)
 
 
 def current(
-    group_id: str, who: ConsumerMember, assigned: Packed | None = None, to_revoke: Packed | None = None
+    group_id: str, consumer: ConsumerMember, assigned: Packed | None = None, to_revoke: Packed | None = None
 ) -> Record:
     value = {
-        "member_epoch": who.epoch,
-        "previous_member_epoch": who.previous_epoch,
-        "state": int(who.state),
-        "assigned_partitions": assigned or _owned_fields(who.assigned),
-        "partitions_pending_revocation": to_revoke or _owned_fields(who.to_revoke),
+        "member_epoch": consumer.epoch,
+        "previous_member_epoch": consumer.previous_epoch,
+        "state": int(consumer.state),
+        "assigned_partitions": assigned or _owned_fields(consumer.assigned),
+        "partitions_pending_revocation": to_revoke or _owned_fields(consumer.to_revoke),
     }
-    return _record(CURRENT, {"group_id": group_id, "member_id": who.member_id}, value)
+    return _record(CURRENT, {"group_id": group_id, "member_id": consumer.member_id}, value)
 
 
-def current_gone(group_id: str, member_id: str) -> Record:
+def current_tombstone(group_id: str, member_id: str) -> Record:
     return _record(CURRENT, {"group_id": group_id, "member_id": member_id}, None)
 
 
@@ -140,15 +140,15 @@ def pattern(group_id: str, expression: str, topics: list[str] | Packed, version:
     return _record(PATTERN, {"group_id": group_id, "regular_expression": expression}, value)
 
 
-def pattern_gone(group_id: str, expression: str) -> Record:
+def pattern_tombstone(group_id: str, expression: str) -> Record:
     return _record(PATTERN, {"group_id": group_id, "regular_expression": expression}, None)
 
 
 def member_removed(group_id: str, member_id: str) -> list[Record]:
     return [
-        current_gone(group_id, member_id),
-        target_member_gone(group_id, member_id),
-        member_gone(group_id, member_id),
+        current_tombstone(group_id, member_id),
+        target_member_tombstone(group_id, member_id),
+        member_tombstone(group_id, member_id),
     ]
 
 
@@ -166,11 +166,11 @@ def _owned_fields(owned: Owned) -> list[Fields]:
 Making = Generator[None, None, Record]
 
 
-def member_in_steps(group_id: str, who: ConsumerMember, pace: Pace) -> Making:
-    if len(who.topics) <= FEW:
-        return member(group_id, who)
-    record = member(group_id, who, (yield from _packed_names(who.topics, pace)))
-    return GroupChange(record, MEMBER, group_id, who.member_id, who)
+def member_in_steps(group_id: str, consumer: ConsumerMember, pace: Pace) -> Making:
+    if len(consumer.topics) <= FEW:
+        return member(group_id, consumer)
+    record = member(group_id, consumer, (yield from _packed_names(consumer.topics, pace)))
+    return GroupChange(record, MEMBER, group_id, consumer.member_id, consumer)
 
 
 def target_member_in_steps(group_id: str, member_id: str, partitions: Partitions, pace: Pace) -> Making:
@@ -187,12 +187,12 @@ def target_member_in_steps(group_id: str, member_id: str, partitions: Partitions
     return GroupChange(record, TARGET_MEMBER, group_id, member_id, ordered)
 
 
-def current_in_steps(group_id: str, who: ConsumerMember, pace: Pace) -> Making:
-    if len(who.assigned) + len(who.to_revoke) <= FEW:
-        return current(group_id, who)
+def current_in_steps(group_id: str, consumer: ConsumerMember, pace: Pace) -> Making:
+    if len(consumer.assigned) + len(consumer.to_revoke) <= FEW:
+        return current(group_id, consumer)
     packed: list[Packed] = []
     ordered: list[Owned] = []
-    for owned in (who.assigned, who.to_revoke):
+    for owned in (consumer.assigned, consumer.to_revoke):
         out = [uvarint(len(owned) + 1)]
         kept: dict[bytes, dict[int, int]] = {}
         for topic_id in _by_hash(owned):
@@ -202,9 +202,9 @@ def current_in_steps(group_id: str, who: ConsumerMember, pace: Pace) -> Making:
                 yield
         packed.append(Packed(b"".join(out)))
         ordered.append(kept)
-    record = current(group_id, who, *packed)
-    after = who._replace(assigned=ordered[0], to_revoke=ordered[1])
-    return GroupChange(record, CURRENT, group_id, who.member_id, after)
+    record = current(group_id, consumer, *packed)
+    after = consumer._replace(assigned=ordered[0], to_revoke=ordered[1])
+    return GroupChange(record, CURRENT, group_id, consumer.member_id, after)
 
 
 def pattern_in_steps(group_id: str, expression: str, resolved: ResolvedPattern, pace: Pace) -> Making:
@@ -244,10 +244,10 @@ def _epochs_tag(epochs: Collection[int]) -> bytes:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def with_metadata(who: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMember:
+def with_metadata(consumer: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMember:
     """Returns the member with the fields of a record of type 5."""
     classic = value["classic_member_metadata"]
-    return who._replace(
+    return consumer._replace(
         instance_id=value["instance_id"],
         rack_id=value["rack_id"],
         client_id=value["client_id"],
@@ -265,14 +265,14 @@ def with_metadata(who: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMemb
     )
 
 
-def with_metadata_of(who: ConsumerMember, changed: ConsumerMember) -> ConsumerMember:
+def with_metadata_of(consumer: ConsumerMember, changed: ConsumerMember) -> ConsumerMember:
     """Returns the member with the fields that a record of type 5 made from ``changed`` has."""
-    return with_assignment_of(changed, who)  # the other fields are those of the assignment
+    return with_assignment_of(changed, consumer)  # the other fields are those of the assignment
 
 
-def with_assignment_of(who: ConsumerMember, changed: ConsumerMember) -> ConsumerMember:
+def with_assignment_of(consumer: ConsumerMember, changed: ConsumerMember) -> ConsumerMember:
     """Returns the member with the fields that a record of type 8 made from ``changed`` has."""
-    return who._replace(
+    return consumer._replace(
         epoch=changed.epoch,
         previous_epoch=changed.previous_epoch,
         state=changed.state,
@@ -281,11 +281,11 @@ def with_assignment_of(who: ConsumerMember, changed: ConsumerMember) -> Consumer
     )
 
 
-def with_assignment(who: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMember:
+def with_assignment(consumer: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMember:
     """Returns the member with the fields of a record of type 8."""
     epoch = value["member_epoch"]
     known = value["state"] in (0, 1, 2)
-    return who._replace(
+    return consumer._replace(
         epoch=epoch,
         previous_epoch=value["previous_member_epoch"],
         state=MemberState(value["state"]) if known else MemberState.UNKNOWN,

@@ -11,7 +11,7 @@ from odradek.groups.consumer_member import ConsumerMember
 class Step(NamedTuple):
     """A member before its request (``member``, perhaps new) and after it (``updated``).
 
-    ``standing`` is the member that the group has in its place: the same member, the static member that it replaces, or
+    ``existing`` is the member that the group has in its place: the same member, the static member that it replaces, or
     None.
     """
 
@@ -19,8 +19,8 @@ class Step(NamedTuple):
     group: ConsumerGroup
     member: ConsumerMember
     updated: ConsumerMember
-    standing: ConsumerMember | None
+    existing: ConsumerMember | None
 
     def subscriptions(self) -> Subscriptions:
         """Returns the group's subscriptions after the request."""
-        return self.group.subscriptions_after([] if self.standing is None else [self.standing], self.updated)
+        return self.group.subscriptions_after([] if self.existing is None else [self.existing], self.updated)

@@ -27,7 +27,7 @@ from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.classic_protocol import Membership
 from odradek.groups.classic_records import group_record
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_checks import check_epoch, check_request, check_size, identified
+from odradek.groups.consumer_checks import check_epoch, check_request, check_size, find_member
 from odradek.groups.consumer_group import ConsumerGroup, MetadataImage
 from odradek.groups.consumer_member import (
     JOIN_EPOCH,
@@ -94,7 +94,7 @@ class ConsumerMembership:
         group, classic = yield from self._group_for(request.group_id, joins, out)
         self.check_room(group, request.member_id)
         member_id = request.member_id or request.new_member_id
-        standing = group.static_member(request.instance_id) or group.members.get(member_id)
+        existing = group.static_member(request.instance_id) or group.members.get(member_id)
         member = self._member(group, member_id, request, out)
         updated = member._replace(
             instance_id=member.instance_id if request.instance_id is None else request.instance_id,
@@ -109,7 +109,7 @@ class ConsumerMembership:
             client_host=request.client_host,
             classic=None,
         )
-        step = Step(now_ms, group, member, updated, standing)
+        step = Step(now_ms, group, member, updated, existing)
         names_changed = yield from self.note_member(step, out)
         pattern_changed, pattern_known = self.patterns.note(step, out)
         target = yield from self.plan(step, names_changed or pattern_known, out)
@@ -127,14 +127,14 @@ class ConsumerMembership:
             and (request.topics is not None or request.pattern is not None)
             and request.owned is not None
         )
-        tells = joins or is_full or updated.assigned != member.assigned
+        sends_assignment = joins or is_full or updated.assigned != member.assigned
         out.reply = ConsumerHeartbeatReply(
             member_id=member_id,
             member_epoch=updated.epoch,
             heartbeat_interval_ms=self._setting(
                 group.group_id, "consumer.heartbeat.interval.ms", self.config.consumer_heartbeat_interval_ms
             ),
-            assignment=without_epochs(updated.assigned) if tells else None,
+            assignment=without_epochs(updated.assigned) if sends_assignment else None,
         )
 
     def _group_for(
@@ -154,7 +154,7 @@ class ConsumerMembership:
             return ConsumerGroup(group_id), None
         if not joins:
             raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
-        out.records.append(migration.classic_gone(group_id))
+        out.records.append(migration.classic_tombstone(group_id))
         if classic.state is State.EMPTY:
             return ConsumerGroup(group_id), classic
         group = yield from migration.upgraded(classic, self.config, self.image, self.pace)
@@ -190,27 +190,27 @@ class ConsumerMembership:
                     f"instance id is owned by {holder.member_id} member.",
                 )
             return self.returned(group, holder, member_id, out)
-        member = identified(group, member_id, instance_id)
+        member = find_member(group, member_id, instance_id)
         check_epoch(member, request)
         return member
 
     @staticmethod
-    def returned(group: ConsumerGroup, standing: ConsumerMember, member_id: str, out: Result) -> ConsumerMember:
+    def returned(group: ConsumerGroup, existing: ConsumerMember, member_id: str, out: Result) -> ConsumerMember:
         """Writes the records that give a static member a new id, and returns the member."""
-        member = standing._replace(member_id=member_id, epoch=0, previous_epoch=0)
+        member = existing._replace(member_id=member_id, epoch=0, previous_epoch=0)
         group_id = group.group_id
-        out.records += records.member_removed(group_id, standing.member_id)
+        out.records += records.member_removed(group_id, existing.member_id)
         out.records.append(records.member(group_id, member))
-        target = group.targets.get(standing.member_id, {})
+        target = group.targets.get(existing.member_id, {})
         out.records.append(records.target_member(group_id, member_id, target))
         out.records.append(records.current(group_id, member))
         return member
 
     def forget_replaced(self, step: Step, out: Result) -> None:
         """Cancels the timers of a static member's old id."""
-        standing = step.standing
-        if standing is not None and standing.member_id != step.updated.member_id:
-            self.timers.forget((step.group.group_id, standing.member_id), out)
+        existing = step.existing
+        if existing is not None and existing.member_id != step.updated.member_id:
+            self.timers.forget((step.group.group_id, existing.member_id), out)
 
     def note_member(self, step: Step, out: Result) -> Generator[None, None, bool]:
         """Writes the record of a changed member and returns whether its topic names have changed."""
@@ -241,8 +241,8 @@ class ConsumerMembership:
 
     @staticmethod
     def last_target(step: Step) -> Target:
-        group, who = step.group, step.updated
-        return Target(group.assignment_epoch, group.target_of(who.member_id, who.instance_id))
+        group, member = step.group, step.updated
+        return Target(group.assignment_epoch, group.target_of(member.member_id, member.instance_id))
 
     def next_epoch(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, int]:
         """Reads the topics and starts a new epoch if they have changed or ``is_new_epoch`` is set."""
@@ -252,9 +252,9 @@ class ConsumerMembership:
         if is_new_epoch or metadata_hash != group.metadata_hash:
             epoch += 1
             out.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
-        group.note_look(step.now_ms, epoch)
+        group.note_refresh(step.now_ms, epoch)
         if group.has_partition_metadata:  # from a broker before 4.2
-            out.records.append(records.partition_metadata_gone(group.group_id))
+            out.records.append(records.partition_metadata_tombstone(group.group_id))
         return epoch
 
     def _may_assign(self, now_ms: int, group: ConsumerGroup) -> bool:
@@ -267,12 +267,12 @@ class ConsumerMembership:
         return interval_ms == 0 or now_ms >= last_ms + interval_ms
 
     def _assign(self, step: Step) -> Generator[None, None, dict[str, assignors.Partitions]]:
-        group, who, standing = step.group, step.updated, step.standing
+        group, updated, existing = step.group, step.updated, step.existing
         members = {member_id: (member, group.targets.get(member_id, {})) for member_id, member in group.members.items()}
-        assigned = group.targets.get(who.member_id, {})
-        if standing is not None and standing.member_id != who.member_id:
-            assigned = members.pop(standing.member_id)[1]
-        members[who.member_id] = (who, assigned)
+        assigned = group.targets.get(updated.member_id, {})
+        if existing is not None and existing.member_id != updated.member_id:
+            assigned = members.pop(existing.member_id)[1]
+        members[updated.member_id] = (updated, assigned)
         counts: dict[bytes, int] = {}
         read: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}  # topic ids by subscription
         specs: dict[str, assignors.MemberSpec] = {}
@@ -284,7 +284,7 @@ class ConsumerMembership:
             specs[member_id] = assignors.MemberSpec(topic_ids, target, member.instance_id)
             if self.pace.spend():
                 yield
-        name = group.preferred_assignor(self.config.consumer_assignors[0], standing, who)
+        name = group.preferred_assignor(self.config.consumer_assignors[0], existing, updated)
         is_homogeneous = step.subscriptions().are_equal(len(specs))
         plan = yield from assignors.assign_in_steps(name, specs, counts, self.pace, homogeneous=is_homogeneous)
         empty: assignors.Partitions = {}
@@ -342,7 +342,7 @@ class ConsumerMembership:
             known = request.group_id in self._classic_groups
             text = f"Group {request.group_id} {'is not a consumer group' if known else 'not found'}."
             raise KafkaError(ErrorCode.group_id_not_found, text)
-        member = identified(group, request.member_id, request.instance_id)
+        member = find_member(group, request.member_id, request.instance_id)
         if request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is not None:
             # The member will rejoin. It stays in the group with its partitions until its session ends.
             assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
@@ -368,8 +368,8 @@ class ConsumerMembership:
             return
         left = len(group.members) - len(leaving)
         if migration.may_downgrade(group, leaving, self.config, left):
-            gone = {member.member_id for member in leaving}
-            classic = yield from self.downgraded(now_ms, group, gone, None, out)
+            leaving_ids = {member.member_id for member in leaving}
+            classic = yield from self.downgraded(now_ms, group, leaving_ids, None, out)
             check_size(out.records, limit)
             yield from self.downgrade(now_ms, group, classic, out, rebalances=True)
             return
@@ -380,7 +380,7 @@ class ConsumerMembership:
                 yield
         subscriptions = yield from group.subscriptions_without(leaving, self.pace)
         out.records += [
-            records.pattern_gone(group_id, pattern)
+            records.pattern_tombstone(group_id, pattern)
             for pattern in group.subscriptions.patterns
             if pattern not in subscriptions.patterns
         ]
@@ -470,16 +470,16 @@ class ConsumerMembership:
         if kind == PATTERNS:
             yield from self.patterns.resolve(now_ms, group_id, self.pace, out)
             return out
-        who = key[1:]
+        member_key = key[1:]
         member_id = key[2]
-        if kind == SESSION and not self.timers.session_ended(now_ms, who, out):
+        if kind == SESSION and not self.timers.session_ended(now_ms, member_key, out):
             return out
         if kind == JOIN:
-            self.timers.joined(who, out)
+            self.timers.joined(member_key, out)
         group = self.groups.get(group_id)
         member = None if group is None else group.members.get(member_id)
         if kind == REVOKE:
-            epoch = self.timers.revoking_in(who)
+            epoch = self.timers.revoking_in(member_key)
             if member is None or member.epoch != epoch:
                 return out
         if group is not None and member is not None:

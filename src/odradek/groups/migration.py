@@ -32,7 +32,7 @@ RECORD_WORK = 4
 """The work of a small record, in elements of a step."""
 
 
-def classic_gone(group_id: str) -> Record:
+def classic_tombstone(group_id: str) -> Record:
     return Record(group_key(group_id), None)
 
 
@@ -49,9 +49,9 @@ def partitions_by_id(listed: PartitionsByTopic, image: MetadataImage) -> Partiti
     }
 
 
-def packed_assignment(who: ClassicSide, partitions: Partitions, image: MetadataImage) -> bytes:
+def packed_assignment(side: ClassicSide, partitions: Partitions, image: MetadataImage) -> bytes:
     """Returns an assignment in the format of a classic member. Raises MalformedProtocol."""
-    version = read_subscription(who.protocols[0].metadata).version
+    version = read_subscription(side.protocols[0].metadata).version
     found = ((image.topic_by_id(topic_id), numbers) for topic_id, numbers in partitions.items())
     return pack_assignment(version, [(topic.name, numbers) for topic, numbers in found if topic is not None])
 
@@ -186,16 +186,16 @@ def downgraded(
     return classic
 
 
-def _join(classic: ClassicGroup, who: ConsumerMember, target: Partitions, image: MetadataImage) -> None:
-    assert who.classic is not None
+def _join(classic: ClassicGroup, consumer: ConsumerMember, target: Partitions, image: MetadataImage) -> None:
+    assert consumer.classic is not None
     member = Member(
-        who.member_id,
-        who.instance_id,
-        who.client_id,
-        who.client_host,
-        who.rebalance_timeout_ms,
-        who.classic.session_timeout_ms,
-        who.classic.protocols,
-        packed_assignment(who.classic, target, image),
+        consumer.member_id,
+        consumer.instance_id,
+        consumer.client_id,
+        consumer.client_host,
+        consumer.rebalance_timeout_ms,
+        consumer.classic.session_timeout_ms,
+        consumer.classic.protocols,
+        packed_assignment(consumer.classic, target, image),
     )
     classic.add(member, CONSUMER)

@@ -108,9 +108,9 @@ class Offsets:
         if value is not None:
             self._of_topic(group_id, topic)[partition] = value[:]
         else:
-            self.replay_gone(group_id, topic, (partition,))
+            self.replay_tombstones(group_id, topic, (partition,))
 
-    def replay_gone(self, group_id: str, topic: str, partitions: Iterable[int]) -> None:
+    def replay_tombstones(self, group_id: str, topic: str, partitions: Iterable[int]) -> None:
         """Applies the tombstones of these partitions' offsets."""
         by_topic = self._by_group.get(group_id, {})
         by_partition = by_topic.get(topic, {})
@@ -353,7 +353,7 @@ class Offsets:
                     yield from _tombstones(group_id, topic, list(by_topic[topic]))
                 yield None
 
-    def of_topics_gone(self, topic_id: TopicIds) -> Iterator[Record | None]:
+    def of_deleted_topics(self, topic_id: TopicIds) -> Iterator[Record | None]:
         """Yields tombstones for offsets of deleted topics, even if a new topic has the same name."""
         ids: dict[str, bytes | None] = {}
         for group_id, by_topic in list(self._by_group.items()):
@@ -363,9 +363,9 @@ class Offsets:
                 now = ids[topic]
                 for some in _in_runs(by_partition):
                     stored = ((partition, by_partition[partition][5]) for partition in some)
-                    gone = [p for p, then in stored if now is None or (then is not None and then != now)]
-                    yield from repeat(None, _passed(some))
-                    yield from _tombstones(group_id, topic, gone)
+                    deleted = [p for p, then in stored if now is None or (then is not None and then != now)]
+                    yield from repeat(None, _scan_work(some))
+                    yield from _tombstones(group_id, topic, deleted)
 
     # --- expiry -----------------------------------------------------------------------------------------------
 
@@ -385,15 +385,15 @@ class Offsets:
                 continue
             for some in _in_runs(by_partition):
                 stored = ((partition, by_partition[partition]) for partition in some)
-                gone = [
+                expired = [
                     partition
                     for partition, (_, _, _, committed_ms, expires_ms, _) in stored
                     if (committed_ms if since == EACH_COMMIT else since) <= until or expires_ms != -1
                     if expires_ms == -1 or expires_ms <= now_ms
                 ]
-                left = left or len(gone) < len(some)
-                yield from repeat(None, _passed(some))
-                yield from _tombstones(group_id, topic, gone)
+                left = left or len(expired) < len(some)
+                yield from repeat(None, _scan_work(some))
+                yield from _tombstones(group_id, topic, expired)
         return not left
 
 
@@ -436,7 +436,7 @@ def _in_runs(by_partition: Collection[int]) -> Iterator[list[int]]:
         yield partitions[first : first + RUN_PARTITIONS]
 
 
-def _passed(partitions: Collection[int]) -> int:
+def _scan_work(partitions: Collection[int]) -> int:
     """Returns the work of a scan of these partitions' offsets, in elements of a step."""
     return 1 + len(partitions) // 3
 

@@ -56,7 +56,7 @@ class PatternResolution:
         is_known = is_new = False
         if before != after:
             if before and counts[before] == 1:
-                out.records.append(records.pattern_gone(group.group_id, before))
+                out.records.append(records.pattern_tombstone(group.group_id, before))
             if after and not counts[after]:
                 regex.check_pattern(after)
                 if len(counts) >= _MAX_PATTERNS:
@@ -136,4 +136,4 @@ class PatternResolution:
         if is_new_epoch or metadata_hash != group.metadata_hash:
             epoch = group.epoch + 1
             out.records.append(records.group_epoch(group_id, epoch, metadata_hash))
-            group.note_look(now_ms, epoch)
+            group.note_refresh(now_ms, epoch)

@@ -220,8 +220,8 @@ def _compile_with_re2(pattern: str) -> tuple[Any, str]:
     try:
         return re2.compile(pattern, options), ""
     except re2.error as error:
-        said = error.args[0] if error.args else ""
-        text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        raw = error.args[0] if error.args else ""
+        text = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
         if text.startswith("trailing \\"):
             return None, "trailing backslash at end of expression"
         head, _, where = text.partition(": ")

@@ -220,7 +220,7 @@ class GroupShard:
             if topic is None:
                 self._replay_group(GroupRecord(GroupKey(group_id), None))
             else:
-                self._offsets.replay_gone(group_id, topic, partitions)
+                self._offsets.replay_tombstones(group_id, topic, partitions)
 
     def replay_commits(self, group_id: str, topic: str, commits: Mapping[int, Stored | None]) -> None:
         """Applies the last record of each of these partitions; None is a tombstone."""
@@ -351,7 +351,7 @@ class GroupShard:
         """Deletes offsets of topics that were deleted when no shard could write the tombstones, e.g. before a crash."""
         if self._topic_id is None:
             return Result()
-        return begun(in_parts(self._offsets.of_topics_gone(self._topic_id), Result()))
+        return begun(in_parts(self._offsets.of_deleted_topics(self._topic_id), Result()))
 
     # --- administration ---------------------------------------------------------------------------------------
 

@@ -137,8 +137,8 @@ def _first_dirty(log: Log) -> tuple[int, str]:
         return start, ""
     if known < start:
         # This is normal if retention deletes the start of the log.
-        told = "" if log.config.deletes_old else f"the log starts at {start}, after the last cleaned offset {known}"
-        return start, told
+        reason = "" if log.config.deletes_old else f"the log starts at {start}, after the last cleaned offset {known}"
+        return start, reason
     if known > log.log_end_offset:
         return start, f"the log ends at {log.log_end_offset}, before the last cleaned offset {known}"
     return known, ""

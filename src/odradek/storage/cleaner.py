@@ -328,7 +328,7 @@ def _choose_engine() -> Engine:
     return ColumnEngine()
 
 
-def _say(message: dict[str, Any]) -> None:
+def _report(message: dict[str, Any]) -> None:
     """Writes a message to the broker. Raises Stopped if the broker has ended."""
     try:
         sys.stdout.write(json.dumps(message) + "\n")
@@ -361,21 +361,21 @@ def _serve_broker() -> int:
             step = next(steps)
             if isinstance(step, CleanedSegment):
                 step.finish()
-                _say({"base_offset": step.base_offset, "replaces": list(step.replaces)})
+                _report({"base_offset": step.base_offset, "replaces": list(step.replaces)})
                 throttle.spend(0)
             else:
                 throttle.spend(step)
     except StopIteration as done:
         finished: Finished = done.value
-        _say({"end_offset": finished.end_offset, "counts": asdict(finished.counts)})
+        _report({"end_offset": finished.end_offset, "counts": asdict(finished.counts)})
         return 0
     except Stopped:
         raise
     except FileNotFoundError as error:
-        _say({"gone": f"{error}"})
+        _report({"gone": f"{error}"})
         return 1
     except (KafkaError, OdradekError, OSError) as error:
-        _say({"error": f"{error}"})
+        _report({"error": f"{error}"})
         return 1
 
 

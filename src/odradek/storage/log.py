@@ -551,15 +551,15 @@ class Log:
                 self._flush_to(self._end_offset, closing=True)
             except OSError as error:
                 raise self._fail("close", error) from error
-        self._let_go("is closed")
+        self._close_files("is closed")
 
     def abandon(self) -> None:
         """Closes the log without a write, like kill -9."""
-        self._let_go("was abandoned")
+        self._close_files("was abandoned")
 
     def retire(self) -> None:
         """Closes a log whose directory the caller removes."""
-        self._let_go("was deleted")
+        self._close_files("was deleted")
 
     def delete(self) -> None:
         """Removes all files and the directory."""
@@ -571,7 +571,7 @@ class Log:
         except OSError as error:
             raise self._fail("delete", error) from error
 
-    def _let_go(self, state: str) -> None:
+    def _close_files(self, state: str) -> None:
         self.closed = True
         self._forget_files(self.offline or state)
 

@@ -141,7 +141,7 @@ def _skip_tags(frame: bytes | memoryview, at: int) -> int:
     return at
 
 
-def _behind_reply_tags(data: bytes | memoryview) -> int:
+def _message_start(data: bytes | memoryview) -> int:
     """Returns the position of the message in a reply with tagged fields in its header, e.g. of a newer broker."""
     try:
         return _skip_tags(data, 4)
@@ -178,6 +178,6 @@ def decode_response(api_key: int, version: int, data: bytes) -> tuple[int, Any]:
         raise FrameError("the reply is shorter than a correlation id")
     at = len(response_head(api_key, version, 0))
     if at > 4 and data[4:5] != b"\0":
-        at = _behind_reply_tags(data)
+        at = _message_start(data)
     message, _ = schemas.decode(api_key, version, Kind.RESPONSE, data, at)
     return int.from_bytes(data[:4], "big", signed=True), message

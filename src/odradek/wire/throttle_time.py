@@ -21,18 +21,18 @@ def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
     """
     if isinstance(reply, Mapping):
         return {**reply, "throttle_time": throttle_ms}
-    told = throttle_ms.to_bytes(4, "big")
+    packed = throttle_ms.to_bytes(4, "big")
     if isinstance(reply, list) and api_key == PRODUCE:
         return [*reply[:-1], produced_end(version, throttle_ms)]
     if isinstance(reply, list):
         at = _throttle_time_at(api_key, version)
         start = joined(reply[:1])
-        return reply if at is None else [start[:at] + told + start[at + 4 :], *reply[1:]]
+        return reply if at is None else [start[:at] + packed + start[at + 4 :], *reply[1:]]
     if isinstance(reply, bytes) and api_key == PRODUCE:
         end = len(reply) - (1 if version >= 9 else 0)
-        return reply[: end - 4] + told + reply[end:]
+        return reply[: end - 4] + packed + reply[end:]
     if isinstance(reply, bytes) and api_key in {OFFSET_COMMIT, OFFSET_FETCH} and version >= 3:
-        return told + reply[4:]
+        return packed + reply[4:]
     return reply
 
 
