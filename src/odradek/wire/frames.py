@@ -1,4 +1,4 @@
-"""Frames, and headers of requests and replies, without I/O."""
+"""Frames, and headers of requests and replies. No I/O."""
 
 from __future__ import annotations
 
