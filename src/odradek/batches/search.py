@@ -75,7 +75,7 @@ def search(
 
 
 def _records(data: bytes | mmap, at: int, places: range, header: BatchHeader) -> Iterator[Found]:
-    """Yields the records from ``at`` on. They are known to be whole."""
+    """Yields the records from ``at`` on, whose lengths the caller has checked."""
     append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
     for place in places:
         size, at = uvarint(data, at)

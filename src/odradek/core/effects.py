@@ -74,8 +74,8 @@ class Request(Protocol):
 
     A ``batched`` request may be handled while records of earlier requests wait for the append; its own records wait
     until the end of the tick. It changes state only through its records, so nothing must be undone if they do not fit
-    in a batch. Before and after any other request the waiting records are appended and replayed. So no such request is
-    handled between another handler and the replay of its records.
+    in a batch. Before and after any other request the waiting records are appended and replayed. So such a request is
+    never handled before the records of all earlier requests are replayed.
     """
 
     batched: ClassVar[bool]

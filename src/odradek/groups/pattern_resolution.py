@@ -71,7 +71,7 @@ class PatternResolution:
         return before != after, is_known
 
     def on_refusal(self, now_ms: int, group_id: str, out: Result) -> None:
-        """Forgets the timer of a request that failed after ``note``."""
+        """Clears the due mark of a request that failed after ``note``, because its timer is not set."""
         if SetTimer((PATTERNS, group_id), now_ms) in out.effects:
             self.due.discard(group_id)
 

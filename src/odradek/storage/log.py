@@ -330,7 +330,7 @@ class Log:
         return None if found is None or found.offset >= limit else found
 
     def max_timestamp(self) -> FoundOffset | None:
-        """Finds the record with the largest timestamp, the first of equal ones or if none has one (behaviour 49)."""
+        """Finds the first record with the largest timestamp, or the first record without timestamps (behaviour 49)."""
         return finish(self.search_max_timestamp())
 
     def search_timestamp(self, timestamp: int) -> Steps[FoundOffset | None]:

@@ -56,7 +56,7 @@ def first_at_least(log: SearchedLog, timestamp: int) -> Steps[FoundOffset | None
 
 
 def greatest(log: SearchedLog) -> Steps[FoundOffset | None]:
-    """Finds the record with the largest timestamp; the first of equal ones, or if none has one. Raises KafkaError."""
+    """Finds the first record with the largest timestamp; the first of all if no record has one. Raises KafkaError."""
     while True:
         changes = log.changes_of_segments()
         asked = None, log.log_end_offset, changes
