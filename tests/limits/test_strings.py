@@ -79,9 +79,9 @@ def test_a_string_of_more_than_32767_bytes_is_refused_wherever_it_stands(api_key
                 data = schemas.encode(api_key, version, Kind.REQUEST, plain(longest))
                 assert schemas.decode(api_key, version, Kind.REQUEST, data)[0] == longest, (version, path)
                 data = schemas.encode(api_key, version, Kind.REQUEST, plain(with_text(instance, path, TOO_LONG, index)))
-                with pytest.raises(ValueError, match=rf"{path[-1]} is 32,770 bytes long"):
+                with pytest.raises(ValueError, match=rf"{path[-1]} has 32,770 bytes"):
                     schemas.decode(api_key, version, Kind.REQUEST, data)
-                with pytest.raises(ValueError, match=rf"{path[-1]} is 32,770 bytes long"):
+                with pytest.raises(ValueError, match=rf"{path[-1]} has 32,770 bytes"):
                     finish(schemas.decode_in_steps(api_key, version, Kind.REQUEST, data))
 
 
@@ -114,7 +114,7 @@ def test_among_many_partitions_such_a_string_is_found() -> None:
     for at in (0, 2500, 4999):
         texts = ["m"] * 5000
         texts[at] = TOO_LONG
-        with pytest.raises(ValueError, match="committed_metadata is 32,770 bytes long"):
+        with pytest.raises(ValueError, match="committed_metadata has 32,770 bytes"):
             schemas.decode(OFFSET_COMMIT, 9, Kind.REQUEST, commit(texts))
 
 

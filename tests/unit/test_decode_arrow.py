@@ -146,7 +146,7 @@ def test_an_aborted_transaction_begun_before_the_fetch_hides_its_rest() -> None:
 def test_old_message_formats_are_named() -> None:
     old = bytearray(batch(b"a"))
     old[16] = 1
-    with pytest.raises(KafkaError, match="stored in message format v1") as caught:
+    with pytest.raises(KafkaError, match="a batch has message format v1") as caught:
         RecordSet(bytes(old))
     assert caught.value.code is ErrorCode.unsupported_for_message_format
 

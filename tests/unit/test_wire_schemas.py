@@ -113,9 +113,9 @@ def test_an_array_longer_than_its_message_is_refused(claimed: int) -> None:
         (0, 3): b"\xff\xff\xff\xff\0\0\0\1\0\0\0\1\0\1t" + legacy,
     }
     for (api_key, version), body in claims.items():
-        with pytest.raises(ValueError, match="claims"):
+        with pytest.raises(ValueError, match="declares"):
             schemas.decode(api_key, version, Kind.REQUEST, body)
-        with pytest.raises(ValueError, match="claims"):
+        with pytest.raises(ValueError, match="declares"):
             schemas.decode(api_key, version, Kind.REQUEST, b"head" + body + b"x" * 100, 4)
 
 
