@@ -37,7 +37,7 @@ def test_lag_counts_from_the_log_start_and_says_so(
     said = capsys.readouterr()
     rows = [row.split()[2:6] for row in said.out.splitlines()[2:]]
     assert rows == [["0", "3", "10", "2"], ["1", "3", "10", "7"]]
-    assert f"{filled}-0: group '{group}' committed 3, but the log now starts at 8: 5 records are gone" in said.err
+    assert f"{filled}-0: group '{group}' committed 3, but the log now starts at 8: 5 records were deleted" in said.err
     assert f"{filled}-1" not in said.err
     assert run([*line, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)

@@ -296,7 +296,7 @@ def test_csv_of_both_forms_is_read() -> None:
     assert reset_csv.parse('"t",0,5\nt,1,6\n', ["g"], "f") == {"g": {tp("t", 0): 5, tp("t", 1): 6}}
     assert reset_csv.parse('"a ""b""",t,0,5\n', [], "f") == {'a "b"': {tp("t", 0): 5}}
     for text, message in [
-        ("t,0,5", "names no group"), ("g,t,x,5", "expected"), ("", "no rows"), ("g,t,0,5\ng,t,0,6", "occurs twice"),
+        ("t,0,5", "row has no group"), ("g,t,x,5", "expected"), ("", "no rows"), ("g,t,0,5\ng,t,0,6", "occurs twice"),
     ]:  # fmt: skip
         with pytest.raises(reset.ConfigError, match=message):
             reset_csv.parse(text, [], "f")

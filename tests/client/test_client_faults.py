@@ -244,7 +244,7 @@ def test_lost_records_are_noticed_when_the_leader_changes(cluster: ScriptedClust
 
 def test_a_committed_epoch_is_confirmed_before_reading(cluster: ScriptedCluster) -> None:
     cluster.epoch_0_end = 8
-    with pytest.raises(LogTruncated, match="t-0 was truncated to offset 8, below 9"):
+    with pytest.raises(LogTruncated, match=r"t-0 was truncated to offset 8, .* offset 9"):
         offsets(read_range(cluster.bootstrap, T0, 9, 30, start_leader_epoch=0, **QUICK))
     assert offsets(read_range(cluster.bootstrap, T0, 8, 12, start_leader_epoch=0, **QUICK)) == [8, 9, 10, 11]
     with pytest.raises(LogTruncated):  # that its end is in the new history does not say so of its start
@@ -342,7 +342,7 @@ def test_records_that_never_come_are_an_error(cluster: ScriptedCluster, told: bo
         if not told:
             del broker.ranges[DESCRIBE_CONFIGS]
     limits = QUICK | {"default_api_timeout_ms": 400}
-    with pytest.raises(RecordsWithheld, match=r"t-0: nothing came from offset 30 on within 400 ms, although .* 40"):
+    with pytest.raises(RecordsWithheld, match=r"t-0: no record came from offset 30 on within 400 ms, although .* 40"):
         offsets(read_range(cluster.bootstrap, T0, 20, 40, **limits))
 
 
@@ -515,7 +515,7 @@ def test_a_broker_that_stops_answering(cluster: ScriptedCluster) -> None:
 def test_an_end_that_never_comes(cluster: ScriptedCluster) -> None:
     limits = QUICK | {"default_api_timeout_ms": 400}
     with pytest.raises(
-        RequestTimedOut, match="t-0: offset 34 did not appear within 400 ms; what can be read ends at 30"
+        RequestTimedOut, match="t-0: offset 34 did not appear within 400 ms; the readable log ends at 30"
     ):
         offsets(read_range(cluster.bootstrap, T0, 20, 35, **limits))
 
@@ -581,7 +581,7 @@ def test_older_brokers(cluster: ScriptedCluster, release: str) -> None:
 def test_a_request_that_the_broker_does_not_have(cluster: ScriptedCluster) -> None:
     for broker in cluster.brokers.values():
         del broker.ranges[OFFSET_FETCH]
-    with Admin(cluster.bootstrap, **QUICK) as admin, pytest.raises(KafkaError, match="no such request: offset_fetch"):
+    with Admin(cluster.bootstrap, **QUICK) as admin, pytest.raises(KafkaError, match="does not support offset_fetch"):
         admin.list_group_offsets("g")
 
 

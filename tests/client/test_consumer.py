@@ -490,7 +490,7 @@ def test_a_topic_is_made_by_looking_it_up_only_where_that_is_asked_for(
     ({"isolation_level": "x"}, "read_committed"), ({"enable_auto_commit": "yes"}, "true or false"),
     ({"partition_assignment_strategy": "rnge"}, "roundrobin"), ({"columns": ("key",)}, "offset"),
     ({"group_instance_id": "i"}, "group_id"), ({"max_poll_records": "many"}, "whole number"),
-    ({"key.deserializer": "org…"}, "key.deserializer: keys come as bytes"), ({"sasl.mechanism": "PLAIN"}, "PLAINTEXT"),
+    ({"key.deserializer": "org…"}, "key.deserializer: keys are returned"), ({"sasl.mechanism": "PLAIN"}, "PLAINTEXT"),
     ({"security_protocol": "SSL"}, "only PLAINTEXT is supported: leave it out"),
 ])  # fmt: skip
 def test_ill_settings_name_the_remedy(settings: dict[str, Any], told: str) -> None:

@@ -69,7 +69,7 @@ def test_who_starts_from_a_commit_sees_it_too(ten: tuple[RunningBroker, TopicPar
     cut_and_grown(broker, tp)
     with Consumer(broker.bootstrap, group_id="g", auto_offset_reset="none", **QUICK) as one:
         one.assign([tp])
-        with pytest.raises(LogTruncated, match="truncated to offset 6, below 10"):
+        with pytest.raises(LogTruncated, match=r"truncated to offset 6, .* offset 10"):
             values(one, 1)
 
 

@@ -248,7 +248,7 @@ def test_a_refusal_that_does_not_pass_goes_to_the_user(error: ErrorCode) -> None
 def test_a_broker_without_a_version_of_fetch_that_we_know_is_told_of() -> None:
     async def story(rig: Rig) -> None:
         def none_in_common(api_key: int, ceiling: int | None = None) -> int:
-            raise UnsupportedVersion("only versions 0 to 3 of it: fetch")
+            raise UnsupportedVersion("only versions 0 to 3 of fetch")
 
         rig.line.version = none_in_common  # type: ignore[method-assign]  # played here
         rig.begin()

@@ -153,4 +153,4 @@ def test_errors_travel_between_processes(error: Exception) -> None:
 
 def test_out_of_range_says_what_there_is() -> None:
     error = errors.OffsetOutOfRange(TopicPartition("flights", 1), 5, 6, 9)
-    assert str(error) == "OFFSET_OUT_OF_RANGE: offset 5 of flights-1: the log now reaches from 6 to 9"
+    assert str(error) == "OFFSET_OUT_OF_RANGE: offset 5 of flights-1: the log starts at 6 and ends at 9"

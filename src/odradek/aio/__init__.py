@@ -1,5 +1,4 @@
-"""The client for asyncio: the calls of ``odradek.Consumer``, ``odradek.Producer`` and ``odradek.Admin``, awaited, on
-the loop they are made on."""
+"""The asyncio client: the calls of ``odradek.Consumer``, ``odradek.Producer`` and ``odradek.Admin`` as coroutines."""
 
 from odradek.aio.admin import Admin
 from odradek.aio.consumer import Consumer

@@ -25,7 +25,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 
 class Admin(AsyncCloseable):
-    """The calls of ``odradek.Admin``, awaited. Use it inside a running loop; tasks of that loop may share one.
+    """The calls of ``odradek.Admin`` as coroutines, for one running loop. The tasks of that loop may share an Admin.
 
     >>> async with Admin("127.0.0.1:9092") as admin:                        # doctest: +SKIP
     ...     await admin.list_group_offsets("flight-lake")
@@ -56,31 +56,36 @@ class Admin(AsyncCloseable):
     # --- topics -----------------------------------------------------------------------------------------------
 
     async def topics(self) -> list[str]:
-        """The names of all topics, internal ones included, sorted."""
+        """The names of all topics, sorted, with the internal ones."""
         return list(await operations.describe_topics(self._cluster, None))
 
     async def describe_topics(
         self, names: Iterable[str] | None = None, *, missing_ok: bool = False
     ) -> dict[str, TopicDescription]:
-        """Partitions, leaders, replicas and ids; of every topic when ``names`` is None. Raises UnknownTopic."""
+        """Partitions, leaders, replicas and ids; of all topics if ``names`` is None.
+
+        Raises UnknownTopic; with ``missing_ok`` the result leaves out topics that do not exist.
+        """
         return await operations.describe_topics(self._cluster, names, missing_ok=missing_ok)
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
-        """Raises the first topic's error (TOPIC_ALREADY_EXISTS, INVALID_CONFIG, …); the others are made."""
+        """Creates topics. One failed topic does not stop the others.
+
+        Raises the first error (TOPIC_ALREADY_EXISTS, INVALID_CONFIG, …)."""
         await operations.create_topics(self._cluster, topics, validate_only=validate_only)
 
     async def delete_topics(self, names: Sequence[str]) -> None:
-        """Raises the first topic's error (UnknownTopic, …); the others are deleted."""
+        """Deletes topics. One failed topic does not stop the others. Raises the first error (UnknownTopic, …)."""
         await operations.delete_topics(self._cluster, names)
 
     async def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Grows topics to so many partitions. Raises the first topic's error (INVALID_PARTITIONS, UnknownTopic, …)."""
+        """Increases topics to these numbers of partitions. Raises the first error (INVALID_PARTITIONS, …)."""
         await topic_operations.create_partitions(self._cluster, counts, validate_only=validate_only)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Deletes the records below these offsets (-1: all of them) and returns the new log starts.
+        """Deletes the records below these offsets (-1: all records) and returns the new log start offsets.
 
-        Raises OFFSET_OUT_OF_RANGE, POLICY_VIOLATION, UnknownTopic; the other partitions are done."""
+        Raises OFFSET_OUT_OF_RANGE, POLICY_VIOLATION, UnknownTopic. One failed partition does not stop the others."""
         return await topic_operations.delete_records(self._cluster, before)
 
     async def partitions(self, topic: str) -> list[TopicPartition]:
@@ -91,47 +96,47 @@ class Admin(AsyncCloseable):
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset]:
-        """Looks up offsets: EARLIEST, LATEST, MAX_TIMESTAMP, or a time in ms (-1 where nothing is as young).
+        """Looks up offsets: EARLIEST, LATEST, MAX_TIMESTAMP, or the first record that is not older than a time in ms.
 
-        Raises UnknownTopic."""
+        If all records are older than the time, the offset is -1. Raises UnknownTopic."""
         return await operations.list_offsets(self._cluster, wanted, isolation(isolation_level))
 
     async def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-        """Where each leader's log ends what was written up to a leader epoch, by which a log that was cut shows.
+        """The end offset of a leader epoch in each leader's log (KIP-320).
 
-        What was read up to an offset beyond it is not there any more (KIP-320). Raises UnknownTopic."""
+        A position above this end shows that the log was truncated after it was read. Raises UnknownTopic."""
         return await operations.epoch_ends(self._cluster, epochs)
 
     # --- settings and the cluster -----------------------------------------------------------------------------
 
     async def describe_configs(self, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-        """Every setting of topics, brokers (by id) or groups (``kind``). Raises UnknownTopic, ValueError."""
+        """All settings of topics, brokers (by id) or groups (``kind``). Raises UnknownTopic, ValueError."""
         return await topic_operations.describe_configs(self._cluster, kind, names)
 
     async def alter_configs(
         self, kind: str, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """Sets settings of one topic, broker or group; None takes a setting back to its default.
+        """Changes settings of one topic, broker or group; None resets a setting to its default.
 
         Raises INVALID_CONFIG, UnknownTopic, ValueError."""
         await topic_operations.alter_configs(self._cluster, kind, name, changes, validate_only=validate_only)
 
     async def describe_cluster(self) -> ClusterDescription:
-        """The cluster's id, its brokers, and which of them takes changes."""
+        """The cluster's id, its brokers and its controller."""
         return await topic_operations.describe_cluster(self._cluster)
 
     # --- groups -----------------------------------------------------------------------------------------------
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """All groups of all brokers, by name; filtered by states (Stable, …) and types (classic, consumer)."""
+        """All groups of all brokers, by name; optional filters by state (Stable, …) and type (classic, consumer)."""
         return await operations.list_groups(self._cluster, states, types)
 
     async def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
-        """State, protocol and members with what they are assigned. Raises GroupIdNotFound."""
+        """State, protocol and members with their assignments. Raises GroupIdNotFound."""
         return {group: await operations.describe_group(self._cluster, group) for group in as_names(groups, "groups")}
 
     async def coordinator(self, group: str) -> Node:
-        """The broker that keeps a group."""
+        """The coordinator of a group."""
         cluster = self._cluster
         return await cluster.retrying(
             f"coordinator of group {group}", lambda: cluster.coordinator(group), cluster.deadline()
@@ -140,20 +145,22 @@ class Admin(AsyncCloseable):
     async def list_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Committed offsets, of all partitions when None; partitions without a commit are absent."""
+        """Committed offsets; of all partitions if ``partitions`` is None.
+
+        The result leaves out partitions without a committed offset. A group that does not exist has none."""
         return await operations.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable)
 
     async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
-        """Commits from outside the group, making it where there is none.
+        """Commits offsets for a group without being a member. Creates the group if it does not exist.
 
         Raises GroupNotEmpty while it has live members, UnknownTopic, OFFSET_METADATA_TOO_LARGE."""
         await operations.alter_group_offsets(self._cluster, group, offsets)
 
     async def delete_groups(self, groups: Sequence[str]) -> None:
-        """Deletes groups with their offsets. Raises GroupNotEmpty, GroupIdNotFound."""
+        """Deletes groups and their offsets. Raises GroupNotEmpty, GroupIdNotFound."""
         for group in as_names(groups, "groups"):
             await operations.delete_group(self._cluster, group)
 
     async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forgets committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC while members read the topic."""
+        """Deletes committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC while members subscribe to the topic."""
         await operations.delete_group_offsets(self._cluster, group, partitions)

@@ -1,7 +1,7 @@
-"""A client for any Kafka cluster: its parts, what it returns and what it raises, by name.
+"""A client for any Kafka cluster: its classes, results and errors.
 
-Importing it loads neither numba, pyarrow nor pyspark, and of itself only what is asked for: Spark starts a planner for
-each query, which needs no producer.
+The import loads neither numba, pyarrow nor pyspark, and each class loads on first use: Spark starts a planner for each
+query, and a planner needs no producer.
 """
 
 from typing import TYPE_CHECKING

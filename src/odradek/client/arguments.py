@@ -1,4 +1,4 @@
-"""Checks of what callers hand in: an error names the argument before anything is sent."""
+"""Checks of call arguments: an error names the argument before a request is sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONG_S = 1e9
 
 
 def as_whole(number: Any) -> int | None:
-    """An int, also one of numpy's, as Python's own; None for anything else, True and False too."""
+    """Returns an integer (Python's or numpy's) as an int; None for any other value, including True and False."""
     if isinstance(number, bool):
         return None
     try:
@@ -25,7 +25,7 @@ def as_whole(number: Any) -> int | None:
 
 
 def as_partition(given: Any) -> TopicPartition:
-    """Raises TypeError for what is no pair of a name and a number, ValueError for a negative number."""
+    """Raises TypeError unless it is a pair of a name and a number, ValueError if the number is negative."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise TypeError(f"expected a TopicPartition, a topic and a number, not {given!r}")
     topic, number = given[0], as_whole(given[1])
@@ -37,33 +37,33 @@ def as_partition(given: Any) -> TopicPartition:
 
 
 def as_partitions(given: Any) -> list[TopicPartition]:
-    """Raises TypeError, ValueError as ``as_partition``, and TypeError for a single one."""
+    """Raises TypeError, ValueError like ``as_partition``, and TypeError for a single partition."""
     if isinstance(given, TopicPartition | str) or not isinstance(given, Iterable):
         raise TypeError(f"expected several TopicPartitions, as a list, not {given!r}")
     return [as_partition(one) for one in given]
 
 
 def as_name(given: Any, what: str) -> str:
-    """Raises TypeError for what is no text."""
+    """Raises TypeError unless it is a str."""
     if not isinstance(given, str):
         raise TypeError(f"{what}: expected a name, not {given!r}")
     return given
 
 
 def as_names(given: Any, what: str) -> list[str]:
-    """Raises TypeError for a single name too: its letters are names as well, and perhaps of something else."""
+    """Raises TypeError for a single name, too: its letters would count as names, perhaps of other resources."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(f"{what}: expected several names, as a list, not {given!r}")
     return [as_name(one, what) for one in given]
 
 
 def as_setting(value: Any) -> str:
-    """A setting's value as text, as brokers have them."""
+    """Returns a setting's value as text in the form of brokers."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def as_offset(given: Any, tp: TopicPartition) -> OffsetAndMetadata:
-    """Raises TypeError for what is no offset, ValueError for one that no log can have."""
+    """Raises TypeError unless it is an offset, ValueError unless it is between 0 and 2**63 - 1."""
     full = given
     if as_whole(given) is not None:
         full = OffsetAndMetadata(given)
@@ -84,13 +84,13 @@ def as_offset(given: Any, tp: TopicPartition) -> OffsetAndMetadata:
 
 
 def as_place(given: Any, leader_epoch: int, tp: TopicPartition) -> OffsetAndMetadata:
-    """Where a seek goes: a plain offset with the epoch named beside it. Raises TypeError, ValueError."""
+    """Returns the target of a seek; ``leader_epoch`` applies to a plain offset only. Raises TypeError, ValueError."""
     place = as_offset(given, tp)
     return place if isinstance(given, OffsetAndMetadata) else as_offset(place._replace(leader_epoch=leader_epoch), tp)
 
 
 def as_offsets(given: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Plain numbers become offsets. Raises TypeError, ValueError."""
+    """Converts plain numbers to OffsetAndMetadata. Raises TypeError, ValueError."""
     if not isinstance(given, Mapping):
         raise TypeError(f"offsets: expected a mapping of partitions to offsets, not {given!r}")
     found: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -101,7 +101,7 @@ def as_offsets(given: Any) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def as_times(given: Any) -> dict[TopicPartition, int]:
-    """Times to look offsets up by, in ms since 1970. Raises TypeError, ValueError."""
+    """Checks the times, in ms since 1970, of an offset lookup. Raises TypeError, ValueError."""
     if not isinstance(given, Mapping):
         raise TypeError(f"times: expected a mapping of partitions to ms since 1970, not {given!r}")
     found: dict[TopicPartition, int] = {}
@@ -117,13 +117,13 @@ def as_times(given: Any) -> dict[TopicPartition, int]:
 
 
 def check_topics(given: Any) -> None:
-    """Raises TypeError for what names no topics."""
+    """Raises TypeError unless it is None, names or a compiled pattern."""
     if given is not None and not isinstance(given, str | Iterable | re.Pattern):
         raise TypeError(f"topics: expected names, or a compiled pattern, not {given!r}")
 
 
 def as_pattern(given: str | re.Pattern[str] | None, *, ours: bool) -> str | re.Pattern[str] | None:
-    """Compiled, if it is this client that matches it (``ours``). Raises ValueError."""
+    """Compiles a pattern if this client matches it (``ours``), not the coordinator. Raises ValueError."""
     if not ours or given is None:
         return given
     try:
@@ -131,18 +131,18 @@ def as_pattern(given: str | re.Pattern[str] | None, *, ours: bool) -> str | re.P
     except (re.error, OverflowError) as error:
         raise ValueError(f"pattern {given!r}: {error}") from None
     except RecursionError:
-        raise ValueError("pattern: its groups are nested too deep") from None
+        raise ValueError("pattern: groups are nested too deeply") from None
 
 
 def check_callbacks(**callbacks: object) -> None:
-    """Raises TypeError naming the one that cannot be called."""
+    """Raises TypeError with the name of a callback that cannot be called."""
     for name, callback in callbacks.items():
         if callback is not None and not callable(callback):
             raise TypeError(f"{name}: expected a function, not {callback!r}")
 
 
 def check_timeout(seconds: Any) -> float:
-    """Raises TypeError, ValueError for what is no time to wait."""
+    """Raises TypeError unless it is a number, ValueError if it is negative."""
     if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
         raise TypeError(f"timeout: expected seconds, not {seconds!r}")
     if not float(seconds) >= 0:
@@ -151,13 +151,13 @@ def check_timeout(seconds: Any) -> float:
 
 
 def as_timeout_ms(seconds: Any) -> int | None:
-    """None stays None. Raises TypeError, ValueError for what is no time to wait."""
+    """Converts seconds to milliseconds; None stays None. Raises TypeError, ValueError like ``check_timeout``."""
     return None if seconds is None else round(min(check_timeout(seconds), _LONG_S) * 1000)
 
 
 def isolation(name: str) -> int:
-    """The wire's number of ``read_uncommitted`` or ``read_committed``. Raises ValueError."""
+    """Returns the protocol's number of ``read_uncommitted`` or ``read_committed``. Raises ValueError."""
     try:
         return {"read_uncommitted": 0, "read_committed": 1}[name]
     except KeyError:
-        raise ValueError(f"isolation level {name!r}: read_uncommitted or read_committed") from None
+        raise ValueError(f"isolation level {name!r}: expected read_uncommitted or read_committed") from None

@@ -1,4 +1,4 @@
-"""A cluster seen by one event loop: connections, metadata, leaders, coordinators, and trying again."""
+"""The client's view of a cluster, for one event loop: connections, metadata, leaders, coordinators, retries."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from odradek.wire.api_keys import FIND_COORDINATOR, METADATA
 T = TypeVar("T")
 
 TOPIC_IDS_FROM = 12
-# How long a topic may be unknown before that is the answer: a new topic takes a moment to reach every broker.
+# An unknown topic becomes an error after this time: a new topic is not known to every broker at once.
 UNKNOWN_TOPIC_GRACE_MS = 2_000
-# A second bootstrap address is tried beside a silent first one after this long.
+# If an address does not answer for this long, the next one is tried at the same time.
 STAGGER_S = 0.5
 
 _TRY_AGAIN = frozenset({
@@ -49,14 +49,14 @@ _TRY_AGAIN = frozenset({
 
 
 def worth_retrying(error: BaseException) -> bool:
-    """Whether the same call can succeed when it is made again, after metadata was looked up anew."""
+    """Whether a retry with new metadata can succeed."""
     if isinstance(error, KafkaError):
         return error.code in _TRY_AGAIN
     return isinstance(error, ConnectionLost | BrokerUnreachable)
 
 
 class Deadline:
-    """A moment after which nothing is tried again."""
+    """The time at which retries end."""
 
     __slots__ = ("at_s", "limit_ms")
 
@@ -78,15 +78,15 @@ class _Metadata:
     nodes: dict[int, Node] = field(default_factory=dict)
     topics: dict[str, TopicMetadata] = field(default_factory=dict)
     newest: dict[str, TopicMetadata] = field(default_factory=dict)
-    """Each topic as of the newest leader epochs, kept when it is forgotten: a broker that lags behind would have us
-    believe in a leader that is none any more, whose log may lack what was read of the new one's."""
+    """Each topic with the newest leader epochs so far; ``forget_topics`` keeps it. A broker with old metadata could
+    otherwise name a former leader, whose log may lack records that were read from the new leader."""
     controller_id: int = -1
     cluster_id: str | None = None
     refreshed_s: float = float("-inf")
 
 
 class Cluster:
-    """Everything that calls to several brokers share. Belongs to the loop on which it is first used."""
+    """Connections and metadata that all calls share. Belongs to the event loop of its first use."""
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
@@ -110,13 +110,13 @@ class Cluster:
     def deadline(self, limit_ms: int | None = None) -> Deadline:
         return Deadline(self.config.default_api_timeout_ms if limit_ms is None else limit_ms)
 
-    # --- trying again -----------------------------------------------------------------------------------------
+    # --- retries ----------------------------------------------------------------------------------------------
 
     async def retrying(self, what: str, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
-        """Awaits ``attempt()`` until it succeeds or fails for good.
+        """Awaits ``attempt()`` until it succeeds, with backoff between two attempts.
 
-        Raises what cannot be helped by another try; RequestTimedOut when the deadline passes; BrokerUnreachable
-        at once when no address ever answered within ``bootstrap_timeout_ms``.
+        Raises an error that a retry cannot solve; RequestTimedOut at the deadline; BrokerUnreachable after
+        ``bootstrap_timeout_ms`` if no address has answered.
         """
         backoff_ms: float = self.config.retry_backoff_ms
         failure: OdradekError | None = None
@@ -127,7 +127,7 @@ class Cluster:
                     return await attempt()
             except TimeoutError as error:
                 if isinstance(failure, BrokerUnreachable):
-                    raise failure from error  # the last attempt had no time left to find that out again
+                    raise failure from error  # more precise: the last attempt had no time left to connect
                 raise RequestTimedOut(f"{what}: no answer within {deadline.limit_ms} ms") from error
             except OdradekError as error:
                 failure = error
@@ -155,16 +155,18 @@ class Cluster:
         )
 
     async def open_connection(self, node_id: int) -> BrokerConnection:
-        """A connection that the caller alone uses, and closes. Raises BrokerUnreachable, and KafkaError for a broker
-        that is not in the cluster."""
+        """Opens a connection for the caller alone, who closes it.
+
+        Raises BrokerUnreachable, and KafkaError for a broker that is not in the cluster."""
         node = self.node(node_id)
         if node is None:
             raise KafkaError(ErrorCode.leader_not_available, f"broker {node_id} is not in the cluster now")
         return await self._open(Address(node.host, node.port))
 
     async def any_connection(self) -> BrokerConnection:
-        """A connection to some broker: one that is open, rather not one that rests because of a quota, else a known
-        one, else a bootstrap address."""
+        """A connection to any broker: an open one, or else a new one to a known broker or a bootstrap address.
+
+        An open connection that is throttled by a quota is the second choice."""
         resting: BrokerConnection | None = None
         for connection in (self._any, *self._connections.values()):
             if connection is not None and not connection.closed:
@@ -181,7 +183,9 @@ class Cluster:
             return self._any
 
     async def _first_of(self, addresses: list[Address]) -> BrokerConnection:
-        """Tries the addresses in order, the next one beside a silent one; the first that answers wins."""
+        """Connects to the addresses in order and returns the first connection that opens.
+
+        After ``STAGGER_S`` without an answer, the next address is tried at the same time."""
         pending: set[asyncio.Task[BrokerConnection]] = set()
         failures: list[str] = []
         left = list(addresses)
@@ -209,7 +213,7 @@ class Cluster:
         raise BrokerUnreachable(f"cannot reach any broker: {reasons}")
 
     async def connection(self, node_id: int) -> BrokerConnection:
-        """The connection to one broker, opened once however many ask. Raises BrokerUnreachable."""
+        """The connection to one broker, which all callers share. Raises BrokerUnreachable, KafkaError."""
         current = self._connections.get(node_id)
         if current is not None and not current.closed:
             return current
@@ -226,16 +230,16 @@ class Cluster:
         try:
             return await asyncio.shield(opening)
         except BrokerUnreachable:
-            self._metadata.refreshed_s = float("-inf")  # it may have moved: look the cluster up again
+            self._metadata.refreshed_s = float("-inf")  # the broker may have another address: refresh the metadata
             raise
 
     def rests(self, node_id: int) -> bool:
-        """Whether a broker takes nothing from our connection for a while, because of a quota."""
+        """Whether the broker does not read from our connection now because of a quota."""
         connection = self._connections.get(node_id)
         return connection is not None and not connection.closed and connection.rest_s > 0
 
     async def _open_to(self, node_id: int, address: Address) -> BrokerConnection:
-        """In one step from opening to open: whoever asks in between would open a second one, and lose the first."""
+        """Opens and registers a connection without an await between: a second caller would otherwise open another."""
         try:
             connection = self._connections[node_id] = await self._open(address)
             return connection
@@ -245,11 +249,11 @@ class Cluster:
     # --- metadata ---------------------------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] | None) -> dict[str, ErrorCode]:
-        """One Metadata request: for these topics, or all of them (None). Returns the errors of those that have one."""
+        """Sends one Metadata request for these topics, or all (None). Returns the error codes of failed topics."""
         return await self._refresh_at(await self.any_connection(), topics)
 
     async def refresh_elsewhere(self, topics: Iterable[str]) -> None:
-        """The same at another broker each time, since the one that is asked as a rule may lag behind."""
+        """Like ``refresh``, but asks another broker at each call, since a broker may have old metadata."""
         nodes = sorted(self._metadata.nodes)
         if nodes:
             self._turn += 1
@@ -259,7 +263,7 @@ class Cluster:
         asked = None if topics is None else list(dict.fromkeys(topics))
         names = None if asked is None else [{"name": name, "topic_id": None} for name in asked]
         if not names and connection.version(METADATA, metadata_wire.NEWEST) == 0:
-            asked, names = None, []  # which stands for all of them there
+            asked, names = None, []  # version 0: an empty list means all topics
         request = _metadata_request(names, create=bool(self.config.allow_auto_create_topics))
         reply = await self._metadata_from(connection, request, asked)
         if reply.error_code is not ErrorCode.none:
@@ -304,9 +308,9 @@ class Cluster:
     async def topics(
         self, names: Iterable[str] | None, deadline: Deadline, *, missing_ok: bool = False
     ) -> dict[str, TopicDescription]:
-        """Fresh descriptions of these topics, or of all.
+        """Describes these topics, or all, from new metadata.
 
-        Raises UnknownTopic naming those that do not exist; with ``missing_ok`` they are left out.
+        Raises UnknownTopic with the topics that do not exist; with ``missing_ok`` the result leaves them out.
         """
         wanted = None if names is None else list(dict.fromkeys(names))
         grace = Deadline(min(UNKNOWN_TOPIC_GRACE_MS, deadline.limit_ms))
@@ -323,18 +327,18 @@ class Cluster:
                 raise KafkaError(ErrorCode.leader_not_available, _unknown_text(unknown))
             known = self._metadata.topics
             if left_out := [name for name in wanted or () if name not in known and name not in errors]:
-                raise KafkaError(ErrorCode.leader_not_available, f"a broker left {left_out[0]} out of its answer")
+                raise KafkaError(ErrorCode.leader_not_available, f"the broker's reply lacks topic {left_out[0]}")
             chosen = known if wanted is None else {name: known[name] for name in wanted if name in known}
             return {name: topic.description for name, topic in sorted(chosen.items())}
 
         return await self.retrying("listing topics", attempt, deadline)
 
     async def topic_names(self, topic_ids: Iterable[UUID]) -> dict[UUID, str]:
-        """One Metadata request: the names of the topics with these ids, without those that the broker does not know."""
+        """Looks up the names of topic ids with one Metadata request; the result leaves out unknown ids."""
         wanted = list(topic_ids)
         connection = await self.any_connection()
         if not connection.supports(METADATA, TOPIC_IDS_FROM):
-            raise UnsupportedVersion(f"{connection.address} cannot look topics up by their ids")
+            raise UnsupportedVersion(f"{connection.address} cannot look up topics by their ids")
         request = _metadata_request([{"topic_id": one, "name": None} for one in wanted])
         reply = await self._metadata_from(connection, request, wanted)
         self._learn(reply, everything=False)
@@ -342,7 +346,7 @@ class Cluster:
         return {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
 
     def known_topic(self, name: str) -> TopicDescription | None:
-        """A topic as last seen, without asking."""
+        """A topic's description in the cached metadata."""
         topic = self._metadata.topics.get(name)
         return topic.description if topic is not None else None
 
@@ -350,7 +354,7 @@ class Cluster:
         return self._metadata.nodes.get(node_id)
 
     def nodes(self) -> list[Node]:
-        """The brokers of the cluster, as last seen."""
+        """The brokers in the cached metadata."""
         return list(self._metadata.nodes.values())
 
     @property
@@ -362,14 +366,14 @@ class Cluster:
         return self._metadata.controller_id
 
     def forget_topics(self, names: Iterable[str]) -> None:
-        """The next look at these topics asks the cluster again."""
+        """Removes topics from the cached metadata: the next lookup asks the cluster."""
         for name in names:
             self._metadata.topics.pop(name, None)
 
     async def leaders(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """The leader of each partition, from the cache where it is fresh.
+        """The leader of each partition, from the cached metadata if that is younger than ``metadata_max_age_ms``.
 
-        Raises UnknownTopic, and LEADER_NOT_AVAILABLE (retriable) for a partition that has none just now.
+        Raises UnknownTopic, and LEADER_NOT_AVAILABLE (retriable) for a partition without a leader.
         """
         wanted = list(partitions)
         fresh_s = self.config.metadata_max_age_ms / 1000
@@ -395,7 +399,7 @@ class Cluster:
         return topic.partitions.get(tp.partition) if topic is not None else None
 
     def leader(self, tp: TopicPartition) -> int:
-        """The leader as last seen, without asking; -1 where none is known."""
+        """The leader in the cached metadata; -1 if unknown."""
         partition = self._partition(tp)
         return -1 if partition is None else partition.leader
 
@@ -406,7 +410,7 @@ class Cluster:
     # --- coordinators -----------------------------------------------------------------------------------------
 
     async def coordinator(self, group_id: str) -> Node:
-        """The broker that keeps a group; one FindCoordinator unless known. Raises retriable errors as they come."""
+        """The coordinator of a group, cached or from one FindCoordinator request. Does not retry."""
         if (known := self._coordinators.get(group_id)) is not None:
             return known
         connection = await self.any_connection()
@@ -424,13 +428,13 @@ class Cluster:
         return node
 
     def forget_coordinator(self, group_id: str) -> None:
-        """The next call for the group looks its coordinator up again."""
+        """Makes the next call for the group look up its coordinator."""
         self._coordinators.pop(group_id, None)
 
     async def at_coordinator(
         self, group_id: str, what: str, call: Callable[[BrokerConnection], Awaitable[T]], deadline: Deadline
     ) -> T:
-        """Runs ``call`` on a connection to the group's coordinator, which is looked up again when it has moved."""
+        """Runs ``call`` on a connection to the group's coordinator; a retry looks the coordinator up again."""
 
         async def attempt() -> T:
             node = await self.coordinator(group_id)
@@ -463,7 +467,7 @@ def _unknown_text(names: list[str]) -> str:
 
 
 def _merged(topic: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata:
-    """A topic as just told, and ``before`` as it was known: a partition's older leader epoch changes nothing."""
+    """Merges a topic's new metadata with ``before``: a partition with an older leader epoch keeps its old metadata."""
     if before is None or before.description.topic_id != topic.description.topic_id:
         return topic
     partitions, told_s = topic.partitions, topic.told_s
@@ -471,7 +475,7 @@ def _merged(topic: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata
     for index, old in before.partitions.items():
         if index not in partitions or not 0 <= partitions[index].leader_epoch < old.leader_epoch:
             continue
-        # Without an id this may be another topic of that name, and its epochs may have begun again.
+        # Without a topic id the topic may have been recreated, and its leader epochs may have restarted.
         if (
             topic.description.topic_id is not None
             or told_s[index] - before.told_s[index] < UNKNOWN_TOPIC_GRACE_MS / 1000

@@ -11,44 +11,44 @@ from odradek.core.errors import ConfigError
 from odradek.net.endpoint import RECEIVE_BYTES, Address
 
 FETCH_OVERHEAD_BYTES = 1 << 20
-"""What a fetch's reply may hold beside records."""
+"""The maximum size of a fetch reply without its records."""
 
-# Settings of Java's clients that have no counterpart here, by how their names begin.
+# Settings of Java's clients without a counterpart here, by the prefix of their names.
 _NOT_HERE = {
     "security_protocol": "only PLAINTEXT is supported: leave it out",
     "sasl_": "only PLAINTEXT without authentication is supported",
     "ssl_": "only PLAINTEXT is supported",
-    "key_deserializer": "keys come as bytes",
-    "value_deserializer": "values come as bytes",
-    "key_serializer": "keys are given as bytes",
-    "value_serializer": "values are given as bytes",
+    "key_deserializer": "keys are returned as bytes",
+    "value_deserializer": "values are returned as bytes",
+    "key_serializer": "keys are passed as bytes",
+    "value_serializer": "values are passed as bytes",
     "transactional_id": "transactions are not supported yet",
     "transaction_timeout_ms": "transactions are not supported yet",
-    "interceptor_classes": "there are no interceptors",
-    "metric": "there are no metrics reporters",
-    "enable_metrics_push": "no metrics are pushed to the broker: leave it out",
-    "auto_include_jmx_reporter": "there is no JMX here: leave it out",
-    "receive_buffer_bytes": "the system sizes the sockets' buffers: leave it out",
-    "send_buffer_bytes": "the system sizes the sockets' buffers: leave it out",
+    "interceptor_classes": "interceptors are not supported",
+    "metric": "metrics reporters are not supported",
+    "enable_metrics_push": "the client pushes no metrics to the broker: leave it out",
+    "auto_include_jmx_reporter": "JMX is not supported: leave it out",
+    "receive_buffer_bytes": "the operating system sets the size of socket buffers: leave it out",
+    "send_buffer_bytes": "the operating system sets the size of socket buffers: leave it out",
     "connections_max_idle_ms": "connections stay open until the client is closed: leave it out",
-    "reconnect_backoff": "retry_backoff_ms and retry_backoff_max_ms hold for connections, too",
-    "socket_connection_setup_timeout_max_ms": "socket_connection_setup_timeout_ms holds for every try",
-    "client_dns_lookup": "every address that a name stands for is tried: leave it out",
-    "metadata_recovery": "who finds no broker any more begins again at bootstrap_servers: leave it out",
-    "metadata_max_idle_ms": "topics are looked up when they are used: leave it out",
-    "exclude_internal_topics": "patterns leave internal topics out",
-    "internal_": "it is internal to Java's client: leave it out",
-    "share_": "there are no share consumers",
-    "partitioner_class": "partitions are chosen as Java's default does; send(partition=…) chooses another",
-    "partitioner_": "partitions are chosen as Java's default does: leave it out",
-    "compression_gzip_level": "each codec has one level",
-    "compression_lz4_level": "each codec has one level",
-    "compression_zstd_level": "each codec has one level",
+    "reconnect_backoff": "retry_backoff_ms and retry_backoff_max_ms apply to connections, too",
+    "socket_connection_setup_timeout_max_ms": "socket_connection_setup_timeout_ms applies to every attempt",
+    "client_dns_lookup": "the client tries all addresses of a host name: leave it out",
+    "metadata_recovery": "a client without a reachable broker uses bootstrap_servers again: leave it out",
+    "metadata_max_idle_ms": "the client looks topics up when it uses them: leave it out",
+    "exclude_internal_topics": "patterns do not match internal topics",
+    "internal_": "the setting is internal to Java's client: leave it out",
+    "share_": "share consumers are not supported",
+    "partitioner_class": "the partitioner is that of Java's default; send(partition=…) sets a partition",
+    "partitioner_": "the partitioner is that of Java's default: leave it out",
+    "compression_gzip_level": "the compression level cannot be set",
+    "compression_lz4_level": "the compression level cannot be set",
+    "compression_zstd_level": "the compression level cannot be set",
 }
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a name, dotted or with underscores, that is not among ``known``: the reason, or the nearest."""
+    """The error for a name, with dots or underscores, that is not in ``known``: with a reason or the nearest name."""
     key = name.replace(".", "_")
     for start, reason in _NOT_HERE.items():
         if key.startswith(start):
@@ -74,7 +74,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """Reads comma-separated addresses; at least one. Raises ConfigError."""
+    """Reads one or more comma-separated addresses. Raises ConfigError."""
     parts = [part for part in text.split(",") if part.strip()]
     if not parts:
         raise ConfigError("bootstrap servers: at least one HOST:PORT is needed")
@@ -83,16 +83,14 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """How to reach a cluster, and for how long to try. Hashable and picklable; times in milliseconds.
+    """Addresses and timeouts of a client. Hashable and picklable; times in milliseconds.
 
-    ``request_timeout_ms`` bounds one request on one connection, ``default_api_timeout_ms`` a whole call with its
-    retries, ``bootstrap_timeout_ms`` the part of it that may pass until any address answers for the first time
-    (0: every address is tried once). ``allow_auto_create_topics`` lets a broker whose auto.create.topics.enable is true
-    create a topic that is looked up. None is the client's own default: true for a producer, as in Java, and false for
-    every other client.
+    ``request_timeout_ms`` limits one request on one connection, ``default_api_timeout_ms`` a whole call with its
+    retries. ``bootstrap_timeout_ms`` limits the time until the first answer of any address (0: each address gets one
+    attempt). ``allow_auto_create_topics``: a broker with auto.create.topics.enable creates a topic that is looked up.
+    None means true for a producer, as in Java, and false for every other client.
 
-    ``receive_message_max_bytes``, librdkafka's setting, bounds a reply. Left at its default it grows with what a fetch
-    may bring.
+    ``receive_message_max_bytes``, a setting of librdkafka, limits a reply. Its default grows with the fetch limit.
     """
 
     bootstrap_servers: str
@@ -123,7 +121,7 @@ class ClientConfig:
 
     @property
     def max_reply_bytes(self) -> int:
-        """Of any reply. Raises ConfigError."""
+        """The maximum size of a reply. Raises ConfigError."""
         return reply_bytes(self.receive_message_max_bytes, "max_partition_fetch_bytes", self.max_partition_fetch_bytes)
 
     @property
@@ -132,9 +130,9 @@ class ClientConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> ClientConfig:
-        """Builds from Kafka's names, dotted or with underscores, values as text or typed.
+        """Makes a config from Kafka's names, with dots or underscores; values are text or typed.
 
-        Raises ConfigError naming the setting, and the nearest one where the name is unknown.
+        Raises ConfigError with the setting's name; for an unknown name it has the nearest known name.
         """
         kinds = {field.name: field.type for field in fields(cls)}
         values: dict[str, Any] = {}
@@ -153,28 +151,27 @@ class ClientConfig:
 
 
 def reply_bytes(most: int, fetching: str, fetch_bytes: int) -> int:
-    """How large a reply may be, where a fetch may bring so many bytes by the setting ``fetching``. Raises ConfigError.
+    """Returns the maximum size of a reply. The setting ``fetching`` limits a fetch to ``fetch_bytes``.
 
-    A broker sends a first batch that is larger than a fetch may bring; without it, no client could read on. So the
-    default stays where it is more.
+    A larger default stays: a broker sends a first batch even if it is larger than the fetch limit, since no client
+    could otherwise read past it. Raises ConfigError if ``most`` is set and too low.
     """
     least = fetch_bytes + FETCH_OVERHEAD_BYTES
     if most < least and most != RECEIVE_BYTES:
         raise ConfigError(
-            f"receive_message_max_bytes: expected at least {fetching} and {FETCH_OVERHEAD_BYTES:,} more, so "
-            f"{least}, not {most}"
+            f"receive_message_max_bytes: expected at least {fetching} + {FETCH_OVERHEAD_BYTES:,} = {least}, not {most}"
         )
     return max(most, least)
 
 
 def check_whole(name: str, value: object, least: int) -> None:
-    """Raises ConfigError for what is no whole number of at least ``least``."""
+    """Raises ConfigError unless the value is a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{name}: expected a whole number of at least {least}, not {value!r}")
 
 
 def typed(name: str, kind: str, value: Any) -> Any:
-    """A setting's value as a str, bool or int (``kind``), which may have come as text. Raises ConfigError."""
+    """Converts a setting's value, text or typed, to a str, bool or int (``kind``). Raises ConfigError."""
     if kind == "str":
         if not isinstance(value, str):
             raise ConfigError(f"{name}: expected text, not {value!r}")
@@ -194,8 +191,9 @@ def typed(name: str, kind: str, value: Any) -> Any:
 
 
 def as_config(config: ClientConfig | Mapping[str, Any] | Sequence[str] | str, **settings: Any) -> ClientConfig:
-    """A config from itself, from ``host:port[,host:port]`` or a list of those, or from a mapping of Kafka's names; with
-    settings. Raises ConfigError."""
+    """Makes a config from a config, from ``host:port[,host:port]``, from a list of addresses or from a mapping.
+
+    ``settings`` change a config and add to the other forms. Raises ConfigError."""
     if isinstance(config, ClientConfig):
         if settings:
             merged = {field.name: getattr(config, field.name) for field in fields(config)}

@@ -1,4 +1,4 @@
-"""What has to be closed, and is at the end of a ``with`` block, however that ends."""
+"""Base classes of objects that a ``with`` block closes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class Closeable(ABC):
-    """``with`` closes."""
+    """Closes itself at the end of a ``with`` block, also after an error."""
 
     def __enter__(self) -> Self:
         return self
@@ -20,11 +20,11 @@ class Closeable(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of what is held; the instance cannot be used afterwards."""
+        """Releases all resources; the instance cannot be used afterwards."""
 
 
 class AsyncCloseable(ABC):
-    """``async with`` closes."""
+    """Closes itself at the end of an ``async with`` block, also after an error."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -36,4 +36,4 @@ class AsyncCloseable(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Lets go of what is held; the instance cannot be used afterwards."""
+        """Releases all resources; the instance cannot be used afterwards."""

@@ -1,4 +1,4 @@
-"""Durations as Java's ``Duration.parse`` reads them, since Kafka's settings and tools have them so."""
+"""Durations in the format of Java's ``Duration.parse``, which Kafka's settings and tools use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DURATION = re.compile(
 
 
 def duration_ms(text: str) -> int:
-    """``PnDTnHnMn.nS`` in milliseconds, below 0 where Java has it so. Raises ValueError."""
+    """Reads ``PnDTnHnMn.nS`` and returns milliseconds, which are negative where Java's are. Raises ValueError."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()[1:5]):
         raise ValueError(f"{text!r}: expected PnDTnHnMnS, for example PT1H30M or P2D")

@@ -1,6 +1,6 @@
-"""What can go wrong on the client's side, by name.
+"""Errors of the clients.
 
-``KafkaError`` (``core.errors``) carries every code of the wire; the classes here are those that callers tell apart.
+``KafkaError`` (``core.errors``) has every error code of the protocol; the classes here are those that callers catch.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ NOT_TOLD = (
     ErrorCode.cluster_authorization_failed,
     ErrorCode.unsupported_version,
 )
-"""Answers of brokers that do not tell (settings, or where an epoch ends): not to us, or not at all."""
+"""Error codes of brokers that refuse to report settings or leader epochs, to this client or to all clients."""
 
 
 class RequestTimedOut(OdradekError):
-    """A call was not done within its time, tries included; the message names the last reason to try again."""
+    """A call with its retries did not succeed in time; the message has the reason of the last retry."""
 
     @property
     def retriable(self) -> bool:
@@ -53,42 +53,43 @@ class RequestTimedOut(OdradekError):
 
 
 class RecordsWithheld(RequestTimedOut):
-    """The log reaches further and is not compacted, yet the broker answers fetches with nothing: records may be there
-    that it cannot get at (tiered storage), so they are not passed over."""
+    """The log has more offsets and is not compacted, but the broker answers fetches without records.
+
+    The broker may be unable to read the records now (tiered storage), so the client does not skip them."""
 
 
 class UnknownTopic(KafkaError):
-    """A topic or partition that the cluster does not have (any more)."""
+    """The cluster does not have the topic or partition."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.unknown_topic_or_partition, message)
 
 
 class TopicRecreated(KafkaError):
-    """The topic was deleted and created again under the same name: offsets of the old one mean nothing in it."""
+    """The topic was deleted and created again with the same name: offsets of the former topic are not valid."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.inconsistent_topic_id, message)
 
 
 class GroupIdNotFound(KafkaError):
-    """A group that the cluster does not have."""
+    """The cluster does not have the group."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.group_id_not_found, message)
 
 
 class GroupNotEmpty(KafkaError):
-    """The group has live members, so its offsets cannot be changed, or it cannot be deleted, from outside."""
+    """The group has live members: only they can commit, and the group cannot be deleted."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.non_empty_group, message)
 
 
 class OffsetOutOfRange(KafkaError):
-    """An offset that the partition's log does not hold.
+    """The partition's log does not have the offset.
 
-    ``log_start_offset`` and ``log_end_offset`` are what the leader holds now (-1 where it could not be asked).
+    ``log_start_offset`` and ``log_end_offset`` are those of the leader's log (-1 if unknown).
     """
 
     def __init__(self, partition: TopicPartition, offset: int, log_start_offset: int, log_end_offset: int) -> None:
@@ -96,14 +97,14 @@ class OffsetOutOfRange(KafkaError):
         self.offset = offset
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
-        held = f"the log now reaches from {log_start_offset} to {log_end_offset}"
+        held = f"the log starts at {log_start_offset} and ends at {log_end_offset}"
         super().__init__(ErrorCode.offset_out_of_range, f"offset {offset} of {partition}: {held}")
 
 
 class LogTruncated(KafkaError):
-    """The leader's log diverges from what was read: records below ``offset`` were lost in an unclean election.
+    """The leader's log diverges from the log that was read: an unclean election lost records below ``offset``.
 
-    ``divergence_offset`` is where the two histories part.
+    ``divergence_offset`` is the first offset at which the two logs differ.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, divergence_offset: int) -> None:
@@ -112,7 +113,7 @@ class LogTruncated(KafkaError):
         self.divergence_offset = divergence_offset
         super().__init__(
             ErrorCode.offset_out_of_range,
-            f"{partition} was truncated to offset {divergence_offset}, below {offset} where reading had come",
+            f"{partition} was truncated to offset {divergence_offset}, which is below the reader's offset {offset}",
         )
 
 
@@ -125,13 +126,13 @@ _BY_CODE = {
 
 
 def first_row(rows: Sequence[T], what: str) -> T:
-    """The row of a reply about one thing. Raises KafkaError where a broker sent none."""
+    """The only row of a reply. Raises KafkaError if the reply has no row."""
     if not rows:
-        raise KafkaError(ErrorCode.unknown_server_error, f"{what}: the broker's reply holds nothing about it")
+        raise KafkaError(ErrorCode.unknown_server_error, f"{what}: the broker's reply has no row for it")
     return rows[0]
 
 
 def error_for(code: ErrorCode, message: str = "") -> KafkaError:
-    """The error class of a wire code, or plain ``KafkaError``."""
+    """The error for an error code: an instance of its own class, if there is one, or else of ``KafkaError``."""
     kind = _BY_CODE.get(code)
     return kind(message) if kind is not None else KafkaError(code, message)

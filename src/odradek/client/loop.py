@@ -1,4 +1,4 @@
-"""One event loop in a background thread per process, for synchronous callers. Survives ``fork``."""
+"""The event loop of the synchronous clients: one background thread per process. A forked child starts its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def client_loop() -> asyncio.AbstractEventLoop:
-    """This process's loop, started when first asked for. A forked child gets its own."""
+    """This process's loop; the first call starts it."""
     global _current  # noqa: PLW0603
     with _lock:
         if _current is None or _current[0] != os.getpid():
@@ -37,12 +37,12 @@ def client_loop() -> asyncio.AbstractEventLoop:
 
 
 def start(work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-    """Begins ``work`` on the loop and returns at once."""
+    """Starts ``work`` on the loop and returns at once."""
     return asyncio.run_coroutine_threadsafe(work, client_loop())
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs ``work`` on the loop and waits for it; an interrupt of the caller cancels it."""
+    """Runs ``work`` on the loop and waits for its result; an interrupt of the caller cancels it."""
     future = start(work)
     try:
         return future.result()
@@ -52,8 +52,9 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def keep_inherited(thing: object) -> None:
-    """Keeps what a forked child got from its parent alive, unused: freeing a loop or a socket there would reach
-    into the epoll set that both share."""
+    """Keeps a reference to an object that a forked child inherited.
+
+    Freeing a loop or socket in the child would change the epoll set that it shares with its parent."""
     _inherited.append(thing)
 
 

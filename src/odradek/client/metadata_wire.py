@@ -1,11 +1,11 @@
-"""Metadata replies, read in steps: one of a large cluster has a million elements, and the loop has heartbeats to send.
+"""Parser of Metadata replies in steps: a large reply has a million elements, and heartbeats must be sent in between.
 
-What versions changed in the reply: 1 rack, controller and internal topics, 2 cluster id, 3 throttle time, 5 offline
-replicas, 7 leader epoch, 8 authorized operations, 9 compact lengths and tagged fields, 10 topic ids, 11 no operations
-of the cluster any more, 12 topics without a name, 13 an error of the whole reply.
+New in the versions of the reply: 1 rack, controller and internal topics, 2 cluster id, 3 throttle time, 5 offline
+replicas, 7 leader epoch, 8 authorized operations, 9 compact lengths and tagged fields, 10 topic ids, 11 no cluster
+operations, 12 topics without a name, 13 an error code of the whole reply.
 
-The bounds are those of librdkafka for brokers, topics and partitions of a topic. A reply about topics that were named
-holds a row for each of them; rows that were not asked for are passed over.
+The limits for brokers, topics and partitions of a topic are those of librdkafka. The reply to a request for named
+topics has a row for each of them; the parser skips other rows.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NEWEST = 13
 MAX_BROKERS = 10_000
 MAX_TOPICS = 1_000_000
 MAX_PARTITIONS = 100_000
-"""Of one topic."""
+"""The maximum number of partitions of one topic."""
 MAX_PARTITIONS_IN_ALL = 2_000_000
 MORE_TOPICS = 1_000
-"""So many more rows than twice those asked for are taken."""
+"""A reply may have twice the requested topics and this many more."""
 STEP = 500
 """Elements between two yields."""
 
@@ -37,18 +37,19 @@ _CODES = {int(code.value): code for code in ErrorCode}
 
 @dataclass(slots=True)
 class TopicMetadata:
-    """A topic as a broker told of it."""
+    """A topic in a Metadata reply."""
 
     description: TopicDescription
     partitions: dict[int, PartitionDescription]
     told_s: dict[int, float]
-    """When each partition's leader epoch was last told of."""
+    """The time of the reply that has each partition's leader epoch."""
 
 
 @dataclass(slots=True)
 class Metadata:
-    """A reply. ``topics`` are those without an error, ``errors`` the codes of the others; of those asked for by an id
-    that is gone there is nothing."""
+    """A reply. ``topics`` are those without an error, ``errors`` has the codes of the others.
+
+    Neither has topics that were requested by an unknown id."""
 
     throttle_ms: int = 0
     error_code: ErrorCode = ErrorCode.none
@@ -79,7 +80,7 @@ _NUMBERS = [struct.Struct(f">{count}i") for count in range(8)]
 
 
 class _Reader:
-    """Each step takes the position where a thing begins, and returns it with the one behind it."""
+    """Each method reads one element at the position ``at`` and returns it with the position behind it."""
 
     def __init__(self, version: int, data: memoryview, now_s: float, asked: Collection[str | UUID] | None) -> None:
         self._version, self._data, self._now_s, self._asked = version, data, now_s, asked
@@ -105,7 +106,7 @@ class _Reader:
             (reply.controller_id,), at = _INT32.unpack_from(data, at), at + 4
         count, at = self._count(at, 8, MAX_TOPICS, "topics")
         if self._asked is not None and count > 2 * len(self._asked) + MORE_TOPICS:
-            raise TooManyElements(f"{count} topics where {len(self._asked)} were asked for")
+            raise TooManyElements(f"{count} topics, but {len(self._asked)} were requested")
         for _ in range(count):
             at = yield from self._topic(at, reply)
             if self._is_due():
@@ -189,19 +190,19 @@ class _Reader:
         return PartitionDescription(index, leader, leader_epoch, replicas, isr, offline), at
 
     def _numbers(self, at: int) -> tuple[tuple[int, ...], int]:
-        if self._is_flexible and 0 < (packed := self._data[at]) <= len(_NUMBERS):  # as it is in most
+        if self._is_flexible and 0 < (packed := self._data[at]) <= len(_NUMBERS):  # the fast way for short arrays
             return _NUMBERS[packed - 1].unpack_from(self._data, at + 1), at + 4 * packed - 3
         count, at = self._count(at, 4, MAX_BROKERS, "replicas")
         return struct.unpack_from(f">{count}i", self._data, at), at + 4 * count
 
     def _count(self, at: int, smallest: int, most: int, what: str) -> tuple[int, int]:
-        """An array's length; refuses null, more than may be, and more than the rest can hold."""
+        """Reads an array's length. Raises ValueError if it is null, above ``most`` or too large for the rest."""
         count, at = self._length(at, _INT32)
         left = len(self._data) - at
         if count < 0 or count * smallest > left:
             raise ValueError(f"{count} {what} in {left} bytes")
         if count > most:
-            raise TooManyElements(f"{count} {what} (at most {most:,} are read)")
+            raise TooManyElements(f"{count} {what} (the limit is {most:,})")
         return count, at
 
     def _text(self, at: int) -> tuple[str | None, int]:
@@ -216,7 +217,7 @@ class _Reader:
         return self._data[at : at + size]
 
     def _length(self, at: int, legacy: struct.Struct) -> tuple[int, int]:
-        """-1 for null."""
+        """Reads a length; -1 for null."""
         if not self._is_flexible:
             return int(legacy.unpack_from(self._data, at)[0]), at + legacy.size
         byte = self._data[at]
@@ -232,7 +233,7 @@ class _Reader:
             return at + 1
         count, at = read_uvarint(self._data, at)
         if count > MAX_TAGGED_FIELDS:
-            raise TooManyElements(f"{count} tagged fields (at most {MAX_TAGGED_FIELDS:,} are read)")
+            raise TooManyElements(f"{count} tagged fields (the limit is {MAX_TAGGED_FIELDS:,})")
         for _ in range(count):
             _, at = read_uvarint(self._data, at)
             size, at = read_uvarint(self._data, at)
@@ -241,4 +242,4 @@ class _Reader:
 
 
 def _error_code(code: int) -> ErrorCode:
-    return _CODES.get(code, ErrorCode.unknown_server_error)  # a broker may be newer than our list
+    return _CODES.get(code, ErrorCode.unknown_server_error)  # a newer broker has codes that this list lacks

@@ -1,4 +1,4 @@
-"""What the admin calls return: plain frozen values."""
+"""Results of the admin calls: frozen values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LATEST_TIERED = -5
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker as the cluster announces it; ``node_id`` -1 is a bootstrap address."""
+    """A broker with its advertised address; ``node_id`` -1 is a bootstrap address."""
 
     node_id: int
     host: str
@@ -29,7 +29,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """``controller`` is the broker that changes of the cluster are sent to, None while there is none."""
+    """``controller`` is the broker that accepts changes of the cluster, None if unknown."""
 
     cluster_id: str | None
     controller: Node | None
@@ -38,7 +38,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """``leader`` is -1 while there is none."""
+    """``leader`` is -1 if the partition has no leader."""
 
     partition: int
     leader: int
@@ -58,7 +58,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """-1 takes the broker's default."""
+    """A topic to create; -1 means the broker's default."""
 
     name: str
     num_partitions: int = -1
@@ -67,9 +67,9 @@ class NewTopic:
 
 
 class ConfigEntry(NamedTuple):
-    """A setting in force. ``source`` says who set it: topic, broker, cluster, static broker or default.
+    """A setting in effect. ``source`` is the level that sets it: topic, broker, cluster, static broker or default.
 
-    ``value`` is None where it is a secret.
+    ``value`` is None for a secret.
     """
 
     name: str
@@ -80,7 +80,7 @@ class ConfigEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """The answer to one lookup. ``offset`` is -1 where no record is that young (lookup by time)."""
+    """The result of one offset lookup. ``offset`` is -1 if all records are older than the given time."""
 
     offset: int = NO_OFFSET
     timestamp_ms: int = NO_TIMESTAMP
@@ -88,22 +88,22 @@ class ListedOffset:
 
 
 class EpochEnd(NamedTuple):
-    """Where a leader's log ends what was written up to an asked leader epoch; -1, -1 where it knows no such epoch.
+    """The end offset of a requested leader epoch in a leader's log; -1, -1 if that log has no such epoch.
 
-    ``leader_epoch`` is the largest in that log that is not above the asked one.
+    ``leader_epoch`` is the largest epoch in that log that is not above the requested one.
     """
 
     leader_epoch: int
     end_offset: int
 
     def is_before(self, offset: int) -> bool:
-        """Whether records below ``offset``, read when the asked epoch was the leader's, are not in that log."""
+        """Whether that log lacks records below ``offset`` that were read under the requested epoch."""
         return self.leader_epoch >= 0 and 0 <= self.end_offset < offset
 
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """``state`` and ``type`` are empty where the broker is too old to say."""
+    """``state`` and ``type`` are empty if the broker is too old to report them."""
 
     group_id: str
     protocol_type: str
@@ -113,7 +113,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """``host`` is as the broker saw it, with a leading slash."""
+    """``host`` is the member's address as the broker reports it, with a leading slash."""
 
     member_id: str
     client_id: str
@@ -124,7 +124,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """``state`` is Kafka's word (Stable, Empty, …); ``protocol`` the assignor in use; ``type`` classic or consumer."""
+    """``state`` is Kafka's name (Stable, Empty, …), ``protocol`` the assignor, ``type`` classic or consumer."""
 
     group_id: str
     state: str

@@ -1,4 +1,4 @@
-"""``__consumer_offsets`` of any cluster, read as the log it is."""
+"""A reader of the records of ``__consumer_offsets`` of any cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Entry(NamedTuple):
 
 
 def partitions(admin: Admin, group: str | None = None) -> list[TopicPartition]:
-    """The partitions of the offsets topic, or the one that keeps ``group``; none before the topic was made."""
+    """The partitions of the offsets topic, or the one with ``group``; none if the topic does not exist."""
     found = admin.describe_topics([OFFSETS_TOPIC], missing_ok=True).get(OFFSETS_TOPIC)
     if found is None:
         return []
@@ -34,7 +34,7 @@ def partitions(admin: Admin, group: str | None = None) -> list[TopicPartition]:
 
 
 def entries(admin: Admin, group: str | None = None) -> Iterator[Entry]:
-    """The topic's records as they are now, partition by partition, of all groups or of one."""
+    """Reads the current records of the topic, partition by partition, of all groups or of one."""
     chosen = partitions(admin, group)
     starts = admin.list_offsets(dict.fromkeys(chosen, EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(chosen, LATEST))
@@ -45,7 +45,7 @@ def entries(admin: Admin, group: str | None = None) -> Iterator[Entry]:
 
 
 def group_of(row: Row) -> str | None:
-    """The group that a record of the offsets topic is about; None where its key cannot be read."""
+    """The group of a record of the offsets topic; None if its key cannot be decoded."""
     found = records.decode(row.key, row.value)
     if isinstance(found, records.OffsetCommitRecord | records.GroupRecord):
         return found.key.group

@@ -1,8 +1,8 @@
-"""Reading a partition by offsets, without a group: what Spark's workers and the tools read with.
+"""The low-level reader: one partition by offsets, without a group. Spark's workers and the tools use it.
 
-``read_range`` finds a live broker among the addresses, then the partition's leader, asks for bytes from an offset on,
-asks for the next ones while these are decoded, follows the leader when it moves, and stops exactly at the end.
-Connections are shared by all readers of a process that have the same config; a forked child opens its own.
+``read_range`` finds the partition's leader and fetches from an offset to an exact end. It fetches the next records
+while the caller uses the previous ones, and it follows a change of leader. All readers of a process with the same
+config share connections; a forked child opens its own.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _clusters: dict[ClientConfig, Cluster] = {}
 
 
 def shared_cluster(config: ClientConfig) -> Cluster:
-    """This process's connections for ``config``."""
+    """The ``Cluster`` that all readers of this process with ``config`` share."""
     with _lock:
         if config not in _clusters:
             _clusters[config] = Cluster(config)
@@ -78,7 +78,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Found(NamedTuple, Generic[T]):
-    """Decoded when iterated; where to go on, and the leader epoch of the last batch."""
+    """Fetched records, which iteration decodes; the next offset to fetch; the leader epoch of the last batch."""
 
     content: Iterator[T]
     next_offset: int
@@ -90,7 +90,7 @@ _Decode = Callable[[FetchReplyPartition, int, int], _Found[T]]
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What one fetch brought. ``next_offset`` is where the next one goes on; it is the asked offset if none came."""
+    """The result of one fetch. ``next_offset`` is the offset for the next fetch."""
 
     record_batches: tuple[pa.RecordBatch, ...]
     next_offset: int
@@ -102,13 +102,13 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReader:
-    """A low-level consumer of one partition. Holds no socket, so it can be pickled into a worker.
+    """A low-level reader of one partition. It has no socket, so it can be pickled and sent to a worker.
 
-    ``columns`` are those of ``DEFAULT_COLUMNS`` and ``headers``. ``topic_id`` (from ``Admin.describe_topics``) makes
-    sure that the topic is still the one that the offsets were taken from. With ``isolation_level="read_committed"``
-    records of aborted transactions are left out and those of open ones not reached.
+    ``columns`` are any of ``DEFAULT_COLUMNS`` and ``headers``. With ``topic_id`` (from ``Admin.describe_topics``), a
+    recreated topic raises TopicRecreated. ``isolation_level="read_committed"`` leaves out records of aborted
+    transactions and ends before the first open transaction.
 
-    ``config`` may also be the addresses as text.
+    ``config`` may be a text with the addresses.
 
     >>> reader = PartitionReader("127.0.0.1:9092", TopicPartition("flights", 0))
     >>> reader.fetch(5).record_batches                                      # doctest: +SKIP
@@ -138,11 +138,10 @@ class PartitionReader:
         isolation(self.isolation_level)
 
     def fetch(self, offset: int, *, max_bytes: int | None = None, max_wait_ms: int | None = None) -> Fetched:
-        """The records from ``offset`` on that one fetch brings, at least one unless ``max_wait_ms`` passes first.
+        """Fetches records from ``offset`` on, without any if ``max_wait_ms`` passes first.
 
-        Whole batches come over the wire; records before ``offset`` are left out. Nothing is remembered: the same
-        offset can be fetched again. Raises OffsetOutOfRange, UnknownTopic, TopicRecreated, CorruptRecord,
-        RequestTimedOut, BrokerUnreachable.
+        A broker sends whole batches; the result leaves out records before ``offset``. The reader keeps no position.
+        Raises OffsetOutOfRange, UnknownTopic, TopicRecreated, CorruptRecord, RequestTimedOut, BrokerUnreachable.
         """
         source = self._source(max_bytes, max_wait_ms)
         reply = loop.run(source.fetch(offset, source.cluster.deadline()))
@@ -156,30 +155,31 @@ class PartitionReader:
         self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH, end_leader_epoch: int = NO_EPOCH,
         surveyed: Callable[[BatchSpans], None] | None = None, passed: Callable[[int, int], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        """All records with ``start <= offset < end``, in order; gaps that compaction or markers left are passed over.
+        """Yields all records with ``start <= offset < end``, in order. Offsets without a record are skipped.
 
-        ``start_leader_epoch`` (as committed beside an offset) has the leader confirm that ``start`` still belongs to
-        the same history; ``end_leader_epoch`` (as ``Admin.list_offsets`` tells it beside the end), that all below
-        ``end`` does: the leader of that very epoch need not be asked, and one that does not tell (it lacks the request,
-        or we the right) is believed. Raises as ``fetch`` does, LogTruncated, and
-        RequestTimedOut when the log does not reach ``end`` for ``default_api_timeout_ms``; RecordsWithheld, one of
-        these, when it does and yet nothing comes.
+        With ``start_leader_epoch`` (of a committed offset) the reader asks the leader whether its log was truncated
+        below ``start``; with ``end_leader_epoch`` (of ``Admin.list_offsets``), whether it was truncated below ``end``.
+        It does not ask about ``end`` while the leader epoch is ``end_leader_epoch``. With an ``end_leader_epoch``, a
+        leader that cannot answer (an old version, missing rights) counts as not truncated.
 
-        ``surveyed`` is shown which offsets the fetched batches cover, of all kinds, before their records come.
-        ``passed`` hears which offsets, from and up to, were gone through, after their records were used.
+        ``surveyed`` gets the offset spans of the fetched batches before their records are yielded. ``passed`` gets the
+        start and end offset of a fetch after the caller has used its records.
+
+        Raises the errors of ``fetch``, LogTruncated, and RequestTimedOut if the log does not reach ``end`` within
+        ``default_api_timeout_ms``; its subclass RecordsWithheld if the log reaches ``end`` but no record comes.
         """
         decode = self._arrow if surveyed is None else partial(self._arrow, surveyed=surveyed)
         return self._advancing(start, end, (start_leader_epoch, end_leader_epoch), decode, passed)
 
     def read_rows(self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH) -> Iterator[Row]:
-        """As ``read``, a ``Row`` per record in plain Python: for small topics and tools, without numba or pyarrow."""
+        """Like ``read``, but yields one ``Row`` per record: for small topics and tools, without numba or pyarrow."""
         return self._advancing(start, end, (start_leader_epoch, NO_EPOCH), self._rows)
 
     def _advancing(
         self, start: int, end: int, epochs: tuple[int, int], decode: _Decode[T],
         passed: Callable[[int, int], None] | None = None,
     ) -> Iterator[T]:  # fmt: skip
-        """Fetches the next bytes while the ones before are decoded and used."""
+        """Yields records of a fetch while the next fetch is in flight."""
         if start >= end:
             return
         source = self._source(None, None)
@@ -211,7 +211,7 @@ class PartitionReader:
             pending.cancel()
 
     def describe(self) -> PartitionDescription:
-        """The partition's leader, replicas and in-sync replicas now. Raises UnknownTopic."""
+        """Looks up the partition's leader, replicas and in-sync replicas. Raises UnknownTopic."""
         source = self._source(None, None)
         return loop.run(source.describe())
 
@@ -290,10 +290,10 @@ def read_range(
     start_leader_epoch: int = NO_EPOCH,
     **settings: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """RecordBatches with the records ``start <= offset < end`` of one partition; see ``PartitionReader.read``.
+    """Yields RecordBatches with the records ``start <= offset < end`` of one partition.
 
-    ``settings`` are ``ClientConfig``'s (``max_partition_fetch_bytes=…``). What else ``PartitionReader.read`` takes,
-    such as ``end_leader_epoch``, it takes alone.
+    ``settings`` are those of ``ClientConfig`` (``max_partition_fetch_bytes=…``). ``PartitionReader.read`` has further
+    parameters, such as ``end_leader_epoch``.
     """
     reader = PartitionReader(
         as_config(config, **settings), TopicPartition(*partition), tuple(columns), isolation_level, topic_id
@@ -302,7 +302,7 @@ def read_range(
 
 
 class Sample(NamedTuple):
-    """What a log goes on with at an offset: bytes per offset as stored, compressed, and the first batch's time."""
+    """A sample of a log: its stored (compressed) bytes per offset and the time of its first batch."""
 
     bytes_per_offset: float
     timestamp_ms: int
@@ -311,9 +311,10 @@ class Sample(NamedTuple):
 def samples(
     config: ClientConfig, starts: Mapping[TopicPartition, int], sample_bytes: int
 ) -> dict[TopicPartition, Sample]:
-    """What each log goes on with, by one fetch of ``sample_bytes`` per partition. Raises as ``fetch`` does.
+    """Samples each log at an offset, by one fetch of ``sample_bytes`` per partition.
 
-    A partition that has nothing at its offset, or not that offset any more, is left out.
+    The result leaves out a partition that has no record from the offset on or not the offset. Raises the other errors
+    of ``PartitionReader.fetch``.
     """
     cluster = shared_cluster(config)
 
@@ -338,7 +339,7 @@ def samples(
 
 @dataclass(slots=True, eq=False)
 class _Source:
-    """One partition as the loop reads it: knows its leader's epoch and what it has confirmed."""
+    """The loop's part of a reader: fetches from one partition's leader or a follower."""
 
     cluster: Cluster
     partition: TopicPartition
@@ -348,13 +349,13 @@ class _Source:
     max_wait_ms: int
     last_epoch: int = NO_EPOCH
     end: int = 0
-    end_epoch: int = NO_EPOCH  # the leader's when its log was seen to reach `end`
-    _confirmed_epoch: int | None = None
-    _follower: int | None = None  # who the leader says is nearer (KIP-392)
-    _leader_only: bool = False  # once a follower could not answer
+    end_epoch: int = NO_EPOCH  # the leader epoch in which the leader's log reached `end`
+    _confirmed_epoch: int | None = None  # the leader epoch of the last successful check for truncation
+    _follower: int | None = None  # the preferred read replica (KIP-392)
+    _leader_only: bool = False  # True after a follower could not answer
 
     async def advance(self, position: int, end: int) -> FetchReplyPartition | None:
-        """The next reply that holds bytes; None when it is proved that nothing is left below ``end``."""
+        """Fetches until a reply has records; returns None if there is certainly no record below ``end``."""
         deadline = self.cluster.deadline()
         empty = 0
         limit: int | None = None
@@ -373,27 +374,27 @@ class _Source:
                 return None
             if deadline.left_ms <= self.max_wait_ms + self.cluster.config.retry_backoff_ms:
                 raise self._kept_waiting(position, end, limit, deadline)
-            # The broker need not have waited before it sent nothing.
+            # A broker may send an empty reply without a wait.
             await asyncio.sleep(self.cluster.config.retry_backoff_ms / 1000)
 
     def _kept_waiting(self, position: int, end: int, limit: int, deadline: Deadline) -> RequestTimedOut:
-        """Why the time ran out, told by how far the last reply said one can read."""
+        """The error for a passed deadline; ``limit`` is the end of the readable log in the last reply."""
         if limit >= end:
             return RecordsWithheld(
-                f"{self.partition}: nothing came from offset {position} on within {deadline.limit_ms} ms, "
-                f"although what can be read reaches {limit} and it is not known to be compacted"
+                f"{self.partition}: no record came from offset {position} on within {deadline.limit_ms} ms, "
+                f"although the readable log ends at {limit} and the topic is not known to be compacted"
             )
         return RequestTimedOut(
             f"{self.partition}: offset {end - 1} did not appear within {deadline.limit_ms} ms; "
-            f"what can be read ends at {limit}"
+            f"the readable log ends at {limit}"
         )
 
     async def _nothing_is_left(self, position: int, end: int, deadline: Deadline) -> bool:
-        """Whether the offsets from ``position`` to ``end`` are empty for good.
+        """Whether the log has certainly no record from ``position`` to ``end``.
 
-        An empty reply alone does not say so: a broker may fail to get at records in time (tiered storage), or hold
-        them back. Only compaction leaves such holes, and what it compacts, Kafka does not tier. Under read_committed
-        a batch behind ``end`` proves it, too: one that other readers see already.
+        An empty reply is no proof: a broker may be unable to read records in time (tiered storage). Only compaction
+        leaves such gaps, and Kafka does not tier compacted topics. Under read_committed a batch at ``end`` or later
+        that a read_uncommitted fetch returns is a proof, too.
         """
         if self.isolation_level:
             others = _Source(self.cluster, self.partition, self.topic_id, 0, self.max_bytes, self.max_wait_ms)
@@ -413,7 +414,7 @@ class _Source:
         raise error_for(ErrorCode.unknown_topic_or_partition, f"topic {topic} has no partition {number}")
 
     async def fetch(self, offset: int, deadline: Deadline) -> FetchReplyPartition:
-        """One reply without error, from whoever leads the partition; tried again while that can help."""
+        """Fetches with retries from the current leader; returns a reply without an error."""
 
         async def attempt() -> FetchReplyPartition:
             try:
@@ -430,14 +431,14 @@ class _Source:
             self._follower, self._leader_only = None, True
 
     async def _fetch_from_leader(self, offset: int, deadline: Deadline) -> FetchReplyPartition:
-        """One reply of the leader, or of the follower that the leader names instead of answering."""
+        """Fetches once from the leader, or from the preferred read replica that the leader returns."""
         row = await self._fetch_once(offset, deadline)
         if row.preferred_read_replica >= 0 and not row.records and self._follower is None:
             self._follower = row.preferred_read_replica
             row = await self._fetch_once(offset, deadline)
         if (
             self._follower is not None and not row.records
-        ):  # it may lag behind; whether nothing is there, the leader says
+        ):  # the follower may lag: only the leader's empty reply means that there is no record
             self._leave_follower()
             row = await self._fetch_once(offset, deadline)
         return row
@@ -474,15 +475,15 @@ class _Source:
         if reply.error_code is not ErrorCode.none:
             raise error_for(reply.error_code, f"{self.partition}: {connection.address} refused the fetch")
         if not reply.partitions:
-            raise KafkaError(ErrorCode.request_timed_out, f"{self.partition}: {connection.address} is throttling us")
+            raise KafkaError(ErrorCode.request_timed_out, f"{self.partition}: {connection.address} throttles the fetch")
         row = reply.partitions[0]
         if row.error_code is ErrorCode.none:
-            self.topic_id = topic_id  # from now on this very topic
+            self.topic_id = topic_id  # later fetches require the same topic
             return row
         raise await self._failure(row, offset)
 
     async def _leader_and_topic(self, deadline: Deadline) -> tuple[int, UUID | None]:
-        """Raises TopicRecreated when the name, looked up just now, belongs to another topic than before."""
+        """Returns the leader and the topic id. Raises TopicRecreated if the topic has another id than before."""
         name = self.partition.topic
         for _ in range(2):
             leader = (await self.cluster.leaders([self.partition], deadline))[self.partition]
@@ -490,11 +491,13 @@ class _Source:
             current = known.topic_id if known is not None else None
             if self.topic_id is None or current is None or current == self.topic_id:
                 return leader, current
-            self.cluster.forget_topics([name])  # what is remembered may be older than the id asked for
+            self.cluster.forget_topics([name])  # the cached metadata may be older than the expected id
         raise TopicRecreated(f"topic {name} was deleted and created again ({current})")
 
     async def _check_history(self, offset: int, epoch: int, deadline: Deadline) -> None:
-        """After a change of leader: does its log hold what was read, and what is to be read? Raises LogTruncated."""
+        """Checks after a change of leader that its log was not truncated below the read or the wanted records.
+
+        Raises LogTruncated."""
         places = [(offset, self.last_epoch)]
         if epoch > self.end_epoch >= 0:
             places.append((self.end, self.end_epoch))
@@ -507,13 +510,13 @@ class _Source:
             except KafkaError as error:
                 if self.end_epoch < 0 or error.code not in NOT_TOLD:
                     raise
-                return  # as for who planned up to the end: a broker that does not tell is believed
+                return  # a leader that cannot answer counts as not truncated
             if parted is not None:
                 raise LogTruncated(self.partition, place, parted.end_offset)
 
     async def _failure(self, row: FetchReplyPartition, offset: int) -> OdradekError:
         code = row.error_code
-        if self._follower is not None:  # the leader may know better: ask it, now
+        if self._follower is not None:  # the leader may have the records: the retry asks the leader
             return KafkaError(
                 ErrorCode.leader_not_available, f"{self.partition}: follower {self._follower}: {code.name}"
             )
@@ -521,7 +524,7 @@ class _Source:
             bounds = await self._bounds()
             return OffsetOutOfRange(self.partition, offset, *bounds)
         if code in (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id):
-            # Metadata knows it, this broker does not (yet, or any more): ask again; `leaders` says when it is gone.
+            # The metadata has the partition and this broker does not: retry. `leaders` raises if it is deleted.
             return KafkaError(ErrorCode.leader_not_available, f"{self.partition} is unknown to its leader")
         return error_for(code, str(self.partition))
 

@@ -1,4 +1,4 @@
-"""How far groups are behind, and the table that shows it as Kafka's own tool does."""
+"""The lag of groups, and its table in the layout of Kafka's own tool."""
 
 from odradek.lag.describe import GroupLag, LagRow, describe, lag_rows, lag_table
 from odradek.lag.table import format_groups, format_table, lost_notices, notice

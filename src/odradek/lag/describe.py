@@ -1,9 +1,9 @@
 """The offsets and the lag of a group, with the values of ``kafka-consumer-groups --describe``.
 
-One row per partition that is assigned to a member or has a committed offset. Lag is the log end offset minus the
-committed one, as in Kafka's tool: committing 20 into a log that ends at 10 shows -10. One case differs: where the
-committed offset lies below the log start, the records in between are gone and nobody will ever read them, so lag
-counts from the log start, and ``GroupLag.lost`` says so.
+Each partition that is assigned to a member or has a committed offset has one row. Lag is the log end offset minus the
+committed offset, as in Kafka's tool: a committed offset of 20 in a log that ends at 10 shows -10. One case differs: if
+the committed offset is below the log start offset, the records in between are deleted. Lag then counts from the log
+start offset, and ``GroupLag.lost`` has the partition.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 
 class LagRow(NamedTuple):
-    """``current_offset`` is the next record to read; None where there is nothing to show ("-" in the table)."""
+    """One partition of a group. ``current_offset`` is the committed offset. None means no value ("-" in the table)."""
 
     group: str
     topic: str
@@ -32,9 +32,9 @@ class LagRow(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """A group's state (Stable, Empty, …) with its rows.
+    """A group's state (Stable, Empty, …) and its rows.
 
-    ``lost`` has the log start of each partition whose committed offset lies below it; lag counts from there.
+    ``lost`` has the log start offset of each partition whose committed offset is lower; lag counts from there.
     """
 
     group: str
@@ -49,7 +49,9 @@ def lag_rows(
     log_ends: Mapping[TopicPartition, ListedOffset],
     log_starts: Mapping[TopicPartition, ListedOffset] = MappingProxyType({}),
 ) -> list[LagRow]:
-    """Rows by member, the one with most partitions first, then what nobody owns; by topic and partition in each."""
+    """Returns the rows by member, then those of partitions without a member; each part by topic and partition.
+
+    The member with the most partitions is first."""
     known = (committed, log_ends, log_starts)
     rows: list[LagRow] = []
     assigned: set[TopicPartition] = set()
@@ -84,15 +86,15 @@ def _row(
 
 
 def describe(admin: Admin, group: str) -> GroupLag:
-    """Asks the cluster. A partition that no longer exists, or has no leader, shows no log end.
+    """Reads the lag from the cluster. A partition that no longer exists or has no leader has no log end offset.
 
-    Raises GroupIdNotFound, and as every call of ``Admin`` does.
+    Raises GroupIdNotFound and the errors of ``Admin``.
     """
     description = admin.describe_groups([group])[group]
     committed = admin.list_group_offsets(group)
     wanted = set(committed).union(*(member.assignment for member in description.members))
     readable = _readable(admin, wanted)
-    # The starts first: a log start that moves in between then cannot lie beyond the end that was seen.
+    # The starts first: a log start offset that moves in between then cannot be above the end that is read after it.
     log_starts = admin.list_offsets({tp: EARLIEST for tp in readable if tp in committed})
     log_ends = admin.list_offsets(dict.fromkeys(readable, LATEST))
     rows = lag_rows(description, committed, log_ends, log_starts)
@@ -107,5 +109,5 @@ def _readable(admin: Admin, wanted: set[TopicPartition]) -> list[TopicPartition]
 
 
 def lag_table(admin: Admin, group: str) -> list[LagRow]:
-    """The rows of one group. Raises GroupIdNotFound."""
+    """Returns the rows of one group. Raises GroupIdNotFound."""
     return list(describe(admin, group).rows)

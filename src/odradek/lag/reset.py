@@ -1,8 +1,8 @@
-"""Where the offsets of a group go in a reset: the scenarios of ``kafka-consumer-groups --reset-offsets``.
+"""The new offsets of a group's reset: the scenarios of ``kafka-consumer-groups --reset-offsets``.
 
-``targets`` and ``rows`` are pure; ``plan`` asks a cluster for what they need. The rules are Kafka's: a wished offset
-outside of the log is moved to its nearest end, a time after the last record means the end, ``to-current`` leaves
-committed offsets alone and takes the end where there is none, ``shift-by`` needs a committed offset.
+``targets`` and ``rows`` are pure; ``plan`` reads their arguments from a cluster. The rules are Kafka's. A target offset
+outside the log becomes the nearest end of the log. A time after the last record means the log end. ``to-current`` keeps
+committed offsets and uses the log end where none exists. ``shift-by`` needs a committed offset.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESETTABLE = ("Empty", "Dead")
 
 
 class Scenario(NamedTuple):
-    """What to reset to. ``kind`` is Kafka's option without its dashes; ``value`` an offset, a shift or a time in ms."""
+    """A target of a reset. ``kind``: Kafka's option without dashes. ``value``: an offset, a shift or a time in ms."""
 
     kind: str
     value: int = 0
@@ -33,7 +33,7 @@ class Scenario(NamedTuple):
 
 
 class Log(NamedTuple):
-    """One partition's bounds, and what a lookup by time found (-1: no record that young)."""
+    """One partition's log start and end, and the offset for the wanted time (-1: all records are older)."""
 
     start: int
     end: int
@@ -41,10 +41,11 @@ class Log(NamedTuple):
 
 
 class ResetRow(NamedTuple):
-    """``before`` is None where nothing was committed. ``clamped_from`` is the wish that lay outside of the log.
+    """One partition of a reset. ``before`` is None without a committed offset.
 
-    ``distance`` counts offsets inside the log between the two: negative ones are read again, positive ones skipped.
-    Where nothing was committed, it counts from the log start.
+    ``clamped_from`` is the target offset if that is outside the log. ``distance`` is the number of offsets in the log
+    from ``before`` (without one: from the log start) to ``after``. If it is negative, that many are read again; if it
+    is positive, that many are skipped.
     """
 
     topic: str
@@ -63,7 +64,7 @@ class GroupReset(NamedTuple):
     topic_ids: Mapping[str, UUID | None] = {}
 
     def commits(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What to commit. The marks have a query that reads as this group follow (``reset_mark``)."""
+        """The offsets to commit. Their marks make a query that reads as this group use them (``reset_mark``)."""
         return {
             TopicPartition(row.topic, row.partition): mark_reset(row.after, self.topic_ids.get(row.topic))
             for row in self.rows
@@ -77,7 +78,9 @@ def targets(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     logs: Mapping[TopicPartition, Log],
 ) -> dict[TopicPartition, int]:
-    """The offsets wished for, not yet held against the log. Raises ConfigError for a shift from nowhere."""
+    """Returns the target offsets, which may be outside the log.
+
+    Raises ConfigError for a shift without a committed offset."""
     found: dict[TopicPartition, int] = {}
     for tp in partitions:
         log, current = logs[tp], committed.get(tp)
@@ -109,11 +112,11 @@ def rows(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     logs: Mapping[TopicPartition, Log],
 ) -> tuple[ResetRow, ...]:
-    """Before and after of each partition, in the order of ``wished``."""
+    """Returns the row of each partition, in the order of ``wished``."""
     made = []
     for tp, wish in wished.items():
         log = logs[tp]
-        # A committed offset that stays is not moved, wherever it lies: Kafka's tool does not, either.
+        # to-current keeps a committed offset even if it is outside the log, as Kafka's tool does.
         after = wish if scenario.kind == "to-current" else _into(wish, log)
         before = committed[tp].offset if tp in committed else None
         distance = _into(after, log) - (log.start if before is None else _into(before, log))
@@ -134,9 +137,9 @@ def plan(
     partitions: Iterable[TopicPartition] = (),
     all_topics: bool = False,
 ) -> GroupReset:
-    """What a reset of one group would do; nothing is changed. A group that does not exist yet counts as empty.
+    """Plans the reset of one group and changes nothing. A group that does not exist has no committed offsets.
 
-    Live members are no error here: ``state`` tells. Raises UnknownTopic, ConfigError, and as ``Admin`` does.
+    Live members are not an error here: see ``state``. Raises UnknownTopic, ConfigError and the errors of ``Admin``.
     """
     try:
         state = admin.describe_groups([group])[group].state
@@ -150,7 +153,7 @@ def plan(
     else:
         names = list(topics)
         described = admin.describe_topics(names) if names else {}
-        # In the order that Kafka's tool has them, which shows in its CSV.
+        # The order of Kafka's tool, which its CSV shows.
         ordered = [described[name] for name in hash_order(described, {n: java_string_hash(n) for n in described})]
         whole = [TopicPartition(t.name, p.partition) for t in ordered for p in t.partitions]
         chosen = list(dict.fromkeys([*partitions, *whole]))
@@ -161,7 +164,7 @@ def plan(
 
 
 def _check_exist(admin: Admin, chosen: list[TopicPartition]) -> dict[str, UUID | None]:
-    """Returns the topics' ids."""
+    """Returns the topics' ids. Raises UnknownTopic."""
     described = admin.describe_topics(sorted({tp.topic for tp in chosen})) if chosen else {}
     for tp in chosen:
         count = len(described[tp.topic].partitions)
@@ -191,11 +194,11 @@ def duration_ms(text: str) -> int:
 
 
 def datetime_ms(text: str) -> int:
-    """Reads ``YYYY-MM-DDTHH:mm:SS.sss`` (ISO 8601), UTC unless it says otherwise. Raises ConfigError."""
+    """Reads ``YYYY-MM-DDTHH:mm:SS.sss`` (ISO 8601); without an offset from UTC it is UTC. Raises ConfigError."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"--to-datetime {text!r}: expected YYYY-MM-DDTHH:mm:SS.sss, UTC unless it ends in an offset"
+        raise ConfigError(f"--to-datetime {text!r}: expected YYYY-MM-DDTHH:mm:SS.sss, UTC unless it has an offset"
                           ) from None  # fmt: skip
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

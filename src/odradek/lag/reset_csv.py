@@ -1,7 +1,8 @@
 """Offsets as CSV in the form of ``kafka-consumer-groups --reset-offsets --export``, byte for byte.
 
-``topic,partition,offset``, with the group in front where there are several. Kafka's tool writes the rows in the order
-of a Java HashMap and quotes what its CSV library quotes; both are kept, so that files can be compared.
+``topic,partition,offset``; with several groups, the group is the first column. Kafka's tool writes the rows in the
+order of a Java HashMap and quotes values by the rules of its CSV library. This module does the same, so that files can
+be compared.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from odradek.core.ids import TopicPartition, java_string_hash
 K = TypeVar("K")
 Offsets = Mapping[str, Mapping[TopicPartition, int]]
 
-# The library quotes long text unseen, and text with any character up to the comma.
+# Java's library quotes every longer text, and text with any character whose code is not above the comma's.
 _UNQUOTED_LENGTH = 24
 
 
 def export(offsets: Offsets, *, with_group: bool) -> str:
-    """The rows, each with a line feed."""
+    """Returns the rows, each with a line feed."""
     lines = []
     for group in hash_order(offsets, {name: java_string_hash(name) for name in offsets}):
         hashes = {tp: 31 * (31 + tp.partition) + java_string_hash(tp.topic) for tp in offsets[group]}
@@ -32,7 +33,7 @@ def export(offsets: Offsets, *, with_group: bool) -> str:
 
 
 def hash_order(keys: Iterable[K], hashes: Mapping[K, int]) -> list[K]:
-    """Keys as a Java HashMap that grew with them goes through them: by bucket, then in the order they came."""
+    """Returns the keys in the iteration order of a Java HashMap: by bucket, then in the order of insertion."""
     held = list(keys)
     size = 16
     while len(held) > size * 3 // 4:
@@ -52,9 +53,9 @@ def _quoted(text: str) -> str:
 
 
 def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPartition, int]]:
-    """Reads rows of either form; without a group column they are of the only group in ``groups``.
+    """Reads rows of either form; rows without a group column belong to the only group in ``groups``.
 
-    A header line ``topic,partition,offset`` is passed over. Raises ConfigError naming ``name`` and the line.
+    A header line ``topic,partition,offset`` is skipped. Raises ConfigError with ``name`` and the line's number.
     """
     found: dict[str, dict[TopicPartition, int]] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -67,7 +68,7 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
         if len(cells) == 3 and len(groups) == 1:
             cells = [groups[0], *cells]
         elif len(cells) == 3:
-            raise ConfigError(f"{where}: it names no group: give one --group, or rows of group,topic,partition,offset")
+            raise ConfigError(f"{where}: the row has no group: use one --group or rows group,topic,partition,offset")
         if len(cells) != 4 or not cells[2].isdecimal() or not cells[3].removeprefix("-").isdecimal():
             raise ConfigError(f"{where}: expected [group,]topic,partition,offset, not {line!r}")
         tp = TopicPartition(cells[1], int(cells[2]))
@@ -76,5 +77,5 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
             raise ConfigError(f"{where}: {tp} of group {cells[0]} occurs twice")
         offsets[tp] = int(cells[3])
     if not found:
-        raise ConfigError(f"--from-file {name}: no rows in it")
+        raise ConfigError(f"--from-file {name}: the file has no rows")
     return found

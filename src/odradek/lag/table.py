@@ -1,4 +1,4 @@
-"""Tables in the layout of Kafka's tools, for people and scripts that know those."""
+"""Tables in the layout of Kafka's tools, for people and scripts that use those."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
 
 
 def format_table(rows: Sequence[LagRow]) -> str:
-    """The table of ``kafka-consumer-groups --describe``, header first, without a closing line feed; '' for no rows.
+    """The table of ``kafka-consumer-groups --describe``: header first, no line feed at the end, '' without rows.
 
-    Columns are as wide as there: GROUP, TOPIC, CONSUMER-ID and HOST at least 15 and as wide as their widest value.
-    Control characters in names are shown as escapes.
+    The widths are those of Kafka's tool: GROUP, TOPIC, CONSUMER-ID and HOST have the width of their widest value, at
+    least 15. Control characters in names appear as escapes.
     """
     if not rows:
         return ""
@@ -33,7 +33,7 @@ def format_table(rows: Sequence[LagRow]) -> str:
 
 
 def notice(group: str, state: str) -> str | None:
-    """What Kafka's tool says on stderr beside the table, if anything."""
+    """The line that Kafka's tool writes to stderr for this state, if any."""
     group = printable(group)
     if state == "Empty":
         return f"Consumer group '{group}' has no active members."
@@ -43,18 +43,18 @@ def notice(group: str, state: str) -> str | None:
 
 
 def lost_notices(found: GroupLag) -> list[str]:
-    """A line for each partition where lag counts from the log start, since the committed offset lies below it."""
+    """A line for each partition whose committed offset is below the log start offset."""
     committed = {TopicPartition(row.topic, row.partition): row.current_offset or 0 for row in found.rows}
     return [
         f"Warning: {printable(str(tp))}: group '{printable(found.group)}' committed {committed[tp]}, but the log now "
         f"starts at {start}: "
-        f"{start - committed[tp]} records are gone unread; LAG counts from {start}."
+        f"{start - committed[tp]} records were deleted unread; LAG counts from {start}."
         for tp, start in sorted(found.lost.items())
     ]
 
 
 def format_groups(groups: Sequence[GroupListing]) -> str:
-    """The table of ``kafka-consumer-groups --list --type --state``, without a closing line feed."""
+    """The table of ``kafka-consumer-groups --list --type --state``, without a line feed at the end."""
     lines = [("GROUP", "TYPE", "STATE")]
     lines += [
         (printable(row.group_id), printable(row.type.capitalize()) or "-", printable(row.state) or "-")

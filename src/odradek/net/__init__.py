@@ -1,1 +1,1 @@
-"""Connections to brokers, and fetches on the wire: what a client needs, and a follower."""
+"""Connections to brokers and the wire format of fetches, for clients and for followers."""

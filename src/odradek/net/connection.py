@@ -1,7 +1,7 @@
-"""One connection to one broker: requests go out pipelined, replies come back by correlation id.
+"""One connection to one broker: requests are pipelined, replies are matched by correlation id.
 
-Replies are received without a detour: small ones are cut out of one scratch buffer, a large one (a fetch) is read
-by the socket straight into a buffer of its own, which the caller then owns.
+Small replies are copied out of one scratch buffer. The socket reads a large reply (a fetch) directly into a buffer of
+its own, which then belongs to the caller.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ T = TypeVar("T")
 
 SCRATCH_BYTES = 65_536
 NO_REPLY_BYTES = 1 << 30
-"""No broker sends so much at once: bytes that announce it are no length."""
+"""No broker sends a larger reply: a length above this means that the bytes are not a length."""
 KEPT_BYTES = 5 << 20
 KEPT_REPLIES = 4
-"""So many buffers of at most so many bytes stay for the next large replies."""
+"""The connection keeps at most KEPT_REPLIES buffers of at most KEPT_BYTES each for later large replies."""
 _MUCH = 1 << 20
 _RESTS_FROM = {
     0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 18: 2, 19: 3, 20: 2, 21: 1,
     22: 1, 32: 2, 33: 1, 37: 1, 42: 1,
 }  # fmt: skip
-"""From which version of a request on its reply comes before the throttling it announces (KIP-219), as Java has it in
-``shouldClientThrottle``; before, that was over by then. Requests that are not named here are younger."""
+"""By API key, the first version whose reply the broker sends before it throttles (KIP-219), as in
+``shouldClientThrottle`` of the Java client. In older versions the throttle time has passed when the reply arrives.
+All versions of the other APIs reply before they throttle."""
 
 
 class ReplySink(Protocol):
-    """What a reply, or why there is none, is left with: a future, as a rule."""
+    """The receiver of a reply or of an error, usually a future."""
 
     def done(self) -> bool: ...
     def set_result(self, frame: memoryview, /) -> None: ...
@@ -48,10 +49,10 @@ class ReplySink(Protocol):
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
-    """Use ``await BrokerConnection.open(...)``; then ``call`` from the same event loop.
+    """A connection for one event loop: ``await BrokerConnection.open(...)``, then ``call``.
 
-    A request that times out closes the connection, since its late reply would otherwise have to be told apart: also one
-    that nobody waits for any more, so that a broker gone silent is noticed.
+    A request that times out closes the connection: its late reply would need special treatment. The timer of a
+    cancelled request runs on, so that the connection detects a broker that no longer answers.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         setup_timeout_ms: int = 10_000,
         max_reply_bytes: int = RECEIVE_BYTES,
     ) -> BrokerConnection:
-        """Connects and agrees on versions. Raises BrokerUnreachable: ``cannot reach HOST:PORT: why``."""
+        """Connects and negotiates API versions. Raises BrokerUnreachable: ``cannot reach HOST:PORT: reason``."""
         loop = asyncio.get_running_loop()
         connection: BrokerConnection | None = None
         try:
@@ -103,8 +104,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
             reason = _plain_reason(error)
         except ConnectionLost as error:
             reason = f"{error} (is it a Kafka listener without TLS?)"
-        except (ValueError, OverflowError) as error:  # the latter for a port that is none
-            reason = f"it does not answer as a Kafka broker does: {error}"
+        except (ValueError, OverflowError) as error:  # OverflowError: the port number is out of range
+            reason = f"its answer is not that of a Kafka broker: {error}"
         except BaseException:
             if connection is not None:
                 connection.close()
@@ -123,19 +124,19 @@ class BrokerConnection(asyncio.BufferedProtocol):
     # --- requests ---------------------------------------------------------------------------------------------
 
     def version(self, api_key: int, ceiling: int | None = None) -> int:
-        """The newest version both sides know, at most ``ceiling``. Raises UnsupportedVersion."""
+        """The newest version that both sides support, at most ``ceiling``. Raises UnsupportedVersion."""
         ours_low, ours_high = schemas.known_versions(api_key)
         if ceiling is not None:
             ours_high = min(ours_high, ceiling)
         low, high = self._versions.get(api_key, (0, -1))
         version = min(high, ours_high)
         if version < max(low, ours_low):
-            has = f"only versions {low} to {high} of it" if high >= 0 else "no such request"
-            raise UnsupportedVersion(f"{self.address} has {has}: {schemas.api_name(api_key)}")
+            has = f"supports only versions {low} to {high} of" if high >= 0 else "does not support"
+            raise UnsupportedVersion(f"{self.address} {has} {schemas.api_name(api_key)}")
         return version
 
     def supports(self, api_key: int, version: int = 0) -> bool:
-        """Whether the broker speaks ``version`` or newer of a request."""
+        """Whether the broker supports ``version`` or a newer version of an API."""
         return self._versions.get(api_key, (0, -1))[1] >= version
 
     async def call(
@@ -155,9 +156,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         *,
         ceiling: int | None = None,
     ) -> tuple[int, T]:
-        """Sends a request and reads its reply in steps, between which the loop goes on; returns the version, too.
+        """Sends a request, reads its reply in steps and returns (version, result). The event loop runs between steps.
 
-        ``read(version, data)`` raises ValueError for what it cannot read. Raises ConnectionLost, ReplyTooLarge,
+        ``read(version, data)`` raises ValueError for bytes that it cannot read. Raises ConnectionLost, ReplyTooLarge,
         UnsupportedVersion.
         """
         version = self.version(api_key, ceiling)
@@ -185,21 +186,22 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return unreadable(self.address, error)
 
     def throttled(self, api_key: int, version: int, throttle_ms: int) -> None:
-        """A reply said so: for that long the broker reads nothing from this connection."""
+        """Notes the throttle time of a reply: the broker reads nothing from this connection for that long."""
         if throttle_ms > 0 and version >= _RESTS_FROM.get(api_key, 0):
-            # Not by the loop's clock, which stands still while a turn of it lasts: the rest would be over too soon.
+            # The loop's clock does not advance during one turn of the loop: the throttle time would end too early.
             self._rests_until_s = max(self._rests_until_s, time.monotonic() + throttle_ms / 1000)
 
     @property
     def rest_s(self) -> float:
-        """How long the broker will not read from this connection, because of a quota; 0 as a rule. What is sent
-        meanwhile waits, and has its time from then on."""
+        """Seconds for which the broker does not read from this connection because of a quota; 0 without throttling.
+
+        The timeout of a request that is sent during that time starts when the time ends."""
         return max(0.0, self._rests_until_s - time.monotonic())
 
     async def exchange(
         self, api_key: int, version: int, message: Mapping[str, Any] | bytes, *, timeout_ms: int | None = None
     ) -> memoryview:
-        """Sends a request, packed or not, at a given version and returns the reply's bytes, correlation id first."""
+        """Sends a request (fields or encoded bytes) and returns the reply's bytes, correlation id first."""
         future: asyncio.Future[memoryview] = self._loop.create_future()
         self.send(api_key, version, message, future, timeout_ms=timeout_ms)
         return await future
@@ -208,8 +210,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self, api_key: int, version: int, message: Mapping[str, Any] | bytes, reply: ReplySink, *,
         timeout_ms: int | None = None,
     ) -> None:  # fmt: skip
-        """As ``exchange``, and leaves at once: ``reply`` gets the bytes, or why there are none, in a later turn. Raises
-        ConnectionLost where it cannot be sent; then ``reply`` hears nothing."""
+        """Like ``exchange``, but returns at once: ``reply`` gets the bytes or the error in a later turn of the loop.
+
+        Raises ConnectionLost if the request cannot be sent; then ``reply`` gets nothing."""
         transport, correlation_id = self._next_request()
         data = frames.encode_request(api_key, version, correlation_id, self._client_id, message)
         limit_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
@@ -218,9 +221,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         transport.write(data)
 
     async def post(self, api_key: int, version: int, message: Mapping[str, Any]) -> None:
-        """Sends a request that is not answered, and waits until the system has taken all of it.
+        """Sends a request that has no reply and waits until the operating system has taken all of its bytes.
 
-        Raises ConnectionLost: some of it may have been sent.
+        Raises ConnectionLost; some of the bytes may have been sent.
         """
         transport, correlation_id = self._next_request()
         transport.set_write_buffer_limits(high=0)
@@ -237,14 +240,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _on_timeout(self, correlation_id: int, api_key: int, limit_s: float) -> None:
         left_s = self._rests_until_s + limit_s - time.monotonic()
-        if left_s > 0 and correlation_id in self._waiting:  # the broker has not read it, or not for so long
+        if left_s > 0 and correlation_id in self._waiting:  # throttling delayed the broker's read of the request
             timer = self._loop.call_later(left_s, self._on_timeout, correlation_id, api_key, limit_s)
             self._waiting[correlation_id] = (self._waiting[correlation_id][0], timer)
             return
         self._fail(f"did not answer {schemas.api_name(api_key)} within {round(limit_s * 1000)} ms")
 
     async def _negotiate(self) -> None:
-        """ApiVersions; a broker that lacks our newest version answers in v0 and names what it has (KIP-511)."""
+        """Sends ApiVersions. A broker without our newest version answers in v0 with its own versions (KIP-511)."""
         key = API_VERSIONS
         version = schemas.known_versions(key)[1]
         for _ in range(2):
@@ -264,12 +267,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self.throttled(key, version, schemas.milliseconds(getattr(reply, "throttle_time", 0)))
             self._versions = {k.api_key: (k.min_version, k.max_version) for k in reply.api_keys}
             return
-        raise UnsupportedVersion(f"{self.address} and we agree on no version of ApiVersions")
+        raise UnsupportedVersion(f"{self.address} supports no version of ApiVersions that this client knows")
 
     # --- the socket's side ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -299,7 +302,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._cut_scratch()
 
     def _cut_scratch(self) -> None:
-        """Delivers the whole frames in the scratch buffer; what stays is moved to its front, or to a large one."""
+        """Delivers the complete frames in the scratch buffer.
+
+        An incomplete frame moves to the front of the scratch buffer, or into a buffer of its own if it is large."""
         scratch = self._scratch
         while self._end - self._start >= 4:
             size = int.from_bytes(scratch[self._start : self._start + 4], "big", signed=True)
@@ -324,19 +329,23 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._start, self._end = 0, left
 
     def _refuse(self, size: int) -> None:
-        """A reply of so many bytes. What is no Kafka broker announces one as a rule, before it agreed on versions."""
+        """Closes the connection because of a reply size that is not allowed.
+
+        The oldest request fails with ReplyTooLarge if the size is plausible. Before the versions are negotiated it is
+        not: the peer is probably not a Kafka broker."""
         reason = f"announced a reply of {size} bytes"
         if 4 <= size <= NO_REPLY_BYTES and self._versions and self._waiting:
-            bound = f"receive_message_max_bytes lets through {self._max_reply_bytes}"
-            reply, timer = self._waiting.pop(next(iter(self._waiting)))  # replies come in the order of requests
+            bound = f"receive_message_max_bytes allows at most {self._max_reply_bytes}"
+            reply, timer = self._waiting.pop(next(iter(self._waiting)))  # replies have the order of requests
             timer.cancel()
             if not reply.done():
                 reply.set_exception(ReplyTooLarge(f"{self.address} {reason}: {bound}"))
         self._fail(reason)
 
     def _memory(self, size: int) -> memoryview:
-        """Memory of the large replies before, where nobody holds a view of it any more: fresh one the system has to
-        clear, page by page, which takes as long as receiving into it."""
+        """A buffer for a large reply: the buffer of an earlier reply if no other code holds a view of it.
+
+        The operating system clears new memory page by page, which takes as long as receiving the reply."""
         for kept in self._kept:
             if len(kept) >= size and held_by(kept, 2):  # the list and this name
                 return memoryview(kept)[:size]
@@ -370,14 +379,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
 
 def _fresh(size: int) -> Any:
-    """Not cleared where it is much: a bytearray's making kept every other thread waiting for a millisecond or two."""
-    if size < _MUCH or (numpy := sys.modules.get("numpy")) is None:  # whoever decodes records has it
+    """Allocates a buffer; a large one is not zeroed: a bytearray would block all other threads for 1 to 2 ms."""
+    if size < _MUCH or (numpy := sys.modules.get("numpy")) is None:  # numpy is loaded where records are decoded
         return bytearray(size)
     return numpy.empty(size, numpy.uint8)
 
 
 def _plain_reason(error: BaseException) -> str:
-    """``connection refused`` rather than ``[Errno 111] Connect call failed ('127.0.0.1', 1)``."""
+    """The error in plain words: ``connection refused``, not ``[Errno 111] Connect call failed ('127.0.0.1', 1)``."""
     if isinstance(error, socket.gaierror):
         return "host name not found"
     if isinstance(error, ConnectionRefusedError):

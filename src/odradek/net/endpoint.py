@@ -1,15 +1,15 @@
-"""The other end of a connection: its address, and how large its replies may be."""
+"""The address of a broker and the default limit of a reply's size."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 RECEIVE_BYTES = 100_000_000
-"""The default bound of one reply."""
+"""The default maximum size of one reply."""
 
 
 class Address(NamedTuple):
-    """Where a broker listens; prints as ``host:port``."""
+    """The host and port of a listener; prints as ``host:port``."""
 
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""Errors of a connection to a broker, whichever side opened it."""
+"""Errors of a connection to a broker."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ class _Passing(OdradekError):
 
 
 class BrokerUnreachable(_Passing):
-    """No connection to a broker; the message names each address tried and why it failed."""
+    """No connection to a broker; the message has each address and the reason of its failure."""
 
 
 class ConnectionLost(_Passing):
-    """The connection ended, or a request timed out on it, before the reply came. The request may have been done."""
+    """The connection ended, or a request on it timed out, before the reply. The broker may have run the request."""
 
 
 class ReplyTooLarge(OdradekError):
-    """A broker announced a reply of more bytes than ``receive_message_max_bytes`` lets through, or sent one of more
-    elements than are read. The same request would bring the same reply, so it is not made again by itself."""
+    """A reply has more bytes than ``receive_message_max_bytes`` or more elements than the client reads.
+
+    The client does not retry, since the same request would get the same reply."""
 
 
 class UnsupportedVersion(KafkaError):
-    """The broker has no version of a request in common with us."""
+    """The broker and this client support no common version of an API."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.unsupported_version, message)
 
 
 def unreadable(address: object, error: ValueError) -> ConnectionLost | ReplyTooLarge:
-    """For a reply that could not be read: broken ones may come whole when they are asked for again."""
+    """The error for a reply that cannot be read. A corrupt reply is ConnectionLost, since a retry may succeed."""
     kind = ReplyTooLarge if TooManyElements in (type(error), type(error.__cause__)) else ConnectionLost
     return kind(f"{address} sent a reply that cannot be read: {error}")

@@ -1,7 +1,7 @@
-"""A fetch session (KIP-227) between a reader and one broker.
+"""A fetch session (KIP-227) between a client and one broker.
 
-The first request names all partitions, later ones only what changed, and the broker leaves out what has nothing new.
-``FetchSession`` knows what the broker knows.
+The first request names all partitions; later requests name only the changes. The broker's replies leave out the
+partitions without new data. ``FetchSession`` keeps the partitions that the broker has in the session.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ class FetchSession:
     _known: Mapping[TopicPartition, FetchPartition] = field(default_factory=dict)
 
     def request(self, wanted: Mapping[TopicPartition, FetchPartition], *, by_id: bool = True) -> FetchRequest:
-        """What to ask, where ``wanted`` is all there is to read. ``by_id``: the request names topics so."""
+        """The next request, where ``wanted`` has all partitions to read. ``by_id``: the request has topic ids."""
         known, self._known = self._known, wanted
         if self.epoch == INITIAL_EPOCH:
             return FetchRequest(wanted, (), self.session_id, INITIAL_EPOCH)
         changed = {tp: one for tp, one in wanted.items() if known.get(tp) != one}
-        # A broker forgets after it has taken what is new: by its name, a topic made anew would be forgotten, too.
+        # A broker adds the new partitions before it removes the forgotten ones. Without topic ids it would therefore
+        # remove the partitions of a recreated topic, too.
         forgotten = [
             (tp, one.topic_id)
             for tp, one in known.items()
@@ -38,13 +39,13 @@ class FetchSession:
         return FetchRequest(changed, forgotten, self.session_id, self.epoch)
 
     def on_reply(self, error_code: ErrorCode, session_id: int) -> bool:
-        """Whether the reply counts; after a refusal the next request begins a session anew."""
+        """Applies the reply's session fields; returns False after an error. Then the next request starts a session."""
         if error_code is not ErrorCode.none:
             self.begin_anew()
             if error_code is ErrorCode.fetch_session_id_not_found:
                 self.session_id = NO_SESSION
             return False
-        if session_id == NO_SESSION:  # the broker keeps none, or no more: full requests
+        if session_id == NO_SESSION:  # the broker keeps no session: the next request is a full one
             self.begin_anew()
             self.session_id = NO_SESSION
         elif self.epoch == INITIAL_EPOCH:
@@ -54,6 +55,6 @@ class FetchSession:
         return True
 
     def begin_anew(self) -> None:
-        """With the next request, which names the old session, if there is one, for the broker to end it."""
+        """Makes the next request start a new session; it has the old session's id, so that the broker ends that."""
         self.epoch = INITIAL_EPOCH
         self._known = {}

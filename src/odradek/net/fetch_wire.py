@@ -1,9 +1,9 @@
-"""Fetch requests packed by hand, and their replies read in place: the records stay a view of what the socket received.
+"""Fast encoder of fetch requests and parser of fetch replies; the records stay a view of the received bytes.
 
-What versions changed in the request: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack, 12 compact lengths,
-tagged fields and the last fetched epoch, 13 topic ids for names, 15 no replica id. In the reply: 5 log start offset,
-7 session and top-level error, 11 preferred read replica, 12 compact lengths and tagged fields (0: diverging epoch,
-1: current leader), 13 topic ids for names.
+New in the versions of the request: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack, 12 compact lengths, tagged
+fields and last fetched epoch, 13 topic ids instead of names, 15 no replica id. New in those of the reply: 5 log start
+offset, 7 session and top-level error, 11 preferred read replica, 12 compact lengths and tagged fields (0: diverging
+epoch, 1: current leader), 13 topic ids instead of names.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from odradek.wire.request_limits import MAX_TAGGED_FIELDS, TooManyElements
 
 IDS_FROM = 13
 MORE_ROWS = 1_000
-"""So many more rows than twice those asked for are taken from a reply."""
+"""A reply may have twice the requested partitions and this many more."""
 MAX_ABORTED = 1_000_000
-"""Aborted transactions of one partition: each takes 78 bytes of the log."""
+"""The maximum number of aborted transactions of one partition; each takes 78 bytes of the log."""
 
 _EMPTY = memoryview(b"")
 _NO_TAGS = b"\0"
@@ -31,7 +31,7 @@ _NO_ID = bytes(16)
 
 
 class FetchPartition(NamedTuple):
-    """What a fetch asks of one partition."""
+    """One partition of a fetch request."""
 
     topic_id: UUID | None
     offset: int
@@ -40,8 +40,9 @@ class FetchPartition(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A fetch within its session: the partitions that are new to the broker, or wanted otherwise than before, and those
-    that are no more, with the id their topic had. The default is a fetch outside of any session."""
+    """A fetch in a session: the new or changed partitions, and the removed partitions with their topic ids.
+
+    The defaults make a fetch without a session."""
 
     changed: Mapping[TopicPartition, FetchPartition]
     forgotten: Sequence[tuple[TopicPartition, UUID | None]] = ()
@@ -50,8 +51,7 @@ class FetchRequest(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The rest of a request, whatever partitions it is about: how long a broker may wait, for how many bytes, how many
-    it may send, of what, and to which rack."""
+    """The fields of a request that do not depend on its partitions."""
 
     max_wait_ms: int
     min_bytes: int
@@ -61,9 +61,9 @@ class Limits(NamedTuple):
 
 
 class FetchReplyPartition(NamedTuple):
-    """One partition's part of a reply. ``aborted`` holds (producer id, first offset); None under read_uncommitted.
+    """One partition of a reply. ``aborted`` has (producer id, first offset); None under read_uncommitted.
 
-    ``diverging_epoch`` is (epoch, end offset) where the leader says that our history is not its own.
+    ``diverging_epoch`` is (epoch, end offset) if the fetcher's log diverges from the leader's log.
     """
 
     topic: str | UUID
@@ -79,7 +79,7 @@ class FetchReplyPartition(NamedTuple):
 
 
 class FetchReply(NamedTuple):
-    """``throttle_ms`` above 0: the broker held the reply back, or left data out, because of a quota."""
+    """A whole reply. ``throttle_ms`` above 0: the broker delayed the reply or left data out because of a quota."""
 
     throttle_ms: int
     error_code: ErrorCode
@@ -100,7 +100,7 @@ _NO_REPLICA = b"\xff\xff\xff\xff"
 
 
 def pack(version: int, limits: Limits, asked: FetchRequest) -> bytes:
-    """A request's bytes behind its header, of any version from 4 on: ``schemas.encode`` takes ten times as long."""
+    """Encodes a request's body, version 4 or newer. ``schemas.encode`` takes ten times as long."""
     flexible = version >= 12
     head = _LIMITS.pack(limits.max_wait_ms, limits.min_bytes, limits.max_bytes, limits.isolation_level)
     out = [head] if version >= 15 else [_NO_REPLICA, head]
@@ -167,15 +167,16 @@ _NOTHING: dict[int, memoryview] = {}
 
 
 def parse_reply(version: int, data: memoryview, asked: int) -> FetchReply:
-    """Reads a reply, correlation id first, of any version from 4 on, to a fetch of so many partitions, those of its
-    session among them. Raises ValueError."""
+    """Reads a reply, correlation id first, version 4 or newer. Raises ValueError.
+
+    ``asked``: the number of requested partitions, including those of the session."""
     try:
         return _reply(version, data, 2 * asked + MORE_ROWS)
     except (struct.error, IndexError) as error:
         raise ValueError(f"fetch reply ends early: {error}") from error
 
 
-# Each of these takes the position in the reply where a thing begins, and returns it with the one behind it.
+# Each of these functions reads one element at the position ``at`` and returns it with the position behind it.
 
 
 def _reply(version: int, data: memoryview, most: int) -> FetchReply:
@@ -259,7 +260,7 @@ _CODES: dict[int, ErrorCode] = {int(code.value): code for code in ErrorCode}
 
 
 def _error_code(code: int) -> ErrorCode:
-    return _CODES.get(code, ErrorCode.unknown_server_error)  # a broker may be newer than our list
+    return _CODES.get(code, ErrorCode.unknown_server_error)  # a newer broker has codes that this list lacks
 
 
 def _view(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
@@ -270,7 +271,7 @@ def _view(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
 
 
 def _length(data: memoryview, at: int, flexible: bool, legacy: struct.Struct = _INT32) -> tuple[int, int]:
-    """-1 for null."""
+    """Reads a length; -1 for null."""
     if not flexible:
         return int(legacy.unpack_from(data, at)[0]), at + legacy.size
     byte = data[at]
@@ -281,12 +282,12 @@ def _length(data: memoryview, at: int, flexible: bool, legacy: struct.Struct = _
 
 
 def _count(data: memoryview, at: int, flexible: bool, smallest: int, most: int) -> tuple[int, int]:
-    """An array's length; refuses one that the rest of the reply cannot hold, and more than were asked for."""
+    """Reads an array's length. Raises ValueError if the rest of the reply is too short for it, or above ``most``."""
     count, at = _length(data, at, flexible)
     if count > (len(data) - at) // smallest:
         raise ValueError(f"fetch reply: {count} elements cannot fit")
     if count > most:
-        raise TooManyElements(f"fetch reply: {count} elements where at most {most} can be meant")
+        raise TooManyElements(f"fetch reply: {count} elements, but at most {most} are expected")
     return count, at
 
 
@@ -296,7 +297,7 @@ def _tags(data: memoryview, at: int) -> tuple[dict[int, memoryview], int]:
     found: dict[int, memoryview] = {}
     count, at = read_uvarint(data, at)
     if count > MAX_TAGGED_FIELDS:
-        raise TooManyElements(f"fetch reply: {count} tagged fields (at most {MAX_TAGGED_FIELDS} are read)")
+        raise TooManyElements(f"fetch reply: {count} tagged fields (the limit is {MAX_TAGGED_FIELDS})")
     for _ in range(count):
         tag, at = read_uvarint(data, at)
         size, at = read_uvarint(data, at)

@@ -9,15 +9,17 @@ from odradek.net.connection import BrokerConnection
 
 
 class ConnectionOpener(Protocol):
-    """The cluster: it knows the address of each broker, and how its connections are set."""
+    """The part of the cluster that opens connections: it has each broker's address and the connection settings."""
 
     async def open_connection(self, node_id: int) -> BrokerConnection:
-        """A new connection. Raises BrokerUnreachable, and KafkaError for a broker that is not in the cluster."""
+        """Opens a connection. Raises BrokerUnreachable, and KafkaError for a broker that is not in the cluster."""
 
 
 class NodeConnections:
-    """Connections of one purpose: a broker answers a connection's requests in order, so whatever waits there long (a
-    fetch, a join) has one of its own. Raises BrokerUnreachable, ConnectionLost."""
+    """Connections of one purpose, one to each broker. Raises BrokerUnreachable, ConnectionLost.
+
+    A broker answers the requests of one connection in order. Requests with long waits (fetch, join) therefore have
+    their own connections."""
 
     def __init__(self, opener: ConnectionOpener) -> None:
         self._opener = opener
@@ -25,12 +27,12 @@ class NodeConnections:
         self._locks: dict[int, asyncio.Lock] = {}
 
     def known(self, node_id: int) -> BrokerConnection | None:
-        """One that is open."""
+        """The open connection to the broker, if any."""
         known = self._open.get(node_id)
         return None if known is None or known.closed else known
 
     async def get(self, node_id: int) -> BrokerConnection:
-        async with self._locks.setdefault(node_id, asyncio.Lock()):  # a silent broker holds up no other
+        async with self._locks.setdefault(node_id, asyncio.Lock()):  # a silent broker delays no other broker
             if (known := self.known(node_id)) is not None:
                 return known
             self._open[node_id] = await self._opener.open_connection(node_id)

@@ -1,4 +1,4 @@
-"""Topics, offsets and groups of a cluster: ``Admin`` and the requests it sends."""
+"""``Admin`` and its requests: topics, offsets, groups and settings of a cluster."""
 
 from typing import TYPE_CHECKING
 

@@ -29,11 +29,11 @@ T = TypeVar("T")
 
 
 class Admin(Closeable):
-    """A synchronous face over the background loop. One instance may be shared between threads, not over a fork.
+    """The synchronous admin client. Threads may share an instance; a forked child needs its own.
 
-    ``Admin("host:port,host:port")``, with further settings by Kafka's names (underscores for dots) as keywords.
-    Every call is tried again while that can help, for at most ``default_api_timeout_ms``, and raises
-    ``BrokerUnreachable``, ``RequestTimedOut`` or the ``KafkaError`` that stands in the way.
+    ``Admin("host:port,host:port")``; keywords are further settings by Kafka's names (underscores for dots). A call
+    retries retriable errors for at most ``default_api_timeout_ms``. It raises ``BrokerUnreachable``,
+    ``RequestTimedOut``, or a ``KafkaError`` that is not retriable.
 
     >>> with Admin("127.0.0.1:9092") as admin:                              # doctest: +SKIP
     ...     admin.list_group_offsets("flight-lake")
@@ -61,73 +61,75 @@ class Admin(Closeable):
             raise ValueError("this Admin is closed")
         if self._process != os.getpid():
             work.close()
-            raise ValueError("this Admin belongs to the process that made it: make another one after a fork")
+            raise ValueError("this Admin belongs to its parent process: make a new Admin after a fork")
         return loop.run(work)
 
     # --- topics -----------------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
-        """The names of all topics, internal ones included, sorted."""
+        """The names of all topics, sorted, with the internal ones."""
         return list(self._run(operations.describe_topics(self._cluster, None)))
 
     def describe_topics(
         self, names: Iterable[str] | None = None, *, missing_ok: bool = False
     ) -> dict[str, TopicDescription]:
-        """Partitions, leaders, replicas and ids; of every topic when ``names`` is None.
+        """Partitions, leaders, replicas and ids; of all topics if ``names`` is None.
 
-        Raises UnknownTopic; with ``missing_ok`` topics that do not exist are left out.
+        Raises UnknownTopic; with ``missing_ok`` the result leaves out topics that do not exist.
         """
         return self._run(operations.describe_topics(self._cluster, names, missing_ok=missing_ok))
 
     def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
-        """Raises the first topic's error (TOPIC_ALREADY_EXISTS, INVALID_CONFIG, …); the others are made."""
+        """Creates topics. One failed topic does not stop the others.
+
+        Raises the first error (TOPIC_ALREADY_EXISTS, INVALID_CONFIG, …)."""
         self._run(operations.create_topics(self._cluster, topics, validate_only=validate_only))
 
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Raises the first topic's error (UnknownTopic, …); the others are deleted."""
+        """Deletes topics. One failed topic does not stop the others. Raises the first error (UnknownTopic, …)."""
         self._run(operations.delete_topics(self._cluster, names))
 
     def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Grows topics to so many partitions. Raises the first topic's error (INVALID_PARTITIONS, UnknownTopic, …)."""
+        """Increases topics to these numbers of partitions. Raises the first error (INVALID_PARTITIONS, …)."""
         self._run(topic_operations.create_partitions(self._cluster, counts, validate_only=validate_only))
 
     def describe_topic_configs(self, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-        """Every setting of the topics, by name, with its source. Raises UnknownTopic."""
+        """All settings of the topics, by name, each with its source. Raises UnknownTopic."""
         return self.describe_configs("topic", names)
 
     def alter_topic_configs(self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
-        """Sets settings of one topic; None takes a setting back to its default. Raises INVALID_CONFIG, UnknownTopic."""
+        """Changes settings of one topic; None resets a setting to its default. Raises INVALID_CONFIG, UnknownTopic."""
         self.alter_configs("topic", name, changes, validate_only=validate_only)
 
     # --- settings and the cluster -----------------------------------------------------------------------------
 
     def describe_configs(self, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-        """Every setting of topics, brokers or groups (``kind``), by name, with its source.
+        """All settings of topics, brokers or groups (``kind``), by name, each with its source.
 
-        A broker's name is its id, "" the cluster's default. Raises UnknownTopic, INVALID_REQUEST, ValueError.
+        A broker's name is its id; "" is the default of all brokers. Raises UnknownTopic, INVALID_REQUEST, ValueError.
         """
         return self._run(topic_operations.describe_configs(self._cluster, kind, names))
 
     def alter_configs(
         self, kind: str, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """Sets settings of one topic, broker or group; None takes a setting back to its default.
+        """Changes settings of one topic, broker or group; None resets a setting to its default.
 
         Raises INVALID_CONFIG, UnknownTopic, ValueError.
         """
         self._run(topic_operations.alter_configs(self._cluster, kind, name, changes, validate_only=validate_only))
 
     def describe_cluster(self) -> ClusterDescription:
-        """The cluster's id, its brokers, and which of them takes changes."""
+        """The cluster's id, its brokers and its controller."""
         return self._run(topic_operations.describe_cluster(self._cluster))
 
     # --- records ----------------------------------------------------------------------------------------------
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Deletes the records below these offsets (-1: all of them) and returns the new log starts.
+        """Deletes the records below these offsets (-1: all records) and returns the new log start offsets.
 
-        Raises OFFSET_OUT_OF_RANGE for an offset beyond the high watermark, POLICY_VIOLATION for a compacted topic,
-        UnknownTopic; the other partitions are done.
+        Raises OFFSET_OUT_OF_RANGE for an offset above the high watermark, POLICY_VIOLATION for a compacted topic,
+        UnknownTopic. One failed partition does not stop the others.
         """
         return self._run(topic_operations.delete_records(self._cluster, before))
 
@@ -139,33 +141,33 @@ class Admin(Closeable):
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset]:
-        """Looks up offsets: EARLIEST, LATEST, MAX_TIMESTAMP, or a time in ms (the first record that is not older).
+        """Looks up offsets: EARLIEST, LATEST, MAX_TIMESTAMP, or the first record that is not older than a time in ms.
 
-        A time after the last record gives offset -1. Raises UnknownTopic.
+        If all records are older than the time, the offset is -1. Raises UnknownTopic.
         """
         level = isolation(isolation_level)
         return self._run(operations.list_offsets(self._cluster, wanted, level))
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-        """Where each leader's log ends what was written up to a leader epoch, by which a log that was cut shows.
+        """The end offset of a leader epoch in each leader's log (KIP-320).
 
-        What was read up to an offset beyond it is not there any more (KIP-320). Raises UnknownTopic."""
+        A position above this end shows that the log was truncated after it was read. Raises UnknownTopic."""
         return self._run(operations.epoch_ends(self._cluster, epochs))
 
     # --- groups -----------------------------------------------------------------------------------------------
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """All groups of all brokers, by name; filtered by states (Stable, …) and types (classic, consumer)."""
+        """All groups of all brokers, by name; optional filters by state (Stable, …) and type (classic, consumer)."""
         return self._run(operations.list_groups(self._cluster, states, types))
 
     def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
-        """State, protocol and members with what they are assigned. Raises GroupIdNotFound."""
+        """State, protocol and members with their assignments. Raises GroupIdNotFound."""
         return {
             group: self._run(operations.describe_group(self._cluster, group)) for group in as_names(groups, "groups")
         }
 
     def coordinator(self, group: str) -> Node:
-        """The broker that keeps a group."""
+        """The coordinator of a group."""
 
         async def ask() -> Node:
             deadline = self._cluster.deadline()
@@ -178,24 +180,24 @@ class Admin(Closeable):
     def list_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Committed offsets, of all partitions when None; partitions without a commit are absent.
+        """Committed offsets; of all partitions if ``partitions`` is None.
 
-        A group that does not exist has none.
+        The result leaves out partitions without a committed offset. A group that does not exist has none.
         """
         return self._run(operations.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable))
 
     def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
-        """Commits from outside the group (generation -1, no member), making the group where there is none.
+        """Commits offsets for a group without being a member (generation -1). Creates the group if it does not exist.
 
         Raises GroupNotEmpty while it has live members, UnknownTopic, OFFSET_METADATA_TOO_LARGE.
         """
         self._run(operations.alter_group_offsets(self._cluster, group, offsets))
 
     def delete_groups(self, groups: Sequence[str]) -> None:
-        """Deletes groups with their offsets. Raises GroupNotEmpty, GroupIdNotFound."""
+        """Deletes groups and their offsets. Raises GroupNotEmpty, GroupIdNotFound."""
         for group in as_names(groups, "groups"):
             self._run(operations.delete_group(self._cluster, group))
 
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forgets committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC while members read the topic."""
+        """Deletes committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC while members subscribe to the topic."""
         self._run(operations.delete_group_offsets(self._cluster, group, partitions))

@@ -1,4 +1,4 @@
-"""The admin requests, asynchronous: each is batched by the broker that answers it, and tried again where that helps."""
+"""The admin requests for topics, offsets and groups, asynchronous: one request per broker, with retries."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ T = TypeVar("T")
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 _TOPIC_RESOURCE = 2
-# Topic ids replace names from here on; names are what a caller has, and every broker still takes them.
+# Later versions have topic ids instead of names. Callers have names, and every broker supports this version.
 NAMES_CEILING = 9
 
 
@@ -64,7 +64,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 async def at_controller(
     cluster: Cluster, what: str, call: Callable[[BrokerConnection], Awaitable[Any]], deadline: Deadline
 ) -> Any:
-    """Runs ``call`` on the broker that takes changes of the cluster."""
+    """Runs ``call`` on a connection to the controller, or to any broker if the controller is unknown."""
 
     async def attempt() -> Any:
         await cluster.refresh([])
@@ -129,7 +129,7 @@ async def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
 
 
 async def is_compacted(cluster: Cluster, topic: str, deadline: Deadline) -> bool:
-    """Whether the topic's cleanup.policy names compact. False, too, where the broker does not tell."""
+    """Whether the topic's cleanup.policy has compact. Also False if the broker does not report it."""
     wanted = {"resource_type": _TOPIC_RESOURCE, "resource_name": topic, "configuration_keys": ["cleanup.policy"]}
 
     async def attempt() -> bool:
@@ -144,7 +144,7 @@ async def is_compacted(cluster: Cluster, topic: str, deadline: Deadline) -> bool
             failure = error_for(row.error_code, f"settings of topic {topic}: {row.error_message or ''}")
             if worth_retrying(failure):
                 raise failure
-            return False  # TOPIC_AUTHORIZATION_FAILED: reading it may be allowed nevertheless
+            return False  # TOPIC_AUTHORIZATION_FAILED: this client may have the right to read the topic
         return any("compact" in (config.value or "") for config in row.configs if config.name == "cleanup.policy")
 
     return await cluster.retrying(f"settings of topic {topic}", attempt, deadline)
@@ -154,7 +154,7 @@ async def is_compacted(cluster: Cluster, topic: str, deadline: Deadline) -> bool
 
 
 def _oldest_for(timestamp: int) -> int:
-    """The first ListOffsets version that knows a special timestamp."""
+    """The first ListOffsets version with a special timestamp."""
     return {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}.get(timestamp, 1)
 
 
@@ -185,8 +185,9 @@ async def try_list_offsets(
     found: dict[TopicPartition, ListedOffset],
     deadline: Deadline,
 ) -> None:
-    """One request to each leader. Puts into ``found`` what can be had, then raises the first failure; what was left
-    out of an answer is one that may pass."""
+    """Sends one request to each leader. Puts all results into ``found``, then raises the first error.
+
+    A partition that a reply lacks is a retriable error."""
     per_leader = await _by_leader(cluster, wanted, deadline)
     calls = [_list_offsets_at(cluster, leader, part, isolation_level, found) for leader, part in per_leader.items()]
     await _all_of(cluster, calls, wanted, found)
@@ -211,7 +212,7 @@ async def _all_of(
     failures = [outcome for outcome in outcomes if outcome is not None]
     missing = [tp for tp in wanted if tp not in found]
     if missing and not failures:
-        text = f"a broker left {', '.join(map(str, missing))} out of its answer"
+        text = f"a broker's reply lacks {', '.join(map(str, missing))}"
         failures.append(KafkaError(ErrorCode.leader_not_available, text))
     if failures:
         cluster.forget_topics({tp.topic for tp in missing})
@@ -271,7 +272,7 @@ def _take_rows(
     found: dict[TopicPartition, T],
     made_of: Callable[[Any], T],
 ) -> None:
-    """Puts into ``found`` what an answer tells of what was asked, then raises the first refusal in it."""
+    """Puts the rows of requested partitions into ``found``, then raises the first error in the reply."""
     failure: KafkaError | None = None
     for tp, row in rows:
         if tp not in asked:
@@ -286,7 +287,7 @@ def _take_rows(
 
 def _partition_error(code: ErrorCode, tp: TopicPartition) -> KafkaError:
     if code is ErrorCode.unknown_topic_or_partition:
-        # The metadata knew it a moment ago, so ask again; `leaders` says UnknownTopic when it is gone for good.
+        # The metadata has the partition, so retry; `leaders` raises UnknownTopic if it is deleted.
         return KafkaError(ErrorCode.leader_not_available, f"{tp} is unknown to its leader")
     return error_for(code, str(tp))
 
@@ -294,7 +295,7 @@ def _partition_error(code: ErrorCode, tp: TopicPartition) -> KafkaError:
 async def epoch_ends(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], timeout_ms: int | None = None
 ) -> dict[TopicPartition, EpochEnd]:
-    """Per partition, where its leader's log ends what was written up to a leader epoch (KIP-320)."""
+    """Looks up the end offset of a leader epoch in each leader's log (KIP-320)."""
     deadline = cluster.deadline(timeout_ms)
     found: dict[TopicPartition, EpochEnd] = {}
 
@@ -309,10 +310,12 @@ async def epoch_ends(
 async def try_epoch_ends(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, EpochEnd], deadline: Deadline
 ) -> None:
-    """One request to each leader. Puts into ``found`` what can be had, then raises the first failure; what was left
-    out of an answer is one that may pass."""
+    """Sends one request to each leader. Puts all results into ``found``, then raises the first error.
+
+    A partition that a reply lacks is a retriable error."""
     per_leader = await _by_leader(cluster, wanted, deadline)
-    # As of now: while a connection is opened the topic may be forgotten; asked without one, a deposed leader answers.
+    # The current epochs are read before a connection opens, since the topic's metadata may be removed meanwhile. A
+    # request without a current epoch would be answered by a former leader, too.
     current = {tp: cluster.leader_epoch(tp) for tp in wanted}
     calls = [_epoch_ends_at(cluster, leader, part, current, found) for leader, part in per_leader.items()]
     await _all_of(cluster, calls, wanted, found)
@@ -332,7 +335,7 @@ async def _epoch_ends_at(
             "partitions": [
                 {
                     "partition": index,
-                    # a leader deposed meanwhile refuses
+                    # a former leader refuses this epoch
                     "current_leader_epoch": current[TopicPartition(name, index)],
                     "leader_epoch": part[TopicPartition(name, index)],
                 }
@@ -349,7 +352,7 @@ async def _epoch_ends_at(
 async def parting_offset(
     cluster: Cluster, tp: TopicPartition, offset: int, leader_epoch: int, timeout_ms: int | None = None
 ) -> EpochEnd | None:
-    """Where the leader's log parts from one that was read up to ``offset`` under ``leader_epoch``; None: nowhere."""
+    """Returns where the leader's log diverges from a log read up to ``offset`` under ``leader_epoch``, if it does."""
     end = (await epoch_ends(cluster, {tp: leader_epoch}, timeout_ms))[tp]
     return end if end.is_before(offset) else None
 
@@ -381,7 +384,7 @@ async def list_groups(cluster: Cluster, states: Iterable[str], types: Iterable[s
 
 
 async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
-    """As KIP-848 groups are described first, then as a classic or simple one. Raises GroupIdNotFound."""
+    """Describes a group as a KIP-848 group or else as a classic or simple one. Raises GroupIdNotFound."""
     what = f"describing group {group_id}"
 
     async def call(connection: BrokerConnection) -> GroupDescription:
@@ -454,7 +457,7 @@ async def list_group_offsets(
     member_of: Callable[[], tuple[str | None, int]] = lambda: (None, -1),
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """``member_of``: id and epoch of the KIP-848 member that asks, looked up anew for each try."""
+    """Looks up committed offsets. ``member_of`` returns the KIP-848 member's id and epoch for each attempt."""
     topics = None
     if partitions is not None:
         topics = [

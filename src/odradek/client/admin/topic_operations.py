@@ -1,4 +1,4 @@
-"""What is asked beside groups and offsets: partitions, records, settings of topics, brokers, groups; the cluster."""
+"""The admin requests for partitions, records, settings (of topics, brokers and groups) and the cluster."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
 
 
 async def describe_configs(cluster: Cluster, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-    """``kind`` is topic, broker (names are broker ids, '' for the cluster's default) or group. Raises ValueError."""
+    """``kind``: topic, broker (names are broker ids, '' is the default of all brokers) or group. Raises ValueError."""
     number = _resource(kind)
     names = as_names(names, f"{kind}s")
     deadline = cluster.deadline()
@@ -113,12 +113,12 @@ async def describe_configs(cluster: Cluster, kind: str, names: Sequence[str]) ->
 
 def _resource(kind: str) -> int:
     if kind not in _RESOURCES:
-        raise ValueError(f"settings of {kind!r}: {', '.join(_RESOURCES)}")
+        raise ValueError(f"kind {kind!r}: expected {', '.join(_RESOURCES)}")
     return _RESOURCES[kind]
 
 
 def _by_node(kind: str, names: Sequence[str]) -> dict[int | None, list[str]]:
-    """Which broker to ask: any (None), but a broker's own settings only that broker knows."""
+    """Groups the names by the broker to ask; None is any broker. A broker reports its own settings only."""
     found: dict[int | None, list[str]] = {}
     for name in names:
         own = kind == "broker" and name != ""
@@ -130,7 +130,7 @@ def _by_node(kind: str, names: Sequence[str]) -> dict[int | None, list[str]]:
 
 def _entry(config: Any) -> ConfigEntry:
     source = getattr(config, "config_source", None)
-    if source is None:  # version 0 says only whether it is the default
+    if source is None:  # version 0 has only is_default
         source = 5 if getattr(config, "is_default", False) else 1
     return ConfigEntry(config.name, config.value, _SOURCES.get(source, "unknown"), config.read_only)
 
@@ -138,7 +138,7 @@ def _entry(config: Any) -> ConfigEntry:
 async def alter_configs(
     cluster: Cluster, kind: str, name: str, changes: Mapping[str, str | None], *, validate_only: bool
 ) -> None:
-    """Settings of a topic, broker or group; None takes one back to its default. Raises ValueError."""
+    """Changes settings of a topic, broker or group; None resets a setting to its default. Raises ValueError."""
     deadline = cluster.deadline()
     configs = [
         {
