@@ -1,4 +1,4 @@
-"""``odradek.aio.Consumer``: Arrow RecordBatches on the caller's own event loop."""
+"""The asyncio ``Consumer``: Arrow RecordBatches from any Kafka cluster, on the caller's event loop."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 
 
 async def _call(function: Callable[..., Any], *args: Any) -> Any:
-    """Callbacks may be coroutine functions."""
+    """Calls a callback, which may be a coroutine function."""
     result = function(*args)
     return await result if inspect.isawaitable(result) else result
 
 
 _LITTLE_BYTES = 16_384
-"""Decoded at once: that takes less than having a thread do it."""
+"""At most so many bytes are decoded on the loop: a thread would take longer."""
 
 
 class Consumer:
-    """As ``odradek.Consumer``; callbacks may be coroutine functions. Make it, or enter it, inside a running loop.
+    """Like ``odradek.Consumer``, for one running event loop. Callbacks may be coroutine functions.
 
     >>> async with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="g") as consumer:  # doctest: +SKIP
     ...     await consumer.subscribe(["flights"])
@@ -76,7 +76,7 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and self._made is not None:
-            self._made.take_back()  # what the block failed at is not committed, and read again
+            self._made.take_back()  # the records that the block failed to process are not committed and are read again
         await self.close()
 
     async def subscribe(
@@ -88,12 +88,12 @@ class Consumer:
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
     ) -> None:
-        """Joins the group with the next poll, to read these topics or those that match a pattern.
+        """Subscribes to topics, or to all topics whose whole name matches ``pattern``. The next poll joins the group.
 
-        Callbacks, plain or coroutine functions, get lists of partitions inside a poll or close: ``on_revoked`` while
-        they still are this member's, ``on_lost`` (else ``on_revoked``) when others have them already. Under
-        ``group_protocol=consumer`` a pattern given as text is the coordinator's to match, in the syntax of RE2.
-        Raises InvalidGroupId, IllegalState.
+        The callbacks, plain or coroutine functions, get lists of partitions inside a poll or close. ``on_revoked`` runs
+        while this member still owns the partitions. ``on_lost`` (without one: ``on_revoked``) runs when other members
+        may own them already. Under ``group_protocol=consumer`` the coordinator matches a pattern given as text, in the
+        syntax of RE2. Raises InvalidGroupId, IllegalState.
         """
         check_topics(topics)
         check_callbacks(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
@@ -101,36 +101,36 @@ class Consumer:
         await self._engine.subscribe(topics, pattern, (on_assigned, on_revoked, on_lost))
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these partitions without being a member. Raises IllegalState after ``subscribe``."""
+        """Reads these partitions without a group membership. Raises IllegalState after ``subscribe``."""
         await self._engine.assign(as_partitions(partitions))
 
     async def unsubscribe(self) -> None:
-        """Leaves the group, or gives up what was assigned; nothing is committed by itself here."""
+        """Leaves the group or gives up the assigned partitions. There is no automatic commit here."""
         await self._engine.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
-        """The subscribed topics; under a pattern those that matched."""
+        """The subscribed topics; with a pattern the matched topics, or the assigned ones if the coordinator matches."""
         return self._engine.subscription.read_topics
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions this consumer reads now."""
+        """The partitions that this consumer reads now."""
         return set(self._engine.subscription.partitions)
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        """Records one by one, for ever; until the next one is asked for, a record counts as not returned yet."""
+        """Yields records one by one, without end. A record counts as returned when the caller asks for the next one."""
         while True:
             polled = await self._poll(1.0, COLUMNS)
             engine = self._engine
-            engine.unfinished.clear()  # positions follow record by record here
+            engine.unfinished.clear()  # here the positions advance record by record
             with engine.record_by_record(polled) as records:
                 for record in records:
                     yield record
 
     async def poll(self, timeout: float = 1.0) -> Polled:
-        """As ``odradek.Consumer.poll``; decoding much runs in a thread, so that the loop stays free. Raises
-        IllegalState where another task polls.
+        """Like ``odradek.Consumer.poll``. Decodes larger data in a thread, so that the loop stays free.
 
-        Meanwhile other tasks may commit, seek or pause: until it returns, none of what it brings has been returned.
+        Other tasks may commit, seek or pause meanwhile; its records count as returned when it returns. Raises
+        IllegalState if another task polls.
         """
         return await self._poll(timeout, None)
 
@@ -138,7 +138,7 @@ class Consumer:
         if self._closing:
             raise IllegalState("this Consumer is being closed")
         if self._polling:
-            raise IllegalState("another task polls this Consumer: give each task one of its own")
+            raise IllegalState("another task polls this Consumer: use one Consumer for each task")
         self._polling = True
         try:
             return await self._poll_on(self._engine, timeout, columns)
@@ -149,7 +149,7 @@ class Consumer:
         engine.begin_poll()
         end = time.monotonic() + check_timeout(timeout)
         if timeout <= 0 or engine.has_some():
-            await asyncio.sleep(0)  # it may wait nowhere else, and others have to have their turn
+            await asyncio.sleep(0)  # there may be no other await, and other tasks need a turn
         while True:
             left = max(0.0, end - time.monotonic())
             await engine.poll(left)
@@ -161,7 +161,7 @@ class Consumer:
                 return polled
 
     async def _take_in_thread(self, engine: ConsumerEngine, columns: tuple[str, ...] | None) -> Polled:
-        """A thread cannot be cancelled: who is gets away when it has done, and what it took is read again."""
+        """Takes records in a thread. A cancellation waits for the end of the thread; its records are read again."""
         with engine.taking_in_a_thread():
             taking = asyncio.get_running_loop().run_in_executor(None, engine.take, columns)
             cancelled: asyncio.CancelledError | None = None
@@ -171,7 +171,7 @@ class Consumer:
                 except asyncio.CancelledError as error:
                     cancelled = error
             if cancelled is not None:
-                taking.exception()  # what it met is met again
+                taking.exception()  # dropped: a later poll meets the error again
                 engine.give_back()
                 raise cancelled
             polled = taking.result()
@@ -179,24 +179,26 @@ class Consumer:
             return polled
 
     def wakeup(self) -> None:
-        """From any thread: the call that waits for a broker, or the next one, raises Wakeup, as
-        ``odradek.Consumer.wakeup`` tells; where several tasks wait, one of them."""
-        self._woken_first = True  # before it looks: another thread may make the engine meanwhile
+        """Makes the call that waits for a broker, or else the next one, raise Wakeup. Thread-safe.
+
+        If several tasks wait, only one call raises. See ``odradek.Consumer.wakeup``."""
+        self._woken_first = True  # set before the check: another thread may make the engine meanwhile
         if self._made is not None:
             self._woken_first = False
             self._made.wakeup()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Polls that begin later bring nothing from these until ``resume``; the membership goes on. Raises
-        IllegalState."""
+        """Makes later polls return no records of these partitions until ``resume``. The membership continues.
+
+        Raises IllegalState for a partition that is not assigned."""
         self._engine.pause(as_partitions(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Ends what ``pause`` began. Raises IllegalState for a partition that is not assigned."""
+        """Ends a ``pause``. Raises IllegalState for a partition that is not assigned."""
         self._engine.resume(as_partitions(partitions))
 
     def paused(self) -> set[TopicPartition]:
-        """The assigned partitions that rest."""
+        """The paused partitions."""
         return self._engine.subscription.paused()
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
@@ -206,69 +208,67 @@ class Consumer:
     async def seek(
         self, partition: TopicPartition, offset: int | OffsetAndMetadata, leader_epoch: int = NO_EPOCH
     ) -> None:
-        """The next poll goes on at ``offset``. Raises IllegalState for a partition that is not assigned."""
+        """Sets the position: the next poll reads from ``offset``. Raises IllegalState if it is not assigned."""
         tp = as_partition(partition)
         place = as_place(offset, leader_epoch, tp)
         await self._engine.seek(tp, place.offset, place.leader_epoch)
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Of all assigned partitions where none is named."""
+        """Sets the positions to the log start; of all assigned partitions if none is given."""
         await self._engine.seek_to(as_partitions(partitions), EARLIEST)
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Of all assigned partitions where none is named."""
+        """Sets the positions to the log end; of all assigned partitions if none is given."""
         await self._engine.seek_to(as_partitions(partitions), LATEST)
 
-    # A timeout is in seconds; default_api_timeout_ms where None.
+    # A timeout is in seconds; None means default_api_timeout_ms.
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None for a partition without a commit. Raises InvalidGroupId,
-        RequestTimedOut."""
+        """The group's committed offsets; None for a partition without one. Raises InvalidGroupId, RequestTimedOut."""
         return await self._engine.committed(as_partitions(partitions), as_timeout_ms(timeout))
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The earliest offset that each log still holds. Raises UnknownTopic, RequestTimedOut."""
+        """The log start offsets. Raises UnknownTopic, RequestTimedOut."""
         return await self._engine.bounds(as_partitions(partitions), end=False, timeout_ms=as_timeout_ms(timeout))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Where the readable part of each log ends; under read_committed below open transactions.
-
-        Raises UnknownTopic, RequestTimedOut."""
+        """The high watermarks; under read_committed the last stable offsets. Raises UnknownTopic, RequestTimedOut."""
         return await self._engine.bounds(as_partitions(partitions), end=True, timeout_ms=as_timeout_ms(timeout))
 
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record that is not older, times in ms since 1970; None where there is none. Raises UnknownTopic,
-        RequestTimedOut."""
+        """The first record of each partition that is not older than a time in ms since 1970; None if all are older.
+
+        Raises UnknownTopic, RequestTimedOut."""
         listed = await self._engine.list_offsets(as_times(times_ms), as_timeout_ms(timeout))
         return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """The topic's partitions, in order, as ``assign`` takes them. Raises UnknownTopic."""
+        """The topic's partitions in order, for ``assign``. Raises UnknownTopic."""
         return await self._engine.partitions_for(topic)
 
     async def list_topics(self) -> dict[str, TopicDescription]:
-        """All topics of the cluster with their partitions, leaders and replicas, internal ones included."""
+        """All topics of the cluster, with the internal ones, and their partitions, leaders and replicas."""
         return await self._engine.list_topics()
 
     async def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Records between position and end, of all assigned partitions where None."""
+        """The end offset minus the position of each partition; of all assigned partitions if None."""
         return await self._engine.lag(None if partitions is None else as_partitions(partitions))
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None, timeout_ms: int | None = None
     ) -> None:
-        """Commits what polls have returned, or these offsets (the *next* to read), and waits until the broker has it.
+        """Commits the positions after the returned records, or these offsets (the *next* to read).
 
-        Raises CommitFailed when the group has gone on without this member, RebalanceInProgress, RequestTimedOut,
-        InvalidGroupId.
+        Returns when the coordinator has stored them; retries retriable errors. Raises CommitFailed if the group has
+        removed this member, RebalanceInProgress, RequestTimedOut, InvalidGroupId.
         """
         await self._engine.commit(offsets, timeout_ms)
 
@@ -277,22 +277,26 @@ class Consumer:
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         callback: OnCommit | None = None,
     ) -> None:
-        """One try, sent in the order of the calls. ``callback(offsets, error)`` runs in a later poll, commit or close;
-        the error is RetriableCommitFailed for what passes."""
+        """Sends a commit, in the order of the calls and without retries.
+
+        ``callback(offsets, error)`` runs in a later poll, commit or close; a retriable error is
+        RetriableCommitFailed."""
         check_callbacks(callback=callback)
         await self._engine.commit_async(offsets, callback)
 
     async def enforce_rebalance(self, reason: str = "enforced by the user") -> None:
-        """The next poll joins the group again; under ``group_protocol=consumer`` nothing but a warning happens."""
+        """Makes the next poll join the group again. Raises IllegalState without ``subscribe``.
+
+        Under ``group_protocol=consumer`` the coordinator decides, and the call only logs a warning."""
         await self._engine.enforce_rebalance(reason)
 
     async def close(self, timeout_ms: int = 30_000) -> None:
-        """Commits once more under ``enable_auto_commit``, leaves the group, closes the connections."""
+        """Commits under ``enable_auto_commit``, leaves the group and closes the connections."""
         if self._closing:
             return
         self._closing = True
         try:
             if self._made is not None:
-                await self._made.close(timeout_ms)  # its callbacks may still commit
+                await self._made.close(timeout_ms)  # callbacks inside it may still commit
         finally:
             self._closed, self._made = True, None

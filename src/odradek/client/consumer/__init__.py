@@ -1,4 +1,4 @@
-"""``Consumer``: settings, positions, fetches, and what a poll returns."""
+"""``Consumer``: settings, positions, fetches and the results of polls."""
 
 from typing import TYPE_CHECKING
 

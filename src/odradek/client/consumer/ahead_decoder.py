@@ -1,4 +1,4 @@
-"""Decoding of fetched records ahead of the poll that returns them: on our own loop, or beside the loop of the user."""
+"""Decoding of fetched records ahead of polls: on the client's own event loop, or in a thread beside the user's loop."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from odradek.client.consumer.fetch_buffer import FetchBuffer
 from odradek.client.consumer.subscription import SubscriptionState
 
 WORTH_DECODING_BYTES = 1 << 16
-"""Less is decoded sooner than handed over."""
+"""Smaller chunks are not decoded ahead: the handover takes longer than decoding."""
 _READY_BYTES = 8 << 20
-"""For so much of ``buffer_memory`` one RecordBatch may be ready that no poll has asked for; it takes about a third."""
+"""One RecordBatch may be decoded ahead for each such part of ``buffer_memory``; it needs about a third of the part."""
 
 
 class AheadDecoder:
-    """``changed`` is called after each RecordBatch that is ready, ``fail`` for an error of the decoder itself."""
+    """``changed`` is called after each decoded RecordBatch, ``fail`` with an error of the decoder itself."""
 
     def __init__(
         self,
@@ -29,10 +29,9 @@ class AheadDecoder:
         fail: Callable[[Exception], None],
     ) -> None:
         self.on_loop = False
-        """Whether this loop decodes what the thread that polls has not come to. Where it is the user's own, a thread
-        does that."""
+        """Whether this event loop decodes (the client's own loop). Beside the user's loop, a thread decodes."""
         self.columns = config.columns
-        """Those that were wanted last."""
+        """The columns of the last poll."""
         self._config, self._buffer, self._subscription = config, buffer, subscription
         self._changed, self._fail = changed, fail
         self._is_scheduled = False
@@ -42,7 +41,7 @@ class AheadDecoder:
         self._closed = True
 
     def schedule(self) -> None:
-        """Starts decoding unless it goes on already."""
+        """Starts decoding unless it is running."""
         if not self._is_scheduled:
             self._decode_soon()
 
@@ -55,14 +54,14 @@ class AheadDecoder:
             loop.run_in_executor(None, self._decode_in_thread, loop).add_done_callback(self._on_thread_end)
 
     def _decode_on_loop(self) -> None:
-        """A RecordBatch at a time, since others wait for the loop."""
+        """Decodes one RecordBatch a turn, since other work waits for the loop."""
         self._is_scheduled = False
         if self._decode_one():
             self._changed()
             self._decode_soon()
 
     def _decode_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread of its own: as long as there is something to do."""
+        """Decodes in a thread until there is nothing left to decode."""
         while self._decode_one():
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._changed)
@@ -73,7 +72,7 @@ class AheadDecoder:
             self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     def _decode_one(self) -> bool:
-        """Decodes a RecordBatch while another thread decodes, or works on, what came before; whether there was one."""
+        """Decodes one RecordBatch; returns False if there is none. A poll may use the chunks before it meanwhile."""
         if self._closed:
             return False
         most = self._config.buffer_memory // _READY_BYTES

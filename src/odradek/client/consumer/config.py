@@ -28,7 +28,7 @@ _CHOICES = {
     "isolation_level": ("read_uncommitted", "read_committed"),
     "group_protocol": ("classic", "consumer"),
 }
-# The coordinator rules these where it plans (group_protocol=consumer).
+# Under group_protocol=consumer the coordinator decides these.
 _CLASSIC_ONLY = ("partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms")
 _MAY_BE_ZERO = frozenset({"auto_commit_interval_ms", "fetch_min_bytes", "fetch_max_wait_ms", "retry_backoff_ms",
                           "retry_backoff_max_ms", "metadata_max_age_ms", "bootstrap_timeout_ms"})  # fmt: skip
@@ -36,14 +36,15 @@ _MAY_BE_ZERO = frozenset({"auto_commit_interval_ms", "fetch_min_bytes", "fetch_m
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """Times in milliseconds, sizes in bytes. ``buffer_memory`` bounds what is fetched ahead and not returned yet; a
-    third of it may be added for what is decoded ahead. ``receive_message_max_bytes``, librdkafka's setting, bounds a
-    reply; left at its default it grows with ``fetch_max_bytes``.
+    """Times in milliseconds, sizes in bytes. ``buffer_memory`` limits fetched records that no poll has returned;
+    records that are decoded ahead may need a third more. ``receive_message_max_bytes``, a setting of librdkafka, limits
+    a reply; its default grows with ``fetch_max_bytes``.
 
-    ``columns`` are those that RecordBatches have. Other than in Java, ``allow_auto_create_topics`` is false.
+    ``columns`` are the columns of RecordBatches. Unlike in Java, ``allow_auto_create_topics`` is false.
 
-    ``group_protocol`` consumer (KIP-848) has the coordinator plan, by ``group_remote_assignor`` where that is given;
-    ``partition_assignment_strategy``, ``session_timeout_ms`` and ``heartbeat_interval_ms`` are the classic protocol's.
+    Under ``group_protocol`` consumer (KIP-848) the coordinator makes the assignment, with ``group_remote_assignor`` if
+    that is set. ``partition_assignment_strategy``, ``session_timeout_ms`` and ``heartbeat_interval_ms`` belong to the
+    classic protocol.
     """
 
     bootstrap_servers: str
@@ -96,9 +97,9 @@ class ConsumerConfig:
         except ValueError as error:
             raise ConfigError(f"columns: {error}") from error
         if "offset" not in self.columns:
-            raise ConfigError("columns: offset must be among them, since positions are taken from it")
+            raise ConfigError("columns: offset is required, since positions come from it")
         if self.group_id == "":
-            raise ConfigError("group_id: an empty text is no group; leave it out to read without one")
+            raise ConfigError("group_id: expected a name, not an empty text; leave it out to read without a group")
         if self.group_instance_id is not None and self.group_id is None:
             raise ConfigError("group_instance_id needs a group_id")
         if self.group_remote_assignor and self.group_protocol == "classic":
@@ -122,24 +123,25 @@ class ConsumerConfig:
 
     @property
     def auto_commit(self) -> bool:
-        """Whether positions are committed without being asked: ``enable_auto_commit``, with a group to commit for."""
+        """Whether the consumer commits automatically: ``enable_auto_commit`` with a ``group_id``."""
         return self.enable_auto_commit and self.group_id is not None
 
     @property
     def max_reply_bytes(self) -> int:
-        """Of any reply. Raises ConfigError."""
+        """The maximum size of a reply. Raises ConfigError."""
         return reply_bytes(self.receive_message_max_bytes, "fetch_max_bytes", self.fetch_max_bytes)
 
     def client(self) -> ClientConfig:
-        """What the connections need."""
+        """The settings of the connections."""
         names = {one.name for one in fields(ClientConfig)}
         settings = {one.name: getattr(self, one.name) for one in fields(self) if one.name in names}
         return ClientConfig(**settings | {"receive_message_max_bytes": self.max_reply_bytes})
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> ConsumerConfig:
-        """From Kafka's names, dotted or with underscores; values as text or typed. Raises ConfigError naming the
-        setting, and the nearest one where the name is unknown."""
+        """Makes a config from Kafka's names, with dots or underscores; values are text or typed.
+
+        Raises ConfigError with the setting's name; for an unknown name it has the nearest known name."""
         kinds = {one.name: str(one.type) for one in fields(cls) if one.name != "assignors"}
         values: dict[str, Any] = {}
         for name, value in settings.items():
@@ -156,7 +158,7 @@ class ConsumerConfig:
         refused = [name for name in _CLASSIC_ONLY if name in values and made.group_protocol == "consumer"]
         if refused:
             raise ConfigError(
-                f"{' and '.join(refused)} cannot be set with group_protocol=consumer, where the coordinator decides"
+                f"{' and '.join(refused)} cannot be set with group_protocol=consumer: the coordinator decides"
                 + ("; group_remote_assignor chooses its assignor" if _CLASSIC_ONLY[0] in refused else "")
             )
         return made
@@ -175,7 +177,7 @@ def _typed(name: str, kind: str, value: Any) -> Any:
 
 
 def reset_timestamp(policy: str, now_ms: int) -> int | None:
-    """What ListOffsets is asked for under ``auto_offset_reset``; None for none. Raises ConfigError."""
+    """Returns the timestamp of ListOffsets for ``auto_offset_reset``; None for the policy none. Raises ConfigError."""
     plain = {"earliest": EARLIEST, "latest": LATEST, "none": None}
     if policy in plain:
         return plain[policy]
@@ -186,7 +188,7 @@ def reset_timestamp(policy: str, now_ms: int) -> int | None:
         except ValueError as error:
             raise ConfigError(f"auto_offset_reset: by_duration:{error}") from None
         if back_ms < 0:
-            raise ConfigError(f"auto_offset_reset: {policy!r} lies in the future")
+            raise ConfigError(f"auto_offset_reset: {policy!r} is in the future")
         return max(0, now_ms - back_ms)
     raise ConfigError(
         f"auto_offset_reset: earliest, latest, none or by_duration:<ISO 8601, as PT1H30M>, not {policy!r}"

@@ -1,4 +1,4 @@
-"""``Consumer``: Arrow RecordBatches from any Kafka cluster, alone or as a member of a group; synchronous."""
+"""The synchronous ``Consumer``: Arrow RecordBatches from any Kafka cluster, alone or as a member of a group."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ P = ParamSpec("P")
 
 
 class _Task:
-    """User code that the loop wants run on the caller's thread."""
+    """A call of user code that the loop requests and the caller's thread runs."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self.function, self.args = function, args
@@ -67,7 +67,7 @@ class _Task:
 
 
 class _Call(Generic[T]):
-    """A call of the engine. The loop makes the coroutine, so that an interrupt here leaves none that nobody awaits."""
+    """A call of the engine. The loop makes the coroutine: after an interrupt no coroutine stays without an await."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, T]], done: Callable[[], None]) -> None:
         self._make, self._done = make, done
@@ -88,20 +88,20 @@ class _Call(Generic[T]):
 
     def _ended(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
-            task.exception()  # whoever was interrupted never asks for it
+            task.exception()  # an interrupted caller does not read the error: this avoids asyncio's warning
         self._done()
 
     def result(self) -> T:
-        """Once it is done."""
+        """The result of a call that is done."""
         assert self._task is not None
         return self._task.result()
 
 
 class Consumer:
-    """Reads topics as columns. Settings as keywords with underscores, or Kafka's dotted names in a dict.
+    """Reads topics as columns. Settings are keywords with underscores, or Kafka's dotted names in a dict.
 
-    Belongs to one thread at a time (``wakeup`` alone may be called from any), and to the process that made it.
-    Heartbeats and fetches go on in the background between two polls; callbacks run inside the caller's own calls.
+    One thread at a time may use a Consumer (``wakeup`` is thread-safe); a forked child cannot. Heartbeats and fetches
+    run in the background between polls. Callbacks run inside the caller's own calls.
 
     >>> with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="fetch-lake") as consumer:  # doctest: +SKIP
     ...     consumer.subscribe(["flights"])
@@ -130,13 +130,13 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closes. What the last poll returned counts as done only if the block ended well: else an automatic commit
-        leaves it out, and it is read again."""
+        """Closes the consumer. After an error in the block, the automatic commit leaves out the last poll's records,
+        so that they are read again."""
         if error is not None and not self._closed and self._process == os.getpid():
             self._engine.take_back()
         self.close()
 
-    # --- running things ---------------------------------------------------------------------------------------
+    # --- calls of the engine ----------------------------------------------------------------------------------
 
     async def _on_caller(self, function: Callable[..., Any], *args: Any) -> Any:
         task = _Task(function, args)
@@ -147,12 +147,12 @@ class Consumer:
         if self._closed:
             raise IllegalState("this Consumer is closed")
         if self._process != os.getpid():
-            raise IllegalState("this Consumer belongs to the process that made it: make another one after a fork")
+            raise IllegalState("this Consumer belongs to its parent process: make a new Consumer after a fork")
         if self._owner not in (None, threading.get_ident()):
-            raise IllegalState("another thread is in a call of this Consumer: give each thread one of its own")
+            raise IllegalState("another thread is in a call of this Consumer: use one Consumer for each thread")
 
     def _drive(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **named: P.kwargs) -> T:
-        """Runs ``work`` on the loop and, meanwhile, what it wants run here."""
+        """Runs ``work`` on the loop and, meanwhile, its calls of user code on this thread."""
         self._check()
         inbox: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         call = _Call(lambda: work(*args, **named), lambda: inbox.put(None))
@@ -171,7 +171,7 @@ class Consumer:
 
     @contextmanager
     def _called(self) -> Iterator[None]:
-        """While a call of this thread's waits, others are refused."""
+        """Marks this thread as inside a call, so that calls of other threads are refused."""
         outermost = self._owner is None
         self._owner = threading.get_ident()
         try:
@@ -180,7 +180,7 @@ class Consumer:
             if outermost:
                 self._owner = None
 
-    # --- what to read -----------------------------------------------------------------------------------------
+    # --- subscriptions ----------------------------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -191,14 +191,15 @@ class Consumer:
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
     ) -> None:
-        """Joins the group with the next poll, to read these topics, or those whose whole name matches ``pattern``.
+        """Subscribes to topics, or to all topics whose whole name matches ``pattern``. The next poll joins the group.
 
-        The callbacks get lists of partitions, inside a poll or close: ``on_revoked`` while they still are this
-        member's, ``on_lost`` (else ``on_revoked``) when others have them already. Raises InvalidGroupId, IllegalState.
+        The callbacks get lists of partitions, inside a poll or close. ``on_revoked`` runs while this member still owns
+        the partitions. ``on_lost`` (without one: ``on_revoked``) runs when other members may own them already.
 
-        A compiled pattern is matched by this client, which looks for new topics every ``metadata_max_age_ms``. Under
-        ``group_protocol=consumer`` a pattern given as text is the coordinator's to match, in the syntax of RE2; a
-        faulty one is raised by the polls that follow. Under classic it is compiled here, and ValueError raised at once.
+        This client matches a compiled pattern and looks for new topics every ``metadata_max_age_ms``. Under
+        ``group_protocol=consumer`` the coordinator matches a pattern given as text, in the syntax of RE2; later polls
+        raise its error for an invalid pattern. Under classic this client compiles the text: ValueError if invalid.
+        Raises InvalidGroupId, IllegalState.
         """
         check_topics(topics)
         check_callbacks(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
@@ -206,30 +207,30 @@ class Consumer:
         self._drive(self._engine.subscribe, topics, pattern, (on_assigned, on_revoked, on_lost))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these partitions without being a member. Raises IllegalState after ``subscribe``."""
+        """Reads these partitions without a group membership. Raises IllegalState after ``subscribe``."""
         self._drive(self._engine.assign, as_partitions(partitions))
 
     def unsubscribe(self) -> None:
-        """Leaves the group, or gives up what was assigned; as in Java, nothing is committed by itself here."""
+        """Leaves the group or gives up the assigned partitions. As in Java, there is no automatic commit here."""
         self._drive(self._engine.unsubscribe)
 
     def subscription(self) -> frozenset[str]:
-        """The subscribed topics; under a pattern those that matched, or were assigned where the coordinator matches."""
+        """The subscribed topics; with a pattern the matched topics, or the assigned ones if the coordinator matches."""
         self._check()
         return self._engine.subscription.read_topics
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions this consumer reads now."""
+        """The partitions that this consumer reads now."""
         self._check()
         return set(self._engine.subscription.partitions)
 
     # --- reading ----------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = 1.0) -> Polled:
-        """Up to ``max_poll_records`` records; waits at most ``timeout`` seconds for the first.
+        """Returns up to ``max_poll_records`` records; waits at most ``timeout`` seconds for the first.
 
-        Raises NoOffsetForPartition, OffsetOutOfRange and LogTruncated under ``auto_offset_reset=none``,
-        CorruptRecord, FencedInstance, Wakeup, and what the user's callbacks raise.
+        Raises NoOffsetForPartition, OffsetOutOfRange and LogTruncated under ``auto_offset_reset=none``;
+        CorruptRecord, FencedInstance, Wakeup, and the errors of the user's callbacks.
         """
         return self._poll(timeout, None)
 
@@ -240,7 +241,7 @@ class Consumer:
             return self._poll_on(timeout, columns)
         except Exception:
             raise
-        except BaseException:  # Ctrl-C: the caller never sees what was taken already, and may close with a commit
+        except BaseException:  # Ctrl-C: the caller does not get the taken records, and its close may commit
             self._engine.give_back()
             raise
 
@@ -261,34 +262,34 @@ class Consumer:
                 return polled
 
     def __iter__(self) -> Iterator[Record]:
-        """Records one by one, for ever; until the next one is asked for, a record counts as not returned yet."""
+        """Yields records one by one, without end. A record counts as returned when the caller asks for the next one."""
         while True:
             polled = self._poll(1.0, COLUMNS)
-            self._engine.unfinished.clear()  # positions follow record by record here
+            self._engine.unfinished.clear()  # here the positions advance record by record
             with self._engine.record_by_record(polled) as records:
                 yield from records
 
     def wakeup(self) -> None:
-        """From any thread: the call that waits for a broker raises Wakeup; if none does, the next one that would.
+        """Makes the call that waits for a broker raise Wakeup; if no call waits, the next one. Thread-safe.
 
-        Those are ``poll``, ``commit``, ``committed``, ``position`` of what is not known yet, ``lag``, the calls that
-        look offsets or topics up, and, under an automatic commit, polls that wait for it. What had been sent may have
-        been done: a commit that was ended so may stand, and can be made again. ``close`` goes its way.
+        The calls are ``poll`` (also in the wait for an automatic commit), ``commit``, ``committed``, ``position`` if it
+        is not known yet, ``lag``, and the lookups of offsets and topics. The broker may have processed a request that
+        was sent: a commit that Wakeup ended may be stored, and it can be repeated. ``close`` does not raise Wakeup.
         """
         self._engine.wakeup()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Polls bring nothing from these until ``resume``; the membership goes on."""
+        """Makes polls return no records of these partitions until ``resume``. The membership continues."""
         self._check()
         self._engine.pause(as_partitions(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Ends what ``pause`` began. Raises IllegalState for a partition that is not assigned."""
+        """Ends a ``pause``. Raises IllegalState for a partition that is not assigned."""
         self._check()
         self._engine.resume(as_partitions(partitions))
 
     def paused(self) -> set[TopicPartition]:
-        """The assigned partitions that rest."""
+        """The paused partitions."""
         self._check()
         return self._engine.subscription.paused()
 
@@ -299,59 +300,58 @@ class Consumer:
         return self._drive(self._engine.position, as_partition(partition), timeout_ms)
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata, leader_epoch: int = NO_EPOCH) -> None:
-        """The next poll goes on at ``offset``. Raises IllegalState for a partition that is not assigned."""
+        """Sets the position: the next poll reads from ``offset``. Raises IllegalState if it is not assigned."""
         tp = as_partition(partition)
         place = as_place(offset, leader_epoch, tp)
         self._drive(self._engine.seek, tp, place.offset, place.leader_epoch)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Of all assigned partitions where none is named."""
+        """Sets the positions to the log start; of all assigned partitions if none is given."""
         self._drive(self._engine.seek_to, as_partitions(partitions), EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Of all assigned partitions where none is named."""
+        """Sets the positions to the log end; of all assigned partitions if none is given."""
         self._drive(self._engine.seek_to, as_partitions(partitions), LATEST)
 
-    # A timeout is in seconds; default_api_timeout_ms where None.
+    # A timeout is in seconds; None means default_api_timeout_ms.
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None for a partition without a commit. Raises InvalidGroupId,
-        RequestTimedOut."""
+        """The group's committed offsets; None for a partition without one. Raises InvalidGroupId, RequestTimedOut."""
         return self._drive(self._engine.committed, as_partitions(partitions), as_timeout_ms(timeout))
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The earliest offset that each log still holds. Raises UnknownTopic, RequestTimedOut."""
+        """The log start offsets. Raises UnknownTopic, RequestTimedOut."""
         return self._drive(self._engine.bounds, as_partitions(partitions), end=False, timeout_ms=as_timeout_ms(timeout))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Where the readable part of each log ends; under read_committed below open transactions.
-
-        Raises UnknownTopic, RequestTimedOut."""
+        """The high watermarks; under read_committed the last stable offsets. Raises UnknownTopic, RequestTimedOut."""
         return self._drive(self._engine.bounds, as_partitions(partitions), end=True, timeout_ms=as_timeout_ms(timeout))
 
     def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record that is not older; None where there is none. Raises UnknownTopic, RequestTimedOut."""
+        """The first record of each partition that is not older than a time in ms since 1970; None if all are older.
+
+        Raises UnknownTopic, RequestTimedOut."""
         listed = self._drive(self._engine.list_offsets, as_times(times_ms), as_timeout_ms(timeout))
         return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """The topic's partitions, in order, as ``assign`` takes them. Raises UnknownTopic."""
+        """The topic's partitions in order, for ``assign``. Raises UnknownTopic."""
         return self._drive(self._engine.partitions_for, topic)
 
     def list_topics(self) -> dict[str, TopicDescription]:
-        """All topics of the cluster with their partitions, leaders and replicas, internal ones included."""
+        """All topics of the cluster, with the internal ones, and their partitions, leaders and replicas."""
         return self._drive(self._engine.list_topics)
 
     def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Records between position and end, of all assigned partitions where None."""
+        """The end offset minus the position of each partition; of all assigned partitions if None."""
         return self._drive(self._engine.lag, None if partitions is None else as_partitions(partitions))
 
     # --- commits ----------------------------------------------------------------------------------------------
@@ -359,10 +359,11 @@ class Consumer:
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None, timeout_ms: int | None = None
     ) -> None:
-        """Commits what polls have returned, or these offsets (the *next* to read: ``record.next_offsets``).
+        """Commits the positions after the returned records, or these offsets (the *next* to read, as in
+        ``record.next_offsets``).
 
-        Returns when the broker has it; tries again what passes. Raises CommitFailed when the group has gone on
-        without this member, RebalanceInProgress, RequestTimedOut, InvalidGroupId.
+        Returns when the coordinator has stored them; retries retriable errors. Raises CommitFailed if the group has
+        removed this member, RebalanceInProgress, RequestTimedOut, InvalidGroupId.
         """
         self._drive(self._engine.commit, offsets, timeout_ms)
 
@@ -371,18 +372,21 @@ class Consumer:
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         callback: OnCommit | None = None,
     ) -> None:
-        """One try, sent in the order of the calls. ``callback(offsets, error)`` runs in a later poll, commit or close;
-        the error is RetriableCommitFailed for what passes."""
+        """Sends a commit, in the order of the calls and without retries.
+
+        ``callback(offsets, error)`` runs in a later poll, commit or close; a retriable error is
+        RetriableCommitFailed."""
         check_callbacks(callback=callback)
         self._drive(self._engine.commit_async, offsets, callback)
 
     def enforce_rebalance(self, reason: str = "enforced by the user") -> None:
-        """The next poll joins the group again. Raises IllegalState without ``subscribe``. Under
-        ``group_protocol=consumer`` the coordinator decides, and nothing happens but a warning."""
+        """Makes the next poll join the group again. Raises IllegalState without ``subscribe``.
+
+        Under ``group_protocol=consumer`` the coordinator decides, and the call only logs a warning."""
         self._drive(self._engine.enforce_rebalance, reason)
 
     def close(self, timeout_ms: int = 30_000) -> None:
-        """Commits once more under ``enable_auto_commit``, leaves the group, closes the connections."""
+        """Commits under ``enable_auto_commit``, leaves the group and closes the connections."""
         if self._closed:
             return
         if self._process != os.getpid():

@@ -1,4 +1,4 @@
-"""The consumer itself, asynchronous: ``odradek.Consumer`` and ``odradek.aio.Consumer`` are thin faces over it."""
+"""The asynchronous engine of consumers: ``odradek.Consumer`` and ``odradek.aio.Consumer`` are thin faces of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ logger = logging.getLogger("odradek.consumer")
 
 
 class _Waiting:
-    """A call that ``wakeup`` may end, by cancelling its task as ``asyncio.timeout`` does."""
+    """A waiting call that ``wakeup`` can end: it cancels the call's task, as ``asyncio.timeout`` does."""
 
     def __init__(self) -> None:
         task = asyncio.current_task()
@@ -46,13 +46,13 @@ class _Waiting:
         self._task.cancel()
 
     def is_ours(self) -> bool:
-        """Takes the cancellation back: False where somebody else wants one, too."""
+        """Takes the cancellation back. Returns False if other code has cancelled the task, too."""
         self.ended = False
         return self._task.uncancel() <= self._cancelling
 
 
 class ConsumerEngine:
-    """Belongs to one loop. ``run`` calls user code: on the caller's thread, or where the loop is."""
+    """Belongs to one event loop. ``run`` calls user code, on the caller's thread or on the loop."""
 
     def __init__(self, config: ConsumerConfig, run: Callable[..., Awaitable[Any]]) -> None:
         self.config = config
@@ -67,9 +67,9 @@ class ConsumerEngine:
         if config.group_protocol == "consumer":
             self.fetcher.lookups.member_of = self._member_of
         self.unfinished: dict[TopicPartition, Before] = {}
-        """Of the partitions in the last poll's answer: as they were before it."""
+        """The partitions in the last poll's result, with their positions before that poll."""
         self._hands: dict[TopicPartition, tuple[PartitionState, int]] = {}
-        """Of the partitions in the last ``take``: what they were taken from, and under which version."""
+        """The partitions in the last ``take``, with the state and the version from which records were taken."""
         self._end_iteration: Callable[[], None] | None = None
         self._woken = False
         self._waiting: list[_Waiting] = []
@@ -117,7 +117,7 @@ class ConsumerEngine:
         self.group.auto.start(time.monotonic() * 1000)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """From the caller's thread. What is held of them no longer keeps the whole replies in which it came."""
+        """Runs on the caller's thread. Copies the partitions' buffered records, so that their replies can be freed."""
         chosen = list(partitions)
         self.subscription.pause(chosen)
         if self.subscription.taking is not self.unfinished:
@@ -125,7 +125,7 @@ class ConsumerEngine:
                 self.fetcher.buffer.set_apart(TopicPartition(*tp))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """From the caller's thread."""
+        """Runs on the caller's thread."""
         self.subscription.resume(partitions)
         self._schedule_fetches_soon()
 
@@ -143,8 +143,8 @@ class ConsumerEngine:
         return member_id, epoch
 
     async def _watch(self) -> None:
-        """Looks for new topics and partitions: every ``metadata_max_age_ms``, sooner while a topic is missing."""
-        # With metadata_max_age_ms=0 they would be asked for without a pause.
+        """Looks for new topics and partitions every ``metadata_max_age_ms``, more often while a topic is missing."""
+        # With metadata_max_age_ms=0 the requests would follow without a pause.
         least_ms = max(self.config.retry_backoff_ms, 10)
         while True:
             missing = {name for name in self.subscription.read_topics if not self._cluster.known_topic(name)}
@@ -159,7 +159,7 @@ class ConsumerEngine:
                 await self.group.look_for_changes()
             except OdradekError as error:
                 logger.warning("looking for new partitions: %s", error)
-            except Exception:  # a fault of ours, or of the user's assignor: later looks may do without it
+            except Exception:  # a bug of this client or of the user's assignor: a later round may succeed
                 logger.exception("looking for new partitions")
 
     async def _match(self) -> None:
@@ -167,20 +167,20 @@ class ConsumerEngine:
             return
         names = await self._cluster.topics(None, self._cluster.deadline(), missing_ok=True)
         if self.subscription.match(name for name, topic in names.items() if not topic.internal):
-            self.group.subscription_changed("the pattern matches other topics")
+            self.group.subscription_changed("the topics that match the pattern have changed")
             self._wakeup_signal.notify()
 
     # --- polling ----------------------------------------------------------------------------------------------
 
     def begin_poll(self) -> None:
-        """Who polls is done with what came before; of an iteration that was left, the rest is fetched again."""
+        """Marks the last poll's records as processed. The rest of an unfinished iteration is fetched again."""
         if self._end_iteration is not None:
             self._end_iteration()
         self.fetcher.in_hand.clear()
         self.unfinished.clear()
 
     def quick(self) -> bool:
-        """Whether a poll need only ``take`` what is there. From any thread."""
+        """Whether a poll only has to ``take`` buffered records. Thread-safe."""
         return self._is_quiet() and self.has_some()
 
     def _is_quiet(self) -> bool:
@@ -189,19 +189,19 @@ class ConsumerEngine:
         return time.monotonic() * 1000 < self.group.auto.due_ms and self.group.quiet
 
     def has_some(self) -> bool:
-        """Whether there is anything to ``take``."""
+        """Whether there are buffered records to ``take``."""
         return self.fetcher.buffer.front(self.subscription.paused()) is not None
 
     def must_wait(self) -> bool:
-        """Whether a poll has nothing to do or to take, and something is being fetched. From any thread."""
+        """Whether a poll has no group work and no records to take, and fetches are in flight. Thread-safe."""
         return self._is_quiet() and not self.has_some() and self.fetcher.is_fetching
 
     def wait_in_thread(self, timeout_s: float) -> None:
-        """On the caller's thread: returns when it need not wait any more, sometimes sooner."""
+        """Waits on the caller's thread until ``must_wait`` is False or the time has passed; may return early."""
         self._wakeup_signal.wait_in_thread(self._patience_s(timeout_s), lambda: not self.must_wait())
 
     async def poll(self, timeout_s: float) -> None:
-        """Does the group's duties, then waits until there is something to ``take``, or the time has passed."""
+        """Does the group's work, then waits until there are records to ``take`` or the time has passed."""
         deadline_s = time.monotonic() + timeout_s
         if not self.subscription.subscribed and not self.subscription.by_hand:
             raise IllegalState("poll() before subscribe() or assign()")
@@ -228,9 +228,9 @@ class ConsumerEngine:
             await self._wakeup_signal.wait(self._patience_s(left_s))
 
     def _patience_s(self, left_s: float) -> float:
-        """How long a poll may wait before it looks after the group again."""
+        """How long a poll may wait before it checks the group again."""
         until_commit_s = self.group.auto.due_ms / 1000 - time.monotonic()
-        still_here_s = min(1.0, self.config.max_poll_interval_ms / 2000)  # who waits in a poll is no livelock
+        still_here_s = min(1.0, self.config.max_poll_interval_ms / 2000)  # a wait in a poll counts as a poll
         return max(0.001, min(left_s, until_commit_s, still_here_s))
 
     async def _match_within(self, deadline_s: float) -> None:
@@ -242,8 +242,9 @@ class ConsumerEngine:
             return
 
     def take(self, columns: tuple[str, ...] | None = None) -> Polled:
-        """Up to ``max_poll_records`` of what was fetched, decoded on the calling thread; with all ``columns`` where an
-        iteration wants them, to yield them one by one. Raises CorruptRecord."""
+        """Takes up to ``max_poll_records`` buffered records and decodes them on the calling thread.
+
+        An iteration sets ``columns``, since it yields records with all columns. Raises CorruptRecord."""
         wanted = columns or self.config.columns
         polled = Polled(wanted)
         self._hands = {}
@@ -264,7 +265,7 @@ class ConsumerEngine:
                 if not polled:
                     self._fetch_again(chunk, state)
                     raise
-                break  # what came before is returned; the next poll meets the broken one again
+                break  # the poll returns the records before the corrupt batch; the next poll raises the error
             if not self.fetcher.will_schedule_fetches and self.fetcher.has_room_again(chunk.tp):
                 self._schedule_fetches_soon()
         self.fetcher.in_hand.intersection_update(polled)
@@ -272,17 +273,17 @@ class ConsumerEngine:
 
     @contextmanager
     def taking_in_a_thread(self) -> Iterator[None]:
-        """While one takes, the loop goes on: to whoever asks or commits there, none of it has been returned."""
+        """Keeps the positions before this poll visible to other tasks of the loop while a thread takes records."""
         self.subscription.taking = self.unfinished
         try:
             yield
         finally:
             self.subscription.taking = {}
-            for tp in self.subscription.paused():  # meanwhile, perhaps
+            for tp in self.subscription.paused():  # a task may have paused them meanwhile
                 self.fetcher.buffer.set_apart(tp)
 
     def drop_stale(self, polled: Polled) -> None:
-        """Takes out what is of a partition that was placed anew, or given up, while it was being taken."""
+        """Removes the records of partitions that got a new position or were given up while a thread took them."""
         for tp in [tp for tp in polled if self._is_stale(tp)]:
             del polled[tp], polled.next_offsets[tp]
 
@@ -291,8 +292,8 @@ class ConsumerEngine:
         return state.placed > version or self.subscription.partitions.get(tp) is not state
 
     def _fetch_again(self, chunk: Chunk, state: PartitionState) -> None:
-        """What was broken on its way comes whole the next time; what is broken on the disk is raised again."""
-        self.fetcher.buffer.done(chunk)  # whatever follows it is of an old version now
+        """Fetches corrupt records again: that repairs an error of the network; an error on disk is raised again."""
+        self.fetcher.buffer.done(chunk)  # the chunks behind it now have an old version
         state.fetch_again(chunk.version)
         self._schedule_fetches_soon()
 
@@ -316,16 +317,16 @@ class ConsumerEngine:
         is_last = rows <= left and chunk.is_over
         piece = batch.slice(0, left) if rows > left else batch
         before, before_epoch = state.position, state.position_epoch
-        # A producer may have numbered the records of a batch as it liked: that must not lead back.
+        # A producer can give the records of a batch any offsets: the position must not decrease.
         position = chunk.next_offset if is_last else max(before, int(piece.column("offset")[-1].as_py()) + 1)
         known = self.unfinished.get(chunk.tp)
         if known is None or state.placed > known.version:
-            self.unfinished[chunk.tp] = Before(chunk.version, before, before_epoch)  # first: it may be broken off here
+            self.unfinished[chunk.tp] = Before(chunk.version, before, before_epoch)  # first: an interrupt may follow
         if not state.advance(chunk.version, position, chunk.leader_epoch):
-            self.fetcher.buffer.done(chunk)  # placed anew while this was decoded
+            self.fetcher.buffer.done(chunk)  # the position was changed while the chunk was decoded
             return 0
         chunk.rest = batch.slice(left) if rows > left else None
-        if chunk.tp in polled and self._is_stale(chunk.tp):  # another task has sought since
+        if chunk.tp in polled and self._is_stale(chunk.tp):  # another task called seek
             del polled[chunk.tp]
         self._hands[chunk.tp] = (state, chunk.version)
         polled.setdefault(chunk.tp, []).append(piece)
@@ -337,8 +338,9 @@ class ConsumerEngine:
 
     @contextmanager
     def record_by_record(self, polled: Polled) -> Iterator[Iterator[Record]]:
-        """The records of a poll; positions follow the one that was asked for last. Where the caller stops, what is
-        left of a partition is fetched again."""
+        """Iterates over a poll's records. The position follows each record for which the caller requested the next.
+
+        If the caller stops, the remaining records of a partition are fetched again."""
         hands = {tp: self._hands[tp] for tp in polled}
         for tp, (state, version) in hands.items():
             first = polled[tp][0].column("offset")[0].as_py()
@@ -352,8 +354,8 @@ class ConsumerEngine:
                 after = polled.next_offsets[tp]
                 set_returned, epoch, change = state.set_returned, after.leader_epoch, -1
                 for record in records_of(tp, batches):
-                    # The caller, inside the loop, may place, pause or give up the partition, or its log be cut: then
-                    # the rest is fetched again, from where he is.
+                    # The caller may seek, pause or give up the partition inside its loop, or the log may be truncated.
+                    # Then the remaining records are fetched again from the position.
                     if state.version != version or state.paused:
                         break
                     if subscription.change != change:
@@ -383,7 +385,7 @@ class ConsumerEngine:
     # --- waking -----------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """From any thread, at any time."""
+        """Ends the waiting call or the next one. Thread-safe."""
         self._woken = True
         try:
             self._loop.call_soon_threadsafe(self._end_waiting)
@@ -403,8 +405,9 @@ class ConsumerEngine:
 
     @contextmanager
     def _wakeable(self) -> Iterator[None]:
-        """Around what waits for a broker: raises Wakeup at once, or as soon as ``wakeup`` is called. No user code may
-        run inside: it would be cut off."""
+        """Wraps code that waits for a broker: raises Wakeup at once or when ``wakeup`` is called.
+
+        User code must not run inside, since it would be cancelled."""
         if self._closing:
             yield
             return
@@ -421,7 +424,7 @@ class ConsumerEngine:
             raise
         finally:
             self._waiting.remove(waiting)
-            if waiting.ended:  # it came too late for this call: the next one shall hear of it
+            if waiting.ended:  # the wakeup was too late for this call: the next call raises Wakeup
                 waiting.is_ours()
                 self._woken = True
 
@@ -520,7 +523,7 @@ class ConsumerEngine:
     def _to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
         found = self.subscription.positions() if offsets is None else as_offsets(offsets)
         if self.subscription.taking is self.unfinished:
-            return found  # of what earlier polls have returned; what one is taking is as unfinished as before
+            return found  # positions of earlier polls; the records of the running poll stay unfinished
         if offsets is None:
             self.unfinished.clear()
         for tp in self.unfinished.keys() & found.keys():
@@ -528,18 +531,19 @@ class ConsumerEngine:
         return found
 
     def take_back(self) -> None:
-        """The caller failed at what the last poll returned: it counts as not returned, so that no commit covers it."""
-        for tp, before in list(self.unfinished.items()):  # a thread may add to it
+        """Counts the last poll's records as not returned, since the caller failed to process them: no commit covers
+        them."""
+        for tp, before in list(self.unfinished.items()):  # a copy, since a thread may add partitions
             state = self.subscription.partitions.get(tp)
             if state is not None:
                 state.set_returned(*before)
 
     def give_back(self) -> None:
-        """A poll was broken off, anywhere: what it took never reached the caller, and is read again."""
+        """Fetches the records of an interrupted poll again, since they did not reach the caller."""
         self.take_back()
         self.unfinished.clear()
         for state in self.subscription.partitions.values():
-            state.fetch_again()  # of all of them: a batch may have been in no one's hands
+            state.fetch_again()  # of all partitions: the interrupt may have lost a batch of any of them
         self._schedule_fetches_soon()
 
     async def enforce_rebalance(self, reason: str) -> None:
@@ -547,10 +551,10 @@ class ConsumerEngine:
             raise IllegalState("enforce_rebalance() without subscribe()")
         self.group.enforce_rebalance(reason)
 
-    # --- the end ----------------------------------------------------------------------------------------------
+    # --- close ------------------------------------------------------------------------------------------------
 
     async def close(self, timeout_ms: int) -> None:
-        """Last commit, callbacks, LeaveGroup, connections. ``wakeup`` ends nothing here."""
+        """Commits, runs callbacks, leaves the group and closes the connections. ``wakeup`` has no effect here."""
         self._closing, self._woken = True, False
         self.group.leaving = True
         self._wakeup_signal.notify()

@@ -1,4 +1,4 @@
-"""What a consumer raises beyond the errors of every client."""
+"""Errors that only consumers raise."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from collections.abc import Iterable
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 
-_SLOW = (
-    "If the time between two polls was longer than max_poll_interval_ms, raise that, or lower max_poll_records so that "
-    "each poll brings less work"
-)
+_SLOW = "If the time between two polls exceeded max_poll_interval_ms, increase it, or decrease max_poll_records"
 
 
 class CommitFailed(KafkaError):
-    """The group has gone on without this member, so its offsets cannot be committed: what it read since the last
-    commit is read again by whoever owns the partitions now."""
+    """The group has removed this member, so it cannot commit.
+
+    The new owners of its partitions read all records after its last commit again."""
 
     def __init__(self, why: str, remedy: str = _SLOW) -> None:
-        super().__init__(ErrorCode.unknown_member_id, f"the commit was refused, since {why}. {remedy}")
+        super().__init__(ErrorCode.unknown_member_id, f"the coordinator refused the commit: {why}. {remedy}")
 
 
 class RetriableCommitFailed(KafkaError):
-    """An asynchronous commit failed for a reason that passes. It was not tried again, lest it overwrite a later one."""
+    """An asynchronous commit failed with a retriable error. There is no retry: it could overwrite a later commit."""
 
     def __init__(self, cause: BaseException) -> None:
         code = cause.code if isinstance(cause, KafkaError) else ErrorCode.network_exception
-        super().__init__(code, f"an asynchronous commit failed and is not tried again: {cause}")
+        super().__init__(code, f"an asynchronous commit failed and is not retried: {cause}")
 
     @property
     def retriable(self) -> bool:
@@ -34,12 +32,10 @@ class RetriableCommitFailed(KafkaError):
 
 
 class RebalanceInProgress(KafkaError):
-    """The group is being rebalanced: poll, so that this member takes part, then commit again."""
+    """The group is in a rebalance: poll, so that this member takes part, then commit again."""
 
     def __init__(self) -> None:
-        super().__init__(
-            ErrorCode.rebalance_in_progress, "the group is being rebalanced: call poll(), then commit again"
-        )
+        super().__init__(ErrorCode.rebalance_in_progress, "the group is in a rebalance: call poll(), then commit again")
 
 
 class NoOffsetForPartition(OdradekError):
@@ -61,32 +57,32 @@ class InvalidGroupId(KafkaError):
 
 
 class FencedInstance(KafkaError):
-    """Another process uses this ``group_instance_id``: this consumer must end."""
+    """Another consumer uses this ``group_instance_id``: this consumer must stop."""
 
     def __init__(self, instance_id: str) -> None:
         super().__init__(
             ErrorCode.fenced_instance_id,
-            f"group_instance_id {instance_id!r} is used by another consumer now: give each process one of its own",
+            f"group_instance_id {instance_id!r} is used by another consumer now: each consumer needs its own",
         )
 
 
 class UnreleasedInstance(KafkaError):
-    """Another member holds this ``group_instance_id`` and has not left (``group_protocol=consumer``)."""
+    """Another member uses this ``group_instance_id`` and has not left (``group_protocol=consumer``)."""
 
     def __init__(self, instance_id: str) -> None:
         super().__init__(
             ErrorCode.unreleased_instance_id,
-            f"group_instance_id {instance_id!r} is held by another consumer: close that one first, or wait until its "
-            "session has ended",
+            f"group_instance_id {instance_id!r} is used by another consumer: close that one first, or wait for the end "
+            "of its session",
         )
 
 
 class Wakeup(OdradekError):
-    """``wakeup()`` was called: the waiting call ended early. What it had sent may have been done."""
+    """``wakeup()`` ended the waiting call. The broker may have processed its request."""
 
     def __init__(self, what: str = "wakeup() was called") -> None:
         super().__init__(what)
 
 
 class IllegalState(OdradekError):
-    """The call contradicts an earlier one; the message names both."""
+    """The call is not allowed in the consumer's state; the message has the reason."""

@@ -1,4 +1,4 @@
-"""What fetches brought, kept until a poll returns it: budgets and buffers without a socket."""
+"""Buffers of fetched records that no poll has returned yet, within a budget of bytes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ FREE, CLAIMED, TAKEN = range(3)
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """One partition's part of one reply, waiting to be returned. ``start`` is the offset that was asked for.
+    """The records of one partition in one reply. ``start`` is the offset of the first record to return.
 
-    Decoding it belongs to whoever has it: nobody (FREE), who decodes ahead, for a while (CLAIMED), or who returns it,
-    from then on (TAKEN). ``FetchBuffer`` says who.
+    ``state`` says who may decode the chunk. FREE: the ahead decoder may claim it. CLAIMED: the ahead decoder is
+    decoding it. TAKEN: a poll returns it. A chunk that the ahead decoder cannot decode becomes TAKEN, too.
     """
 
     tp: TopicPartition
@@ -34,16 +34,16 @@ class Chunk:
     size: int
     state: int = FREE
     columns: tuple[str, ...] = ()
-    """Which of them were decoded: an iteration wants all, a poll perhaps fewer."""
+    """The columns that are decoded: an iteration needs all, a poll perhaps fewer."""
     decoded: Any = None
-    """``batches.arrow.RecordBatches`` that are left, once somebody has begun to decode."""
+    """The remaining ``batches.arrow.RecordBatches``; None before ``begin``."""
     ready: deque[Any] = field(default_factory=deque)
-    """RecordBatches that come before those."""
+    """RecordBatches that are decoded already and precede ``decoded``."""
     rest: Any = None
-    """What is left of a RecordBatch that was returned in part."""
+    """The remaining rows of a RecordBatch that was returned in part."""
 
     def begin(self, columns: tuple[str, ...], *, check_crcs: bool) -> None:
-        """Decodes from its start, or from what was returned last; goes on where these columns were begun already."""
+        """Starts decoding at ``start``. Does nothing if decoding of these columns has already started."""
         if self.decoded is not None and self.columns == columns:
             return
         self.ready.clear()
@@ -53,8 +53,9 @@ class Chunk:
         )  # fmt: skip
 
     def next(self) -> Any:
-        """The next RecordBatch, None behind the last one. After CorruptRecord all that was not returned is decoded once
-        more: nothing is passed over."""
+        """Returns the next RecordBatch, None after the last one.
+
+        After CorruptRecord all unreturned records are decoded again, so that none is skipped."""
         if self.ready:
             return self.ready.popleft()
         try:
@@ -64,7 +65,7 @@ class Chunk:
             raise
 
     def decode_ahead(self) -> None:
-        """Decodes one more RecordBatch ahead of who returns it, who is to meet what is broken there himself."""
+        """Decodes one RecordBatch ahead. An error is dropped here: the poll that returns the chunk meets it again."""
         try:
             batch = next(self.decoded, None)
         except Exception:
@@ -76,12 +77,12 @@ class Chunk:
 
     @property
     def is_over(self) -> bool:
-        """Whether ``next`` has no more to return than it has."""
+        """Whether ``next`` has no further RecordBatch."""
         return not self.ready and bool(self.decoded is not None and self.decoded.is_over)
 
 
 def _in_turn(partitions: Iterable[deque[Chunk]]) -> Iterator[Chunk]:
-    """As they will be returned: of each partition the first, then of each the second."""
+    """Yields chunks in the order of their return: the first of each partition, then the second of each, and so on."""
     depth, left = 0, list(partitions)
     while left:
         left = [chunks for chunks in left if len(chunks) > depth]
@@ -90,8 +91,10 @@ def _in_turn(partitions: Iterable[deque[Chunk]]) -> Iterator[Chunk]:
 
 
 class FetchBuffer:
-    """What was fetched and not returned yet, partition by partition in turn. ``size`` never passes the budget by more
-    than one reply, since a fetch is planned only for the room that is left. The loop puts, the caller's thread takes.
+    """Fetched chunks that no poll has returned yet; polls return the partitions in turn.
+
+    ``size`` exceeds the budget by at most one reply, since a fetch asks only for the remaining room. The loop puts
+    chunks, the caller's thread takes them.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -103,11 +106,11 @@ class FetchBuffer:
         self._lock = threading.Lock()
 
     def held(self, tp: TopicPartition) -> int:
-        """How many bytes."""
+        """The buffered bytes of a partition."""
         return self._held.get(tp, 0)
 
     def is_little(self, most_bytes: int) -> bool:
-        """Whether all of it is no more than so many bytes, and not compressed."""
+        """Whether the buffer has at most ``most_bytes`` and nothing of it is compressed."""
         with self._lock:
             return self.size <= most_bytes and not any(
                 chunk.records.is_compressed for chunks in self._chunks.values() for chunk in chunks
@@ -128,12 +131,12 @@ class FetchBuffer:
             self.size -= self._held.pop(tp, 0)
 
     def holders(self) -> list[TopicPartition]:
-        """The partitions of which something is held."""
+        """The partitions with buffered records."""
         with self._lock:
             return list(self._chunks)
 
     def front(self, paused: Iterable[TopicPartition] = (), *, take: bool = False) -> Chunk | None:
-        """What is to be returned next, and not being decoded now; who is to ``take`` it has it from then on."""
+        """The next chunk to return, except chunks that are being decoded ahead. ``take``: the chunk becomes TAKEN."""
         skip = set(paused)
         with self._lock:
             for tp, chunks in self._chunks.items():
@@ -145,8 +148,10 @@ class FetchBuffer:
         return None
 
     def set_apart(self, tp: TopicPartition) -> None:
-        """What is held of a partition that may lie here for long gets memory of its own, where the reply that it came
-        in is more than twice as large; ``size`` counts it and not the reply. Not while somebody decodes it."""
+        """Copies a partition's chunks if their replies are more than twice as large, except chunks that are CLAIMED.
+
+        Used for a partition that may stay in the buffer for long: a chunk keeps its whole reply in memory, but ``size``
+        counts only the chunk."""
         with self._lock:
             for chunk in self._chunks.get(tp, ()):
                 if chunk.state != CLAIMED and chunk.records.is_small_part:
@@ -157,8 +162,9 @@ class FetchBuffer:
     def claim_for_decoding(
         self, paused: Iterable[TopicPartition], *, least_bytes: int, most_ready: int
     ) -> Chunk | None:
-        """A chunk of at least so many bytes to decode of, but never the one to be returned next, which
-        would have to be waited for. None where so many RecordBatches are ready."""
+        """Claims a chunk of at least ``least_bytes``; None if ``most_ready`` RecordBatches are decoded ahead.
+
+        Never claims the chunk that is returned next, since a poll would have to wait for it."""
         skip = set(paused)
         chosen = None
         with self._lock:
@@ -181,7 +187,7 @@ class FetchBuffer:
                 chunk.state = FREE
 
     def done(self, chunk: Chunk) -> None:
-        """``chunk`` has been returned whole: the next partition has its turn."""
+        """Removes a chunk that was returned completely; its partition moves behind the others."""
         with self._lock:
             chunks = self._chunks.get(chunk.tp)
             if not chunks or chunks[0] is not chunk:

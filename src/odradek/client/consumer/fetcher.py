@@ -1,4 +1,4 @@
-"""Plans the fetches of a consumer, one at a time per broker, and keeps what they bring."""
+"""The fetches of a consumer: plans one at a time per broker and puts their records into the fetch buffer."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ _MOVED = frozenset({
     ErrorCode.offset_not_available,
 })  # fmt: skip
 _NO_WAIT_INTERVAL_S = 0.1
-"""Between two fetches that the broker answers at once."""
+"""The time between two fetches that a broker has to answer at once."""
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What to fetch of each broker now, and what has to be looked up first."""
+    """The fetches to send to each broker now, and the lookups that other fetches need first."""
 
     per_node: dict[int, dict[TopicPartition, FetchPartition]] = field(default_factory=dict)
     held_back: set[int] = field(default_factory=set)
-    """Brokers with more to read, once what came from them is returned."""
+    """Brokers of partitions whose buffered records must be returned before the next fetch."""
     leaderless: set[str] = field(default_factory=set)
     resets: dict[int, dict[TopicPartition, int]] = field(default_factory=dict)
     suspects: dict[int, list[TopicPartition]] = field(default_factory=dict)
-    """Partitions by their new leader, whose log may lack what was read."""
+    """Partitions by their new leader, whose log may lack records that were read."""
     room_at: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 class Fetcher:
-    """``schedule_fetches`` starts all work that is possible now; ``changed`` tells a waiting poll of news."""
+    """``schedule_fetches`` starts all possible fetches and lookups; ``changed`` wakes a waiting poll."""
 
     def __init__(
         self, config: ConsumerConfig, cluster: Cluster, subscription: SubscriptionState, changed: Callable[[], None]
@@ -84,22 +84,22 @@ class Fetcher:
         )
         self.ahead_decoder = AheadDecoder(config, self.buffer, subscription, changed=changed, fail=self._fail)
         self._last_fetches: dict[int, int] = {}
-        """When each broker was last asked, by the count of all fetches."""
+        """The number of each broker's last fetch, in the count of all fetches."""
         self._fetches = 0
         self._followers: dict[TopicPartition, tuple[int, float]] = {}
         self._out_of_range: set[TopicPartition] = set()
-        """Not fetched until what came before is returned, or the log's range was looked up."""
+        """Partitions that wait until their buffered records are returned or the log's range is looked up."""
         self.in_hand: set[TopicPartition] = set()
-        """Of which an iteration holds records that it has not yielded yet."""
+        """Partitions with records in an iteration that has not yielded them yet."""
         self._record_set: Any = None
         self._closed = False
         self.will_schedule_fetches = False
-        """Whether somebody has asked for it."""
+        """Whether a call of ``schedule_fetches`` is pending."""
         self._room_at: dict[TopicPartition, int] = {}
-        """Of partitions that wait until less of them is held: until it is no more than so many bytes."""
+        """Partitions that wait for room, each with the buffered bytes at which its next fetch may follow."""
         self._is_full = False
         self._shall_tell = False
-        """Whether a poll is to be woken for what came."""
+        """Whether ``_tell`` has to wake a poll."""
         self._fetched_without_waiting_s: dict[int, float] = {}
         self._fetch_without_waiting_timer: asyncio.TimerHandle | None = None
 
@@ -123,8 +123,7 @@ class Fetcher:
         self._changed()
 
     def take_failure(self) -> Exception | None:
-        """What a poll shall raise. A partition that has been placed meanwhile lacks no offset any more, nor does it
-        stand where there is nothing to read."""
+        """Returns the error that a poll raises. Drops the error of a partition that has a new position since."""
         failure, self.failure = self.failure, None
         found: Exception | None = failure
         if isinstance(failure, NoOffsetForPartition):
@@ -138,18 +137,18 @@ class Fetcher:
             self.schedule_fetches()
         return found
 
-    # --- what to do now ---------------------------------------------------------------------------------------
+    # --- plans ------------------------------------------------------------------------------------------------
 
     @property
     def is_fetching(self) -> bool:
-        """Whether something may come without a poll's doing."""
+        """Whether records may arrive without a further poll."""
         return bool(self.in_flight.by_node) or self.will_schedule_fetches
 
     def schedule_fetches(self) -> None:
         self.will_schedule_fetches = False
         if self._closed or self.failure is not None:
             return
-        self._is_full = True  # while it is found out: what is taken meanwhile may make room
+        self._is_full = True  # until the plan is done: a poll may take records and make room meanwhile
         if self._subscription.unplaced():
             self.lookups.look_up_commits()
         plan = self._plan()
@@ -172,7 +171,7 @@ class Fetcher:
                 continue
             if self.buffer.held(tp) > ahead:
                 plan.held_back.add(self._source(tp, self._cluster.leader(tp)))
-                # Half of it at once: fetches of little, and as many turns of the threads, cost more than they bring.
+                # The next fetch waits until half is returned: small fetches, each with a thread switch, cost too much.
                 plan.room_at[tp] = ahead // 2
                 continue
             if tp in self._out_of_range:
@@ -198,7 +197,7 @@ class Fetcher:
         return plan
 
     def _send_planned(self, plan: _Plan) -> bool:
-        """Sends the fetches that are possible now; whether one was not because the memory is full."""
+        """Sends the fetches that are possible now; returns whether a full buffer prevented one."""
         is_full, per_node = False, plan.per_node
         in_turn = (
             sorted(per_node, key=lambda node_id: self._last_fetches.get(node_id, 0)) if len(per_node) > 1 else per_node
@@ -212,8 +211,8 @@ class Fetcher:
                 continue
             wait_ms = self.config.fetch_max_wait_ms
             if node_id in plan.held_back and all(self._at_end(tp) for tp in found):
-                # A broker holds a fetch of what is read to its end until something comes, and meanwhile answers no
-                # other: so this only has a look, now and then.
+                # These partitions are read to their end: the broker would hold the fetch until a record arrives and
+                # answer no other fetch meanwhile. So this fetch does not wait, and it is sent at intervals.
                 if not self._may_fetch_without_waiting(node_id):
                     continue
                 wait_ms = 0
@@ -221,7 +220,7 @@ class Fetcher:
         return is_full
 
     def _make_room(self) -> None:
-        """Nobody takes of what paused partitions hold: where only that fills the memory, it is fetched again later."""
+        """Drops the records of paused partitions if only these fill the buffer; they are fetched again later."""
         held = self.buffer.holders()
         states = [self._subscription.partitions.get(tp) for tp in held]
         if any(state is not None and not state.paused for state in states):
@@ -238,7 +237,7 @@ class Fetcher:
         asyncio.get_running_loop().call_soon(self.schedule_fetches)
 
     def has_room_again(self, tp: TopicPartition) -> bool:
-        """Whether something waits that the caller, who has taken of ``tp``, made room for. From any thread."""
+        """Whether a fetch waits for the room that taking records of ``tp`` has made. Thread-safe."""
         return self._is_full or self.buffer.held(tp) <= self._room_at.get(tp, -1)
 
     def _may_fetch_without_waiting(self, node_id: int) -> bool:
@@ -257,7 +256,7 @@ class Fetcher:
         self.schedule_fetches()
 
     def _ahead(self) -> int:
-        """How many bytes of one partition may wait to be returned before no more of it is fetched."""
+        """The maximum of buffered bytes of one partition before its next fetch."""
         share = self.config.buffer_memory // (4 * max(1, len(self._subscription.partitions)))
         return max(self.config.max_partition_fetch_bytes, share)
 
@@ -285,7 +284,7 @@ class Fetcher:
         self.in_flight.begin(InFlightFetch(node_id, wanted, versions, max_bytes, wait_ms, frozenset(followed)))
 
     async def _load_kernel(self) -> None:
-        """numba takes a second to load: not on the loop, which has heartbeats to send."""
+        """Loads numba in a thread: it takes a second, and the loop has to send heartbeats."""
         self._record_set = await asyncio.to_thread(_record_set)
 
     def _on_lost(self, fetch: InFlightFetch) -> None:
@@ -296,15 +295,16 @@ class Fetcher:
         self.buffer.reserved -= fetch.max_bytes
         try:
             self.schedule_fetches()
-        except Exception as error:  # in the callback of a socket it would close the connection, and be told to nobody
+        except Exception as error:  # in a socket's callback it would close the connection and reach no caller
             self._fail(error)
         self._tell()
 
     # --- one fetch --------------------------------------------------------------------------------------------
 
     def on_reply(self, fetch: InFlightFetch, reply: fetch_wire.FetchReply) -> set[str]:
-        """Keeps what came for partitions that still stand where they stood; returns the topics that have to be looked
-        for anew."""
+        """Buffers the records of partitions whose fetch offset is unchanged.
+
+        Returns the topics whose metadata must be looked up again."""
         wanted, versions = fetch.wanted, fetch.versions
         by_id = {one.topic_id: tp.topic for tp, one in wanted.items() if one.topic_id is not None}
         moved: set[str] = set()
@@ -326,7 +326,8 @@ class Fetcher:
         return moved
 
     def _tell(self) -> None:
-        """Who is woken before the next fetch is sent would wait for the interpreter, and be woken a second time."""
+        """Wakes a poll if records arrived. Before the next fetch is sent, a woken thread would wait for the GIL and be
+        woken a second time."""
         if self._shall_tell:
             self._shall_tell = False
             self._changed()
@@ -334,12 +335,12 @@ class Fetcher:
     def _on_row(
         self, tp: TopicPartition, state: PartitionState, version: int, one: FetchPartition, row: FetchReplyPartition
     ) -> bool:
-        """Keeps what came; whether the partition has to be looked for anew."""
+        """Buffers the row's records; returns whether the topic's metadata must be looked up again."""
         code = row.error_code
         if code in _MOVED:
             self._followers.pop(tp, None)
             return True
-        if code is ErrorCode.unknown_server_error:  # as Java does: it may pass, and nothing is known of it
+        if code is ErrorCode.unknown_server_error:  # retried, as in Java: its cause is unknown
             logger.warning("fetching %s at offset %d: %s", tp, one.offset, code.name.upper())
             return True
         if code is not ErrorCode.none:
@@ -352,7 +353,7 @@ class Fetcher:
                 row.preferred_read_replica, time.monotonic() + self.config.metadata_max_age_ms / 1000
             )  # fmt: skip
             if self._cluster.node(row.preferred_read_replica) is None:
-                return True  # it came, or came back, after the cluster was last looked at
+                return True  # the replica is newer than the cached metadata
         if row.diverging_epoch is not None:
             state.confirmed_epoch = -1
         if not len(row.records):
@@ -363,12 +364,12 @@ class Fetcher:
             self._fail(error)
             return False
         if records.next_offset <= one.offset:
-            return True  # not one whole batch, or only what was read before: no broker should do that, so no hurry
+            return True  # no complete batch or no new offset, which no broker should send: retry after a backoff
         aborted = tuple(AbortedTransaction(*pair) for pair in row.aborted) if row.aborted else ()
         after, epoch = records.next_offset, records.leader_epoch
         size = len(row.records)
         if state.paused and records.is_small_part:
-            records = records.copy()  # it may lie here for long
+            records = records.copy()  # the records may stay in the buffer for long
         if state.fetched(version, one.offset, after, epoch):
             self.buffer.put(Chunk(tp, version, one.offset, after, epoch, aborted, records, size))
             if size < WORTH_DECODING_BYTES:
@@ -378,12 +379,12 @@ class Fetcher:
                 self.ahead_decoder.schedule()
         return False
 
-    # --- the ends of a log ------------------------------------------------------------------------------------
+    # --- offsets out of range ---------------------------------------------------------------------------------
 
     def _on_out_of_range(self, tp: TopicPartition, state: PartitionState, offset: int) -> None:
         timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
         if self.buffer.held(tp) or tp in self.in_hand:
-            self._out_of_range.add(tp)  # what came before is returned first; then the next fetch tells the same again
+            self._out_of_range.add(tp)  # polls return the buffered records first; a later fetch gets the error again
         elif timestamp is None:
             self._out_of_range.add(tp)
             self.lookups.look_up_range(tp, state.version, offset)

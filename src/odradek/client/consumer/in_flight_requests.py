@@ -1,7 +1,7 @@
-"""Fetches in flight, one at a time per broker: how they are sent, and what becomes of their sessions.
+"""Fetches in flight, one at a time per broker, with their fetch sessions.
 
-A fetch is sent, and its reply read, in the turn of the loop in which that becomes possible: with a task for each, a
-record would be three turns on its way.
+A fetch is sent, and its reply is read, in the same turn of the loop in which that becomes possible. A task for each
+fetch would delay a record by three turns.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from odradek.wire.api_keys import FETCH
 
 logger = logging.getLogger("odradek.consumer")
 REST_STEP_S = 0.5
-"""So often a rest is looked at: it is over, too, when its connection is."""
+"""The interval of checks during a throttle time, which also ends when the connection closes."""
 
 
 @dataclass(slots=True, eq=False)
 class InFlightFetch:
-    """One fetch: of what, how the partitions stood then, how much at most, and how long the broker may hold it."""
+    """One fetch: its partitions with their versions, its maximum bytes, and the broker's maximum wait."""
 
     node_id: int
     wanted: dict[TopicPartition, FetchPartition]
@@ -39,11 +39,11 @@ class InFlightFetch:
     max_bytes: int
     wait_ms: int
     of_followers: frozenset[TopicPartition] = frozenset()
-    """What the broker follows in, as far as was known: its log may be shorter than the leader's."""
+    """Partitions of which the broker is a follower by the cached metadata: its log may be shorter than the leader's."""
 
 
 class _Reply:
-    """Where a connection leaves a fetch's reply, or why there is none."""
+    """The receiver of a fetch's reply or error from the connection."""
 
     __slots__ = ("_fetch", "_in_flight", "_version")
 
@@ -61,10 +61,12 @@ class _Reply:
 
 
 class InFlightFetches:
-    """``prepare`` is awaited before the first one; ``on_reply`` takes what came and returns the topics that have to be
-    looked for anew; ``on_lost`` is told of those that failed, ``on_end`` of each when another may follow, ``fail`` of
-    errors that are for the user. Where the broker rests after a reply, because of a quota, ``on_end`` is told twice:
-    before, with the fetch still under way, and afterwards, when it has no bytes to give back any more."""
+    """``prepare`` is awaited before the first fetch. ``on_reply`` handles a reply and returns the topics whose metadata
+    must be looked up again. ``on_lost`` is called after a failed fetch, ``on_end`` when the next fetch may follow,
+    ``fail`` with errors for the user.
+
+    If the broker throttles after a reply, ``on_end`` is called twice. The first call, before the throttle time, has the
+    fetch still in flight. The second call, after it, has a fetch with ``max_bytes`` 0."""
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class InFlightFetches:
         self._connections.close()
 
     def begin(self, fetch: InFlightFetch) -> None:
-        """Sends it, at once where a connection is open."""
+        """Sends a fetch, at once if a connection is open."""
         self.by_node[fetch.node_id] = fetch
         connection = self._connections.known(fetch.node_id)
         if connection is not None and self._prepared:
@@ -115,7 +117,7 @@ class InFlightFetches:
                 self._prepared = True
             connection = await self._connections.get(fetch.node_id)
         except asyncio.CancelledError:
-            self._end_later(fetch)  # on the user's loop anybody may cancel it: the next one is sent again
+            self._end_later(fetch)  # code on the user's loop may cancel any task: another fetch follows
             raise
         except Exception as error:
             self.on_failure(fetch, error)
@@ -139,7 +141,7 @@ class InFlightFetches:
             self.on_failure(fetch, error)
 
     def on_response(self, fetch: InFlightFetch, version: int, frame: memoryview) -> None:
-        """Its reply is here."""
+        """Handles the reply of a fetch."""
         session, connection = self._sessions[fetch.node_id], self._connections.known(fetch.node_id)
         try:
             reply = fetch_wire.parse_reply(version, frame, len(fetch.wanted))
@@ -167,8 +169,7 @@ class InFlightFetches:
             self._end(fetch)
 
     def on_failure(self, fetch: InFlightFetch, error: Exception) -> None:
-        """It failed: after a while another one may be tried. What is no broker's doing, or does not pass, is the user's
-        to see."""
+        """Handles a failed fetch: another one may follow after a backoff. An error without a retry goes to the user."""
         if not _passes(error):
             self._fail(error)
         if (session := self._sessions.get(fetch.node_id)) is not None:
@@ -182,7 +183,7 @@ class InFlightFetches:
         asyncio.get_running_loop().call_later(self._config.retry_backoff_ms / 1000, self._end_rested, fetch)
 
     def _end_rested(self, fetch: InFlightFetch) -> None:
-        """Once the broker reads from the connection again. Until then no memory is kept for what it will send."""
+        """Ends a fetch after the throttle time. During that time the fetch reserves no memory."""
         connection = self._connections.known(fetch.node_id)
         if connection is not None and connection.rest_s > 0 and self.by_node.get(fetch.node_id) is fetch:
             self._on_end(fetch)
@@ -192,7 +193,7 @@ class InFlightFetches:
             self._end(fetch)
 
     def _rest(self, fetch: InFlightFetch, connection: BrokerConnection) -> None:
-        """Not longer than the connection is open: the broker reads from another at once."""
+        """Waits for the end of the throttle time or of the connection: a broker reads from a new one at once."""
         rest_s = connection.rest_s
         if rest_s > 0 and not connection.closed and self.by_node.get(fetch.node_id) is fetch:
             asyncio.get_running_loop().call_later(min(rest_s, REST_STEP_S), self._rest, fetch, connection)
@@ -206,7 +207,7 @@ class InFlightFetches:
 
 
 def _passes(error: Exception) -> bool:
-    """As Java's, a consumer goes on after an error that its broker cannot name."""
+    """Whether the consumer retries after an error. As in Java, it does after UNKNOWN_SERVER_ERROR."""
     if isinstance(error, KafkaError) and error.code is ErrorCode.unknown_server_error:
         return True
     return worth_retrying(error) or (isinstance(error, OdradekError) and error.retriable)

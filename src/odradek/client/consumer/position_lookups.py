@@ -1,4 +1,4 @@
-"""Lookups that a fetch waits for: leaders, committed offsets, resets, and histories after a change of leader."""
+"""Lookups that fetches wait for: leaders, committed offsets, resets, and truncation after a change of leader."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ MISSING_TOPICS = "missing topics"
 
 @dataclass(slots=True)
 class _Expected:
-    """A leader of ``epoch`` or a newer one, by a partition as it was ``placed``, from the first look for it on."""
+    """The expectation that a partition gets a leader of ``epoch`` or a newer one.
+
+    It ends when the partition gets another position (``placed``), or at ``until_s``."""
 
     placed: int
     epoch: int
@@ -38,8 +40,8 @@ class _Expected:
 
 
 class PositionLookups:
-    """Tasks beside the fetches, one of each name at a time. ``drop`` forgets what was fetched of a partition, ``fail``
-    takes errors that are for the user; after each task, ``schedule_fetches`` is called."""
+    """Lookups as tasks, one of each name at a time. ``drop`` removes a partition's buffered records, ``fail`` gets
+    errors for the user, ``schedule_fetches`` is called after each task."""
 
     def __init__(
         self,
@@ -54,24 +56,24 @@ class PositionLookups:
     ) -> None:
         self.config = config
         self.why_not_yet = ""
-        """Why what a poll waits for is being tried again."""
+        """The error that made the last lookup retry; empty after a success."""
         self.member_of: Callable[[], tuple[str | None, int]] = lambda: (None, -1)
-        """Id and epoch of the KIP-848 member that asks for committed offsets."""
+        """Returns id and epoch of the KIP-848 member, for OffsetFetch."""
         self._cluster, self._subscription = cluster, subscription
         self._drop, self._fail = drop, fail
         self._schedule_fetches, self._schedule_fetches_soon = schedule_fetches, schedule_fetches_soon
         self._isolation = isolation(config.isolation_level)
         self._expected: dict[TopicPartition, _Expected] = {}
-        """Partitions that begin at commits which are newer than the leaders known of them."""
+        """Partitions at committed offsets whose leader epochs are newer than those of the cached metadata."""
         self._in_vain: set[tuple[TopicPartition, int]] = set()
-        """Epochs of commits of which no leader was found."""
+        """Leader epochs of committed offsets for which no leader was found."""
         self._missing: set[str] = set()
-        """Topics that did not exist when they were looked for; after a while they are looked for again."""
+        """Topics that the last lookup did not find; another lookup follows after a backoff."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closed = False
 
     def cancel(self) -> list[asyncio.Task[None]]:
-        """Ends all lookups, and starts no more; returns the tasks that are to be awaited."""
+        """Cancels all lookups and starts no more; returns the tasks, for the caller to await."""
         self._closed = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -89,8 +91,9 @@ class PositionLookups:
         return bool(self._missing)
 
     def _start(self, name: str, work: Callable[[], Any], *, patient: bool = True) -> None:
-        """Starts a task unless it runs. A passing failure is tried again after a while, where ``patient`` however long
-        it lasts, as a poll in Java waits for its positions; another goes to the poll."""
+        """Starts a task unless it is running. A retriable error is retried after a backoff; a poll raises the others.
+
+        ``patient``: a timeout is retried, too, without limit, as a poll of Java's consumer waits for positions."""
         if name in self._tasks or self._closed:
             return
 
@@ -105,7 +108,7 @@ class PositionLookups:
                     self._fail(error)
                     return
                 self.why_not_yet = f"{name}: {error}"
-                logger.warning("%s: %s; trying again", name, error)
+                logger.warning("%s: %s; retrying", name, error)
                 wait_ms = self.config.retry_backoff_max_ms if is_missing else self.config.retry_backoff_ms
                 await asyncio.sleep(wait_ms / 1000)
 
@@ -132,16 +135,17 @@ class PositionLookups:
         leaderless -= self._missing
         if leaderless:
             self._start("leaders", lambda: self._find_leaders(leaderless))
-        # One after the other by broker: what one of them cannot tell keeps nobody from what others can.
+        # One task per broker: an error of one broker does not delay the lookups at others.
         for node_id, wanted_of in resets.items():
             self._start(f"offset reset at broker {node_id}", partial(self._reset, wanted_of))
         for node_id, suspected in suspects.items():
             self._start(f"leader epochs at broker {node_id}", partial(self._check_history, suspected))
 
     def is_deposed(self, tp: TopicPartition, state: PartitionState) -> bool:
-        """Whether, of a partition that would be fetched now, a leader is known that was one before the place to begin
-        at was committed: the broker that named it lags behind, and its log may end earlier. Where no newer one shows
-        up for a while, the topic was made anew, and nobody waits for that epoch again."""
+        """Whether the known leader of a partition is older than the leader epoch of its committed offset.
+
+        Then the metadata is old, and that leader's log may end below the offset: the fetch waits. If no newer leader
+        appears within ``_DEPOSED_GRACE_S``, the topic counts as recreated, and that epoch is not expected again."""
         expected = self._expected.get(tp)
         if expected is None:
             return False
@@ -167,12 +171,14 @@ class PositionLookups:
         if behind := {tp.topic for tp, state in present.items() if self.is_deposed(tp, state)}:
             await self._cluster.refresh_elsewhere(behind)
         if any(self._cluster.leader(tp) < 0 or self.is_deposed(tp, state) for tp, state in present.items()):
-            self._schedule_fetches_soon()  # others may have one
-            raise KafkaError(ErrorCode.leader_not_available, "no leader of a partition is known, or none so new")
+            self._schedule_fetches_soon()  # other partitions may have a leader
+            raise KafkaError(
+                ErrorCode.leader_not_available, "the leader of a partition is unknown or older than its committed epoch"
+            )
 
     async def _wait_for_missing(self) -> None:
-        """Longer than others are waited for, which it must not keep waiting."""
-        logger.warning("unknown topics: %s; looking again", ", ".join(sorted(self._missing)))
+        """Waits before the next lookup of missing topics; a task of its own, so that other lookups do not wait."""
+        logger.warning("unknown topics: %s; retrying", ", ".join(sorted(self._missing)))
         await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
 
     # --- positions --------------------------------------------------------------------------------------------
@@ -181,7 +187,7 @@ class PositionLookups:
         self._start("committed offsets", self._begin_at_commits)
 
     def look_up_range(self, tp: TopicPartition, version: int, offset: int) -> None:
-        """Fails with OffsetOutOfRange unless the partition's log holds ``offset`` now."""
+        """Makes a poll raise OffsetOutOfRange unless the partition's log has ``offset`` now."""
         self._start(RANGE_LOOKUP, lambda: self._tell_range(tp, version, offset), patient=False)
 
     async def _begin_at_commits(self) -> None:
@@ -195,7 +201,7 @@ class PositionLookups:
             except KafkaError as error:
                 if error.code is not ErrorCode.unknown_member_id:
                     raise
-                # Thrown out meanwhile: the next heartbeat tells, and then these partitions are somebody else's.
+                # The group has removed this member: the next heartbeat shows it, and the partitions are given up.
                 await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
                 return
         missing = self._subscription.place_committed(committed, wanted)
@@ -219,19 +225,19 @@ class PositionLookups:
             for tp, timestamp in wanted.items()
             if (state := self._subscription.partitions.get(tp)) is not None and state.reset_to == timestamp
         }
-        wanted = {tp: wanted[tp] for tp in states}  # another time may have been asked for before this began
+        wanted = {tp: wanted[tp] for tp in states}  # before this task started, a seek may have replaced a reset
         versions = {tp: state.version for tp, state in states.items()}
         found: dict[TopicPartition, ListedOffset] = {}
         deadline = self._cluster.deadline()
         try:
             await operations.try_list_offsets(self._cluster, wanted, self._isolation, found, deadline)
             young = {tp: LATEST for tp, listed in found.items() if listed.offset == NO_OFFSET}
-            if young:  # nothing is as young as the time asked for: the end
+            if young:  # all records are older than the time: the log end
                 for tp in young:
                     del found[tp]
                 await operations.try_list_offsets(self._cluster, young, self._isolation, found, deadline)
                 if endless := [str(tp) for tp in young if found[tp].offset == NO_OFFSET]:
-                    raise KafkaError(ErrorCode.offset_not_available, f"no end of {', '.join(endless)} was told")
+                    raise KafkaError(ErrorCode.offset_not_available, f"no log end for {', '.join(endless)}")
         finally:
             for tp, state in states.items():
                 listed = found.get(tp)
@@ -239,10 +245,10 @@ class PositionLookups:
                     continue
                 if self._subscription.partitions.get(tp) is state:
                     self._drop(tp)
-                    state.place(listed.offset)  # as in Java without an epoch: there is nothing read to be compared
+                    state.place(listed.offset)  # as in Java without an epoch: no record was read before this offset
 
     async def _check_history(self, suspects: list[TopicPartition]) -> None:
-        """After a change of leader: does the new leader's log hold what was read?"""
+        """Checks after a change of leader that the new leader's log has all records that were read."""
         states = {
             tp: state
             for tp in suspects
@@ -270,8 +276,10 @@ class PositionLookups:
             raise truncated
 
     def _part(self, tp: TopicPartition, state: PartitionState, parted: EpochEnd, epoch: int) -> LogTruncated | None:
-        """What was read from where the log parts is read again; under ``none`` the caller decides, if it was returned
-        already: until a seek, each poll says so."""
+        """Handles a truncated log: records from the divergence on are read again.
+
+        Under ``auto_offset_reset=none``, if a poll has already returned such records, the caller has to decide: each
+        poll raises LogTruncated until a seek."""
         version, position = state.version, state.position
         if position > parted.end_offset and self.config.auto_offset_reset == "none":
             self._drop(tp)
@@ -279,7 +287,7 @@ class PositionLookups:
             return LogTruncated(tp, position, parted.end_offset)
         if state.part(version, parted.end_offset, parted.leader_epoch, epoch):
             self._drop(tp)
-            logger.warning("%s was truncated to offset %d: reading on there", tp, parted.end_offset)
+            logger.warning("%s was truncated to offset %d: reading continues there", tp, parted.end_offset)
         return None
 
     async def _tell_range(self, tp: TopicPartition, version: int, offset: int) -> None:

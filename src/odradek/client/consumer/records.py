@@ -1,4 +1,4 @@
-"""What a poll returns: columns by partition; and records one by one for those who want rows."""
+"""The result of a poll: columns by partition, or records one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Record(NamedTuple):
-    """One record. ``timestamp_ms`` counts from 1970; ``timestamp_type`` 0: when sent, 1: when appended."""
+    """One record. ``timestamp_ms`` is in ms since 1970; ``timestamp_type`` is 0 (CreateTime) or 1 (LogAppendTime)."""
 
     topic: str
     partition: int
@@ -26,42 +26,42 @@ class Record(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where it comes from."""
+        """The record's partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def next_offset(self) -> int:
-        """What to commit once this record is done: one past its own offset, which would bring it again."""
+        """The offset to commit after this record: its offset + 1, since a commit of its offset would read it again."""
         return self.offset + 1
 
     @property
     def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """``next_offset`` in the form that ``commit`` takes."""
+        """``next_offset`` in the form for ``commit``."""
         return {self.topic_partition: OffsetAndMetadata(self.next_offset)}
 
 
 class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
-    """RecordBatches by partition, in the order of their offsets. Empty, and so false, where nothing came."""
+    """RecordBatches by partition, in the order of their offsets. Empty, and therefore false, without records."""
 
     def __init__(self, columns: tuple[str, ...] = DEFAULT_COLUMNS) -> None:
         super().__init__()
         self.columns = columns
-        """Those that were asked for: what ``table`` has where nothing came."""
+        """The requested columns, which ``table`` has even without records."""
         self.next_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-        """What to commit once all of this is done."""
+        """The offsets to commit after all these records."""
 
     @property
     def num_rows(self) -> int:
-        """How many records, of all partitions."""
+        """The number of records of all partitions."""
         return sum(batch.num_rows for batches in self.values() for batch in batches)
 
     def record_batches(self) -> Iterator[pa.RecordBatch]:
-        """All of them, partition by partition."""
+        """All RecordBatches, partition by partition."""
         for batches in self.values():
             yield from batches
 
     def table(self) -> pa.Table:
-        """All of them as one table; without rows where nothing came."""
+        """All records as one table, which is empty without records."""
         import pyarrow as pa
 
         from odradek.batches.arrow import schema
@@ -69,7 +69,7 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
         return pa.Table.from_batches(list(self.record_batches()), None if self else schema(self.columns))
 
     def records(self) -> Iterator[Record]:
-        """One by one, partition by partition."""
+        """All records one by one, partition by partition."""
         for tp, batches in self.items():
             yield from records_of(tp, batches)
 
@@ -80,7 +80,7 @@ def records_of(tp: TopicPartition, batches: list[pa.RecordBatch]) -> Iterator[Re
 
 
 def rows_of(tp: TopicPartition, batch: pa.RecordBatch) -> Iterator[Record]:
-    """The records of one partition's batch; columns that were not asked for are empty."""
+    """The records of one partition's RecordBatch; columns that were not requested are empty."""
     import pyarrow as pa
 
     found = {name: batch.column(name) for name in batch.schema.names}

@@ -1,12 +1,12 @@
-"""What a consumer reads and where it stands in each partition. Pure state: no socket, no clock.
+"""The subscription of a consumer and its positions. Pure state: no socket, no clock.
 
-A partition's position is empty (-1) until a committed offset, a reset or a seek fills it. ``fetch_offset`` runs ahead
-of ``position`` by what was fetched and not returned yet; ``version`` is another one whenever that has become worthless,
-so that a reply to an older fetch is told apart: even one for a partition that was given up and taken again.
+A position is -1 until a committed offset, a reset or a seek sets it. ``fetch_offset`` is ahead of ``position`` by the
+fetched records that no poll has returned. ``version`` changes whenever these records become invalid, so that the reply
+to an older fetch is recognised, even after the partition was given up and assigned again.
 
-The loop fetches and places, the caller's thread takes what came: each says for which version it moves the partition.
-What has been taken stays good though what was fetched beyond it is not: whoever counts what he has in hand as returned,
-or as not, is only refused where the partition was placed anew since.
+The loop fetches and sets positions; the caller's thread takes records. Each passes the version for which it moves the
+partition. Records that were taken stay valid when a new version drops the fetched ones: ``set_returned`` refuses them
+only after a new position was set (``placed``).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _moving = threading.Lock()
 
 
 def _forget_after_fork() -> None:
-    """A thread of the parent's may have held it, and nobody would let it go."""
-    global _moving  # noqa: PLW0603  one for all, as cheap as a lock can be
+    """Makes a new lock in the child: a thread of the parent may have held the old one at the fork."""
+    global _moving  # noqa: PLW0603  one lock for all partitions is the cheapest
     _moving = threading.Lock()
 
 
@@ -44,24 +44,24 @@ class PartitionState:
     fetch_epoch: int = NO_EPOCH
     paused: bool = False
     reset_to: int | None = None
-    """A timestamp of ListOffsets (EARLIEST, LATEST, ms) that shall give the position."""
+    """The timestamp of ListOffsets (EARLIEST, LATEST, ms) whose lookup has to set the position."""
     version: int = 0
     placed: int = field(default_factory=lambda: next(_versions))
-    """The version that the last placing made: what was taken under an older one is of another place."""
+    """The version of the last set position: records taken under an older version belong to another position."""
     cut: int | None = None
-    """Where the log parted from what has been taken."""
+    """The offset from which the log differs from the taken records."""
     high_watermark: int = NO_OFFSET
     last_stable_offset: int = NO_OFFSET
     log_start_offset: int = NO_OFFSET
     confirmed_epoch: int = NO_EPOCH
-    """The leader epoch in which the leader's history was last held against ours."""
+    """The leader epoch of the last check that the leader's log has all records that were read."""
 
     @property
     def ready(self) -> bool:
         return self.position != NO_OFFSET
 
     def place(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
-        """Reading begins anew there."""
+        """Sets the position; fetches start there."""
         with _moving:
             self.position = self.fetch_offset = offset
             self.position_epoch = self.fetch_epoch = leader_epoch
@@ -71,7 +71,7 @@ class PartitionState:
             self.version = self.placed = next(_versions)
 
     def ask_reset(self, timestamp: int) -> None:
-        """Reading begins anew where a lookup of ``timestamp`` says."""
+        """Requests a reset: a lookup of ``timestamp`` has to set the position."""
         with _moving:
             self.position = self.fetch_offset = NO_OFFSET
             self.position_epoch = self.fetch_epoch = NO_EPOCH
@@ -80,8 +80,9 @@ class PartitionState:
             self.version = self.placed = next(_versions)
 
     def part(self, version: int, end: int, leader_epoch: int, confirmed_epoch: int = NO_EPOCH) -> bool:
-        """The log goes on otherwise from ``end``, as the leader of ``confirmed_epoch`` says: reading begins anew there,
-        or where it stands if that is below. False where it was placed anew since ``version``."""
+        """Moves the position back to ``end``, from which the log of the leader of ``confirmed_epoch`` differs.
+
+        A lower position stays. Returns False if ``version`` is not the current one."""
         with _moving:
             if self.version != version:
                 return False
@@ -93,13 +94,13 @@ class PartitionState:
             return True
 
     def confirm(self, version: int, leader_epoch: int) -> None:
-        """The leader of that epoch has all that was read; nothing happens where it was placed anew since."""
+        """Notes that the leader of that epoch has all records that were read, if ``version`` is the current one."""
         with _moving:
             if self.version == version:
                 self.confirmed_epoch = leader_epoch
 
     def fetch_again(self, taken_under: int | None = None) -> None:
-        """What was fetched and not returned is dropped; nothing happens where it was placed anew since then."""
+        """Drops the fetched records that were not returned, unless a position was set since ``taken_under``."""
         with _moving:
             if taken_under is not None and self.placed > taken_under:
                 return
@@ -107,7 +108,7 @@ class PartitionState:
             self.version = next(_versions)
 
     def advance(self, version: int, position: int, leader_epoch: int) -> bool:
-        """What comes before ``position`` is taken. False where what was fetched has become worthless since."""
+        """Notes that the records before ``position`` are taken. Returns False if ``version`` is not the current one."""
         with _moving:
             if self.version != version:
                 return False
@@ -115,8 +116,9 @@ class PartitionState:
             return True
 
     def set_returned(self, version: int, position: int, leader_epoch: int) -> bool:
-        """Of what was taken under ``version``, only what comes before ``position`` counts as returned, and nothing that
-        the log has no more. False where it was placed anew since."""
+        """Counts only the taken records before ``position`` as returned, and none that a truncation has removed.
+
+        Returns False if a position was set since ``version``."""
         with _moving:
             if self.placed > version:
                 return False
@@ -127,7 +129,7 @@ class PartitionState:
             return True
 
     def fetched(self, version: int, offset: int, next_offset: int, leader_epoch: int) -> bool:
-        """What lies between the two offsets has been fetched. False where something else was asked for since."""
+        """Notes a fetch of the offsets between the two. Returns False if the version or fetch offset has changed."""
         with _moving:
             if self.version != version or self.fetch_offset != offset:
                 return False
@@ -136,7 +138,7 @@ class PartitionState:
 
 
 class Before(NamedTuple):
-    """Where a partition stood before something was taken from it, and under which version that was."""
+    """The position of a partition before records were taken, and the version under which they were taken."""
 
     version: int
     offset: int
@@ -148,37 +150,37 @@ class SubscriptionState:
     topics: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
     server_pattern: str | None = None
-    """One that the coordinator resolves (``group_protocol=consumer``)."""
+    """A pattern that the coordinator matches (``group_protocol=consumer``)."""
     partitions: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     by_hand: bool = False
     change: int = 0
-    """Rises whenever the set of partitions, or of topics, changes."""
+    """Increases whenever the set of partitions or of topics changes."""
     taking: Mapping[TopicPartition, Before] = field(default_factory=dict)
-    """Of the partitions that a poll takes from just now, in a thread, while others may ask where they stand."""
+    """The partitions of a poll that is taking records in a thread, with their positions before that poll."""
 
-    # --- what to read -----------------------------------------------------------------------------------------
+    # --- subscriptions ----------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Raises IllegalState beside ``assign`` or a pattern, ValueError for what is no list of names."""
+        """Subscribes to topics. Raises IllegalState after ``assign``, ValueError for an empty name."""
         if isinstance(topics, str):
             topics = [topics]
         names = frozenset(topics)
         if any(not isinstance(name, str) or not name.strip() for name in names):
-            raise ValueError("topics: names are non-empty texts")
+            raise ValueError("topics: expected names that are non-empty texts")
         self._not_by_hand("subscribe")
         self.pattern = self.server_pattern = None
         self.topics = names
         self.change += 1
 
     def subscribe_pattern(self, pattern: re.Pattern[str] | str) -> None:
-        """A text is a pattern that the coordinator resolves."""
+        """Subscribes to a pattern. The coordinator matches a text, this client a compiled pattern."""
         self._not_by_hand("subscribe")
         self.pattern, self.server_pattern = (None, pattern) if isinstance(pattern, str) else (pattern, None)
         self.topics = frozenset()
         self.change += 1
 
     def match(self, names: Iterable[str]) -> bool:
-        """Under a pattern: takes the existing topics' names; whether the subscription has changed."""
+        """Applies the client's pattern to the existing topics; returns whether the subscription has changed."""
         if self.pattern is None:
             return False
         found = frozenset(name for name in names if self.pattern.fullmatch(name))
@@ -198,7 +200,7 @@ class SubscriptionState:
 
     @property
     def read_topics(self) -> frozenset[str]:
-        """What is read: the topics subscribed to, and those that the coordinator's pattern has brought."""
+        """The subscribed topics; under a pattern of the coordinator, the topics of the assigned partitions."""
         if self.server_pattern is None:
             return self.topics
         return frozenset(tp.topic for tp in self.partitions)
@@ -211,7 +213,7 @@ class SubscriptionState:
         self.set_assigned(wanted)
 
     def set_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions that stay keep where they stand."""
+        """Replaces the assignment; partitions that stay assigned keep their positions."""
         self.partitions = {tp: self.partitions.get(tp) or PartitionState() for tp in partitions}
         self.change += 1
 
@@ -219,10 +221,10 @@ class SubscriptionState:
         self.topics, self.pattern, self.server_pattern, self.by_hand = frozenset(), None, None, False
         self.set_assigned(())
 
-    # --- where it stands --------------------------------------------------------------------------------------
+    # --- positions --------------------------------------------------------------------------------------------
 
     def state(self, tp: TopicPartition) -> PartitionState:
-        """Raises IllegalState for a partition that is not assigned."""
+        """The state of a partition. Raises IllegalState if it is not assigned."""
         found = self.partitions.get(tp)
         if found is None:
             raise IllegalState(f"{TopicPartition(*tp)} is not assigned to this consumer")
@@ -240,33 +242,33 @@ class SubscriptionState:
         return {tp for tp, found in self.partitions.items() if found.paused}
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a commit of "all that was returned" says."""
+        """The offsets of a commit of all returned records."""
         found = {
             tp: OffsetAndMetadata(state.position, state.position_epoch)
             for tp, state in self.partitions.items()
             if state.ready
         }
-        for tp in list(self.taking):  # looked at after the positions, and noted before they move
+        for tp in list(self.taking):  # read after the positions: a poll adds to it before it moves a position
             if tp in found:
                 found[tp] = self.position(tp, self.partitions[tp])
         return found
 
     def position(self, tp: TopicPartition, state: PartitionState) -> OffsetAndMetadata:
-        """Behind what was returned: of what a poll under way has taken, where that begins."""
+        """The offset after the returned records; the records of a running poll do not count."""
         here = OffsetAndMetadata(state.position, state.position_epoch)
         noted = self.taking.get(tp)
-        if noted is None or state.placed > noted.version or here.offset < noted.offset:  # the log was cut
+        if noted is None or state.placed > noted.version or here.offset < noted.offset:  # a truncation
             return here
         return OffsetAndMetadata(noted.offset, noted.leader_epoch)
 
     def unplaced(self) -> list[TopicPartition]:
-        """Partitions that need a committed offset, or else the reset."""
+        """Partitions whose position has to come from a committed offset or else from the reset policy."""
         return [tp for tp, found in self.partitions.items() if not found.ready and found.reset_to is None]
 
     def place_committed(
         self, committed: Mapping[TopicPartition, OffsetAndMetadata], wanted: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Begins at the committed offsets; returns the partitions that have none."""
+        """Sets positions to committed offsets; returns the partitions without a committed offset."""
         missing = []
         for tp in wanted:
             found = self.partitions.get(tp)

@@ -1,4 +1,4 @@
-"""The signal that ends the wait of a poll: given on the loop, awaited there or in the caller's thread."""
+"""The signal that ends the wait of a poll. The loop sends it; the loop or the caller's thread waits for it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import suppress
 
 
 class WakeupSignal:
-    """Wakes a thread without a turn of the loop: two such turns were the greater part of the time between the arrival
-    of a record and its return."""
+    """Wakes a thread without a turn of the loop: two turns would take most of the time from a record's arrival to its
+    return."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -18,26 +18,25 @@ class WakeupSignal:
         self._thread_waits = False
 
     def notify(self) -> None:
-        """On the loop."""
+        """Ends the wait. Runs on the loop."""
         self._event.set()
         thread_waits, self._thread_waits = self._thread_waits, False
         if thread_waits:
             self._queue.put(None)
 
     def clear(self) -> None:
-        """On the loop, before looking for what there is to do."""
+        """Resets the signal. Runs on the loop, before the poll looks for records and group work."""
         self._event.clear()
 
     async def wait(self, timeout_s: float) -> None:
-        """On the loop: returns after a ``notify`` since ``clear``, or when the time has passed."""
+        """Waits on the loop for a ``notify`` since ``clear``, or until the time has passed."""
         with suppress(TimeoutError):
-            # Not wait_for: before Python 3.12 it forgets a cancellation when the signal comes at the same moment.
+            # Not wait_for: before Python 3.12 it loses a cancellation that arrives together with the signal.
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()
 
     def wait_in_thread(self, timeout_s: float, is_done: Callable[[], bool]) -> None:
-        """On the caller's thread: returns when ``is_done``, after a ``notify`` (sometimes an old one), or when the
-        time has passed."""
+        """Waits on the caller's thread until ``is_done``, a ``notify`` (perhaps an old one), or the end of the time."""
         self._thread_waits = True
         try:
             if not is_done():
