@@ -246,7 +246,7 @@ PLANS: list[tuple[Callable[[list[str]], Any], type[Exception], str]] = [
     (lambda members: None, TypeError, r"assignor odd: assign\(\) must return a mapping of member ids"),
     (lambda members: {members[0]: ["t"]}, TypeError, "its plan for .*: expected a TopicPartition"),
     (lambda members: {members[0]: 3}, TypeError, "its plan for .*: expected several TopicPartitions"),
-    (lambda members: {"who": []}, ValueError, "its plan has 'who', who is no member"),
+    (lambda members: {"who": []}, ValueError, "its plan has 'who', which is not a member"),
     (lambda members: {members[0]: [TP, TP]}, ValueError, "its plan gives t-0 to "),
     (lambda members: 1 // 0, ZeroDivisionError, "by zero"),
 ]

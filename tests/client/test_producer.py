@@ -262,7 +262,7 @@ def test_errors_are_typed(bootstrap: str, admin: Admin, topic: str) -> None:
     ({"liner.ms": 3}, r"did you mean linger\.ms"), ({"linger.ms": "soon"}, r"linger\.ms: expected a whole number"),
     ({"max.in.flight.requests.per.connection": "9"}, "max_in_flight_requests_per_connection: 1 to 5, not 9"),
     ({"transactional.id": "t"}, "transactions are not supported yet"), ({"value_serializer": 1}, "passed as bytes"),
-    ({"acks": []}, "acks: all, 1 or 0"), ({"acks": True}, "acks: all, 1 or 0, not True"),
+    ({"acks": []}, "acks: expected all, 1 or 0"), ({"acks": True}, "acks: all, 1 or 0, not True"),
     ({"delivery.timeout.ms": 0}, "delivery_timeout_ms: expected a whole number of at least 1"),
     ({"retries": 1, "retries ": 1}, "unknown setting"), ({"linger_ms": 1, "linger.ms": 1}, "set twice"),
 ])  # fmt: skip
@@ -363,7 +363,7 @@ def test_a_producer_left_open_says_what_is_lost(bootstrap: str, admin: Admin, to
         [sys.executable, "-c", _LEFT_OPEN, bootstrap, topic], capture_output=True, text=True, timeout=60, check=True
     )
     (line,) = done.stderr.splitlines()
-    assert re.fullmatch(r"a Producer was not closed: \d+ bytes were not delivered, and are lost\. Use .*", line)
+    assert re.fullmatch(r"a Producer was not closed: \d+ bytes were not delivered and are lost\. Use .*", line)
     assert stored(bootstrap, admin, topic) == {0: []}
 
 

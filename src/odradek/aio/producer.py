@@ -1,4 +1,4 @@
-"""``odradek.aio.Producer``: records and RecordBatches of Arrow to any Kafka, on the caller's own event loop."""
+"""The asyncio ``Producer``: records or Arrow RecordBatches to any Kafka cluster, on the caller's event loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Producer(AsyncCloseable):
-    """As ``odradek.Producer``; callbacks are plain functions, called on the loop. Use it inside a running loop.
+    """Like ``odradek.Producer``, for one running event loop. Callbacks are plain functions that run on the loop.
 
     >>> async with Producer("127.0.0.1:9092") as producer:  # doctest: +SKIP
     ...     await producer.send("flights", b"UA1545", key=b"EWR")
@@ -64,10 +64,10 @@ class Producer(AsyncCloseable):
         timestamp: int | None = None,
         on_delivery: Delivered | None = None,
     ) -> None:
-        """Hands over one record; ``timestamp`` in ms, now if None. ``on_delivery(metadata, error)`` tells its fate.
+        """Queues one record. ``timestamp`` is in ms, None means now. ``on_delivery(metadata, error)`` gets the result.
 
         Waits while ``buffer_memory`` is full, at most ``max_block_ms`` (BufferExhausted). Raises UnknownTopic,
-        MESSAGE_TOO_LARGE; TypeError, ValueError for what is no record.
+        MESSAGE_TOO_LARGE; TypeError, ValueError if the record is invalid.
         """
         engine, count = self._engine, await self._partition_count(topic)
         check_callbacks(on_delivery=on_delivery)
@@ -91,7 +91,7 @@ class Producer(AsyncCloseable):
         headers: Headers | Mapping[str, bytes | None] | None = None,
         **more: Any,
     ) -> RecordMetadata:
-        """As ``send`` (``partition``, ``timestamp``), and waits until the record is stored: where. Raises why not."""
+        """Like ``send``, but waits until the record is stored; returns its partition and offset. Raises its error."""
         answer: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
 
         def told(metadata: RecordMetadata | None, error: Exception | None) -> None:
@@ -100,7 +100,7 @@ class Producer(AsyncCloseable):
             if metadata is not None:
                 answer.set_result(metadata)
             else:
-                answer.set_exception(error or RuntimeError("delivered nowhere"))
+                answer.set_exception(error or RuntimeError("the record was not delivered"))
 
         await self.send(topic, value, key, headers, on_delivery=told, **more)
         return await answer
@@ -108,9 +108,9 @@ class Producer(AsyncCloseable):
     async def send_batch(
         self, topic: str, batch: pa.RecordBatch | pa.Table, on_delivery: RunDelivered | None = None
     ) -> None:
-        """Hands over the rows of a RecordBatch or Table, its columns among key, value, headers, partition, timestamp.
+        """Queues the rows of a RecordBatch or Table with any of the columns key, value, headers, partition, timestamp.
 
-        As ``odradek.Producer.send_batch``; rows are packed in a thread, so that the loop stays free. Raises ValueError
+        Like ``odradek.Producer.send_batch``; a thread encodes the rows, so that the loop stays free. Raises ValueError
         for other columns.
         """
         engine, count = self._engine, await self._partition_count(topic)
@@ -123,13 +123,13 @@ class Producer(AsyncCloseable):
             engine.notify()
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """The topic's partitions, looked up at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
+        """The topic's partitions, by a lookup at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
         return [TopicPartition(topic, number) for number in range(await self._partition_count(topic))]
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Waits until everything sent so far was delivered or given up; seconds, None for as long as it takes.
+        """Waits until all records so far are delivered or given up. ``timeout`` is in seconds, None means no limit.
 
-        Raises RequestTimedOut, and DeliveryFailed for records that failed without anybody being told.
+        Raises RequestTimedOut, and DeliveryFailed for failed records without a callback.
         """
         if self._made is None:
             return
@@ -149,7 +149,7 @@ class Producer(AsyncCloseable):
             raise failure
 
     async def close(self, timeout: float | None = None) -> None:
-        """Delivers what is left, then closes the connections. Raises as ``flush`` does."""
+        """Delivers the remaining records, then closes the connections. Raises the errors of ``flush``."""
         if self._closed:
             return
         try:
@@ -177,7 +177,7 @@ class Producer(AsyncCloseable):
             raise engine.exhausted() from None
 
     async def _until(self, condition: Any) -> None:
-        """Waits for answers until ``condition()``. Raises what ended the sender."""
+        """Waits for replies until ``condition()``. Raises the error that has ended the sender."""
         assert self._made is not None
         sender = self._made[1]
         while not condition():

@@ -16,7 +16,7 @@ class CommitFailed(KafkaError):
     The new owners of its partitions read all records after its last commit again."""
 
     def __init__(self, why: str, remedy: str = _SLOW) -> None:
-        super().__init__(ErrorCode.unknown_member_id, f"the coordinator refused the commit: {why}. {remedy}")
+        super().__init__(ErrorCode.unknown_member_id, f"the commit failed: {why}. {remedy}")
 
 
 class RetriableCommitFailed(KafkaError):

@@ -1,1 +1,1 @@
-"""Membership in a group: joining by either protocol, assignment of partitions, commits."""
+"""Membership in a group: the two protocols, the assignors of classic groups, and commits."""

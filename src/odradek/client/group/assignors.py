@@ -1,9 +1,9 @@
-"""The assignors of classic groups: the group's leader decides by one of these who reads what. Pure functions.
+"""The assignors of classic groups, with which the group's leader makes the assignment. Pure functions.
 
-range               Each topic by itself: consecutive partitions, the members in order; by rack where that helps.
+range               Each topic by itself: consecutive partitions to the members in order, by rack where racks matter.
 roundrobin          All partitions of all topics in turn.
-sticky              Everybody the same number, give or take one, and whoever has something keeps it where that allows.
-cooperative-sticky  The same plan, in two steps: what moves is first given up by its owner, and only that.
+sticky              Numbers of partitions that differ by at most one; within that, members keep their partitions.
+cooperative-sticky  The same assignment in two rebalances: owners first give up only the partitions that move.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from odradek.core.ids import TopicPartition
 
 
 class Assignor:
-    """Subclass it for an assignor of your own: give it a ``name`` and ``assign``.
+    """The base class of assignors. A custom assignor has a ``name`` and defines ``assign``.
 
-    All members of a group must support one assignor in common. ``cooperative`` members go on reading what they keep
-    while a rebalance runs; ``assign`` must then leave out, for one round, what another member still holds.
+    All members of a group must have one assignor in common. ``cooperative`` members keep reading their partitions
+    during a rebalance. Their ``assign`` must leave out, for one rebalance, partitions that another member still owns.
 
-    What a method raises is raised by the poll that it was called for, and so is a plan that cannot be: one that gives
-    a partition to two members, or to somebody who is no member.
+    A poll raises the errors of these methods. It also raises an error if an assignment gives a partition to two members
+    or to an unknown member.
     """
 
     name: str = ""
     cooperative: bool = False
     partition_racks: PartitionRacks = NO_RACKS
-    """Where the partitions lie, set before each ``assign``; a member's own rack is in its ``Subscription``."""
+    """The racks of each partition's replicas, set before each ``assign``; a ``Subscription`` has the member's rack."""
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        """Who gets what. ``partition_counts`` lacks topics that do not exist."""
+        """Returns the partitions of each member. ``partition_counts`` has only topics that exist."""
         raise TypeError(f"{type(self).__name__} must define assign()")
 
     def user_data(self, topics: Sequence[str]) -> bytes:
-        """What goes along with this member's subscription, for the leader's ``assign`` to see."""
+        """Returns data of this member's subscription, for the leader's ``assign``."""
         return b""
 
     def on_assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        """What this member was given; called before the consumer's own callback."""
+        """Called with this member's new assignment, before the consumer's own callback."""
 
 
 def ordered(members: Mapping[str, Subscription]) -> list[str]:
-    """Static members by their instance ids, then the others by their member ids: an order that restarts keep."""
+    """Static members by instance id, then the others by member id: this order survives restarts."""
 
     def key(member_id: str) -> tuple[bool, str]:
         instance_id = members[member_id].instance_id
@@ -68,11 +68,11 @@ def ordered(members: Mapping[str, Subscription]) -> list[str]:
 
 
 class RangeAssignor(Assignor):
-    """Where members and replicas have racks, and some rack lacks some partition, a member first gets what lies on its
-    own rack (one without a rack: anything), as much as its share of each topic is; the rest follows in order.
+    """If members and replicas have racks, and some rack lacks some partition, each member first gets partitions with a
+    replica on its own rack (without a rack: any partitions), up to its share of each topic. The rest follows in order.
 
-    Topics with as many partitions and the same readers stay together: partition n of all of them goes to one member,
-    if it can be one on whose rack each of them has a replica.
+    Topics with the same number of partitions and the same members stay together: partition n of all of them goes to one
+    member whose rack has a replica of each, if there is one.
     """
 
     name = "range"
@@ -94,7 +94,7 @@ class RangeAssignor(Assignor):
 
 
 class _Topic:
-    """A topic that is being shared out by ranges."""
+    """A topic whose partitions are being assigned by ranges."""
 
     def __init__(
         self, name: str, readers: Mapping[str, str | None], racks: Sequence[frozenset[str]], plan: Plan
@@ -108,11 +108,11 @@ class _Topic:
         self.depends_on_racks = racks_matter({rack for rack in readers.values() if rack}, racks)
 
     def room(self, member_id: str) -> int:
-        """How many more this member may have."""
+        """How many more partitions this member may get."""
         return max(0, self._each + (self._extra > 0) - self._given[member_id])
 
     def is_near(self, member_id: str, partition: int) -> bool:
-        """Whether the member reads it on its own rack, or has none."""
+        """Whether the partition has a replica on the member's rack, or the member has no rack."""
         rack = self.readers[member_id]
         return not rack or rack in self.racks[partition]
 
@@ -124,7 +124,7 @@ class _Topic:
             self._left.remove(partition)
 
     def share(self, *, near: bool = False) -> None:
-        """Each member in order gets the first that are left, or of those that are near the first."""
+        """Gives each member, in order, the first free partitions; with ``near``, the first ones on its rack."""
         in_order: dict[str | None, Iterator[int]] = {}
         for member_id, rack in self.readers.items():
             if (room := self.room(member_id)) > 0:
@@ -134,7 +134,7 @@ class _Topic:
                     self.give(member_id, chosen)
 
     def _in_order(self, rack: str | None) -> Iterator[int]:
-        """What is left, or of that what has a replica on this rack; one pass serves all members alike."""
+        """Yields the free partitions, or those with a replica on this rack. One iterator serves all members."""
         for partition, racks in enumerate(self.racks):
             if partition in self._left and (rack is None or rack in racks):
                 yield partition
@@ -194,7 +194,7 @@ class StickyAssignor(Assignor):
                 try:
                     claims[member_id] = decode_sticky_memory(subscription.user_data)
                 except ValueError:
-                    continue  # of an assignor that shares our name only: such a member keeps nothing
+                    continue  # data of another assignor with the same name: this member keeps no partitions
         return sticky_plan(members, partition_counts, claims, self.partition_racks)
 
 
@@ -221,7 +221,7 @@ class CooperativeStickyAssignor(Assignor):
         plan = sticky_plan(members, partition_counts, claims, self.partition_racks)
         held = {tp for subscription in members.values() for tp in subscription.owned}
         owners = claim_winners(members, held, claims)
-        return {  # what two claim by the same right is given up by both
+        return {  # if two members claim a partition in the same generation, both give it up
             member_id: [tp for tp in partitions if tp not in held or owners.get(tp) == member_id]
             for member_id, partitions in plan.items()
         }
@@ -235,13 +235,13 @@ _JAVA = {
     f"org.apache.kafka.clients.consumer.{kind.__name__}": kind.name
     for kind in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
 }
-"""The classes that a Java consumer's settings name."""
+"""The class names in the settings of Java consumers."""
 
 
 def make_assignors(
     strategy: str | Assignor | type[Assignor] | Iterable[str | Assignor | type[Assignor]],
 ) -> list[Assignor]:
-    """Assignors from names (Kafka's own also by their Java classes), classes or instances. Raises ConfigError."""
+    """Makes assignors from names (also Kafka's Java class names), classes or instances. Raises ConfigError."""
     if isinstance(strategy, str):
         strategy = [part.strip() for part in strategy.split(",") if part.strip()]
     elif isinstance(strategy, Assignor | type):
@@ -254,7 +254,7 @@ def make_assignors(
             name = _JAVA.get(one, one)
             if name not in BUILT_IN:
                 names = ", ".join(BUILT_IN)
-                raise ConfigError(f"partition_assignment_strategy: unknown {one!r}: one of {names}, or an Assignor")
+                raise ConfigError(f"partition_assignment_strategy: unknown {one!r}: use {names}, or an Assignor")
             made.append(BUILT_IN[name]())
         elif isinstance(one, type) and issubclass(one, Assignor):
             made.append(one())
@@ -264,14 +264,14 @@ def make_assignors(
             raise ConfigError(f"partition_assignment_strategy: {one!r} is neither a name nor an Assignor")
     names_given = [one.name for one in made]
     if not made or "" in names_given or len(set(names_given)) < len(made):
-        raise ConfigError("partition_assignment_strategy: at least one assignor, each with a name of its own")
+        raise ConfigError("partition_assignment_strategy: expected at least one assignor, each with a unique name")
     return made
 
 
 def checked_plan(name: str, plan: object, members: Mapping[str, Subscription]) -> Plan:
-    """What a custom assignor gave back, complete and in our types. Raises TypeError, ValueError saying what is wrong.
+    """Checks a custom assignor's result; returns it with an entry for each member. Raises TypeError, ValueError.
 
-    Partitions that nobody gets are no error: a cooperative assignor holds them back for a round.
+    Partitions without a member are allowed: a cooperative assignor leaves them out for one rebalance.
     """
     if not isinstance(plan, Mapping):
         raise TypeError(f"assignor {name}: assign() must return a mapping of member ids to partitions, not {plan!r}")
@@ -279,7 +279,7 @@ def checked_plan(name: str, plan: object, members: Mapping[str, Subscription]) -
     made: Plan = {member_id: [] for member_id in members}
     for member_id, rows in plan.items():
         if member_id not in members:
-            raise ValueError(f"assignor {name}: its plan has {member_id!r}, who is no member of the group")
+            raise ValueError(f"assignor {name}: its plan has {member_id!r}, which is not a member of the group")
         try:
             partitions = as_partitions(rows)
         except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""A consumer as a member of a classic group: joining, syncing, heartbeats."""
+"""A consumer as a member of a classic group: joins, syncs and heartbeats."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ logger = logging.getLogger("odradek.consumer")
 
 
 class _Joined(NamedTuple):
-    """What a join has brought, and in which generation."""
+    """The generation and the assignment of a join."""
 
     generation: int
     assigned: tuple[TopicPartition, ...]
 
 
 class ClassicCoordination(Coordination):
-    """Under ``group_protocol=classic``: the group's members agree, one of them plans."""
+    """``group_protocol=classic``: a member of the group, its leader, makes the assignment."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ClassicCoordination(Coordination):
         self._counts: dict[str, int] = {}
         self._racks: PartitionRacks = NO_RACKS
 
-    # --- how it stands ----------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------------------
 
     @property
     def in_group(self) -> bool:
@@ -98,16 +98,16 @@ class ClassicCoordination(Coordination):
     def _tasks(self) -> list[asyncio.Task[Any]]:
         return [one for one in (self._joining, self._beating) if one is not None]
 
-    # --- one poll's part --------------------------------------------------------------------------------------
+    # --- polls ------------------------------------------------------------------------------------------------
 
     @property
     def quiet(self) -> bool:
-        """Whether a poll has nothing to do here."""
+        """Whether a poll has no group work."""
         busy = self._joining is not None or self._told or self.failure is not None
         return not busy and (self.membership.joined or not self._subscription.subscribed)
 
     async def step(self) -> None:
-        """Goes as far as it can without waiting for others. Raises what ends the membership."""
+        """Does the group work of one poll, without a wait for other members. Raises the error that ends it."""
         if self.is_leaving():
             return
         if self.failure is not None:
@@ -130,12 +130,12 @@ class ClassicCoordination(Coordination):
             self._beating = asyncio.ensure_future(self._beat())
 
     async def _prepare(self) -> None:
-        """Before a join: commit, and give up what is not kept through the rebalance."""
+        """Prepares a join: commits, and gives up the partitions that the member does not keep in the rebalance."""
         if self._prepared:
             return
         await self._auto_commit_now(self.config.default_api_timeout_ms)
         self._prepared = True
-        if self.lost:  # as the commit found out
+        if self.lost:  # the commit's reply has shown it
             await self._give_up_lost()
             return
         owned = sorted(self._subscription.partitions)
@@ -145,21 +145,21 @@ class ClassicCoordination(Coordination):
             try:
                 await self._tell(self.on_revoked, revoked)
             except BaseException:
-                self._prepared = False  # before they are given up, no join: others would get them, and read beside it
+                self._prepared = False  # no join before the callback succeeds: other members would get the partitions
                 raise
             self._assign([tp for tp in self._subscription.partitions if tp not in set(revoked)])
 
     async def _complete(self, joining: asyncio.Task[_Joined]) -> None:
-        """Where a wakeup ends it, or ``on_revoked`` raises, the next poll begins here again."""
+        """Takes the assignment of a join. After a Wakeup or an error of ``on_revoked`` the next poll repeats it."""
         self._joining = None
         generation, assigned = joining.result()
         self._prepared = False
         if generation != self.membership.generation:
-            return  # thrown out since: these are others' now
+            return  # the group has removed this member since: other members own the partitions
         self.auto.start(now_ms())
         before = set(self._subscription.partitions)
         revoked = sorted(before - set(assigned))
-        if revoked:  # cooperative: what others shall have is free for them in the next round
+        if revoked:  # cooperative: the next rebalance assigns these partitions to other members
             try:
                 await self._auto_commit_now(self.config.default_api_timeout_ms)
                 await self._tell(self.on_revoked, revoked)
@@ -167,14 +167,14 @@ class ClassicCoordination(Coordination):
                 if self.membership.known and self._joining is None:
                     self._joining = joining
                 raise
-            self.membership.request_rejoin("gave partitions up")
+            self.membership.request_rejoin("gave up partitions")
         self._assign(assigned)
         await self._tell(self.on_assigned, sorted(set(assigned) - before))
 
     # --- joining ----------------------------------------------------------------------------------------------
 
     async def _join(self) -> _Joined:
-        """Joins until it has an assignment. Raises what joining again does not help against."""
+        """Joins until it has an assignment. Raises errors that another join cannot solve."""
         member, config = self.membership, self.config
         while True:
             following = Next.BACK_OFF
@@ -217,8 +217,9 @@ class ClassicCoordination(Coordination):
         }
 
     async def look_for_changes(self) -> None:
-        """The leader has the group planned anew when a topic has other partitions than the plan knew; one that has a
-        rack itself also when they lie on other racks."""
+        """Requests a rebalance if this member is the leader and the partitions of a topic have changed.
+
+        If this consumer has a rack, changed racks of partitions count, too."""
         if not self.membership.is_leader or not self.membership.joined:
             return
         before, racks_before = self._counts, self._racks
@@ -228,7 +229,7 @@ class ClassicCoordination(Coordination):
             self.membership.request_rejoin("the topics' partitions have changed")
             self._changed()
 
-    # --- while it lasts ---------------------------------------------------------------------------------------
+    # --- heartbeats -------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
         member, config = self.membership, self.config
@@ -274,7 +275,7 @@ class ClassicCoordination(Coordination):
             self._joining.cancel()
             await asyncio.gather(self._joining, return_exceptions=True)
             self._joining = None
-            self.membership.request_rejoin("a join was cut off")  # by the next poll, if the leaving fails half way
+            self.membership.request_rejoin("a join was cancelled")  # the next poll joins again if the leave fails
 
     async def _leave_group(self, reason: str) -> None:
         await self._send_leave(reason)

@@ -1,14 +1,15 @@
-"""One member of a classic group as a state machine: what to send next, and what an answer means. No socket, no clock.
+"""One member of a classic group as a state machine: its requests, and the handling of replies. No socket, no clock.
 
-state      meaning                                                 leaves by
-UNJOINED   no place in the group, or a rebalance is due            ``join_request``
-JOINING    JoinGroup is out; the coordinator waits for the others  ``on_join`` → SYNCING, or UNJOINED (try again)
-SYNCING    SyncGroup is out                                        ``on_sync`` → STABLE, or UNJOINED
-STABLE     heartbeats; what was assigned may be read               ``on_heartbeat``, ``request_rejoin`` → UNJOINED
-FENCED     another process took the instance id: nothing helps     –
+state      meaning                                                       transitions
+UNJOINED   not a member, or a rebalance is due                           ``join_request`` → JOINING
+JOINING    JoinGroup is in flight; the coordinator waits for all members ``on_join`` → SYNCING, or UNJOINED (retry)
+SYNCING    SyncGroup is in flight                                        ``on_sync`` → STABLE, or UNJOINED
+STABLE     heartbeats; the member reads its partitions                   ``on_heartbeat``, ``request_rejoin`` → UNJOINED
+FENCED     another consumer uses the instance id                         final
 
-An eager member gives all partitions up before it joins, a cooperative one keeps them and gives up afterwards what it
-was not given again, which makes it join once more. A member that the coordinator no longer knows has lost what it had.
+An eager member gives up all partitions before it joins. A cooperative member keeps them. After the join it gives up the
+partitions that it did not get again, and then it joins once more. A member that the coordinator has removed has lost
+its partitions.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ClassicState(Enum):
 
 
 class Next(Enum):
-    """What to do after an answer."""
+    """The step after a reply."""
 
     GO_ON = "go on"
     JOIN_AGAIN = "join again at once"
@@ -79,7 +80,7 @@ class ClassicMembership:
         self.protocol: str | None = None
         self.is_leader = False
         self.lost = False
-        """The coordinator has thrown this member out: what it owned belongs to others by now."""
+        """The coordinator has removed this member: other members may own its partitions."""
         self.rejoin_reason = ""
         self._members: dict[str, Subscription] = {}
         self._skip_assignment = False
@@ -91,12 +92,12 @@ class ClassicMembership:
 
     @property
     def known(self) -> bool:
-        """Whether the coordinator may know this member, so that heartbeats and LeaveGroup have a sense."""
+        """Whether the coordinator may know this member: if not, heartbeats and LeaveGroup are useless."""
         return bool(self.member_id) and self.generation != NO_GENERATION and self.state is not ClassicState.FENCED
 
     @property
     def leader_topics(self) -> set[str]:
-        """All topics that the members read; the leader alone knows them."""
+        """The subscribed topics of all members; empty unless this member is the leader."""
         return {topic for one in self._members.values() for topic in one.topics} if self.is_leader else set()
 
     # --- joining ----------------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ class ClassicMembership:
             self.rejoin_reason = reason
 
     def join_request(self, topics: Sequence[str], owned: Sequence[TopicPartition]) -> dict[str, Any]:
-        """``owned``: what a cooperative member keeps while the group rebalances."""
+        """``owned``: the partitions that a cooperative member keeps during the rebalance."""
         self.state = ClassicState.JOINING
         protocols = []
         for name, assignor in self._assignors.items():
@@ -128,7 +129,7 @@ class ClassicMembership:
         }
 
     def on_join(self, reply: Any) -> Next:
-        """Raises what joining again does not help against (INCONSISTENT_GROUP_PROTOCOL, FencedInstance, …)."""
+        """Raises errors that another join cannot solve (INCONSISTENT_GROUP_PROTOCOL, FencedInstance, …)."""
         code = reply.error_code
         if code is ErrorCode.member_id_required:
             self.member_id = reply.member_id
@@ -151,7 +152,7 @@ class ClassicMembership:
         except ValueError as error:
             what = f"group {self.group_id}: a member's subscription cannot be read: {error}"
             raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
-        self._is_outdated = self.state is not ClassicState.JOINING  # what it joined with has changed since
+        self._is_outdated = self.state is not ClassicState.JOINING  # the subscription has changed since the request
         self.state = ClassicState.SYNCING
         return Next.GO_ON
 
@@ -160,7 +161,7 @@ class ClassicMembership:
         partition_counts: Callable[[str], int | None] | Mapping[str, int],
         partition_racks: PartitionRacks = NO_RACKS,
     ) -> dict[str, Any]:
-        """The leader's carries the plan. ``partition_counts`` maps topics that exist."""
+        """The leader's request has the assignment. ``partition_counts`` has only topics that exist."""
         count_of = partition_counts.get if isinstance(partition_counts, Mapping) else partition_counts
         rows: list[dict[str, Any]] = []
         if self.is_leader and not self._skip_assignment and self.protocol is not None:
@@ -184,7 +185,7 @@ class ClassicMembership:
         }
 
     def on_sync(self, reply: Any) -> tuple[Next, tuple[TopicPartition, ...]]:
-        """What this member shall read. ``on_assigned`` of its assignor has been called."""
+        """Returns the next step and this member's partitions. Calls ``on_assigned`` of the assignor."""
         if reply.error_code is not ErrorCode.none:
             return self._refused(reply.error_code, "syncing"), ()
         try:
@@ -192,14 +193,14 @@ class ClassicMembership:
         except ValueError as error:
             what = f"group {self.group_id}: the assignment cannot be read: {error}"
             raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
-        if self.state is ClassicState.SYNCING:  # a heartbeat may have told of the next rebalance meanwhile
+        if self.state is ClassicState.SYNCING:  # a heartbeat may have reported the next rebalance
             self.state = ClassicState.UNJOINED if self._is_outdated else ClassicState.STABLE
             self.rejoin_reason = self.rejoin_reason if self._is_outdated else ""
         if self.protocol is not None:
             self._assignors[self.protocol].on_assigned(assigned, self.generation)
         return Next.GO_ON, assigned
 
-    # --- while it lasts ---------------------------------------------------------------------------------------
+    # --- heartbeats, commits, leaving -------------------------------------------------------------------------
 
     def heartbeat_request(self) -> dict[str, Any]:
         return {
@@ -210,7 +211,7 @@ class ClassicMembership:
         }
 
     def on_heartbeat(self, code: ErrorCode, generation: int) -> Next:
-        """``generation``: the one that the heartbeat was sent in; an answer to an older one says nothing any more."""
+        """``generation`` is that of the heartbeat; the reply to a heartbeat of an older generation is ignored."""
         if code is ErrorCode.none or generation != self.generation:
             return Next.GO_ON
         if code is ErrorCode.rebalance_in_progress:
@@ -220,7 +221,7 @@ class ClassicMembership:
         return self._refused(code, "heartbeat")
 
     def on_commit_refused(self, code: ErrorCode) -> None:
-        """A commit's answer tells the same as a heartbeat's."""
+        """Handles the error code of a commit like that of a heartbeat."""
         if code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
             self._refused(code, "commit")
         elif code is ErrorCode.rebalance_in_progress and self.state is ClassicState.STABLE:
@@ -229,18 +230,18 @@ class ClassicMembership:
             self.state = ClassicState.FENCED
 
     def leave_request(self, reason: str) -> dict[str, Any] | None:
-        """None where there is nothing to leave: not joined, or a static member, which may come back."""
+        """Returns None if the member is not in the group, or if it is static: a static member may return."""
         if not self.known or self.instance_id is not None:
             return None
         member = {"member_id": self.member_id, "group_instance_id": None, "reason": reason[:255]}
         return {"group_id": self.group_id, "member_id": self.member_id, "members": [member]}
 
     def on_left(self, *, lost: bool) -> None:
-        """``lost``: without having given the partitions up first."""
+        """``lost``: the member has left before it gave up its partitions."""
         self.member_id = ""
         self._forget_generation("left the group", lost=lost)
 
-    # --- refusals ---------------------------------------------------------------------------------------------
+    # --- error codes ------------------------------------------------------------------------------------------
 
     def _again(self, how: Next) -> Next:
         self.state = ClassicState.UNJOINED
@@ -263,7 +264,7 @@ class ClassicMembership:
             self._forget_generation(f"{during}: the coordinator does not know this member", lost=had_place)
             return Next.JOIN_AGAIN
         if code is ErrorCode.illegal_generation:
-            self._forget_generation(f"{during}: the generation is over", lost=self.generation != NO_GENERATION)
+            self._forget_generation(f"{during}: the generation has ended", lost=self.generation != NO_GENERATION)
             return Next.JOIN_AGAIN
         if code is ErrorCode.rebalance_in_progress:
             return self._again(Next.JOIN_AGAIN)
@@ -275,11 +276,11 @@ class ClassicMembership:
         raise error_for(code, f"group {self.group_id}: {self._reason(code) or during}")
 
     def _reason(self, code: ErrorCode) -> str:
-        """What a refusal for good means, and what helps; empty where the code says it all."""
+        """Explains a final error code and its remedy; empty if the code is clear by itself."""
         if code is ErrorCode.invalid_session_timeout:
             return (
                 f"session_timeout_ms={self._timeouts_ms[0]} is not between the broker's group.min.session.timeout.ms "
-                "and group.max.session.timeout.ms (6000 and 1800000, unless it was told otherwise)"
+                "and group.max.session.timeout.ms (6000 and 1800000 by default)"
             )
         if code is ErrorCode.inconsistent_group_protocol:
             names = ", ".join(self._assignors)

@@ -1,4 +1,4 @@
-"""Commits: the requests, what their answers mean, when the next automatic one is due. No socket, no clock."""
+"""Commits: their requests, the errors in their replies, the times of automatic commits. No socket, no clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Offsets, Exception | None], None]
-"""Called with what was committed, and why that failed (None: it did not)."""
+"""Called with the offsets of a commit and its error, which is None after a success."""
 
 
 _NO_MEMBER = (ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_member_epoch)
@@ -45,8 +45,10 @@ def commit_request(
 def commit_failure(
     reply: Any, *, instance_id: str | None, still_member: bool, alone: bool = False
 ) -> KafkaError | None:
-    """Why a commit was not taken, None if it was. ``still_member``: it is in the group, if in a later generation;
-    ``alone``: it was made by a consumer whose partitions were assigned by hand."""
+    """The error of a commit, None after a success.
+
+    ``still_member``: the consumer is in the group, perhaps in a later generation. ``alone``: its partitions were
+    assigned by ``assign``, without a membership."""
     for topic in reply.topics:
         for row in topic.partitions:
             code = row.error_code
@@ -55,15 +57,15 @@ def commit_failure(
             tp = TopicPartition(topic.name, row.partition_index)
             if code in _NO_MEMBER and alone:
                 return CommitFailed(
-                    "the group has live members, and a consumer that was given its partitions by hand is none of them",
-                    "Give it a group_id of its own, or stop the members first",
+                    "the group has live members, and this consumer, which uses assign(), is not one of them",
+                    "Use another group_id for it, or stop the members first",
                 )
             if code in _NO_MEMBER:
-                return CommitFailed("the group has been rebalanced and the partitions given to other members")
+                return CommitFailed("the group has rebalanced and assigned the partitions to other members")
             if code is ErrorCode.rebalance_in_progress:
                 if still_member:
                     return RebalanceInProgress()
-                return CommitFailed("the group is being rebalanced without this member")
+                return CommitFailed("the group is in a rebalance without this member")
             if code is ErrorCode.fenced_instance_id:
                 return FencedInstance(instance_id or "")
             if code is ErrorCode.unknown_topic_or_partition:
@@ -74,7 +76,7 @@ def commit_failure(
 
 @dataclass(slots=True)
 class AutoCommit:
-    """When the positions are committed without being asked: by a poll, ``interval_ms`` after the time before."""
+    """The time of the next automatic commit: a poll makes it, ``interval_ms`` after the previous one."""
 
     enabled: bool
     interval_ms: int
@@ -85,12 +87,12 @@ class AutoCommit:
             self.due_ms = now_ms + self.interval_ms
 
     def take(self, now_ms: float) -> bool:
-        """Whether it is time; the next time is set."""
+        """Whether a commit is due. If it is, sets the next time."""
         if not self.enabled or now_ms < self.due_ms:
             return False
         self.due_ms = now_ms + self.interval_ms
         return True
 
     def sooner(self, now_ms: float, backoff_ms: int) -> None:
-        """After a failure that passes."""
+        """Sets an earlier time after a retriable error."""
         self.due_ms = min(self.due_ms, now_ms + backoff_ms)

@@ -1,4 +1,4 @@
-"""A consumer's dealings with its group's coordinator, whichever protocol: commits, callbacks, leaving."""
+"""A consumer's work with its group's coordinator that both protocols share: commits, callbacks, leaving."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OnPartitions = Callable[[list[TopicPartition]], Any]
 
 
 class Identity(NamedTuple):
-    """As whom a commit is made; ``generation`` is the member epoch under ``group_protocol=consumer``."""
+    """The member in a commit; ``generation`` is the member epoch under ``group_protocol=consumer``."""
 
     generation: int = -1
     member_id: str = ""
@@ -44,7 +44,7 @@ class Identity(NamedTuple):
 
 
 class Coordination(ABC):
-    """``run`` calls the user's callbacks where the user wants them; ``changed`` tells a waiting poll."""
+    """``run`` calls the user's callbacks, on the caller's thread or on the loop; ``changed`` wakes a waiting poll."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class Coordination(ABC):
         self.on_lost: OnPartitions | None = None
         self.dropped: Callable[[TopicPartition], None] = lambda tp: None
         self.wakeable: Callable[[], AbstractContextManager[None]] = nullcontext
-        """Around what a user waits for: raises Wakeup."""
+        """Wraps the waits of a user's call, so that they raise Wakeup."""
         self.failure: Exception | None = None
         self.leaving = False
-        """Whether the member leaves, or the consumer closes: a poll under way in another task does nothing then."""
+        """Whether the member is leaving or the consumer is closing: a poll of another task then does nothing."""
         self._cluster = cluster
         self._subscription = subscription
         self._changed = changed
@@ -77,12 +77,12 @@ class Coordination(ABC):
         self._order = asyncio.Lock()
         self._told: deque[tuple[OnCommit, Offsets, Exception | None]] = deque()
 
-    # --- what the protocols do each in its own way ------------------------------------------------------------
+    # --- defined by each protocol -----------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def quiet(self) -> bool:
-        """Whether a poll has nothing to do here."""
+        """Whether a poll has no group work."""
 
     @property
     @abstractmethod
@@ -92,58 +92,58 @@ class Coordination(ABC):
     @property
     @abstractmethod
     def lost(self) -> bool:
-        """Whether this member was thrown out, and what it owned has not been given up yet."""
+        """Whether the group has removed this member and it has not given up its partitions yet."""
 
     @property
     @abstractmethod
     def ended(self) -> KafkaError | None:
-        """Why this membership is over for good; None while it is not."""
+        """The error that has ended this membership; None otherwise."""
 
     def is_leaving(self) -> bool:
-        """A call, since a type checker takes an attribute for what it was before an ``await``."""
+        """Returns ``leaving``. A type checker would assume that the attribute does not change in an ``await``."""
         return self.leaving
 
     @abstractmethod
     async def step(self) -> None:
-        """One poll's part: goes as far as it can without waiting for others. Raises what ends the membership."""
+        """Does the group work of one poll, without a wait for other members. Raises the error that ends it."""
 
     @abstractmethod
     def subscription_changed(self, reason: str) -> None:
-        """The coordinator shall hear of it."""
+        """Makes a later request report the new subscription to the coordinator."""
 
     @abstractmethod
     def enforce_rebalance(self, reason: str) -> None:
-        """The group shall be planned anew, where its members can have that."""
+        """Requests a rebalance, if the protocol allows members to do that."""
 
     @abstractmethod
     async def look_for_changes(self) -> None:
-        """Called whenever the topics were looked at."""
+        """Called after each lookup of the topics."""
 
     @abstractmethod
     def member_of(self) -> Identity:
-        """This member as the coordinator knows it; Identity() where it does not."""
+        """This member's identity at the coordinator; Identity() outside the group."""
 
     @abstractmethod
     def _commit_refused(self, sent_as: Identity, code: ErrorCode) -> None:
-        """A commit's answer tells how the member stands."""
+        """Handles an error code of a commit, which may end or change the membership."""
 
     @abstractmethod
     async def _stop_joining(self) -> None:
-        """Before leaving."""
+        """Cancels a running join before the member leaves."""
 
     @abstractmethod
     async def _leave_group(self, reason: str) -> None:
-        """Tells the coordinator, if it has to know."""
+        """Sends the request to leave, if one is needed."""
 
     @abstractmethod
     def _released(self) -> None:
-        """What was lost has been given up."""
+        """Called when the lost partitions are given up."""
 
     @abstractmethod
     def _tasks(self) -> list[asyncio.Task[Any]]:
-        """What runs in the background."""
+        """The background tasks."""
 
-    # --- one poll's part --------------------------------------------------------------------------------------
+    # --- polls ------------------------------------------------------------------------------------------------
 
     def polled(self) -> None:
         self._polled_s = time.monotonic()
@@ -175,24 +175,24 @@ class Coordination(ABC):
     # --- leaving ----------------------------------------------------------------------------------------------
 
     async def _tell_coordinator(self, api_key: int, request: Mapping[str, Any]) -> None:
-        """That this member leaves; waits for an answer, but not for long."""
+        """Sends a request to leave; waits for its reply, at most ``LEAVE_TIMEOUT_MS``."""
         try:
             connection = await self._coordinator()
-            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):  # also where the broker rests, because of a quota
+            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):  # also at a broker that throttles
                 await connection.call(api_key, request, timeout_ms=LEAVE_TIMEOUT_MS)
         except (OdradekError, TimeoutError) as error:
             logger.info("group %s: leaving: %s", self.group_id, error or "no answer")
 
     def _warn_of_idleness(self) -> None:
         logger.warning(
-            "group %s: no poll for more than max_poll_interval_ms (%d): leaving the group. Raise it, or lower "
-            "max_poll_records so that each poll brings less work",
+            "group %s: no poll for more than max_poll_interval_ms (%d): leaving the group. Increase it, or decrease "
+            "max_poll_records",
             self.group_id,
             self.config.max_poll_interval_ms,
         )
 
     async def leave(self, reason: str, timeout_ms: int, *, commit: bool) -> None:
-        """Last automatic commit, callbacks, and the coordinator is told."""
+        """Leaves the group: automatic commit, callbacks, request to leave."""
         before, self.leaving = self.leaving, True
         try:
             await self._stop_joining()
@@ -219,21 +219,21 @@ class Coordination(ABC):
     # --- commits ----------------------------------------------------------------------------------------------
 
     async def _send_commit(self, offsets: Offsets) -> None:
-        """One try. Raises why it was not taken."""
+        """Sends one commit. Raises its error."""
         sent_as = Identity()
         if self._subscription.subscribed:
             if (ended := self.ended) is not None:
                 raise ended
             sent_as = self.member_of()
             if not sent_as.member_id:
-                raise CommitFailed("this consumer is no member of the group (any more)")
+                raise CommitFailed("this consumer is not a member of the group")
         generation, member_id, instance_id = sent_as
         request = commit_request(
             self.group_id, offsets, generation=generation, member_id=member_id, instance_id=instance_id
         )
-        async with self._order:  # whoever asked first writes first, also while the coordinator is being looked for
+        async with self._order:  # commits keep the order of the calls, also in a lookup of the coordinator
             connection = await self._coordinator()
-        reply = await connection.call(OFFSET_COMMIT, request, ceiling=NAMES_CEILING)  # writes before it waits
+        reply = await connection.call(OFFSET_COMMIT, request, ceiling=NAMES_CEILING)  # sends before its first await
         failure = commit_failure(
             reply, instance_id=instance_id, still_member=self.in_group,
             alone=not self._subscription.subscribed,
@@ -244,9 +244,9 @@ class Coordination(ABC):
             raise failure
 
     async def commit(self, offsets: Offsets, timeout_ms: int | None = None) -> None:
-        """Blocks until taken; what passes is tried again. Earlier asynchronous commits are answered first.
+        """Waits for earlier asynchronous commits, then commits; retries retriable errors.
 
-        Raises Wakeup, and then goes on with nothing: it may have been taken."""
+        Raises Wakeup without a further retry; the coordinator may have stored the commit."""
         if self.config.group_id is None:
             raise InvalidGroupId("committing")
         if self._sent:
@@ -256,7 +256,7 @@ class Coordination(ABC):
         if not offsets:
             return
 
-        first = [self._sending(offsets)]  # where a wakeup is due, it is sent all the same, as in Java
+        first = [self._sending(offsets)]  # sent even if a wakeup is pending, as in Java
 
         async def attempt() -> OdradekError | None:
             try:
@@ -275,8 +275,10 @@ class Coordination(ABC):
             raise failure
 
     def _sending(self, offsets: Offsets) -> asyncio.Task[None]:
-        """Goes on where its caller is cut off: what the answer tells is heard, and if none comes, the connection is
-        given up, on which the group's other requests would wait behind it."""
+        """Starts a commit in a task that goes on after its caller is cancelled.
+
+        So its reply is handled in any case. Without a reply its timeout closes the connection, on which the group's
+        other requests would wait."""
 
         def done(task: asyncio.Task[None]) -> None:
             self._under_way.discard(task)
@@ -289,7 +291,7 @@ class Coordination(ABC):
         return task
 
     def commit_async(self, offsets: Offsets, callback: OnCommit | None) -> None:
-        """One try, in the order of the calls; ``callback`` is called by a later poll, commit or close."""
+        """Sends one commit, in the order of the calls; a later poll, commit or close calls ``callback``."""
         if self.config.group_id is None:
             raise InvalidGroupId("committing")
 
@@ -337,8 +339,9 @@ class Coordination(ABC):
         self.commit_async(self._subscription.positions(), answered)
 
     async def _auto_commit_now(self, timeout_ms: int) -> None:
-        """At revocation and close; a failure is told, and does not stop either. Raises Wakeup alone: then the next
-        poll begins here again."""
+        """Commits before a revocation or close. Raises only Wakeup: then the next poll repeats it.
+
+        Other errors are logged and do not stop the revocation or close."""
         offsets = self._subscription.positions()
         if not self.auto.enabled or not offsets or (self._subscription.subscribed and not self.in_group):
             return
@@ -350,12 +353,12 @@ class Coordination(ABC):
             logger.warning("group %s: last automatic commit: %s", self.group_id, error)
 
     async def flush(self, deadline: Deadline) -> None:
-        """Waits for asynchronous commits, and calls their callbacks."""
+        """Waits for asynchronous commits and calls their callbacks."""
         if self._sent:
             await asyncio.wait(tuple(self._sent), timeout=deadline.left_ms / 1000)
         await self.callbacks()
 
 
 def now_ms() -> float:
-    """Of a clock that nobody sets."""
+    """Milliseconds of the monotonic clock."""
     return time.monotonic() * 1000

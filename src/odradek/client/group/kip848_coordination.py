@@ -1,4 +1,4 @@
-"""A consumer as a member of a KIP-848 group: the coordinator assigns, and heartbeats carry it."""
+"""A consumer as a member of a KIP-848 group: the coordinator sends the assignment in replies to heartbeats."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATTERNS_FROM = 1
 
 
 class Kip848Coordination(Coordination):
-    """Under ``group_protocol=consumer``. Heartbeats go on in a task of their own; polls give up and take partitions."""
+    """``group_protocol=consumer``. A task sends the heartbeats; polls give up and take partitions."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Kip848Coordination(Coordination):
         self._not_before_s = 0.0
         self._asked = False
 
-    # --- how it stands ----------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------------------
 
     @property
     def quiet(self) -> bool:
@@ -89,7 +89,7 @@ class Kip848Coordination(Coordination):
         logger.warning("enforce_rebalance(): under group_protocol=consumer the coordinator decides when to rebalance")
 
     async def look_for_changes(self) -> None:
-        """The coordinator does."""
+        """Does nothing: the coordinator looks for changes."""
 
     def _beat_now(self) -> None:
         self._asked = True
@@ -101,7 +101,7 @@ class Kip848Coordination(Coordination):
     def _tasks(self) -> list[asyncio.Task[Any]]:
         return [one for one in (self._beating, self._naming) if one is not None]
 
-    # --- one poll's part --------------------------------------------------------------------------------------
+    # --- polls ------------------------------------------------------------------------------------------------
 
     async def step(self) -> None:
         if self.is_leaving():
@@ -129,12 +129,13 @@ class Kip848Coordination(Coordination):
         self._learn_names()
 
     async def _reconcile(self) -> None:
-        """Gives up what it owns and shall not, then takes what it shall and does not own. A callback that raises is
-        called again by the next poll."""
+        """Gives up partitions that are not in the target assignment, then takes its new ones.
+
+        If a callback raises, the next poll calls it again."""
         member = self.membership
         target = {topic_id: numbers for topic_id, numbers in member.target.items() if topic_id in self._names}
         if target == member.owned and target != member.target and not member.is_new:
-            return  # the names of the others are being asked for
+            return  # the other topics' names are being looked up
         incarnation = member.begin()
         await self._auto_commit_now(self.config.default_api_timeout_ms)
         kept = {topic_id: numbers & target.get(topic_id, frozenset()) for topic_id, numbers in member.owned.items()}
@@ -155,7 +156,7 @@ class Kip848Coordination(Coordination):
         return {TopicPartition(self._names[topic_id], n) for topic_id, numbers in partitions.items() for n in numbers}
 
     def _learn_names(self) -> None:
-        """The coordinator speaks of topic ids; whoever reads, of names."""
+        """Starts a lookup of topic names, since the coordinator sends topic ids."""
         if (self._naming is None or self._naming.done()) and not self.membership.target.keys() <= self._names.keys():
             self._naming = asyncio.ensure_future(self._ask_names())
 
@@ -164,7 +165,7 @@ class Kip848Coordination(Coordination):
             try:
                 found = await self._cluster.topic_names(missing)
             except OdradekError as error:
-                logger.warning("group %s: looking topics up: %s", self.group_id, error)
+                logger.warning("group %s: looking up topic names: %s", self.group_id, error)
                 found = {}
             self._names |= found
             if found:
@@ -233,7 +234,7 @@ class Kip848Coordination(Coordination):
             CONSUMER_GROUP_HEARTBEAT, PATTERNS_FROM
         ):
             raise UnsupportedVersion(
-                "the coordinator cannot match patterns (Kafka 4.0 can): pass a compiled one, which the client matches"
+                "the coordinator cannot match patterns (Kafka 4.0 can): the client can, if the pattern is compiled"
             )
 
     # --- leaving ----------------------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ class Kip848Coordination(Coordination):
             await self._tell_coordinator(CONSUMER_GROUP_HEARTBEAT, request)
 
     async def _stop_joining(self) -> None:
-        """Nobody is waited for when a member joins here."""
+        """Does nothing: a join is a heartbeat, which waits for no other member."""
 
     async def _leave_group(self, reason: str) -> None:
         await self._send_leave()

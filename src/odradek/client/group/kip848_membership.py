@@ -1,20 +1,20 @@
 """One member of a KIP-848 group (``group_protocol=consumer``) as a state machine. No socket, no clock.
 
-The coordinator plans; a member says in ConsumerGroupHeartbeat what it wants and what it owns, and is told what to own.
+A member sends its subscription and the partitions that it owns in ConsumerGroupHeartbeat. The coordinator makes the
+assignment and replies with the member's target assignment.
 
-state          meaning                                                    leaves by
-OUTSIDE        no member (yet, or any more)                               ``join`` → JOINING
-JOINING        the next heartbeat says epoch 0, at once                   ``on_heartbeat`` → STABLE, RECONCILING
-STABLE         owns what it was told to own                               ``on_heartbeat`` → RECONCILING
-RECONCILING    was told to own something else                             ``begin`` … ``reconciled`` → ACKNOWLEDGING
-ACKNOWLEDGING  the next heartbeat says, at once, what it owns now         ``on_heartbeat`` → STABLE, RECONCILING
-LOST           thrown out, what it owned belongs to others by now         ``released`` → OUTSIDE
-FATAL          refused for good: ``failure`` says why                     –
+state          meaning                                                    transitions
+OUTSIDE        not a member                                               ``join`` → JOINING
+JOINING        the next heartbeat, at once, has epoch 0                   ``on_heartbeat`` → STABLE, RECONCILING
+STABLE         owns its target assignment                                 ``on_heartbeat`` → RECONCILING
+RECONCILING    has a target assignment that it does not own yet           ``begin`` … ``reconciled`` → ACKNOWLEDGING
+ACKNOWLEDGING  the next heartbeat, at once, has the owned partitions      ``on_heartbeat`` → STABLE, RECONCILING
+LOST           removed; other members may own its partitions              ``released`` → OUTSIDE
+FATAL          ended by the error ``failure``                             final
 
-A member that joins and is told to own nothing takes that too, so that whoever waits hears of it. A heartbeat carries
-what has changed since the last one that was answered, or everything after one that failed or got no answer. The
-member's id is made by the client and stays the same however often it joins. Every joining has a number,
-``incarnation``: an answer to a heartbeat of an earlier one says nothing any more.
+A new member reconciles an empty target assignment, too, so that its callback runs. A heartbeat has the changes since
+the last answered one; after an error or a missing reply it has all fields. The client makes the member id and keeps it
+over all joins. ``incarnation`` numbers the joins: a reply to a heartbeat of an earlier incarnation is ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
 
 Partitions = dict[UUID, frozenset[int]]
-"""Topic ids to partition numbers; no topic without a partition."""
+"""Topic ids to partition numbers; each topic has at least one partition."""
 
 
 class Kip848State(Enum):
@@ -45,7 +45,7 @@ class Kip848State(Enum):
 
 
 class After(Enum):
-    """When to send the next heartbeat after an answer."""
+    """When to send the next heartbeat after a reply."""
 
     INTERVAL = "when the interval has passed"
     AT_ONCE = "at once"
@@ -59,18 +59,18 @@ _THROWN_OUT = frozenset({
 })  # fmt: skip
 _MOVED = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_available})
 NO_PROTOCOL = (
-    "the cluster does not know the consumer group protocol (KIP-848, Kafka 4.0): set group_protocol=classic until it "
-    "is upgraded"
+    "the cluster does not support the consumer group protocol (KIP-848, Kafka 4.0): set group_protocol=classic until "
+    "it is upgraded"
 )
 
 
 def as_partitions(rows: Iterable[Any]) -> Partitions:
-    """Rows of the wire as ``Partitions``."""
+    """Converts rows of a reply to ``Partitions``."""
     return {row.topic_id: frozenset(row.partitions) for row in rows if row.partitions}
 
 
 class Kip848Membership:
-    """Times in milliseconds. ``heartbeat_interval_ms`` is 0 until the coordinator has said one."""
+    """Times in milliseconds. ``heartbeat_interval_ms`` is 0 until the coordinator's first reply."""
 
     def __init__(
         self,
@@ -93,30 +93,30 @@ class Kip848Membership:
         self.owned: Partitions = {}
         self.failure: KafkaError | None = None
         self.is_new = True
-        """Whether it has taken no assignment yet since it joined, not even an empty one."""
+        """Whether it has not reconciled an assignment (also an empty one) since it joined."""
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._rack = rack
         self._assignor = assignor
         self._topics: tuple[str, ...] = ()
         self._pattern: str | None = None
         self._had_pattern = False
-        self._told: tuple[tuple[str, ...], str | None] | None = None  # what the coordinator knows of topics and pattern
+        self._told: tuple[tuple[str, ...], str | None] | None = None  # the subscription in the last heartbeat
         self._acknowledged = True
         self._at_work = False
 
     @property
     def in_group(self) -> bool:
-        """Whether the coordinator knows it, by ``member_id`` and ``epoch``."""
+        """Whether the coordinator knows this member, by ``member_id`` and ``epoch``."""
         return self.state in _IN_GROUP
 
     @property
     def beats(self) -> bool:
-        """Whether it has heartbeats to send."""
+        """Whether the member sends heartbeats."""
         return self.in_group or self.state is Kip848State.JOINING
 
     @property
     def urgent(self) -> bool:
-        """Whether the next heartbeat waits for no interval."""
+        """Whether the next heartbeat is sent at once, without the interval."""
         return self.state in (Kip848State.JOINING, Kip848State.ACKNOWLEDGING) or (
             self.in_group and self._told != (self._topics, self._pattern)
         )
@@ -125,15 +125,15 @@ class Kip848Membership:
     def leave_epoch(self) -> int:
         return LEAVE_EPOCH if self.instance_id is None else LEAVE_STATIC_EPOCH
 
-    # --- what it wants ----------------------------------------------------------------------------------------
+    # --- subscription and reconciliation ----------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str], pattern: str | None = None) -> None:
-        """Topics by name, or in RE2's syntax by a pattern that the coordinator resolves."""
+        """Sets the subscription: topics, or a pattern in the syntax of RE2 that the coordinator matches."""
         self._topics, self._pattern = tuple(sorted(topics)), pattern
         self._had_pattern = self._had_pattern or pattern is not None
 
     def join(self) -> None:
-        """From OUTSIDE only: the next heartbeat joins."""
+        """Makes the next heartbeat join. Raises ValueError unless the state is OUTSIDE."""
         if self.state is not Kip848State.OUTSIDE:
             raise ValueError(f"a member that is {self.state.value} cannot join")
         self.incarnation += 1
@@ -141,31 +141,32 @@ class Kip848Membership:
         self.state = Kip848State.JOINING
 
     def begin(self) -> int:
-        """The member begins to give up and to take, towards ``target``: ``holds`` and ``reconciled`` follow, with the
-        incarnation that this returns. If the member is thrown out meanwhile, they do nothing."""
+        """Starts the reconciliation with ``target``; returns the incarnation, for ``holds`` and ``reconciled``.
+
+        If the coordinator removes the member meanwhile, these two do nothing."""
         self._at_work = True
         return self.incarnation
 
     def holds(self, owned: Partitions, incarnation: int) -> bool:
-        """What the member owns on the way; whether it still is the member that began."""
+        """Sets the owned partitions; returns False if the incarnation of ``begin`` has ended."""
         if incarnation != self.incarnation or not self.in_group:
             return False
         self.owned = {topic_id: numbers for topic_id, numbers in owned.items() if numbers}
         return True
 
     def reconciled(self, incarnation: int) -> None:
-        """What it owns now is what it was told to: the next heartbeat says so."""
+        """Ends the reconciliation: the next heartbeat has the owned partitions."""
         if incarnation == self.incarnation and self.in_group:
             self.state = Kip848State.ACKNOWLEDGING
             self._at_work = self._acknowledged = self.is_new = False
 
     def released(self) -> None:
-        """What was lost has been given up, and whoever wanted to know was told."""
+        """Notes that the lost partitions are given up."""
         if self.state is Kip848State.LOST:
             self.state = Kip848State.OUTSIDE
 
     def on_left(self, *, lost: bool) -> None:
-        """After a leaving heartbeat, whatever came of it. ``lost``: without having given the partitions up first."""
+        """Notes that the member has left, with or without a reply. ``lost``: before it gave up its partitions."""
         if self.state is Kip848State.FATAL:
             return
         self._throw_out()
@@ -181,13 +182,13 @@ class Kip848Membership:
     # --- heartbeats -------------------------------------------------------------------------------------------
 
     def heartbeat_request(self) -> dict[str, Any]:
-        """Full where the coordinator may not know how things stand, else what has changed."""
+        """A request with all fields if the coordinator may not have them, or else with the changed fields."""
         full = self._told is None
         told_topics, told_pattern = self._told or (None, None)
         topics = list(self._topics) if self._topics != told_topics else None
         pattern = None
         if full or self._pattern != told_pattern:
-            pattern = "" if self._pattern is None and self._had_pattern else self._pattern  # "" takes one back
+            pattern = "" if self._pattern is None and self._had_pattern else self._pattern  # "" removes the pattern
         tells_owned = full or self.state is Kip848State.ACKNOWLEDGING
         self._told = (self._topics, self._pattern)
         self._acknowledged = self._acknowledged or tells_owned
@@ -205,7 +206,7 @@ class Kip848Membership:
         }
 
     def leave_request(self) -> dict[str, Any] | None:
-        """None where there is nothing to leave."""
+        """Returns None if the member is not in the group."""
         if not self.beats:
             return None
         unchanged = dict.fromkeys(
@@ -220,11 +221,11 @@ class Kip848Membership:
         }
 
     def on_no_answer(self) -> None:
-        """The heartbeat may have been received, or not: the next one says everything."""
+        """Makes the next heartbeat have all fields, since the coordinator may not have got the last one."""
         self._told = None
 
     def on_heartbeat(self, reply: Any, interval_ms: int, incarnation: int) -> After:
-        """An answer to a heartbeat that was sent in ``incarnation``."""
+        """Handles the reply to a heartbeat of ``incarnation``."""
         if incarnation != self.incarnation or not self.beats:
             return After.INTERVAL
         if reply.error_code is not ErrorCode.none:
@@ -243,16 +244,17 @@ class Kip848Membership:
         elif self.state is Kip848State.RECONCILING:
             return After.INTERVAL
         if self.state is Kip848State.ACKNOWLEDGING and not self._acknowledged:
-            return After.AT_ONCE  # the answer to a heartbeat that left before the partitions had changed hands
+            return After.AT_ONCE  # the reply to a heartbeat from before the reconciliation
         settled = self.target == self.owned and not self._at_work and not self.is_new
         self.state = Kip848State.STABLE if settled else Kip848State.RECONCILING
         if settled and changed:
-            # It was told to take something and, before it had, not to: the coordinator waits to hear that it has not.
+            # The target assignment got a partition and lost it again before the member took it: the coordinator waits
+            # for an acknowledgement.
             self.state, self._acknowledged = Kip848State.ACKNOWLEDGING, False
         return After.AT_ONCE if self.urgent else After.INTERVAL
 
     def on_commit_refused(self, code: ErrorCode) -> bool:
-        """Whether a heartbeat should find out at once how the member stands."""
+        """Handles the error code of a commit; returns whether a heartbeat has to check the membership at once."""
         if code is ErrorCode.fenced_instance_id:
             self._fail(FencedInstance(self.instance_id or ""))
         return self.in_group and code in (*_THROWN_OUT, ErrorCode.stale_member_epoch)
@@ -276,7 +278,7 @@ class Kip848Membership:
             return FencedInstance(self.instance_id or "")
         if code is ErrorCode.unsupported_version:
             return UnsupportedVersion(NO_PROTOCOL)
-        return error_for(code, f"group {self.group_id}: {text or 'the heartbeat was refused'}")
+        return error_for(code, f"group {self.group_id}: {text or 'the heartbeat failed'}")
 
     def fail(self, error: KafkaError) -> None:
         """Ends the membership: every poll raises ``error``."""

@@ -1,8 +1,8 @@
-"""The plan of the sticky assignors: everybody the same number, give or take one, and as little as may be moves.
+"""The assignment of the sticky assignors: numbers of partitions that differ by at most one, with the fewest moves.
 
-As Apache Kafka 4.3 plans it, also where racks count: a member then keeps only what has a replica on its own rack, what
-is free goes first to somebody near it, and the rest wherever there is room; evenness comes before nearness. Where Java
-takes members as they come out of a hash map, they are taken in the order of their ids here.
+The rules are those of Apache Kafka 4.3, also with racks. A member then keeps only partitions with a replica on its own
+rack. Free partitions go first to a member on a rack of a replica, then to any member with room. Equal numbers are more
+important than racks. Java's order of members is that of a hash map; here it is the order of their ids.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from odradek.core.consumer_protocol import Subscription
 from odradek.core.ids import TopicPartition
 
 Plan = dict[str, list[TopicPartition]]
-"""Member id to partitions."""
+"""The partitions by member id."""
 PartitionRacks = Mapping[TopicPartition, frozenset[str]]
-"""The racks of the brokers that keep a replica, in sync or not; brokers without a rack add nothing."""
+"""The racks of all replicas of each partition, in sync or not; brokers without a rack do not count."""
 NO_RACKS: PartitionRacks = MappingProxyType({})
 Claims = Mapping[str, tuple[Sequence[TopicPartition], int]]
-"""What each member had, and in which generation."""
+"""Each member's former partitions with their generation."""
 
 
 def sticky_plan(
@@ -43,7 +43,7 @@ def sticky_plan(
 def claim_winners(
     members: Mapping[str, Subscription], existing: Iterable[TopicPartition], claims: Claims
 ) -> dict[TopicPartition, str]:
-    """The newer generation has it; two of the same generation, neither."""
+    """Returns the owner of each claimed partition: the claim of the newest generation, unless two members have it."""
     exists = set(existing)
     owners: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id in sorted(members):
@@ -60,14 +60,14 @@ def claim_winners(
 
 
 def racks_matter(member_racks: Iterable[str], racks: Iterable[frozenset[str]]) -> bool:
-    """Whether somebody's rack has a replica of something, while some rack has not one of everything."""
+    """Whether racks affect the assignment: a member's rack has a replica, and a rack lacks one of some partition."""
     racks = list(racks)
     everywhere = frozenset().union(*racks)
     return not everywhere.isdisjoint(member_racks) and any(one != everywhere for one in racks)
 
 
 class _Racks:
-    """Who is near to what."""
+    """The racks of members and partitions. A member is near a partition that has a replica on its rack."""
 
     def __init__(
         self, members: Mapping[str, Subscription], partitions: Sequence[TopicPartition], partition_racks: PartitionRacks
@@ -87,19 +87,19 @@ class _Racks:
         return rack is not None and rack not in self._partitions[tp]
 
     def is_near(self, member_id: str, tp: TopicPartition) -> bool:
-        """Not the opposite: a member without a rack is neither."""
+        """Not the opposite of ``is_far``: a member without a rack is neither near nor far."""
         return self._members.get(member_id) in self._partitions[tp]
 
     def neighbours(self, tp: TopicPartition) -> int:
-        """How many members are on the partition's racks."""
+        """The number of members on the partition's racks."""
         return sum(self._sizes.get(rack, 0) for rack in self._partitions[tp])
 
 
-# --- all read the same topics ---------------------------------------------------------------------------------------
+# --- all members have the same topics -------------------------------------------------------------------------------
 
 
 class _Alike:
-    """Everybody gets ``least``, and ``extra`` of them one more."""
+    """Each member gets ``least`` partitions, and ``extra`` of the members get one more."""
 
     def __init__(
         self,
@@ -112,9 +112,9 @@ class _Alike:
         self._least, self._extra = divmod(len(partitions), len(members))
         self.plan: Plan = {member_id: [] for member_id in sorted(members)}
         self._hungry: list[str] = []
-        """Who has less than ``least``, in turn."""
+        """The members with fewer than ``least`` partitions, which get partitions in turn."""
         self._candidates: list[str] = []
-        """Who has ``least`` and might get one of the extra ones."""
+        """The members with ``least`` partitions, which may get one more."""
         self._keep(owners)
         kept = {tp for rows in self.plan.values() for tp in rows}
         free = sorted((tp for tp in partitions if tp not in kept), key=racks.neighbours)
@@ -145,7 +145,7 @@ class _Alike:
             self._candidates.clear()
 
     def _fill_near(self, free: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Returns what nobody near has room for."""
+        """Gives partitions to near members; returns those for which no near member has room."""
         rest: list[TopicPartition] = []
         turn = 0
         for tp in free:
@@ -191,12 +191,13 @@ class _Alike:
                     turn = 0
 
 
-# --- members read different topics ----------------------------------------------------------------------------------
+# --- members have different topics ----------------------------------------------------------------------------------
 
 
 class _Different:
-    """What is free goes to the least loaded that may have it, topics with the fewest readers first; then single
-    partitions move as long as that makes two members more alike, back to where they were where that does."""
+    """Free partitions go to the member with the fewest partitions among the subscribers of the topic, topics with the
+    fewest subscribers first. Then single partitions move while a move makes two members' numbers more equal; a former
+    owner is preferred."""
 
     def __init__(
         self,
@@ -222,7 +223,7 @@ class _Different:
             if member_id in readers[tp.topic] and not racks.is_far(member_id, tp):
                 self._give(tp, member_id)
             else:
-                is_bound = True  # somebody must give something up anyway
+                is_bound = True  # a member has to give up a partition in any case
         in_order = [
             TopicPartition(topic, n)
             for topic in sorted(readers, key=lambda topic: (len(readers[topic]), topic))
@@ -238,7 +239,7 @@ class _Different:
         self._level(in_order, set(free), is_bound=is_bound, was_empty=was_empty)
 
     def _former_owners(self, claims: Claims) -> dict[TopicPartition, str]:
-        """Of what was last claimed in an older generation than the newest."""
+        """The last owners of partitions by claims of generations before the newest one."""
         known = {member_id: claim for member_id, claim in claims.items() if member_id in self.plan}
         newest = max((generation for _, generation in known.values()), default=-1)
         former: dict[TopicPartition, tuple[int, str]] = {}
@@ -260,7 +261,7 @@ class _Different:
         if among:
             self._give(tp, min(among, key=self._load))
 
-    # --- levelling --------------------------------------------------------------------------------------------
+    # --- balance ----------------------------------------------------------------------------------------------
 
     def _level(
         self, in_order: Sequence[TopicPartition], free: set[TopicPartition], *, is_bound: bool, was_empty: bool
@@ -283,7 +284,7 @@ class _Different:
         return sum(abs(len(plan[a]) - len(plan[b])) for a, b in combinations(self._taking_part, 2))
 
     def _move(self, partitions: Sequence[TopicPartition]) -> bool:
-        """Whether anything moved."""
+        """Moves partitions until no move helps; returns whether any partition has moved."""
         moved = False
         again = True
         while again:
@@ -311,14 +312,14 @@ class _Different:
 
 
 class _Moves:
-    """What moved from whom to whom, so that no two partitions of a topic change places."""
+    """The moves between members, so that no two partitions of a topic swap their owners."""
 
     def __init__(self) -> None:
         self._way: dict[TopicPartition, tuple[str, str]] = {}
         self._on: dict[tuple[str, str, str], set[TopicPartition]] = {}
 
     def instead_of(self, tp: TopicPartition, source: str, target: str) -> TopicPartition:
-        """Which one to move: of the same topic one that came the opposite way, if there is any."""
+        """Returns the partition to move: one of the topic that has moved the opposite way, or else ``tp``."""
         source = self._way[tp][0] if tp in self._way else source
         return min(self._on.get((tp.topic, target, source), ()), default=tp)
 

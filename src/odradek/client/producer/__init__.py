@@ -1,4 +1,4 @@
-"""``Producer``: settings, queues per partition, and the requests that send them."""
+"""``Producer``: settings, batches by partition, and the requests that send them."""
 
 from typing import TYPE_CHECKING
 

@@ -1,16 +1,16 @@
-"""What a producer holds per partition: batches that fill, batches on their way, their sequences. No clock, no socket.
+"""A producer's batches by partition: unsent ones, those in flight, and their sequences. No clock, no socket.
 
-Rules, for idempotent producers as Java's:
-- A batch gets its sequence when it is first taken, and keeps it over every try, so a broker knows it again.
-- Up to five batches of a partition may be on their way, once the first was appended: a broker that does not know the
-  producer yet takes whatever sequence comes first, so one that overtook the first would be appended before it.
-- After a failure nothing new leaves: those that failed wait, in order of their sequences, until none is on its way, and
-  then go one by one. What comes after the last of them waits for its answer too: a broker that has it already
-  remembers the last five batches, so it must not get five more before it has answered for that one.
-- OUT_OF_ORDER_SEQUENCE_NUMBER says for certain that a batch was not appended. If it comes for one before which
-  nothing is left, the broker's memory has a gap (an earlier batch was given up, or its log was cut): the partition
-  goes on under the next epoch, with sequences from 0 for what is left.
-- A batch older than ``delivery_timeout_ms`` is given up, unless it is on its way.
+Rules, for idempotent producers those of Java's producer:
+- A batch gets its sequence when it is first sent and keeps it over all retries, so that a broker recognises it.
+- At most five batches of a partition are in flight, and only one until the first is appended: a broker that does not
+  know the producer accepts any sequence, so it could append a later batch before the first.
+- After a failure no new batch is sent. The failed batches wait, in the order of their sequences, until none is in
+  flight; then they are sent one by one. Batches behind the last failed one wait for its reply, too: a broker that has
+  it already recognises only the last five batches, so it must not get five more before it has answered that one.
+- OUT_OF_ORDER_SEQUENCE_NUMBER proves that a batch was not appended. If no earlier batch is left, the broker's sequences
+  have a gap (an earlier batch was given up, or the log was truncated). Then the remaining batches get the next epoch
+  and sequences from 0.
+- A batch older than ``delivery_timeout_ms`` is given up, unless it is in flight.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _REFUSED = frozenset(
 )
 
 OnDelivery = Callable[[int, int, Exception | None], None]
-"""Called with the first record's offset (-1 where unknown), the number of records, and an error or None."""
+"""Called with the first record's offset (-1 if unknown), the number of records, and an error or None."""
 
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """Records of one partition, packed. ``closed``: nothing is added any more."""
+    """Encoded records of one partition. ``closed``: no record is added any more."""
 
     partition: TopicPartition
     created_ms: int
@@ -50,7 +50,7 @@ class ProducerBatch:
     body: bytearray = field(default_factory=bytearray)
     count: int = 0
     deliveries: list[tuple[int, int, OnDelivery]] = field(default_factory=list)
-    silent: bool = False  # some of its records have nobody who is told
+    silent: bool = False  # True if a record has no callback
     closed: bool = False
     sequence: int = -1
     epoch: int = -1
@@ -67,7 +67,7 @@ class ProducerBatch:
 
 
 def pack(delta: int, time_delta: int, key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
-    """One record as it lies in a batch."""
+    """Encodes one record in the format of a batch."""
     parts = [
         b"\0",
         varint(time_delta),
@@ -99,12 +99,12 @@ class PartitionQueue:
         self._most_in_flight = in_flight if idempotent else 1
         self._epoch = epoch
         self._next_sequence = 0
-        self._is_known = not idempotent  # the broker holds sequences of this producer
+        self._is_known = not idempotent  # whether the broker has a sequence of this producer
 
     def append(
         self, now_ms: int, limit: int, record: tuple[bytes | None, bytes | None, Headers, int], on: OnDelivery | None
     ) -> int:
-        """Adds a record to the newest batch, or opens one; returns by how many bytes the queue grew."""
+        """Adds a record to the newest batch or to a new one; returns the number of added bytes."""
         key, value, headers, timestamp = record
         batch = self.waiting[-1] if self.waiting else None
         if batch is not None and not batch.closed and batch.sequence < 0:
@@ -128,14 +128,14 @@ class PartitionQueue:
         return len(packed)
 
     def add_packed(self, batch: ProducerBatch) -> None:
-        """Adds a batch that was packed elsewhere."""
+        """Adds a complete batch."""
         if self.waiting:
             self.waiting[-1].closed = True
         batch.closed = True
         self.waiting.append(batch)
 
     def take(self, now_ms: int, linger_ms: int, *, flushing: bool, limit: int) -> ProducerBatch | None:
-        """The next batch to send, or None: none is due, or those on their way must be answered first."""
+        """Returns the next batch to send; None if none is due or the batches in flight need a reply first."""
         if not self.waiting or now_ms < self.not_before_ms or any(one.tries > 1 for one in self.in_flight):
             return None
         batch = self.waiting[0]
@@ -168,7 +168,7 @@ class PartitionQueue:
                 self._number(batch)
 
     def done(self, batch: ProducerBatch, *, appended: bool) -> None:
-        """Takes out an answered batch. What was refused for want of it can be tried again as it is."""
+        """Removes an answered batch. After ``appended``, refused batches can be retried with their sequences."""
         self.in_flight.remove(batch)
         if appended:
             self._is_known = True
@@ -176,7 +176,7 @@ class PartitionQueue:
                 other.refused = False
 
     def failed(self, batch: ProducerBatch, now_ms: int, backoff_ms: int, code: ErrorCode | None) -> None:
-        """Puts a batch back to be tried again, before all that came after it."""
+        """Puts a batch back for a retry, before all later batches."""
         self.in_flight.remove(batch)
         batch.refused = code in _REFUSED
         self.not_before_ms = now_ms + backoff_ms
@@ -189,11 +189,11 @@ class PartitionQueue:
 
     @staticmethod
     def _after(one: ProducerBatch, other: ProducerBatch) -> bool:
-        """Whether ``one`` follows ``other``; sequences start over at 2**31."""
+        """Whether ``one`` follows ``other``; after 2**31 - 1 sequences restart at 0."""
         return (one.sequence - other.sequence) % _MAX_SEQUENCE < _MAX_SEQUENCE // 2
 
     def expired(self, now_ms: int, delivery_timeout_ms: int) -> Sequence[ProducerBatch]:
-        """Takes out the waiting batches that are too old to be delivered."""
+        """Removes and returns the waiting batches that are older than ``delivery_timeout_ms``."""
         old = [batch for batch in self.waiting if now_ms >= batch.created_ms + delivery_timeout_ms]
         for batch in old:
             self.waiting.remove(batch)
@@ -201,5 +201,5 @@ class PartitionQueue:
 
 
 def is_refused(code: Any) -> bool:
-    """Whether the code says that a batch was not appended for want of the one before it."""
+    """Whether the code means that a batch was not appended because an earlier batch is missing."""
     return code in _REFUSED

@@ -1,4 +1,4 @@
-"""RecordBatches of Arrow to packed records by numba kernels: no Python object per record. Loaded by ``send_batch``."""
+"""Encoding of Arrow RecordBatches by numba kernels, without a Python object per record. ``send_batch`` loads it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from odradek.batches.header import HEADER_BYTES
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 COLUMNS = ("key", "value", "headers", "partition", "timestamp")
-# Of a record: lengths, deltas, attributes; rather more than less.
+# An upper estimate of a record's lengths, deltas and attributes.
 _OVERHEAD_BYTES = 16
-# As a signature; arrays that may be written to are taken as well. One signature for each kernel: without, every mix of
-# arrays of both kinds would be compiled once more, for seconds, whenever it first came.
+# A type in kernel signatures, which accepts writable arrays, too. Without an explicit signature numba would compile a
+# kernel again, for seconds, for each new mix of writable and readonly arrays.
 _NUMBERS = types.Array(types.int64, 1, "C", readonly=True)
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class _Blobs(NamedTuple):
-    """A binary column: row i is data[offsets[i] : offsets[i + 1]], null where valid[i] is 0."""
+    """A binary column: row i is data[offsets[i] : offsets[i + 1]], or null if valid[i] is 0."""
 
     offsets: Int64s
     valid: Bytes
@@ -35,7 +35,7 @@ class _Blobs(NamedTuple):
 
 
 class PackedColumns(NamedTuple):
-    """Some rows of one partition, packed as the records of one batch. ``rows`` are their numbers in the input."""
+    """Rows of one partition, encoded as the records of one batch. ``rows`` are their indexes in the input."""
 
     partition: int
     body: bytearray
@@ -46,7 +46,7 @@ class PackedColumns(NamedTuple):
 
 @_compiled(types.int64[::1](_NUMBERS, _RO, _RO, _NUMBERS, _I64))
 def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any:
-    """murmur2 of each key modulo ``count``; what is given stays, -1 where there is no key."""
+    """The partition of each row: the given one, or else murmur2 of its key modulo ``count``; -1 without a key."""
     m = np.uint32(0x5BD1E995)
     out = np.empty(len(given), np.int64)
     for row in range(len(given)):
@@ -74,9 +74,10 @@ def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any
     return out
 
 
-# These take flat arrays, never tuples of them: of arrays in tuples each call counts the references, which takes longer
-# than a record. Unsigned positions spare the check for negative ones, so that bytes are copied many at a time.
-# What copies bytes is inlined as source: a call with arrays costs a record some percent, inlined by LLVM or not.
+# These kernels take flat arrays, not tuples of arrays: each call would count the references of arrays in a tuple, which
+# takes longer than a record. Unsigned positions need no check for negative ones, so that many bytes are copied at once.
+# Code that copies bytes is inlined as source: a call with arrays adds some percent to a record's time, even if LLVM
+# inlines it.
 
 
 @_compiled(_I64(_I64))
@@ -91,7 +92,7 @@ def _varint_size(value: int) -> int:
 
 @_compiled(types.uint64(_U8S, types.uint64, _I64))
 def _put(out: Any, at: Any, value: int) -> Any:
-    """A zigzag varint; returns the position behind it."""
+    """Writes a zigzag varint; returns the position behind it."""
     rest = np.uint64((value << 1) ^ (value >> 63))
     while rest > np.uint64(0x7F):
         out[at] = np.uint8(rest & np.uint64(0x7F) | np.uint64(0x80))
@@ -103,7 +104,7 @@ def _put(out: Any, at: Any, value: int) -> Any:
 
 @numba.njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator, unused-ignore]
 def _put_blob(out: Any, at: Any, begin: int, end: int, data: Any) -> Any:
-    """The length and bytes of data[begin:end]; returns the position behind them."""
+    """Writes the length and bytes of data[begin:end]; returns the position behind them."""
     source, size = np.uint64(begin), end - begin
     at = _put(out, at, size)
     for i in range(np.uint64(size)):
@@ -120,8 +121,9 @@ def _measure(  # noqa: PLR0917
     rows: Any, first: int, limit: int, times: Any, key_ends: Any, has_key: Any, value_ends: Any, has_value: Any,
     head_ends: Any, name_ends: Any, content_ends: Any, has_content: Any, sizes: Any,
 ) -> Any:  # fmt: skip
-    """Sizes of records from row number ``first`` on, until the next would pass ``limit`` bytes: all their bytes, where
-    it ended, and the latest of their times."""
+    """Fills ``sizes`` with the sizes of records from row ``first`` on, up to ``limit`` bytes in total.
+
+    Returns the total, the row behind the last one, and the latest timestamp."""
     base = latest = times[rows[first]]
     total, stop = 0, first
     while stop < len(rows):
@@ -158,7 +160,7 @@ def _write(  # noqa: PLR0917
     value_ends: Any, has_value: Any, values: Any, head_ends: Any, name_ends: Any, names: Any,
     content_ends: Any, has_content: Any, contents: Any, sizes: Any, out: Any,
 ) -> None:  # fmt: skip
-    """The records of row numbers ``first`` to ``stop``."""
+    """Writes the records of rows ``first`` to ``stop``."""
     base = times[rows[first]]
     at = np.uint64(0)
     for number in range(first, stop):
@@ -180,7 +182,7 @@ def _write(  # noqa: PLR0917
 
 
 def _cast(array: pa.Array, kind: pa.DataType, name: str, expected: str) -> pa.Array:
-    """Raises ValueError naming the column."""
+    """Casts a column. Raises ValueError with the column's name."""
     try:
         return array.cast(kind, safe=not pa.types.is_timestamp(kind))
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
@@ -232,7 +234,7 @@ def _times(batch: pa.RecordBatch, now_ms: int) -> Int64s:
 
 
 def _spread(chosen: Int64s, sizes: Int64s, limit: int, sticky: Callable[[int], int]) -> None:
-    """Gives rows without partition to one partition after the other, a batch's worth of bytes to each."""
+    """Sets the partition of rows without one: each run of about ``limit`` bytes goes to one sticky partition."""
     rows = np.flatnonzero(chosen < 0)
     if not len(rows):
         return
@@ -247,10 +249,10 @@ def _spread(chosen: Int64s, sizes: Int64s, limit: int, sticky: Callable[[int], i
 def pack_columns(
     batch: pa.RecordBatch, partition_count: int, sticky: Callable[[int], int], limit: int, now_ms: int
 ) -> Iterator[PackedColumns]:
-    """The rows of ``batch`` by partition, in batches of at most ``limit`` bytes (one larger record alone).
+    """Encodes the rows of ``batch`` by partition, in batches of at most ``limit`` bytes (a larger record is alone).
 
-    ``sticky(size)`` names the partition for so many bytes of rows without partition and key. Raises ValueError for an
-    unknown column or partition.
+    ``sticky(size)`` returns the partition for ``size`` bytes of rows without partition and key. Raises ValueError for
+    an unknown column or partition.
     """
     for name in batch.schema.names:
         if name not in COLUMNS:

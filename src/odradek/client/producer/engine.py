@@ -1,6 +1,6 @@
-"""A producer's inside: settings, queues, the task that sends. ``Producer`` here and in ``odradek.aio`` are its faces.
+"""The asynchronous engine of producers: settings, queues, and the sender. Both ``Producer`` classes are its faces.
 
-Records are put in from the caller's side, under ``lock``; everything else runs on the engine's loop.
+Callers add records under ``lock``; everything else runs on the engine's loop.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from odradek.wire.api_keys import INIT_PRODUCER_ID, PRODUCE
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# From version 13 on topics are named by their ids.
+# Later versions have topic ids instead of names.
 NAMES_CEILING = 12
-# How long one look for leaders or an id may hold up the sender; then it sees what has expired, and asks again.
+# The limit of one lookup of leaders or of a producer id. The sender then expires old batches and repeats the lookup.
 ASKING_MS = 5_000
 _MAX_REQUEST_BYTES = 1 << 20
 _ACKS = {"all": -1, -1: -1, "-1": -1, 1: 1, "1": 1, 0: 0, "0": 0}
@@ -42,7 +42,7 @@ _NUMBERS = ("batch_size", "linger_ms", "retries", "delivery_timeout_ms", "max_bl
 
 
 class _Unanswered(NamedTuple):
-    """What stands for the broker's answer where none is waited for."""
+    """The result of a batch under acks=0, to which brokers do not reply."""
 
     error_code: ErrorCode = ErrorCode.none
     base_offset: int = -1
@@ -52,7 +52,7 @@ _UNANSWERED = _Unanswered()
 
 
 class BufferExhausted(OdradekError):
-    """``buffer_memory`` stayed full for ``max_block_ms``: the brokers take records slower than they are sent."""
+    """``buffer_memory`` stayed full for ``max_block_ms``: the brokers store records more slowly than they are sent."""
 
     @property
     def retriable(self) -> bool:
@@ -60,12 +60,12 @@ class BufferExhausted(OdradekError):
 
 
 class DeliveryFailed(OdradekError):
-    """Records that nobody had a callback for were not delivered; ``__cause__`` is the first error."""
+    """Records without a callback were not delivered; ``__cause__`` is the first error."""
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went. ``offset`` is -1 where nobody knows it: under acks=0, and where
-    the broker has forgotten (a duplicate that it had dropped)."""
+    """The partition and offset of a stored record. ``offset`` is -1 if unknown: under acks=0, and for a duplicate
+    whose offset the broker no longer has."""
 
     topic: str
     partition: int
@@ -82,9 +82,9 @@ RecordToSend = tuple[bytes | None, bytes | None, Headers, int]
 class ProducerConfig:
     """Kafka's names and defaults; times in milliseconds, sizes in bytes. Raises ConfigError.
 
-    ``acks`` 0 waits for no answer: records are as good as delivered once they were written to a connection, and their
-    offsets are -1. ``retries`` bounds how often a batch is sent again within ``delivery_timeout_ms``. So many batches
-    of one partition are on their way at most as ``max_in_flight_requests_per_connection`` says.
+    With ``acks`` 0 brokers do not reply: records count as delivered when they are written to a connection, and their
+    offsets are -1. ``retries`` limits how often a batch is sent again within ``delivery_timeout_ms``.
+    ``max_in_flight_requests_per_connection`` limits the batches of one partition that are in flight.
     """
 
     acks: str | int = "all"
@@ -101,32 +101,30 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         if isinstance(self.acks, bool) or not isinstance(self.acks, str | int) or self.acks not in _ACKS:
-            raise ConfigError(f"acks: all, 1 or 0, not {self.acks!r}")
+            raise ConfigError(f"acks: expected all, 1 or 0, not {self.acks!r}")
         if self.enable_idempotence and self.required_acks != -1:
-            raise ConfigError(
-                f"acks={self.acks} needs enable_idempotence=False: only acks=all lets a broker know a batch again"
-            )
+            raise ConfigError(f"acks={self.acks} needs enable_idempotence=False: an idempotent producer needs acks=all")
         if self.compression_type not in CODES:
             raise ConfigError(f"compression_type {self.compression_type!r}: one of {', '.join(CODES)}")
         for name in _NUMBERS:
             check_whole(name, getattr(self, name), 1 if name == "delivery_timeout_ms" else 0)
         in_flight = self.max_in_flight_requests_per_connection
         if not 1 <= in_flight <= MAX_IN_FLIGHT:
-            raise ConfigError(f"max_in_flight_requests_per_connection: 1 to {MAX_IN_FLIGHT}, not {in_flight}")
+            raise ConfigError(f"max_in_flight_requests_per_connection: expected 1 to {MAX_IN_FLIGHT}, not {in_flight}")
 
     @property
     def required_acks(self) -> int:
-        """As the wire has it: -1 for all."""
+        """The number in the request: -1 for all."""
         return _ACKS[self.acks]
 
 
 def split_settings(
     servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str, settings: Mapping[str, Any]
 ) -> tuple[ProducerConfig, ClientConfig]:
-    """Settings by Kafka's names, dotted or with underscores, as the producer's and the connections'.
+    """Splits settings by Kafka's names, with dots or underscores, into those of the producer and of its connections.
 
-    Raises ConfigError. As in Kafka, ``acks`` other than all turns idempotence off unless that is asked for, and brokers
-    may create the topics that a producer sends to unless ``allow_auto_create_topics`` is false.
+    As in Kafka, ``acks`` other than all disables idempotence unless that is set, and brokers may create missing topics
+    unless ``allow_auto_create_topics`` is false. Raises ConfigError.
     """
     given: dict[str, tuple[str, Any]] = {}
     more = servers if isinstance(servers, Mapping) else {}
@@ -151,7 +149,7 @@ def split_settings(
 
 
 def _typed(name: str, value: Any, kind: str) -> Any:
-    """A value that came as text, as texts out of a file of settings do."""
+    """Converts a value that is text, as in a file of settings. Raises ConfigError."""
     if not isinstance(value, str) or kind.startswith("str"):
         return value
     if kind == "bool" and value.lower() in ("true", "false"):
@@ -162,7 +160,7 @@ def _typed(name: str, value: Any, kind: str) -> Any:
 
 
 class ProducerEngine:
-    """``on_loop`` has a function called on the engine's loop; ``freed`` is called there when memory was given back."""
+    """``on_loop`` calls a function on the engine's loop; ``freed`` is called there when buffer memory becomes free."""
 
     def __init__(
         self,
@@ -198,13 +196,15 @@ class ProducerEngine:
     # --- the caller's side ------------------------------------------------------------------------------------
 
     def known_count(self, topic: str) -> int | None:
-        """The topic's number of partitions, if it was looked up not long ago."""
+        """The topic's number of partitions, if its lookup is younger than ``metadata_max_age_ms``."""
         known = self.counts.get(topic)
         fresh = known is not None and time.monotonic() - known[1] <= self.config.metadata_max_age_ms / 1000
         return known[0] if known is not None and fresh else None
 
     async def look_up_count(self, topic: str) -> int:
-        """Raises UnknownTopic, RequestTimedOut after ``max_block_ms``; TypeError for what is no name."""
+        """Looks up the topic's number of partitions.
+
+        Raises UnknownTopic, RequestTimedOut after ``max_block_ms``, TypeError unless the topic is a str."""
         as_name(topic, "topic")
         count = await partition_count(self.cluster, topic, self.producer_config.max_block_ms)
         if not count:
@@ -213,17 +213,17 @@ class ProducerEngine:
         return count
 
     def fits(self, size: int) -> bool:
-        """Whether there is room for ``size`` bytes; what is larger than all the room waits for an empty buffer."""
+        """Whether the buffer has room for ``size`` bytes. More than ``buffer_memory`` fits only into an empty one."""
         return self.buffered == 0 or self.buffered + size <= self.producer_config.buffer_memory
 
     def exhausted(self) -> BufferExhausted:
         limit, waited_ms = self.producer_config.buffer_memory, self.producer_config.max_block_ms
         return BufferExhausted(
-            f"{self.buffered} of buffer_memory={limit} bytes wait to be delivered for {waited_ms} ms"
+            f"{self.buffered} of buffer_memory={limit} bytes are not delivered after max_block_ms={waited_ms}"
         )
 
     def size_of(self, record: RecordToSend) -> int:
-        """The bytes of a record, at most. Raises MESSAGE_TOO_LARGE; TypeError, ValueError for what is no record."""
+        """The maximum size of a record in bytes. Raises MESSAGE_TOO_LARGE; TypeError, ValueError if it is invalid."""
         key, value, headers, timestamp = record
         _check_bytes("key", key)
         _check_bytes("value", value)
@@ -237,22 +237,22 @@ class ProducerEngine:
             raise ValueError(f"timestamp: {timestamp} ms does not fit into 64 bits")
         size = len(key or b"") + len(value or b"") + sum(len(n) + len(v or b"") + 10 for n, v in headers) + 90
         if size > self.producer_config.max_request_size:
-            raise KafkaError(ErrorCode.message_too_large, f"a record of {size} bytes, above max_request_size")
+            raise KafkaError(ErrorCode.message_too_large, f"a record of {size} bytes is larger than max_request_size")
         return size
 
     def choose(self, topic: str, count: int, key: bytes | None, size: int) -> int:
-        """The partition for a record that names none; under ``lock``."""
+        """Chooses the partition of a record without one. Requires ``lock``."""
         return self._sticky_for(topic).partition(size, count) if key is None else partition_for_key(key, count)
 
     def put(self, tp: TopicPartition, record: RecordToSend, on_delivery: Delivered | None) -> None:
-        """Adds a record for which there is room; under ``lock``."""
+        """Adds a record that ``fits``. Requires ``lock``."""
         on = None if on_delivery is None else _for_record(tp, on_delivery)
         self.buffered += self._queue(tp).append(_monotonic_ms(), self.producer_config.batch_size, record, on)
 
     def pack(
         self, topic: str, count: int, rows: pa.RecordBatch | pa.Table, on_delivery: RunDelivered | None
     ) -> Iterator[ProducerBatch]:
-        """The rows of a RecordBatch, packed by partition. Raises ValueError, MESSAGE_TOO_LARGE."""
+        """Encodes the rows of a RecordBatch or Table by partition. Raises ValueError, MESSAGE_TOO_LARGE."""
         import pyarrow as pa
 
         from odradek.client.producer.columns import pack_columns
@@ -280,12 +280,12 @@ class ProducerEngine:
             yield made
 
     def put_packed(self, batch: ProducerBatch) -> None:
-        """Adds a batch for which there is room; under ``lock``."""
+        """Adds a batch that ``fits``. Requires ``lock``."""
         self._queue(batch.partition).add_packed(batch)
         self.buffered += batch.size
 
     def take_failure(self) -> DeliveryFailed | None:
-        """The first error that nobody was told of; under ``lock``."""
+        """Returns the first error that no callback got, and clears it. Requires ``lock``."""
         failure, self.failure = self.failure, None
         if failure is None:
             return None
@@ -294,7 +294,7 @@ class ProducerEngine:
         return told
 
     def notify(self) -> None:
-        """There is something to send."""
+        """Wakes the sender."""
         if not self._wake.is_set():
             self._on_loop(self._wake.set)
 
@@ -327,7 +327,7 @@ class ProducerEngine:
                 continue
 
     def _pause_s(self) -> float:
-        """Until a batch has lingered long enough or may be tried again; an answer or a record wakes earlier."""
+        """Seconds until a batch has lingered or may be retried. A reply or a new record wakes the sender earlier."""
         now_ms, linger = _monotonic_ms(), self.producer_config.linger_ms
         with self.lock:
             times = [max(q.waiting[0].created_ms + linger, q.not_before_ms) for q in self._queues.values() if q.waiting]
@@ -363,7 +363,7 @@ class ProducerEngine:
                 task.add_done_callback(self._requests.discard)
 
     async def _leaders(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Leaders of those that have one; a topic that is gone takes its own records with it."""
+        """Returns the leaders that are known; gives up the records of a partition after an error without a retry."""
         found: dict[TopicPartition, int] = {}
         for tp in wanted:
             try:
@@ -387,7 +387,7 @@ class ProducerEngine:
                 ceiling=4,
             )
             if reply.error_code is not ErrorCode.none:
-                raise error_for(reply.error_code, "the cluster gave no producer id")
+                raise error_for(reply.error_code, "the cluster returned no producer id")
             return int(reply.producer_id)
 
         return await self.cluster.retrying("asking for a producer id", attempt, self._asking())
@@ -399,7 +399,7 @@ class ProducerEngine:
         for batch in list(batches):
             try:
                 sealed = batch.sealed(self._codec, self._producer_id)
-            except Exception as error:  # its records have to be answered for, and the others go on
+            except Exception as error:  # reported for its records; the other batches are sent
                 batches.remove(batch)
                 self._settle(batch, None, error)
                 continue
@@ -421,14 +421,16 @@ class ProducerEngine:
                 for topic in reply.responses:
                     for row in topic.partition_responses:
                         outcome[TopicPartition(topic.name, row.index)] = row
-        except Exception as error:  # whatever it is, its records have to be answered for
+        except Exception as error:  # any error is reported for the records of all batches
             failure = error
         for batch in batches:
             self._settle(batch, outcome.get(batch.partition), failure)
         self._wake.set()
 
     async def _post(self, leader: int, connection: BrokerConnection, message: dict[str, Any]) -> None:
-        """With acks=0 a broker refuses by closing the connection, and nothing tells why: perhaps it leads no more."""
+        """Sends a request under acks=0. A broker refuses it by closing the connection, without a reason.
+
+        So a new connection makes the sender look up the leaders again."""
         before = self._unanswered.get(leader)
         if before is not None and before is not connection:
             self.cluster.forget_topics([topic["name"] for topic in message["topic_data"]])
@@ -447,7 +449,7 @@ class ProducerEngine:
                     code if code is not None else ErrorCode.network_exception,
                     f"{batch.partition}: {getattr(row, 'error_message', None) or 'not appended'}",
                 )
-                # A broker that has just started may not know its partitions yet.
+                # A broker that has just started may not have loaded its partitions yet.
                 again = worth_retrying(error) or is_refused(code) or code is ErrorCode.unknown_topic_or_partition
                 self.cluster.forget_topics([batch.partition.topic])
                 late = _monotonic_ms() >= batch.created_ms + self.producer_config.delivery_timeout_ms
@@ -492,7 +494,7 @@ class ProducerEngine:
         for first, count, on in batch.deliveries:
             try:
                 on(offset + first if offset >= 0 else -1, count, error)
-            except Exception as theirs:  # the caller's mistake: flush raises it, the other records go on
+            except Exception as theirs:  # an error of the user's callback: flush raises it
                 raised = raised or theirs
         with self.lock:
             if raised is not None or (error is not None and batch.silent):
@@ -515,7 +517,7 @@ def _whole(name: str, given: object) -> int:
 
 
 def chosen_partition(topic: str, partition: int, count: int) -> int:
-    """A partition that the caller has named. Raises TypeError, UnknownTopic."""
+    """Checks a partition that the caller has chosen. Raises TypeError, UnknownTopic."""
     number = _whole("partition", partition)
     if not 0 <= number < count:
         raise UnknownTopic(f"topic {topic} has no partition {number} (it has {count})")
@@ -523,7 +525,7 @@ def chosen_partition(topic: str, partition: int, count: int) -> int:
 
 
 def as_headers(headers: Headers | Mapping[str, bytes | None] | None) -> Headers:
-    """Headers in the form that records have. Raises TypeError."""
+    """Converts headers to pairs. Raises TypeError."""
     if headers is None:
         return ()
     pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
@@ -548,7 +550,7 @@ def _for_run(tp: TopicPartition, on_delivery: RunDelivered) -> OnDelivery:
 
 
 def _requests(batches: list[ProducerBatch]) -> list[list[ProducerBatch]]:
-    """Requests of one batch per partition, none above a megabyte unless by a single batch."""
+    """Splits batches into requests with at most one batch per partition and 1 MiB, unless one batch is larger."""
     made: list[list[ProducerBatch]] = []
     for batch in batches:
         last = made[-1] if made else []

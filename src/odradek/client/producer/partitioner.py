@@ -1,4 +1,4 @@
-"""Which partition a record goes to, as Java's producer decides it."""
+"""The partitioners of Java's producer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash that Kafka's Java producer takes of keys, unsigned."""
+    """The hash that Kafka's Java producer uses for keys, as an unsigned 32-bit number."""
     length = len(data)
     h = (0x9747B28C ^ length) & _MASK
     whole = length & ~3
@@ -24,14 +24,14 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Java's default for records with a key."""
+    """The partition of a record with a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 class StickyPartitioner:
-    """Records without a key stay with one partition until ``batch_size`` bytes went there, then move to another.
+    """The partitioner of records without a key: one partition for ``batch_size`` bytes, then another.
 
-    ``choose(n)`` gives a random number below n.
+    ``choose(n)`` returns a random number below n.
     """
 
     def __init__(self, batch_size: int, choose: Callable[[int], int]) -> None:

@@ -1,4 +1,4 @@
-"""``Producer``: records, or whole RecordBatches of Arrow, to any Kafka; idempotent, in order, within bounded memory."""
+"""The synchronous ``Producer``: records or Arrow RecordBatches to any Kafka cluster; idempotent, in limited memory."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ __all__ = [
 logger = logging.getLogger("odradek.producer")
 
 _open: dict[ProducerEngine, Future[None]] = {}
-"""Of this process's producers that were not closed yet: the engine and what runs it."""
+"""The engines of this process's open producers, with the futures of their senders."""
 
 
 def _end_open_ones() -> None:
-    """When the process ends: what was not delivered is lost, and that is not kept quiet."""
+    """Closes the open producers when the process ends, and logs a warning if undelivered records are lost."""
     for engine, sender in list(_open.items()):
         with engine.lock:
             left = engine.buffered
         if left:
             logger.warning(
-                "a Producer was not closed: %d bytes were not delivered, and are lost. Use it in a with block, or "
-                "call flush() or close()",
+                "a Producer was not closed: %d bytes were not delivered and are lost. Use a with block, or call "
+                "flush() or close()",
                 left,
             )
         sender.cancel()
@@ -65,7 +65,7 @@ def _end_open_ones() -> None:
 
 
 def _forget_after_fork() -> None:
-    """They are the parent's."""
+    """Removes the parent's producers in a forked child."""
     loop.keep_inherited(dict(_open))
     _open.clear()
 
@@ -76,11 +76,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class Producer(Closeable):
-    """``Producer("host:port", compression_type="zstd", …)``, or ``Producer({"bootstrap.servers": …, "acks": "1"})``:
-    settings of ``ProducerConfig`` and ``ClientConfig`` by Kafka's names, with underscores or dotted.
+    """``Producer("host:port", compression_type="zstd", …)``, or ``Producer({"bootstrap.servers": …, "acks": "1"})``.
 
-    Threads may share one. Callbacks run on the client's background thread and must not block or call the producer.
-    Raises ConfigError.
+    The settings are those of ``ProducerConfig`` and ``ClientConfig``, with underscores or dots. Threads may share an
+    instance. Callbacks run on the client's background thread and must not block or call the producer. Raises
+    ConfigError.
     """
 
     def __init__(
@@ -105,10 +105,10 @@ class Producer(Closeable):
         timestamp: int | None = None,
         on_delivery: Delivered | None = None,
     ) -> None:
-        """Hands over one record; ``timestamp`` in ms, now if None. ``on_delivery(metadata, error)`` tells its fate.
+        """Queues one record. ``timestamp`` is in ms, None means now. ``on_delivery(metadata, error)`` gets the result.
 
         Waits while ``buffer_memory`` is full, at most ``max_block_ms`` (BufferExhausted). Raises UnknownTopic,
-        MESSAGE_TOO_LARGE; TypeError, ValueError for what is no record.
+        MESSAGE_TOO_LARGE; TypeError, ValueError if the record is invalid.
         """
         engine, count = self._engine, self._partition_count(topic)
         check_callbacks(on_delivery=on_delivery)
@@ -125,12 +125,11 @@ class Producer(Closeable):
         engine.notify()
 
     def send_batch(self, topic: str, batch: pa.RecordBatch | pa.Table, on_delivery: RunDelivered | None = None) -> None:
-        """Hands over the rows of a RecordBatch or Table with any of the columns key, value, headers, partition,
-        timestamp.
+        """Queues the rows of a RecordBatch or Table with any of the columns key, value, headers, partition, timestamp.
 
-        Rows go to partitions as ``send`` would send them, and within a partition in their order. ``on_delivery(
-        partition, offset, count, error)`` is called for each run of records that was stored together. Raises
-        ValueError for other columns, types and partitions.
+        Rows get partitions by the rules of ``send`` and keep their order within a partition. ``on_delivery(partition,
+        offset, count, error)`` is called for each run of records that is stored together. Raises ValueError for other
+        columns, types and partitions.
         """
         engine = self._engine
         check_callbacks(on_delivery=on_delivery)
@@ -141,13 +140,13 @@ class Producer(Closeable):
             engine.notify()
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """The topic's partitions, looked up at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
+        """The topic's partitions, by a lookup at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
         return [TopicPartition(topic, number) for number in range(self._partition_count(topic))]
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until everything sent so far was delivered or given up; seconds, None for as long as it takes.
+        """Waits until all records so far are delivered or given up. ``timeout`` is in seconds, None means no limit.
 
-        Raises RequestTimedOut, and DeliveryFailed for records that failed without anybody being told.
+        Raises RequestTimedOut, and DeliveryFailed for failed records without a callback.
         """
         engine = self._engine
         with engine.lock:
@@ -166,7 +165,7 @@ class Producer(Closeable):
             raise RequestTimedOut(f"flush: {left} bytes were not delivered within {timeout} s")
 
     def close(self, timeout: float | None = None) -> None:
-        """Delivers what is left, then closes the connections. Raises as ``flush`` does."""
+        """Delivers the remaining records, then closes the connections. Raises the errors of ``flush``."""
         if self._closed:
             return
         if self._process != os.getpid():
@@ -184,12 +183,12 @@ class Producer(Closeable):
         if self._closed:
             raise ValueError("this Producer is closed")
         if self._process != os.getpid():
-            raise ValueError("this Producer belongs to the process that made it: make another one after a fork")
+            raise ValueError("this Producer belongs to its parent process: make a new Producer after a fork")
         known = self._engine.known_count(topic)
         return known if known is not None else loop.run(self._engine.look_up_count(topic))
 
     def _reserve(self, size: int) -> None:
-        """Waits, the lock let go, until ``size`` bytes fit."""
+        """Waits, with the lock released, until ``size`` bytes fit. Raises BufferExhausted."""
         engine = self._engine
 
         def fits() -> bool:

@@ -1,4 +1,4 @@
-"""A producer looks up the topic that it sends to: the broker may create it, as it does for Java's producer."""
+"""The lookup of a producer's topic. The broker may create the topic, as for Java's producer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _BROKER = 4
 
 
 async def partition_count(cluster: Cluster, topic: str, max_block_ms: int) -> int:
-    """How many partitions the topic has, which the broker creates if it is missing and ``allow_auto_create_topics``.
+    """Returns the topic's number of partitions. With ``allow_auto_create_topics`` the broker creates a missing topic.
 
-    A broker says UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE while it creates a topic: the lookup is repeated
-    until ``max_block_ms`` passes (RequestTimedOut). Raises UnknownTopic where no creation can come: it is not allowed,
-    or every broker has auto.create.topics.enable=false.
+    A broker replies UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE while it creates a topic: the lookup is repeated
+    until ``max_block_ms`` passes (RequestTimedOut). Raises UnknownTopic if the client does not allow the creation, or
+    if every broker has auto.create.topics.enable=false.
     """
     if not cluster.config.allow_auto_create_topics:
         try:
@@ -24,7 +24,7 @@ async def partition_count(cluster: Cluster, topic: str, max_block_ms: int) -> in
         except UnknownTopic as error:
             raise UnknownTopic(
                 f"unknown topic {topic}: {_create(topic)}, or leave out allow_auto_create_topics=False"
-                f" (allow.auto.create.topics=false), and the broker creates it (where its {AUTO_CREATE} is true)"
+                f" (allow.auto.create.topics=false), and the broker creates it (if its {AUTO_CREATE} is true)"
             ) from error
         return len(found[topic].partitions)
     return await _created(cluster, topic, max_block_ms)
@@ -60,12 +60,12 @@ async def _created(cluster: Cluster, topic: str, max_block_ms: int) -> int:
             raise
         raise RequestTimedOut(
             f"unknown topic {topic}: the broker did not create it within max_block_ms={max_block_ms}"
-            f" ({AUTO_CREATE} may be false there); {_create(topic)}"
+            f" (its {AUTO_CREATE} may be false); {_create(topic)}"
         ) from error
 
 
 async def _is_creation_off(cluster: Cluster) -> bool:
-    """Whether every broker says that it creates no topics. A broker that does not tell might."""
+    """Whether every broker reports that it creates no topics. False if a broker does not report the setting."""
     nodes = cluster.nodes()
     for node in nodes:
         resource = {
