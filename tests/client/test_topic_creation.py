@@ -113,7 +113,7 @@ def test_a_producer_that_may_not_create_refuses_and_names_both_ways(bootstrap: s
     with made[given]() as producer:
         with pytest.raises(UnknownTopic, match=f"unknown topic {topic}: {BOTH_WAYS}") as refused:
             producer.send(topic, b"v")
-        assert "where its auto.create.topics.enable is true" in str(refused.value)
+        assert "if its auto.create.topics.enable is true" in str(refused.value)
     with Admin(bootstrap) as admin:
         assert admin.describe_topics([topic], missing_ok=True) == {}
 
