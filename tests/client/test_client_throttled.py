@@ -94,7 +94,7 @@ def test_requests_have_their_time_once_the_broker_has_rested(cluster: ScriptedCl
     async def story(resting: Resting) -> None:
         resting.time_out(30)
         assert not resting.connection.closed, "it was not read yet"
-        while left_s := resting.connection.rest_s:
+        while left_s := resting.connection.throttle_left_s:
             await asyncio.sleep(left_s)
         assert not resting.connection.closed, "it is read only now"
         resting.reads.set()
@@ -120,7 +120,7 @@ def test_a_broker_that_rests_for_good_is_still_found_silent(cluster: ScriptedClu
         resting.time_out(0.2)
         assert not resting.connection.closed, "it was not read yet"
         found = await resting.found()
-        assert resting.connection.rest_s == 0, "not before it has rested"
+        assert resting.connection.throttle_left_s == 0, "not before it has rested"
         assert [str(one).partition(" ")[2] for one in found] == ["did not answer list_groups within 200 ms"] * 3
 
     rest(cluster, story)
@@ -164,7 +164,7 @@ def test_metadata_come_from_a_connection_that_does_not_rest(cluster: ScriptedClu
         assert await client.any_connection() is free
         free.throttled(LIST_GROUPS, 5, 60_000)
         assert await client.any_connection() is resting
-        assert client.rests(1)
+        assert client.is_throttled(1)
         await client.close()
 
     asyncio.run(go())

@@ -609,10 +609,10 @@ def test_looking_for_new_topics_rests_between_two_looks_and_outlives_any_error(
             raise RuntimeError("an assignor of the user's")
 
         engine._match = match  # type: ignore[method-assign]  # one that fails
-        engine._watching = asyncio.ensure_future(engine._watch())
+        engine._watch_task = asyncio.ensure_future(engine._watch())
         while len(looks) < 4:
             await asyncio.sleep(0.001)
-            assert not engine._watching.done()
+            assert not engine._watch_task.done()
         await engine.close(1_000)
 
     asyncio.run(go())

@@ -210,18 +210,18 @@ def test_a_broker_that_lags_behind_does_not_lead_back_to_the_leader_before(monke
     monkeypatch.setattr("odradek.client.cluster.time.monotonic", lambda: now_s)
     for topic_id in (UUID(int=1), None):
         cluster = Cluster(ClientConfig(bootstrap_servers="127.0.0.1:1"))
-        cluster._learn(metadata(5, 2, topic_id), everything=False)
+        cluster._update_metadata(metadata(5, 2, topic_id), everything=False)
         cluster.forget_topics(["t"])
         assert cluster.leader(FIRST) == -1
-        cluster._learn(metadata(4, 1, topic_id), everything=False)
+        cluster._update_metadata(metadata(4, 1, topic_id), everything=False)
         assert (cluster.leader(FIRST), cluster.leader_epoch(FIRST)) == (2, 5)
-        cluster._learn(metadata(6, 3, topic_id), everything=True)
+        cluster._update_metadata(metadata(6, 3, topic_id), everything=True)
         assert (cluster.leader(FIRST), cluster.leader_epoch(FIRST)) == (3, 6)
         now_s += UNKNOWN_TOPIC_GRACE_MS / 1000
-        cluster._learn(metadata(0, 1, topic_id), everything=False)
+        cluster._update_metadata(metadata(0, 1, topic_id), everything=False)
         # Without ids nothing but time tells a topic that was made anew.
         assert cluster.leader(FIRST) == (3 if topic_id else 1)
-        cluster._learn(metadata(0, 1, UUID(int=9)), everything=False)
+        cluster._update_metadata(metadata(0, 1, UUID(int=9)), everything=False)
         assert (cluster.leader(FIRST), cluster.leader_epoch(FIRST)) == (1, 0)
 
 
@@ -237,14 +237,14 @@ def test_a_deposed_leader_is_not_asked_where_the_log_parts() -> None:
 
     async def go() -> None:
         cluster = Cluster(ClientConfig(bootstrap_servers="127.0.0.1:1"))
-        cluster._learn(metadata(5, 2, UUID(int=1)), everything=False)
+        cluster._update_metadata(metadata(5, 2, UUID(int=1)), everything=False)
 
         async def connection(node_id: int) -> Any:
             cluster.forget_topics(["t"])
             return Broker()
 
         cluster.connection = connection  # type: ignore[method-assign]  # watched
-        assert await operations.parting_offset(cluster, FIRST, 9, 3) == (3, 8)
+        assert await operations.divergence(cluster, FIRST, 9, 3) == (3, 8)
         assert asked == [{"partition": 0, "current_leader_epoch": 5, "leader_epoch": 3}]
 
     asyncio.run(go())
@@ -552,8 +552,8 @@ def test_what_a_broker_leaves_out_of_its_answer_is_asked_for_again_after_a_while
             lambda: operations.try_list_offsets(cluster, {FIRST: EARLIEST}, 0, found, cluster.deadline()),
             lambda: operations.try_epoch_ends(cluster, {FIRST: 3}, found, cluster.deadline()),
         ):
-            cluster._learn(metadata(5, 2, UUID(int=1)), everything=False)
-            with pytest.raises(KafkaError, match="left t-0 out") as told:
+            cluster._update_metadata(metadata(5, 2, UUID(int=1)), everything=False)
+            with pytest.raises(KafkaError, match="reply lacks t-0") as told:
                 await ask()
             assert worth_retrying(told.value)
             assert found == {}
@@ -572,7 +572,7 @@ def test_an_end_that_is_left_out_of_an_answer_is_no_place_to_read_from(monkeypat
     async def go() -> None:
         state = PartitionState()
         state.ask_reset(1_000)
-        with pytest.raises(KafkaError, match="no end of t-0") as told:
+        with pytest.raises(KafkaError, match="no log end for t-0") as told:
             await one_fetcher(state).lookups._reset({FIRST: 1_000})
         assert worth_retrying(told.value)
         assert not state.ready

@@ -283,9 +283,9 @@ def test_a_session_is_ended_by_the_request_that_begins_the_next() -> None:
     assert asked() == (55, 0, 1)
     assert session.on_reply(ErrorCode.none, 56)
     assert asked() == (56, 1, 0)
-    session.begin_anew()
+    session.restart()
     assert asked() == (56, 0, 1)
-    session.begin_anew()  # nor does it know what became of that one
+    session.restart()  # nor does it know what became of that one
     assert asked() == (56, 0, 1)
     assert session.on_reply(ErrorCode.none, 0)  # the broker keeps none
     assert asked() == (0, 0, 1)
@@ -310,7 +310,7 @@ def test_a_broker_keeps_one_session_whatever_fails() -> None:
         asked = [Cached(tp.topic, tp.partition, one.offset, one.max_bytes) for tp, one in found.changed.items()]
         context = broker.begin(turn, found.session_id, found.session_epoch, asked, [], by_id=False, new_id=new_id)
         if turn % 3 == 1:
-            session.begin_anew()  # a connection was lost
+            session.restart()  # a connection was lost
         else:
             assert session.on_reply(ErrorCode.none, context.session_id)
     assert len(broker) == 1

@@ -227,8 +227,8 @@ class ThreadedMember(Member):
 
 
 async def cut_off(engine: ConsumerEngine) -> None:
-    if engine._watching is not None:
-        engine._watching.cancel()
+    if engine._watch_task is not None:
+        engine._watch_task.cancel()
     await engine.group.close()
     await engine.fetcher.close()
     await engine._cluster.close()

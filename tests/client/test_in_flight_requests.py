@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.in_flight_requests import REST_STEP_S, InFlightFetch, InFlightFetches
+from odradek.client.consumer.in_flight_requests import THROTTLE_CHECK_S, InFlightFetch, InFlightFetches
 from odradek.client.errors import BrokerUnreachable, ConnectionLost, UnsupportedVersion
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
@@ -47,7 +47,7 @@ class Line:
         self.rests_until_s = asyncio.get_running_loop().time() + throttle_ms / 1000
 
     @property
-    def rest_s(self) -> float:
+    def throttle_left_s(self) -> float:
         return max(0.0, self.rests_until_s - asyncio.get_running_loop().time())
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ def test_a_broker_that_rests_is_left_alone_so_long(error: ErrorCode) -> None:
         fetch = rig.in_flight.by_node[1]
         assert (fetch.max_bytes == 0) is (error is ErrorCode.none)
         heard = await rig.ended()
-        assert rig.line.rest_s == 0
+        assert rig.line.throttle_left_s == 0
         expected = [5, "end", "end"] if error is ErrorCode.none else [("forget", {"t"}), "lost", "end", "end"]
         assert heard == expected, "room for others at once, the next fetch later"
         assert fetch.max_bytes == 0, "its bytes are given back once"
@@ -218,7 +218,7 @@ def test_a_rest_is_over_when_its_connection_is() -> None:
     async def story(rig: Rig) -> None:
         rig.begin()
         (await rig.sent(1)).set_result(reply(throttle_ms=3_600_000))
-        await asyncio.sleep(1.2 * REST_STEP_S)
+        await asyncio.sleep(1.2 * THROTTLE_CHECK_S)
         assert rig.in_flight.by_node, "it rests while its connection is open"
         rig.line.close()
         async with asyncio.timeout(60):

@@ -42,7 +42,7 @@ def test_producer_settings_keep_kafkas_names_and_defaults() -> None:
         ({"kafka.compression.typ": "x"}, "unknown option kafka.compression.typ; did you mean kafka.compression.type?"),
         ({"kafka.compression.type": "rar"}, "compression_type 'rar'"),
         ({"kafka.linger.ms": "soon"}, "kafka.linger.ms: expected a whole number"),
-        ({"kafka.acks": "2"}, "acks: all"),
+        ({"kafka.acks": "2"}, "acks: expected all"),
         ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "needs enable_idempotence=False"),
         ({"startingOffsets": "earliest"}, "unknown option startingoffsets"),
     ],

@@ -38,7 +38,7 @@ async def _call(function: Callable[..., Any], *args: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-_LITTLE_BYTES = 16_384
+_SMALL_BYTES = 16_384
 """At most so many bytes are decoded on the loop: a thread would take longer."""
 
 
@@ -148,12 +148,12 @@ class Consumer:
     async def _poll_on(self, engine: ConsumerEngine, timeout: float, columns: tuple[str, ...] | None) -> Polled:
         engine.begin_poll()
         end = time.monotonic() + check_timeout(timeout)
-        if timeout <= 0 or engine.has_some():
+        if timeout <= 0 or engine.has_records():
             await asyncio.sleep(0)  # there may be no other await, and other tasks need a turn
         while True:
             left = max(0.0, end - time.monotonic())
             await engine.poll(left)
-            if engine.fetcher.buffer.is_little(_LITTLE_BYTES):
+            if engine.fetcher.buffer.is_small(_SMALL_BYTES):
                 polled = engine.take(columns)
             else:
                 polled = await self._take_in_thread(engine, columns)

@@ -94,7 +94,7 @@ class Producer(AsyncCloseable):
         """Like ``send``, but waits until the record is stored; returns its partition and offset. Raises its error."""
         answer: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
 
-        def told(metadata: RecordMetadata | None, error: Exception | None) -> None:
+        def settle(metadata: RecordMetadata | None, error: Exception | None) -> None:
             if answer.done():
                 return
             if metadata is not None:
@@ -102,7 +102,7 @@ class Producer(AsyncCloseable):
             else:
                 answer.set_exception(error or RuntimeError("the record was not delivered"))
 
-        await self.send(topic, value, key, headers, on_delivery=told, **more)
+        await self.send(topic, value, key, headers, on_delivery=settle, **more)
         return await answer
 
     async def send_batch(

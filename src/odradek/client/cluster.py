@@ -37,7 +37,7 @@ UNKNOWN_TOPIC_GRACE_MS = 2_000
 # If an address does not answer for this long, the next one is tried at the same time.
 STAGGER_S = 0.5
 
-_TRY_AGAIN = frozenset({
+_RETRIABLE = frozenset({
     ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator,
     ErrorCode.not_leader_or_follower, ErrorCode.leader_not_available, ErrorCode.replica_not_available,
     ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch, ErrorCode.kafka_storage_error,
@@ -51,7 +51,7 @@ _TRY_AGAIN = frozenset({
 def worth_retrying(error: BaseException) -> bool:
     """Whether a retry with new metadata can succeed."""
     if isinstance(error, KafkaError):
-        return error.code in _TRY_AGAIN
+        return error.code in _RETRIABLE
     return isinstance(error, ConnectionLost | BrokerUnreachable)
 
 
@@ -93,7 +93,7 @@ class Cluster:
         self._metadata = _Metadata()
         self._connections: dict[int, BrokerConnection] = {}
         self._any: BrokerConnection | None = None
-        self._seeking = asyncio.Lock()
+        self._bootstrap_lock = asyncio.Lock()
         self._opening: dict[int, asyncio.Task[BrokerConnection]] = {}
         self._coordinators: dict[str, Node] = {}
         self._bootstrapped = False
@@ -167,15 +167,15 @@ class Cluster:
         """A connection to any broker: an open one, or else a new one to a known broker or a bootstrap address.
 
         An open connection that is throttled by a quota is the second choice."""
-        resting: BrokerConnection | None = None
+        throttled: BrokerConnection | None = None
         for connection in (self._any, *self._connections.values()):
             if connection is not None and not connection.closed:
-                if not connection.rest_s:
+                if not connection.throttle_left_s:
                     return connection
-                resting = resting or connection
-        if resting is not None:
-            return resting
-        async with self._seeking:
+                throttled = throttled or connection
+        if throttled is not None:
+            return throttled
+        async with self._bootstrap_lock:
             if self._any is None or self._any.closed:
                 known = [Address(node.host, node.port) for node in self._metadata.nodes.values()]
                 self._any = await self._first_of(list(dict.fromkeys([*known, *self.config.addresses])))
@@ -233,10 +233,10 @@ class Cluster:
             self._metadata.refreshed_s = float("-inf")  # the broker may have another address: refresh the metadata
             raise
 
-    def rests(self, node_id: int) -> bool:
+    def is_throttled(self, node_id: int) -> bool:
         """Whether the broker does not read from our connection now because of a quota."""
         connection = self._connections.get(node_id)
-        return connection is not None and not connection.closed and connection.rest_s > 0
+        return connection is not None and not connection.closed and connection.throttle_left_s > 0
 
     async def _open_to(self, node_id: int, address: Address) -> BrokerConnection:
         """Opens and registers a connection without an await between: a second caller would otherwise open another."""
@@ -268,7 +268,7 @@ class Cluster:
         reply = await self._metadata_from(connection, request, asked)
         if reply.error_code is not ErrorCode.none:
             raise error_for(reply.error_code, f"{connection.address} could not list the cluster")
-        self._learn(reply, everything=topics is None)
+        self._update_metadata(reply, everything=topics is None)
         return reply.errors
 
     async def _metadata_from(
@@ -285,7 +285,7 @@ class Cluster:
         connection.throttled(METADATA, version, reply.throttle_ms)
         return reply
 
-    def _learn(self, reply: Metadata, *, everything: bool) -> None:
+    def _update_metadata(self, reply: Metadata, *, everything: bool) -> None:
         known = self._metadata
         for node_id, node in reply.nodes.items():
             if known.nodes.get(node_id, node) != node and (stale := self._connections.pop(node_id, None)):
@@ -341,7 +341,7 @@ class Cluster:
             raise UnsupportedVersion(f"{connection.address} cannot look up topics by their ids")
         request = _metadata_request([{"topic_id": one, "name": None} for one in wanted])
         reply = await self._metadata_from(connection, request, wanted)
-        self._learn(reply, everything=False)
+        self._update_metadata(reply, everything=False)
         ids = {name: topic.description.topic_id for name, topic in reply.topics.items()}
         return {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
 
@@ -470,7 +470,7 @@ def _merged(topic: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata
     """Merges a topic's new metadata with ``before``: a partition with an older leader epoch keeps its old metadata."""
     if before is None or before.description.topic_id != topic.description.topic_id:
         return topic
-    partitions, told_s = topic.partitions, topic.told_s
+    partitions, reply_s = topic.partitions, topic.reply_s
     is_changed = False
     for index, old in before.partitions.items():
         if index not in partitions or not 0 <= partitions[index].leader_epoch < old.leader_epoch:
@@ -478,9 +478,9 @@ def _merged(topic: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata
         # Without a topic id the topic may have been recreated, and its leader epochs may have restarted.
         if (
             topic.description.topic_id is not None
-            or told_s[index] - before.told_s[index] < UNKNOWN_TOPIC_GRACE_MS / 1000
+            or reply_s[index] - before.reply_s[index] < UNKNOWN_TOPIC_GRACE_MS / 1000
         ):
-            partitions[index], told_s[index] = old, before.told_s[index]
+            partitions[index], reply_s[index] = old, before.reply_s[index]
             is_changed = True
     if is_changed:
         of = topic.description

@@ -41,7 +41,7 @@ class TopicMetadata:
 
     description: TopicDescription
     partitions: dict[int, PartitionDescription]
-    told_s: dict[int, float]
+    reply_s: dict[int, float]
     """The time of the reply that has each partition's leader epoch."""
 
 

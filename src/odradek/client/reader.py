@@ -77,7 +77,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-class _Found(NamedTuple, Generic[T]):
+class _Decoded(NamedTuple, Generic[T]):
     """Fetched records, which iteration decodes; the next offset to fetch; the leader epoch of the last batch."""
 
     content: Iterator[T]
@@ -85,7 +85,7 @@ class _Found(NamedTuple, Generic[T]):
     leader_epoch: int
 
 
-_Decode = Callable[[FetchReplyPartition, int, int], _Found[T]]
+_Decode = Callable[[FetchReplyPartition, int, int], _Decoded[T]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class PartitionReader:
             self.config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
         )
 
-    def _decoded(self, decode: _Decode[T], reply: FetchReplyPartition, position: int, end: int) -> _Found[T]:
+    def _decoded(self, decode: _Decode[T], reply: FetchReplyPartition, position: int, end: int) -> _Decoded[T]:
         try:
             found = decode(reply, position, end)
         except CorruptRecord as error:
@@ -238,7 +238,7 @@ class PartitionReader:
 
     def _arrow(
         self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
-    ) -> _Found[pa.RecordBatch]:
+    ) -> _Decoded[pa.RecordBatch]:
         from odradek.batches.arrow import RecordSet  # here: loads numba and pyarrow
 
         records = RecordSet(reply.records)
@@ -254,14 +254,14 @@ class PartitionReader:
             check_crcs=self.config.check_crcs,
             aborted=aborted,
         )
-        return _Found(batches, records.next_offset, records.leader_epoch)
+        return _Decoded(batches, records.next_offset, records.leader_epoch)
 
-    def _rows(self, reply: FetchReplyPartition, position: int, end: int) -> _Found[Row]:
+    def _rows(self, reply: FetchReplyPartition, position: int, end: int) -> _Decoded[Row]:
         batches = list(scan(reply.records))
         if not batches:
-            return _Found(iter(()), -1, NO_EPOCH)
+            return _Decoded(iter(()), -1, NO_EPOCH)
         last = batches[-1][1]
-        return _Found(self._row_by_row(reply, batches, position, end), last.last_offset + 1, last.leader_epoch)
+        return _Decoded(self._row_by_row(reply, batches, position, end), last.last_offset + 1, last.leader_epoch)
 
     def _row_by_row(
         self, reply: FetchReplyPartition, batches: list[tuple[int, BatchHeader]], position: int, end: int
@@ -365,19 +365,19 @@ class _Source:
             except RequestTimedOut as error:
                 if limit is None:
                     raise
-                raise self._kept_waiting(position, end, limit, deadline) from error
+                raise self._deadline_error(position, end, limit, deadline) from error
             if reply.records:
                 return reply
             limit = reply.last_stable_offset if self.isolation_level else reply.high_watermark
             empty = empty + 1 if limit >= end else 0
-            if empty == 2 and await self._nothing_is_left(position, end, deadline):
+            if empty == 2 and await self._is_empty(position, end, deadline):
                 return None
             if deadline.left_ms <= self.max_wait_ms + self.cluster.config.retry_backoff_ms:
-                raise self._kept_waiting(position, end, limit, deadline)
+                raise self._deadline_error(position, end, limit, deadline)
             # A broker may send an empty reply without a wait.
             await asyncio.sleep(self.cluster.config.retry_backoff_ms / 1000)
 
-    def _kept_waiting(self, position: int, end: int, limit: int, deadline: Deadline) -> RequestTimedOut:
+    def _deadline_error(self, position: int, end: int, limit: int, deadline: Deadline) -> RequestTimedOut:
         """The error for a passed deadline; ``limit`` is the end of the readable log in the last reply."""
         if limit >= end:
             return RecordsWithheld(
@@ -389,7 +389,7 @@ class _Source:
             f"the readable log ends at {limit}"
         )
 
-    async def _nothing_is_left(self, position: int, end: int, deadline: Deadline) -> bool:
+    async def _is_empty(self, position: int, end: int, deadline: Deadline) -> bool:
         """Whether the log has certainly no record from ``position`` to ``end``.
 
         An empty reply is no proof: a broker may be unable to read records in time (tiered storage). Only compaction
@@ -462,8 +462,8 @@ class _Source:
         asked = fetch_wire.FetchRequest(
             {self.partition: fetch_wire.FetchPartition(topic_id, offset, epoch, self.max_bytes)}
         )
-        if (rest_s := connection.rest_s) > 0:
-            await asyncio.sleep(rest_s)
+        if (throttle_left_s := connection.throttle_left_s) > 0:
+            await asyncio.sleep(throttle_left_s)
         data = await connection.exchange(FETCH, version, fetch_wire.pack(version, limits, asked))
         try:
             reply = fetch_wire.parse_reply(version, data, 1)
@@ -506,13 +506,13 @@ class _Source:
                 continue
             left_ms = max(deadline.left_ms, 1)
             try:
-                parted = await operations.parting_offset(self.cluster, self.partition, place, known, left_ms)
+                diverging = await operations.divergence(self.cluster, self.partition, place, known, left_ms)
             except KafkaError as error:
                 if self.end_epoch < 0 or error.code not in NOT_TOLD:
                     raise
                 return  # a leader that cannot answer counts as not truncated
-            if parted is not None:
-                raise LogTruncated(self.partition, place, parted.end_offset)
+            if diverging is not None:
+                raise LogTruncated(self.partition, place, diverging.end_offset)
 
     async def _failure(self, row: FetchReplyPartition, offset: int) -> OdradekError:
         code = row.error_code

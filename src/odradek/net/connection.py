@@ -30,8 +30,8 @@ NO_REPLY_BYTES = 1 << 30
 KEPT_BYTES = 5 << 20
 KEPT_REPLIES = 4
 """The connection keeps at most KEPT_REPLIES buffers of at most KEPT_BYTES each for later large replies."""
-_MUCH = 1 << 20
-_RESTS_FROM = {
+_LARGE_BYTES = 1 << 20
+_REPLY_BEFORE_THROTTLE_FROM = {
     0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 18: 2, 19: 3, 20: 2, 21: 1,
     22: 1, 32: 2, 33: 1, 37: 1, 42: 1,
 }  # fmt: skip
@@ -74,7 +74,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._filled = 0
         self._kept: list[Any] = []
         self._lost: str | None = None
-        self._rests_until_s = float("-inf")
+        self._throttled_until_s = float("-inf")
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -187,16 +187,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def throttled(self, api_key: int, version: int, throttle_ms: int) -> None:
         """Notes the throttle time of a reply: the broker reads nothing from this connection for that long."""
-        if throttle_ms > 0 and version >= _RESTS_FROM.get(api_key, 0):
+        if throttle_ms > 0 and version >= _REPLY_BEFORE_THROTTLE_FROM.get(api_key, 0):
             # The loop's clock does not advance during one turn of the loop: the throttle time would end too early.
-            self._rests_until_s = max(self._rests_until_s, time.monotonic() + throttle_ms / 1000)
+            self._throttled_until_s = max(self._throttled_until_s, time.monotonic() + throttle_ms / 1000)
 
     @property
-    def rest_s(self) -> float:
+    def throttle_left_s(self) -> float:
         """Seconds for which the broker does not read from this connection because of a quota; 0 without throttling.
 
         The timeout of a request that is sent during that time starts when the time ends."""
-        return max(0.0, self._rests_until_s - time.monotonic())
+        return max(0.0, self._throttled_until_s - time.monotonic())
 
     async def exchange(
         self, api_key: int, version: int, message: Mapping[str, Any] | bytes, *, timeout_ms: int | None = None
@@ -239,7 +239,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._transport, self._next_id
 
     def _on_timeout(self, correlation_id: int, api_key: int, limit_s: float) -> None:
-        left_s = self._rests_until_s + limit_s - time.monotonic()
+        left_s = self._throttled_until_s + limit_s - time.monotonic()
         if left_s > 0 and correlation_id in self._waiting:  # throttling delayed the broker's read of the request
             timer = self._loop.call_later(left_s, self._on_timeout, correlation_id, api_key, limit_s)
             self._waiting[correlation_id] = (self._waiting[correlation_id][0], timer)
@@ -349,7 +349,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         for kept in self._kept:
             if len(kept) >= size and held_by(kept, 2):  # the list and this name
                 return memoryview(kept)[:size]
-        memory = _fresh(size + size // 8)
+        memory = _allocate(size + size // 8)
         if len(memory) <= KEPT_BYTES:
             self._kept = [memory, *self._kept[: KEPT_REPLIES - 1]]
         return memoryview(memory)[:size]
@@ -378,9 +378,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 reply.set_exception(ConnectionLost(f"{self.address} {reason}"))
 
 
-def _fresh(size: int) -> Any:
+def _allocate(size: int) -> Any:
     """Allocates a buffer; a large one is not zeroed: a bytearray would block all other threads for 1 to 2 ms."""
-    if size < _MUCH or (numpy := sys.modules.get("numpy")) is None:  # numpy is loaded where records are decoded
+    if size < _LARGE_BYTES or (numpy := sys.modules.get("numpy")) is None:  # numpy is loaded where records are decoded
         return bytearray(size)
     return numpy.empty(size, numpy.uint8)
 

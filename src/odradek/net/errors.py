@@ -6,17 +6,17 @@ from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.wire.request_limits import TooManyElements
 
 
-class _Passing(OdradekError):
+class _RetriableError(OdradekError):
     @property
     def retriable(self) -> bool:
         return True
 
 
-class BrokerUnreachable(_Passing):
+class BrokerUnreachable(_RetriableError):
     """No connection to a broker; the message has each address and the reason of its failure."""
 
 
-class ConnectionLost(_Passing):
+class ConnectionLost(_RetriableError):
     """The connection ended, or a request on it timed out, before the reply. The broker may have run the request."""
 
 

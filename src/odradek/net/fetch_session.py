@@ -41,12 +41,12 @@ class FetchSession:
     def on_reply(self, error_code: ErrorCode, session_id: int) -> bool:
         """Applies the reply's session fields; returns False after an error. Then the next request starts a session."""
         if error_code is not ErrorCode.none:
-            self.begin_anew()
+            self.restart()
             if error_code is ErrorCode.fetch_session_id_not_found:
                 self.session_id = NO_SESSION
             return False
         if session_id == NO_SESSION:  # the broker keeps no session: the next request is a full one
-            self.begin_anew()
+            self.restart()
             self.session_id = NO_SESSION
         elif self.epoch == INITIAL_EPOCH:
             self.session_id, self.epoch = session_id, 1
@@ -54,7 +54,7 @@ class FetchSession:
             self.epoch = self.epoch + 1 if self.epoch < 0x7FFFFFFF else 1
         return True
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Makes the next request start a new session; it has the old session's id, so that the broker ends that."""
         self.epoch = INITIAL_EPOCH
         self._known = {}

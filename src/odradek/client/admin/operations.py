@@ -349,7 +349,7 @@ async def _epoch_ends_at(
     _take_rows(rows, part, found, lambda row: EpochEnd(row.leader_epoch, row.end_offset))
 
 
-async def parting_offset(
+async def divergence(
     cluster: Cluster, tp: TopicPartition, offset: int, leader_epoch: int, timeout_ms: int | None = None
 ) -> EpochEnd | None:
     """Returns where the leader's log diverges from a log read up to ``offset`` under ``leader_epoch``, if it does."""

@@ -252,7 +252,7 @@ class Consumer:
         if timeout > 0 and engine.must_wait():
             with self._called():
                 engine.wait_in_thread(timeout)
-        if engine.quick() and (polled := engine.take(columns)):
+        if engine.can_take() and (polled := engine.take(columns)):
             return polled
         while True:
             left = max(0.0, end - time.monotonic())

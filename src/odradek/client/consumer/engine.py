@@ -32,7 +32,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 logger = logging.getLogger("odradek.consumer")
 
 
-class _Waiting:
+class _WakeableCall:
     """A waiting call that ``wakeup`` can end: it cancels the call's task, as ``asyncio.timeout`` does."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class _Waiting:
         self.ended = True
         self._task.cancel()
 
-    def is_ours(self) -> bool:
+    def retract(self) -> bool:
         """Takes the cancellation back. Returns False if other code has cancelled the task, too."""
         self.ended = False
         return self._task.uncancel() <= self._cancelling
@@ -68,13 +68,13 @@ class ConsumerEngine:
             self.fetcher.lookups.member_of = self._member_of
         self.unfinished: dict[TopicPartition, Before] = {}
         """The partitions in the last poll's result, with their positions before that poll."""
-        self._hands: dict[TopicPartition, tuple[PartitionState, int]] = {}
+        self._taken: dict[TopicPartition, tuple[PartitionState, int]] = {}
         """The partitions in the last ``take``, with the state and the version from which records were taken."""
         self._end_iteration: Callable[[], None] | None = None
-        self._woken = False
-        self._waiting: list[_Waiting] = []
+        self._wakeup_pending = False
+        self._waiting: list[_WakeableCall] = []
         self._closing = False
-        self._watching: asyncio.Task[None] | None = None
+        self._watch_task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
     # --- subscribing ------------------------------------------------------------------------------------------
@@ -103,8 +103,8 @@ class ConsumerEngine:
             self.subscription.subscribe(names)
         self.group.on_assigned, self.group.on_revoked, self.group.on_lost = callbacks
         self.group.subscription_changed("the subscription has changed")
-        if self._watching is None:
-            self._watching = asyncio.ensure_future(self._watch())
+        if self._watch_task is None:
+            self._watch_task = asyncio.ensure_future(self._watch())
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         wanted = list(partitions)
@@ -176,29 +176,29 @@ class ConsumerEngine:
         """Marks the last poll's records as processed. The rest of an unfinished iteration is fetched again."""
         if self._end_iteration is not None:
             self._end_iteration()
-        self.fetcher.in_hand.clear()
+        self.fetcher.in_iteration.clear()
         self.unfinished.clear()
 
-    def quick(self) -> bool:
+    def can_take(self) -> bool:
         """Whether a poll only has to ``take`` buffered records. Thread-safe."""
-        return self._is_quiet() and self.has_some()
+        return self._is_quiet() and self.has_records()
 
     def _is_quiet(self) -> bool:
-        if self._woken or self.fetcher.failure is not None or not self.subscription.partitions:
+        if self._wakeup_pending or self.fetcher.failure is not None or not self.subscription.partitions:
             return False
         return time.monotonic() * 1000 < self.group.auto.due_ms and self.group.quiet
 
-    def has_some(self) -> bool:
+    def has_records(self) -> bool:
         """Whether there are buffered records to ``take``."""
         return self.fetcher.buffer.front(self.subscription.paused()) is not None
 
     def must_wait(self) -> bool:
         """Whether a poll has no group work and no records to take, and fetches are in flight. Thread-safe."""
-        return self._is_quiet() and not self.has_some() and self.fetcher.is_fetching
+        return self._is_quiet() and not self.has_records() and self.fetcher.is_fetching
 
     def wait_in_thread(self, timeout_s: float) -> None:
         """Waits on the caller's thread until ``must_wait`` is False or the time has passed; may return early."""
-        self._wakeup_signal.wait_in_thread(self._patience_s(timeout_s), lambda: not self.must_wait())
+        self._wakeup_signal.wait_in_thread(self._wait_limit_s(timeout_s), lambda: not self.must_wait())
 
     async def poll(self, timeout_s: float) -> None:
         """Does the group's work, then waits until there are records to ``take`` or the time has passed."""
@@ -218,16 +218,16 @@ class ConsumerEngine:
                     await self._match_within(deadline_s)
                 await self.group.step()
             self.fetcher.schedule_fetches()
-            if self.has_some():
+            if self.has_records():
                 return
             if (failure := self.fetcher.take_failure()) is not None:
                 raise failure
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 return
-            await self._wakeup_signal.wait(self._patience_s(left_s))
+            await self._wakeup_signal.wait(self._wait_limit_s(left_s))
 
-    def _patience_s(self, left_s: float) -> float:
+    def _wait_limit_s(self, left_s: float) -> float:
         """How long a poll may wait before it checks the group again."""
         until_commit_s = self.group.auto.due_ms / 1000 - time.monotonic()
         still_here_s = min(1.0, self.config.max_poll_interval_ms / 2000)  # a wait in a poll counts as a poll
@@ -247,7 +247,7 @@ class ConsumerEngine:
         An iteration sets ``columns``, since it yields records with all columns. Raises CorruptRecord."""
         wanted = columns or self.config.columns
         polled = Polled(wanted)
-        self._hands = {}
+        self._taken = {}
         left = self.config.max_poll_records
         paused = self.subscription.paused()
         self.fetcher.ahead_decoder.columns = wanted
@@ -258,7 +258,7 @@ class ConsumerEngine:
                 continue
             chunk.begin(wanted, check_crcs=self.config.check_crcs)
             if columns is not None:
-                self.fetcher.in_hand.add(chunk.tp)
+                self.fetcher.in_iteration.add(chunk.tp)
             try:
                 left -= self._take_from(chunk, state, left, polled)
             except OdradekError:
@@ -268,7 +268,7 @@ class ConsumerEngine:
                 break  # the poll returns the records before the corrupt batch; the next poll raises the error
             if not self.fetcher.will_schedule_fetches and self.fetcher.has_room_again(chunk.tp):
                 self._schedule_fetches_soon()
-        self.fetcher.in_hand.intersection_update(polled)
+        self.fetcher.in_iteration.intersection_update(polled)
         return polled
 
     @contextmanager
@@ -288,7 +288,7 @@ class ConsumerEngine:
             del polled[tp], polled.next_offsets[tp]
 
     def _is_stale(self, tp: TopicPartition) -> bool:
-        state, version = self._hands[tp]
+        state, version = self._taken[tp]
         return state.placed > version or self.subscription.partitions.get(tp) is not state
 
     def _fetch_again(self, chunk: Chunk, state: PartitionState) -> None:
@@ -328,7 +328,7 @@ class ConsumerEngine:
         chunk.rest = batch.slice(left) if rows > left else None
         if chunk.tp in polled and self._is_stale(chunk.tp):  # another task called seek
             del polled[chunk.tp]
-        self._hands[chunk.tp] = (state, chunk.version)
+        self._taken[chunk.tp] = (state, chunk.version)
         polled.setdefault(chunk.tp, []).append(piece)
         polled.next_offsets[chunk.tp] = OffsetAndMetadata(position, chunk.leader_epoch)
         chunk.start = position
@@ -341,16 +341,16 @@ class ConsumerEngine:
         """Iterates over a poll's records. The position follows each record for which the caller requested the next.
 
         If the caller stops, the remaining records of a partition are fetched again."""
-        hands = {tp: self._hands[tp] for tp in polled}
-        for tp, (state, version) in hands.items():
+        taken = {tp: self._taken[tp] for tp in polled}
+        for tp, (state, version) in taken.items():
             first = polled[tp][0].column("offset")[0].as_py()
             state.set_returned(version, first, polled.next_offsets[tp].leader_epoch)
-        open_ones = dict(hands)
+        open_ones = dict(taken)
 
         def records() -> Iterator[Record]:
             subscription = self.subscription
             for tp, batches in polled.items():
-                state, version = hands[tp]
+                state, version = taken[tp]
                 after = polled.next_offsets[tp]
                 set_returned, epoch, change = state.set_returned, after.leader_epoch, -1
                 for record in records_of(tp, batches):
@@ -366,12 +366,12 @@ class ConsumerEngine:
                     set_returned(version, record.offset + 1, epoch)
                 else:
                     if state.advance(version, after.offset, epoch):
-                        self.fetcher.in_hand.discard(tp)
+                        self.fetcher.in_iteration.discard(tp)
                         del open_ones[tp]
 
         def end() -> None:
             self._end_iteration = None
-            self.fetcher.in_hand.clear()
+            self.fetcher.in_iteration.clear()
             for state, version in open_ones.values():
                 state.fetch_again(version)
 
@@ -386,21 +386,21 @@ class ConsumerEngine:
 
     def wakeup(self) -> None:
         """Ends the waiting call or the next one. Thread-safe."""
-        self._woken = True
+        self._wakeup_pending = True
         try:
             self._loop.call_soon_threadsafe(self._end_waiting)
         except RuntimeError:
             logger.debug("the loop has ended")
 
     def _end_waiting(self) -> None:
-        if self._woken and self._waiting and not self._waiting[-1].ended:
-            self._woken = False
+        if self._wakeup_pending and self._waiting and not self._waiting[-1].ended:
+            self._wakeup_pending = False
             self._waiting[-1].end()
         self._wakeup_signal.notify()
 
     def _raise_if_woken(self) -> None:
-        if self._woken:
-            self._woken = False
+        if self._wakeup_pending:
+            self._wakeup_pending = False
             raise Wakeup
 
     @contextmanager
@@ -412,21 +412,21 @@ class ConsumerEngine:
             yield
             return
         self._raise_if_woken()
-        waiting = _Waiting()
+        waiting = _WakeableCall()
         self._waiting.append(waiting)
         try:
             yield
         except asyncio.CancelledError:
             if waiting.ended:
-                if waiting.is_ours():
+                if waiting.retract():
                     raise Wakeup from None
-                self._woken = True
+                self._wakeup_pending = True
             raise
         finally:
             self._waiting.remove(waiting)
             if waiting.ended:  # the wakeup was too late for this call: the next call raises Wakeup
-                waiting.is_ours()
-                self._woken = True
+                waiting.retract()
+                self._wakeup_pending = True
 
     # --- positions --------------------------------------------------------------------------------------------
 
@@ -456,7 +456,7 @@ class ConsumerEngine:
             if (failure := self.fetcher.take_failure()) is not None:
                 raise failure
             if deadline.passed:
-                why = f" ({self.fetcher.lookups.why_not_yet})" if self.fetcher.lookups.why_not_yet else ""
+                why = f" ({self.fetcher.lookups.retry_reason})" if self.fetcher.lookups.retry_reason else ""
                 raise RequestTimedOut(
                     f"the position of {TopicPartition(*tp)} was not found within {deadline.limit_ms} ms{why}"
                 )
@@ -555,12 +555,12 @@ class ConsumerEngine:
 
     async def close(self, timeout_ms: int) -> None:
         """Commits, runs callbacks, leaves the group and closes the connections. ``wakeup`` has no effect here."""
-        self._closing, self._woken = True, False
+        self._closing, self._wakeup_pending = True, False
         self.group.leaving = True
         self._wakeup_signal.notify()
         deadline = self._cluster.deadline(timeout_ms)
-        if self._watching is not None:
-            self._watching.cancel()
+        if self._watch_task is not None:
+            self._watch_task.cancel()
         try:
             await self.group.flush(deadline)
             if self.subscription.subscribed:

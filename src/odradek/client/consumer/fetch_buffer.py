@@ -81,7 +81,7 @@ class Chunk:
         return not self.ready and bool(self.decoded is not None and self.decoded.is_over)
 
 
-def _in_turn(partitions: Iterable[deque[Chunk]]) -> Iterator[Chunk]:
+def _in_return_order(partitions: Iterable[deque[Chunk]]) -> Iterator[Chunk]:
     """Yields chunks in the order of their return: the first of each partition, then the second of each, and so on."""
     depth, left = 0, list(partitions)
     while left:
@@ -109,7 +109,7 @@ class FetchBuffer:
         """The buffered bytes of a partition."""
         return self._held.get(tp, 0)
 
-    def is_little(self, most_bytes: int) -> bool:
+    def is_small(self, most_bytes: int) -> bool:
         """Whether the buffer has at most ``most_bytes`` and nothing of it is compressed."""
         with self._lock:
             return self.size <= most_bytes and not any(
@@ -169,7 +169,7 @@ class FetchBuffer:
         chosen = None
         with self._lock:
             waiting = 0
-            for chunk in _in_turn(self._chunks.values()):
+            for chunk in _in_return_order(self._chunks.values()):
                 most_ready -= len(chunk.ready)
                 if chunk.state != FREE or chunk.tp in skip or (chunk.decoded is not None and chunk.decoded.is_over):
                     continue

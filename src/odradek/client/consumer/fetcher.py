@@ -89,7 +89,7 @@ class Fetcher:
         self._followers: dict[TopicPartition, tuple[int, float]] = {}
         self._out_of_range: set[TopicPartition] = set()
         """Partitions that wait until their buffered records are returned or the log's range is looked up."""
-        self.in_hand: set[TopicPartition] = set()
+        self.in_iteration: set[TopicPartition] = set()
         """Partitions with records in an iteration that has not yielded them yet."""
         self._record_set: Any = None
         self._closed = False
@@ -98,8 +98,8 @@ class Fetcher:
         self._room_at: dict[TopicPartition, int] = {}
         """Partitions that wait for room, each with the buffered bytes at which its next fetch may follow."""
         self._is_full = False
-        self._shall_tell = False
-        """Whether ``_tell`` has to wake a poll."""
+        self._must_wake = False
+        """Whether ``_wake_poll`` has to wake a poll."""
         self._fetched_without_waiting_s: dict[int, float] = {}
         self._fetch_without_waiting_timer: asyncio.TimerHandle | None = None
 
@@ -175,7 +175,7 @@ class Fetcher:
                 plan.room_at[tp] = ahead // 2
                 continue
             if tp in self._out_of_range:
-                if self.buffer.held(tp) or tp in self.in_hand or self.lookups.is_under_way(RANGE_LOOKUP):
+                if self.buffer.held(tp) or tp in self.in_iteration or self.lookups.is_under_way(RANGE_LOOKUP):
                     plan.room_at[tp] = 0
                     continue
                 self._out_of_range.discard(tp)
@@ -297,7 +297,7 @@ class Fetcher:
             self.schedule_fetches()
         except Exception as error:  # in a socket's callback it would close the connection and reach no caller
             self._fail(error)
-        self._tell()
+        self._wake_poll()
 
     # --- one fetch --------------------------------------------------------------------------------------------
 
@@ -322,14 +322,14 @@ class Fetcher:
             elif self._on_row(tp, state, versions[tp], one, row):
                 moved.add(tp.topic)
         if moved:
-            self._tell()
+            self._wake_poll()
         return moved
 
-    def _tell(self) -> None:
+    def _wake_poll(self) -> None:
         """Wakes a poll if records arrived. Before the next fetch is sent, a woken thread would wait for the GIL and be
         woken a second time."""
-        if self._shall_tell:
-            self._shall_tell = False
+        if self._must_wake:
+            self._must_wake = False
             self._changed()
 
     def _on_row(
@@ -373,7 +373,7 @@ class Fetcher:
         if state.fetched(version, one.offset, after, epoch):
             self.buffer.put(Chunk(tp, version, one.offset, after, epoch, aborted, records, size))
             if size < WORTH_DECODING_BYTES:
-                self._shall_tell = True
+                self._must_wake = True
             else:
                 self._changed()
                 self.ahead_decoder.schedule()
@@ -383,7 +383,7 @@ class Fetcher:
 
     def _on_out_of_range(self, tp: TopicPartition, state: PartitionState, offset: int) -> None:
         timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
-        if self.buffer.held(tp) or tp in self.in_hand:
+        if self.buffer.held(tp) or tp in self.in_iteration:
             self._out_of_range.add(tp)  # polls return the buffered records first; a later fetch gets the error again
         elif timestamp is None:
             self._out_of_range.add(tp)

@@ -25,7 +25,7 @@ from odradek.net.node_connections import NodeConnections
 from odradek.wire.api_keys import FETCH
 
 logger = logging.getLogger("odradek.consumer")
-REST_STEP_S = 0.5
+THROTTLE_CHECK_S = 0.5
 """The interval of checks during a throttle time, which also ends when the connection closes."""
 
 
@@ -164,39 +164,41 @@ class InFlightFetches:
             self._cluster.forget_topics(moved)
             self._end_later(fetch)
         elif reply.throttle_ms > 0:
-            self._end_rested(fetch)
+            self._end_after_throttle(fetch)
         else:
             self._end(fetch)
 
     def on_failure(self, fetch: InFlightFetch, error: Exception) -> None:
         """Handles a failed fetch: another one may follow after a backoff. An error without a retry goes to the user."""
-        if not _passes(error):
+        if not _is_retriable(error):
             self._fail(error)
         if (session := self._sessions.get(fetch.node_id)) is not None:
-            session.begin_anew()
+            session.restart()
         self._cluster.forget_topics({tp.topic for tp in fetch.wanted})
         self._on_lost(fetch)
         logger.info("fetching from broker %d: %s", fetch.node_id, error)
         self._end_later(fetch)
 
     def _end_later(self, fetch: InFlightFetch) -> None:
-        asyncio.get_running_loop().call_later(self._config.retry_backoff_ms / 1000, self._end_rested, fetch)
+        asyncio.get_running_loop().call_later(self._config.retry_backoff_ms / 1000, self._end_after_throttle, fetch)
 
-    def _end_rested(self, fetch: InFlightFetch) -> None:
+    def _end_after_throttle(self, fetch: InFlightFetch) -> None:
         """Ends a fetch after the throttle time. During that time the fetch reserves no memory."""
         connection = self._connections.known(fetch.node_id)
-        if connection is not None and connection.rest_s > 0 and self.by_node.get(fetch.node_id) is fetch:
+        if connection is not None and connection.throttle_left_s > 0 and self.by_node.get(fetch.node_id) is fetch:
             self._on_end(fetch)
             fetch.max_bytes = 0
-            self._rest(fetch, connection)
+            self._wait_for_throttle_end(fetch, connection)
         else:
             self._end(fetch)
 
-    def _rest(self, fetch: InFlightFetch, connection: BrokerConnection) -> None:
+    def _wait_for_throttle_end(self, fetch: InFlightFetch, connection: BrokerConnection) -> None:
         """Waits for the end of the throttle time or of the connection: a broker reads from a new one at once."""
-        rest_s = connection.rest_s
-        if rest_s > 0 and not connection.closed and self.by_node.get(fetch.node_id) is fetch:
-            asyncio.get_running_loop().call_later(min(rest_s, REST_STEP_S), self._rest, fetch, connection)
+        throttle_left_s = connection.throttle_left_s
+        if throttle_left_s > 0 and not connection.closed and self.by_node.get(fetch.node_id) is fetch:
+            asyncio.get_running_loop().call_later(
+                min(throttle_left_s, THROTTLE_CHECK_S), self._wait_for_throttle_end, fetch, connection
+            )
         else:
             self._end(fetch)
 
@@ -206,7 +208,7 @@ class InFlightFetches:
             self._on_end(fetch)
 
 
-def _passes(error: Exception) -> bool:
+def _is_retriable(error: Exception) -> bool:
     """Whether the consumer retries after an error. As in Java, it does after UNKNOWN_SERVER_ERROR."""
     if isinstance(error, KafkaError) and error.code is ErrorCode.unknown_server_error:
         return True

@@ -55,7 +55,7 @@ class PositionLookups:
         schedule_fetches_soon: Callable[[], None],
     ) -> None:
         self.config = config
-        self.why_not_yet = ""
+        self.retry_reason = ""
         """The error that made the last lookup retry; empty after a success."""
         self.member_of: Callable[[], tuple[str | None, int]] = lambda: (None, -1)
         """Returns id and epoch of the KIP-848 member, for OffsetFetch."""
@@ -65,7 +65,7 @@ class PositionLookups:
         self._isolation = isolation(config.isolation_level)
         self._expected: dict[TopicPartition, _Expected] = {}
         """Partitions at committed offsets whose leader epochs are newer than those of the cached metadata."""
-        self._in_vain: set[tuple[TopicPartition, int]] = set()
+        self._unmatched_epochs: set[tuple[TopicPartition, int]] = set()
         """Leader epochs of committed offsets for which no leader was found."""
         self._missing: set[str] = set()
         """Topics that the last lookup did not find; another lookup follows after a backoff."""
@@ -100,14 +100,14 @@ class PositionLookups:
         async def run() -> None:
             try:
                 await work()
-                self.why_not_yet = ""
+                self.retry_reason = ""
             except OdradekError as error:
                 is_missing = isinstance(error, UnknownTopic)
                 is_slow = patient and isinstance(error, RequestTimedOut)
                 if not (worth_retrying(error) or is_missing or is_slow):
                     self._fail(error)
                     return
-                self.why_not_yet = f"{name}: {error}"
+                self.retry_reason = f"{name}: {error}"
                 logger.warning("%s: %s; retrying", name, error)
                 wait_ms = self.config.retry_backoff_max_ms if is_missing else self.config.retry_backoff_ms
                 await asyncio.sleep(wait_ms / 1000)
@@ -157,7 +157,7 @@ class PositionLookups:
             expected.until_s = expected.until_s or now_s + _DEPOSED_GRACE_S
             if now_s < expected.until_s:
                 return True
-            self._in_vain.add((tp, expected.epoch))
+            self._unmatched_epochs.add((tp, expected.epoch))
         del self._expected[tp]
         return False
 
@@ -188,7 +188,7 @@ class PositionLookups:
 
     def look_up_range(self, tp: TopicPartition, version: int, offset: int) -> None:
         """Makes a poll raise OffsetOutOfRange unless the partition's log has ``offset`` now."""
-        self._start(RANGE_LOOKUP, lambda: self._tell_range(tp, version, offset), patient=False)
+        self._start(RANGE_LOOKUP, lambda: self._check_range(tp, version, offset), patient=False)
 
     async def _begin_at_commits(self) -> None:
         wanted = self._subscription.unplaced()
@@ -209,7 +209,10 @@ class PositionLookups:
             state = self._subscription.partitions.get(tp)
             if state is None or (state.fetch_offset, state.fetch_epoch) != (commit.offset, commit.leader_epoch):
                 continue
-            if commit.leader_epoch > self._cluster.leader_epoch(tp) and (tp, commit.leader_epoch) not in self._in_vain:
+            if (
+                commit.leader_epoch > self._cluster.leader_epoch(tp)
+                and (tp, commit.leader_epoch) not in self._unmatched_epochs
+            ):
                 self._expected[tp] = _Expected(state.placed, commit.leader_epoch)
         if not missing:
             return
@@ -254,7 +257,7 @@ class PositionLookups:
             for tp in suspects
             if (state := self._subscription.partitions.get(tp)) is not None and state.ready and state.fetch_epoch >= 0
         }
-        stood = {tp: (state.version, state.fetch_offset) for tp, state in states.items()}
+        positions = {tp: (state.version, state.fetch_offset) for tp, state in states.items()}
         epochs = {tp: self._cluster.leader_epoch(tp) for tp in states}
         found: dict[TopicPartition, EpochEnd] = {}
         read = {tp: state.fetch_epoch for tp, state in states.items()}
@@ -263,34 +266,36 @@ class PositionLookups:
             await operations.try_epoch_ends(self._cluster, read, found, self._cluster.deadline())
         finally:
             for tp, state in states.items():
-                parted, (version, offset) = found.get(tp), stood[tp]
-                if parted is None or (state.version, state.fetch_offset) != (version, offset):
+                epoch_end, (version, offset) = found.get(tp), positions[tp]
+                if epoch_end is None or (state.version, state.fetch_offset) != (version, offset):
                     continue
                 if self._subscription.partitions.get(tp) is not state:
                     continue
-                if parted.is_before(offset):
-                    truncated = self._part(tp, state, parted, epochs[tp]) or truncated
+                if epoch_end.is_before(offset):
+                    truncated = self._handle_truncation(tp, state, epoch_end, epochs[tp]) or truncated
                 else:
                     state.confirm(version, epochs[tp])
         if truncated is not None:
             raise truncated
 
-    def _part(self, tp: TopicPartition, state: PartitionState, parted: EpochEnd, epoch: int) -> LogTruncated | None:
+    def _handle_truncation(
+        self, tp: TopicPartition, state: PartitionState, epoch_end: EpochEnd, epoch: int
+    ) -> LogTruncated | None:
         """Handles a truncated log: records from the divergence on are read again.
 
         Under ``auto_offset_reset=none``, if a poll has already returned such records, the caller has to decide: each
         poll raises LogTruncated until a seek."""
         version, position = state.version, state.position
-        if position > parted.end_offset and self.config.auto_offset_reset == "none":
+        if position > epoch_end.end_offset and self.config.auto_offset_reset == "none":
             self._drop(tp)
             state.fetch_again()
-            return LogTruncated(tp, position, parted.end_offset)
-        if state.part(version, parted.end_offset, parted.leader_epoch, epoch):
+            return LogTruncated(tp, position, epoch_end.end_offset)
+        if state.part(version, epoch_end.end_offset, epoch_end.leader_epoch, epoch):
             self._drop(tp)
-            logger.warning("%s was truncated to offset %d: reading continues there", tp, parted.end_offset)
+            logger.warning("%s was truncated to offset %d: reading continues there", tp, epoch_end.end_offset)
         return None
 
-    async def _tell_range(self, tp: TopicPartition, version: int, offset: int) -> None:
+    async def _check_range(self, tp: TopicPartition, version: int, offset: int) -> None:
         start, end = [
             (await operations.list_offsets(self._cluster, {tp: when}, self._isolation))[tp].offset
             for when in (EARLIEST, LATEST)

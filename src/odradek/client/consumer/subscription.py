@@ -23,13 +23,13 @@ from odradek.client.consumer.errors import IllegalState
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 
 _versions = itertools.count(1)
-_moving = threading.Lock()
+_lock = threading.Lock()
 
 
 def _forget_after_fork() -> None:
     """Makes a new lock in the child: a thread of the parent may have held the old one at the fork."""
-    global _moving  # noqa: PLW0603  one lock for all partitions is the cheapest
-    _moving = threading.Lock()
+    global _lock  # noqa: PLW0603  one lock for all partitions is the cheapest
+    _lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -48,7 +48,7 @@ class PartitionState:
     version: int = 0
     placed: int = field(default_factory=lambda: next(_versions))
     """The version of the last set position: records taken under an older version belong to another position."""
-    cut: int | None = None
+    truncated_at: int | None = None
     """The offset from which the log differs from the taken records."""
     high_watermark: int = NO_OFFSET
     last_stable_offset: int = NO_OFFSET
@@ -62,31 +62,31 @@ class PartitionState:
 
     def place(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
         """Sets the position; fetches start there."""
-        with _moving:
+        with _lock:
             self.position = self.fetch_offset = offset
             self.position_epoch = self.fetch_epoch = leader_epoch
             self.confirmed_epoch = NO_EPOCH
             self.reset_to = None
-            self.cut = None
+            self.truncated_at = None
             self.version = self.placed = next(_versions)
 
     def ask_reset(self, timestamp: int) -> None:
         """Requests a reset: a lookup of ``timestamp`` has to set the position."""
-        with _moving:
+        with _lock:
             self.position = self.fetch_offset = NO_OFFSET
             self.position_epoch = self.fetch_epoch = NO_EPOCH
             self.reset_to = timestamp
-            self.cut = None
+            self.truncated_at = None
             self.version = self.placed = next(_versions)
 
     def part(self, version: int, end: int, leader_epoch: int, confirmed_epoch: int = NO_EPOCH) -> bool:
         """Moves the position back to ``end``, from which the log of the leader of ``confirmed_epoch`` differs.
 
         A lower position stays. Returns False if ``version`` is not the current one."""
-        with _moving:
+        with _lock:
             if self.version != version:
                 return False
-            self.cut = end if self.cut is None else min(end, self.cut)
+            self.truncated_at = end if self.truncated_at is None else min(end, self.truncated_at)
             self.position = self.fetch_offset = min(end, self.position)
             self.position_epoch = self.fetch_epoch = leader_epoch
             self.confirmed_epoch = confirmed_epoch
@@ -95,13 +95,13 @@ class PartitionState:
 
     def confirm(self, version: int, leader_epoch: int) -> None:
         """Notes that the leader of that epoch has all records that were read, if ``version`` is the current one."""
-        with _moving:
+        with _lock:
             if self.version == version:
                 self.confirmed_epoch = leader_epoch
 
     def fetch_again(self, taken_under: int | None = None) -> None:
         """Drops the fetched records that were not returned, unless a position was set since ``taken_under``."""
-        with _moving:
+        with _lock:
             if taken_under is not None and self.placed > taken_under:
                 return
             self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
@@ -109,28 +109,28 @@ class PartitionState:
 
     def advance(self, version: int, position: int, leader_epoch: int) -> bool:
         """Notes that the records before ``position`` are taken. Returns False if ``version`` is not the current one."""
-        with _moving:
+        with _lock:
             if self.version != version:
                 return False
-            self.position, self.position_epoch, self.cut = position, leader_epoch, None
+            self.position, self.position_epoch, self.truncated_at = position, leader_epoch, None
             return True
 
     def set_returned(self, version: int, position: int, leader_epoch: int) -> bool:
         """Counts only the taken records before ``position`` as returned, and none that a truncation has removed.
 
         Returns False if a position was set since ``version``."""
-        with _moving:
+        with _lock:
             if self.placed > version:
                 return False
-            if self.cut is not None and position > self.cut:
-                self.position = self.cut
+            if self.truncated_at is not None and position > self.truncated_at:
+                self.position = self.truncated_at
             else:
                 self.position, self.position_epoch = position, leader_epoch
             return True
 
     def fetched(self, version: int, offset: int, next_offset: int, leader_epoch: int) -> bool:
         """Notes a fetch of the offsets between the two. Returns False if the version or fetch offset has changed."""
-        with _moving:
+        with _lock:
             if self.version != version or self.fetch_offset != offset:
                 return False
             self.fetch_offset, self.fetch_epoch = next_offset, leader_epoch

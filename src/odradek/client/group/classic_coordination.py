@@ -48,8 +48,8 @@ class ClassicCoordination(Coordination):
             instance_id=config.group_instance_id,
             rack=config.client_rack or None,
         )
-        self._joining: asyncio.Task[_Joined] | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._join_task: asyncio.Task[_Joined] | None = None
+        self._heartbeat_task: asyncio.Task[None] | None = None
         self._prepared = False
         self._counts: dict[str, int] = {}
         self._racks: PartitionRacks = NO_RACKS
@@ -96,14 +96,14 @@ class ClassicCoordination(Coordination):
         self.membership.lost = False
 
     def _tasks(self) -> list[asyncio.Task[Any]]:
-        return [one for one in (self._joining, self._beating) if one is not None]
+        return [one for one in (self._join_task, self._heartbeat_task) if one is not None]
 
     # --- polls ------------------------------------------------------------------------------------------------
 
     @property
     def quiet(self) -> bool:
         """Whether a poll has no group work."""
-        busy = self._joining is not None or self._told or self.failure is not None
+        busy = self._join_task is not None or self._answered_commits or self.failure is not None
         return not busy and (self.membership.joined or not self._subscription.subscribed)
 
     async def step(self) -> None:
@@ -118,16 +118,16 @@ class ClassicCoordination(Coordination):
             raise ended
         if member.lost:
             await self._give_up_lost()
-        if self._joining is not None and self._joining.done():
-            await self._complete(self._joining)
-        if member.state is ClassicState.UNJOINED and self._joining is None and self._subscription.topics:
+        if self._join_task is not None and self._join_task.done():
+            await self._complete(self._join_task)
+        if member.state is ClassicState.UNJOINED and self._join_task is None and self._subscription.topics:
             await self._prepare()
             if self.is_leaving():
                 return
-            self._joining = asyncio.ensure_future(self._join())
-            self._joining.add_done_callback(lambda _: self._changed())
-        if not self.is_leaving() and (self._beating is None or self._beating.done()):
-            self._beating = asyncio.ensure_future(self._beat())
+            self._join_task = asyncio.ensure_future(self._join())
+            self._join_task.add_done_callback(lambda _: self._changed())
+        if not self.is_leaving() and (self._heartbeat_task is None or self._heartbeat_task.done()):
+            self._heartbeat_task = asyncio.ensure_future(self._send_heartbeats())
 
     async def _prepare(self) -> None:
         """Prepares a join: commits, and gives up the partitions that the member does not keep in the rebalance."""
@@ -143,7 +143,7 @@ class ClassicCoordination(Coordination):
         revoked = [tp for tp in owned if tp.topic not in topics] if self.membership.cooperative else owned
         if revoked:
             try:
-                await self._tell(self.on_revoked, revoked)
+                await self._call_back(self.on_revoked, revoked)
             except BaseException:
                 self._prepared = False  # no join before the callback succeeds: other members would get the partitions
                 raise
@@ -151,7 +151,7 @@ class ClassicCoordination(Coordination):
 
     async def _complete(self, joining: asyncio.Task[_Joined]) -> None:
         """Takes the assignment of a join. After a Wakeup or an error of ``on_revoked`` the next poll repeats it."""
-        self._joining = None
+        self._join_task = None
         generation, assigned = joining.result()
         self._prepared = False
         if generation != self.membership.generation:
@@ -162,14 +162,14 @@ class ClassicCoordination(Coordination):
         if revoked:  # cooperative: the next rebalance assigns these partitions to other members
             try:
                 await self._auto_commit_now(self.config.default_api_timeout_ms)
-                await self._tell(self.on_revoked, revoked)
+                await self._call_back(self.on_revoked, revoked)
             except BaseException:
-                if self.membership.known and self._joining is None:
-                    self._joining = joining
+                if self.membership.known and self._join_task is None:
+                    self._join_task = joining
                 raise
             self.membership.request_rejoin("gave up partitions")
         self._assign(assigned)
-        await self._tell(self.on_assigned, sorted(set(assigned) - before))
+        await self._call_back(self.on_assigned, sorted(set(assigned) - before))
 
     # --- joining ----------------------------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class ClassicCoordination(Coordination):
 
     # --- heartbeats -------------------------------------------------------------------------------------------
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         member, config = self.membership, self.config
         while True:
             await asyncio.sleep(config.heartbeat_interval_ms / 1000)
@@ -268,13 +268,13 @@ class ClassicCoordination(Coordination):
     async def _send_leave(self, reason: str) -> None:
         request = self.membership.leave_request(reason)
         if request is not None:
-            await self._tell_coordinator(LEAVE_GROUP, request)
+            await self._send_leave_request(LEAVE_GROUP, request)
 
     async def _stop_joining(self) -> None:
-        if self._joining is not None:
-            self._joining.cancel()
-            await asyncio.gather(self._joining, return_exceptions=True)
-            self._joining = None
+        if self._join_task is not None:
+            self._join_task.cancel()
+            await asyncio.gather(self._join_task, return_exceptions=True)
+            self._join_task = None
             self.membership.request_rejoin("a join was cancelled")  # the next poll joins again if the leave fails
 
     async def _leave_group(self, reason: str) -> None:

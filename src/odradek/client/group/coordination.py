@@ -72,10 +72,10 @@ class Coordination(ABC):
         self._run = run
         self._connections = NodeConnections(cluster)
         self._polled_s = time.monotonic()
-        self._sent: set[asyncio.Task[None]] = set()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._async_commits: set[asyncio.Task[None]] = set()
+        self._commit_tasks: set[asyncio.Task[None]] = set()
         self._order = asyncio.Lock()
-        self._told: deque[tuple[OnCommit, Offsets, Exception | None]] = deque()
+        self._answered_commits: deque[tuple[OnCommit, Offsets, Exception | None]] = deque()
 
     # --- defined by each protocol -----------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class Coordination(ABC):
         lost = sorted(self._subscription.partitions)
         self._assign(())
         if lost:
-            await self._tell(self.on_lost or self.on_revoked, lost)
+            await self._call_back(self.on_lost or self.on_revoked, lost)
 
     def _assign(self, partitions: Iterable[TopicPartition]) -> None:
         kept = list(partitions)
@@ -164,7 +164,7 @@ class Coordination(ABC):
             self.dropped(tp)
         self._subscription.set_assigned(kept)
 
-    async def _tell(self, callback: OnPartitions | None, partitions: list[TopicPartition]) -> None:
+    async def _call_back(self, callback: OnPartitions | None, partitions: list[TopicPartition]) -> None:
         if callback is not None:
             await self._run(callback, partitions)
 
@@ -174,7 +174,7 @@ class Coordination(ABC):
 
     # --- leaving ----------------------------------------------------------------------------------------------
 
-    async def _tell_coordinator(self, api_key: int, request: Mapping[str, Any]) -> None:
+    async def _send_leave_request(self, api_key: int, request: Mapping[str, Any]) -> None:
         """Sends a request to leave; waits for its reply, at most ``LEAVE_TIMEOUT_MS``."""
         try:
             connection = await self._coordinator()
@@ -203,14 +203,14 @@ class Coordination(ABC):
                     await self._auto_commit_now(timeout_ms)
                 owned = sorted(self._subscription.partitions)
                 if owned and self._subscription.subscribed:
-                    await self._tell(self.on_revoked, owned)
+                    await self._call_back(self.on_revoked, owned)
             self._assign(())
             await self._leave_group(reason)
         finally:
             self.leaving = before
 
     async def close(self) -> None:
-        tasks = [*self._tasks(), *self._sent, *self._under_way]
+        tasks = [*self._tasks(), *self._async_commits, *self._commit_tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -249,9 +249,9 @@ class Coordination(ABC):
         Raises Wakeup without a further retry; the coordinator may have stored the commit."""
         if self.config.group_id is None:
             raise InvalidGroupId("committing")
-        if self._sent:
+        if self._async_commits:
             with self.wakeable():
-                await asyncio.wait(tuple(self._sent))
+                await asyncio.wait(tuple(self._async_commits))
         await self.callbacks()
         if not offsets:
             return
@@ -281,12 +281,12 @@ class Coordination(ABC):
         other requests would wait."""
 
         def done(task: asyncio.Task[None]) -> None:
-            self._under_way.discard(task)
+            self._commit_tasks.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None:
                 logger.debug("group %s: commit: %s", self.group_id, error)
 
         task = asyncio.ensure_future(self._send_commit(offsets))
-        self._under_way.add(task)
+        self._commit_tasks.add(task)
         task.add_done_callback(done)
         return task
 
@@ -306,22 +306,22 @@ class Coordination(ABC):
                 failure = RetriableCommitFailed(error) if passing else error
                 failure.__cause__ = error if passing else None
             if callback is not None:
-                self._told.append((callback, offsets, failure))
+                self._answered_commits.append((callback, offsets, failure))
                 self._changed()
             elif failure is not None:
                 logger.warning("group %s: asynchronous commit: %s", self.group_id, failure)
 
         task = asyncio.ensure_future(send())
-        self._sent.add(task)
-        task.add_done_callback(self._sent.discard)
+        self._async_commits.add(task)
+        task.add_done_callback(self._async_commits.discard)
 
     def _coordinator_failed(self, error: OdradekError) -> None:
         if not isinstance(error, KafkaError) or error.code is not ErrorCode.stale_member_epoch:
             self._cluster.forget_coordinator(self.group_id)
 
     async def callbacks(self) -> None:
-        while self._told:
-            callback, offsets, failure = self._told.popleft()
+        while self._answered_commits:
+            callback, offsets, failure = self._answered_commits.popleft()
             await self._run(callback, offsets, failure)
 
     def auto_commit_if_due(self) -> None:
@@ -354,8 +354,8 @@ class Coordination(ABC):
 
     async def flush(self, deadline: Deadline) -> None:
         """Waits for asynchronous commits and calls their callbacks."""
-        if self._sent:
-            await asyncio.wait(tuple(self._sent), timeout=deadline.left_ms / 1000)
+        if self._async_commits:
+            await asyncio.wait(tuple(self._async_commits), timeout=deadline.left_ms / 1000)
         await self.callbacks()
 
 

@@ -47,8 +47,8 @@ class Kip848Coordination(Coordination):
             assignor=config.group_remote_assignor or None,
         )
         self._names: dict[UUID, str] = {}
-        self._naming: asyncio.Task[None] | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._names_task: asyncio.Task[None] | None = None
+        self._heartbeat_task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._next_s = 0.0
         self._not_before_s = 0.0
@@ -59,7 +59,7 @@ class Kip848Coordination(Coordination):
     @property
     def quiet(self) -> bool:
         settled = self.membership.state in (Kip848State.STABLE, Kip848State.ACKNOWLEDGING, Kip848State.JOINING)
-        return not self._told and self.failure is None and (settled or not self._subscription.subscribed)
+        return not self._answered_commits and self.failure is None and (settled or not self._subscription.subscribed)
 
     @property
     def in_group(self) -> bool:
@@ -79,7 +79,7 @@ class Kip848Coordination(Coordination):
 
     def _commit_refused(self, sent_as: Identity, code: ErrorCode) -> None:
         if self.membership.on_commit_refused(code):
-            self._beat_now()
+            self._request_heartbeat()
 
     def subscription_changed(self, reason: str) -> None:
         self.membership.subscribe(self._subscription.topics, self._subscription.server_pattern)
@@ -91,7 +91,7 @@ class Kip848Coordination(Coordination):
     async def look_for_changes(self) -> None:
         """Does nothing: the coordinator looks for changes."""
 
-    def _beat_now(self) -> None:
+    def _request_heartbeat(self) -> None:
         self._asked = True
         self._wake.set()
 
@@ -99,7 +99,7 @@ class Kip848Coordination(Coordination):
         self.membership.released()
 
     def _tasks(self) -> list[asyncio.Task[Any]]:
-        return [one for one in (self._beating, self._naming) if one is not None]
+        return [one for one in (self._heartbeat_task, self._names_task) if one is not None]
 
     # --- polls ------------------------------------------------------------------------------------------------
 
@@ -121,12 +121,12 @@ class Kip848Coordination(Coordination):
             await self._reconcile()
         if self.is_leaving():
             return
-        if self._beating is None:
-            self._beating = asyncio.ensure_future(self._beat())
-        elif self._beating.done():
-            task, self._beating = self._beating, None
+        if self._heartbeat_task is None:
+            self._heartbeat_task = asyncio.ensure_future(self._send_heartbeats())
+        elif self._heartbeat_task.done():
+            task, self._heartbeat_task = self._heartbeat_task, None
             task.result()
-        self._learn_names()
+        self._start_names_task()
 
     async def _reconcile(self) -> None:
         """Gives up partitions that are not in the target assignment, then takes its new ones.
@@ -140,14 +140,14 @@ class Kip848Coordination(Coordination):
         await self._auto_commit_now(self.config.default_api_timeout_ms)
         kept = {topic_id: numbers & target.get(topic_id, frozenset()) for topic_id, numbers in member.owned.items()}
         if revoked := sorted(self._partitions(member.owned) - self._partitions(kept)):
-            await self._tell(self.on_revoked, revoked)
+            await self._call_back(self.on_revoked, revoked)
         if not member.holds(kept, incarnation):
             return
         self._assign(self._partitions(kept))
         before = self._partitions(member.owned)
         self._assign(sorted(self._partitions(target)))
         self.auto.start(now_ms())
-        await self._tell(self.on_assigned, sorted(self._partitions(target) - before))
+        await self._call_back(self.on_assigned, sorted(self._partitions(target) - before))
         if member.holds(target, incarnation):
             member.reconciled(incarnation)
             self._wake.set()
@@ -155,12 +155,14 @@ class Kip848Coordination(Coordination):
     def _partitions(self, partitions: Partitions) -> set[TopicPartition]:
         return {TopicPartition(self._names[topic_id], n) for topic_id, numbers in partitions.items() for n in numbers}
 
-    def _learn_names(self) -> None:
+    def _start_names_task(self) -> None:
         """Starts a lookup of topic names, since the coordinator sends topic ids."""
-        if (self._naming is None or self._naming.done()) and not self.membership.target.keys() <= self._names.keys():
-            self._naming = asyncio.ensure_future(self._ask_names())
+        if (
+            self._names_task is None or self._names_task.done()
+        ) and not self.membership.target.keys() <= self._names.keys():
+            self._names_task = asyncio.ensure_future(self._look_up_names())
 
-    async def _ask_names(self) -> None:
+    async def _look_up_names(self) -> None:
         while missing := self.membership.target.keys() - self._names.keys():
             try:
                 found = await self._cluster.topic_names(missing)
@@ -175,7 +177,7 @@ class Kip848Coordination(Coordination):
 
     # --- heartbeats -------------------------------------------------------------------------------------------
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         member = self.membership
         while True:
             self._wake.clear()
@@ -224,7 +226,7 @@ class Kip848Coordination(Coordination):
             self._not_before_s = time.monotonic() + self.config.retry_backoff_ms / 1000
         if member.state in (Kip848State.RECONCILING, Kip848State.LOST, Kip848State.FATAL):
             self._changed()
-        self._learn_names()
+        self._start_names_task()
 
     def _check_version(self, connection: BrokerConnection) -> None:
         """Raises UnsupportedVersion."""
@@ -242,7 +244,7 @@ class Kip848Coordination(Coordination):
     async def _send_leave(self) -> None:
         request = self.membership.leave_request()
         if request is not None:
-            await self._tell_coordinator(CONSUMER_GROUP_HEARTBEAT, request)
+            await self._send_leave_request(CONSUMER_GROUP_HEARTBEAT, request)
 
     async def _stop_joining(self) -> None:
         """Does nothing: a join is a heartbeat, which waits for no other member."""

@@ -54,7 +54,7 @@ class After(Enum):
 
 
 _IN_GROUP = frozenset({Kip848State.STABLE, Kip848State.RECONCILING, Kip848State.ACKNOWLEDGING})
-_THROWN_OUT = frozenset({
+_REMOVED = frozenset({
     ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch, ErrorCode.group_id_not_found,
 })  # fmt: skip
 _MOVED = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_available})
@@ -100,9 +100,9 @@ class Kip848Membership:
         self._topics: tuple[str, ...] = ()
         self._pattern: str | None = None
         self._had_pattern = False
-        self._told: tuple[tuple[str, ...], str | None] | None = None  # the subscription in the last heartbeat
+        self._reported: tuple[tuple[str, ...], str | None] | None = None  # the subscription in the last heartbeat
         self._acknowledged = True
-        self._at_work = False
+        self._is_reconciling = False
 
     @property
     def in_group(self) -> bool:
@@ -118,7 +118,7 @@ class Kip848Membership:
     def urgent(self) -> bool:
         """Whether the next heartbeat is sent at once, without the interval."""
         return self.state in (Kip848State.JOINING, Kip848State.ACKNOWLEDGING) or (
-            self.in_group and self._told != (self._topics, self._pattern)
+            self.in_group and self._reported != (self._topics, self._pattern)
         )
 
     @property
@@ -137,14 +137,14 @@ class Kip848Membership:
         if self.state is not Kip848State.OUTSIDE:
             raise ValueError(f"a member that is {self.state.value} cannot join")
         self.incarnation += 1
-        self.epoch, self.target, self.owned, self._told, self.is_new = JOIN_EPOCH, {}, {}, None, True
+        self.epoch, self.target, self.owned, self._reported, self.is_new = JOIN_EPOCH, {}, {}, None, True
         self.state = Kip848State.JOINING
 
     def begin(self) -> int:
         """Starts the reconciliation with ``target``; returns the incarnation, for ``holds`` and ``reconciled``.
 
         If the coordinator removes the member meanwhile, these two do nothing."""
-        self._at_work = True
+        self._is_reconciling = True
         return self.incarnation
 
     def holds(self, owned: Partitions, incarnation: int) -> bool:
@@ -158,7 +158,7 @@ class Kip848Membership:
         """Ends the reconciliation: the next heartbeat has the owned partitions."""
         if incarnation == self.incarnation and self.in_group:
             self.state = Kip848State.ACKNOWLEDGING
-            self._at_work = self._acknowledged = self.is_new = False
+            self._is_reconciling = self._acknowledged = self.is_new = False
 
     def released(self) -> None:
         """Notes that the lost partitions are given up."""
@@ -169,29 +169,29 @@ class Kip848Membership:
         """Notes that the member has left, with or without a reply. ``lost``: before it gave up its partitions."""
         if self.state is Kip848State.FATAL:
             return
-        self._throw_out()
+        self._remove()
         if not lost:
             self.state = Kip848State.OUTSIDE
 
-    def _throw_out(self) -> None:
+    def _remove(self) -> None:
         self.incarnation += 1
         self.epoch, self.target, self.owned = JOIN_EPOCH, {}, {}
-        self._at_work = False
+        self._is_reconciling = False
         self.state = Kip848State.LOST
 
     # --- heartbeats -------------------------------------------------------------------------------------------
 
     def heartbeat_request(self) -> dict[str, Any]:
         """A request with all fields if the coordinator may not have them, or else with the changed fields."""
-        full = self._told is None
-        told_topics, told_pattern = self._told or (None, None)
-        topics = list(self._topics) if self._topics != told_topics else None
+        full = self._reported is None
+        reported_topics, reported_pattern = self._reported or (None, None)
+        topics = list(self._topics) if self._topics != reported_topics else None
         pattern = None
-        if full or self._pattern != told_pattern:
+        if full or self._pattern != reported_pattern:
             pattern = "" if self._pattern is None and self._had_pattern else self._pattern  # "" removes the pattern
-        tells_owned = full or self.state is Kip848State.ACKNOWLEDGING
-        self._told = (self._topics, self._pattern)
-        self._acknowledged = self._acknowledged or tells_owned
+        has_owned = full or self.state is Kip848State.ACKNOWLEDGING
+        self._reported = (self._topics, self._pattern)
+        self._acknowledged = self._acknowledged or has_owned
         return {
             "group_id": self.group_id,
             "member_id": self.member_id,
@@ -202,7 +202,7 @@ class Kip848Membership:
             "subscribed_topic_names": topics,
             "subscribed_topic_regex": pattern,
             "server_assignor": self._assignor if full else None,
-            "topic_partitions": _rows(self.owned) if tells_owned else None,
+            "topic_partitions": _rows(self.owned) if has_owned else None,
         }
 
     def leave_request(self) -> dict[str, Any] | None:
@@ -222,7 +222,7 @@ class Kip848Membership:
 
     def on_no_answer(self) -> None:
         """Makes the next heartbeat have all fields, since the coordinator may not have got the last one."""
-        self._told = None
+        self._reported = None
 
     def on_heartbeat(self, reply: Any, interval_ms: int, incarnation: int) -> After:
         """Handles the reply to a heartbeat of ``incarnation``."""
@@ -245,7 +245,7 @@ class Kip848Membership:
             return After.INTERVAL
         if self.state is Kip848State.ACKNOWLEDGING and not self._acknowledged:
             return After.AT_ONCE  # the reply to a heartbeat from before the reconciliation
-        settled = self.target == self.owned and not self._at_work and not self.is_new
+        settled = self.target == self.owned and not self._is_reconciling and not self.is_new
         self.state = Kip848State.STABLE if settled else Kip848State.RECONCILING
         if settled and changed:
             # The target assignment got a partition and lost it again before the member took it: the coordinator waits
@@ -257,14 +257,14 @@ class Kip848Membership:
         """Handles the error code of a commit; returns whether a heartbeat has to check the membership at once."""
         if code is ErrorCode.fenced_instance_id:
             self._fail(FencedInstance(self.instance_id or ""))
-        return self.in_group and code in (*_THROWN_OUT, ErrorCode.stale_member_epoch)
+        return self.in_group and code in (*_REMOVED, ErrorCode.stale_member_epoch)
 
     def _refused(self, code: ErrorCode, text: str) -> After:
-        self._told = None
+        self._reported = None
         if code in _MOVED:
             return After.FIND_COORDINATOR
-        if code in _THROWN_OUT:
-            self._throw_out()
+        if code in _REMOVED:
+            self._remove()
             return After.AT_ONCE
         if code.retriable:
             return After.BACK_OFF
@@ -285,7 +285,7 @@ class Kip848Membership:
         self._fail(error)
 
     def _fail(self, error: KafkaError) -> None:
-        self._throw_out()
+        self._remove()
         self.failure = error
         self.state = Kip848State.FATAL
 

@@ -34,9 +34,9 @@ def sticky_plan(
     owners = claim_winners(members, partitions, claims)
     racks = _Racks(members, partitions, partition_racks)
     if len({frozenset(one.topics) for one in members.values()}) <= 1:
-        plan = _Alike(members, partitions, owners, racks).plan if members else {}
+        plan = _SameTopics(members, partitions, owners, racks).plan if members else {}
     else:
-        plan = _Different(members, partition_counts, owners, racks, claims).plan
+        plan = _DifferentTopics(members, partition_counts, owners, racks, claims).plan
     return {member_id: sorted(rows) for member_id, rows in plan.items()}
 
 
@@ -98,7 +98,7 @@ class _Racks:
 # --- all members have the same topics -------------------------------------------------------------------------------
 
 
-class _Alike:
+class _SameTopics:
     """Each member gets ``least`` partitions, and ``extra`` of the members get one more."""
 
     def __init__(
@@ -111,7 +111,7 @@ class _Alike:
         self._racks = racks
         self._least, self._extra = divmod(len(partitions), len(members))
         self.plan: Plan = {member_id: [] for member_id in sorted(members)}
-        self._hungry: list[str] = []
+        self._below_least: list[str] = []
         """The members with fewer than ``least`` partitions, which get partitions in turn."""
         self._candidates: list[str] = []
         """The members with ``least`` partitions, which may get one more."""
@@ -129,7 +129,7 @@ class _Alike:
                 owned[owners[tp]].append(tp)
         for member_id, rows in owned.items():
             if len(rows) < self._least:
-                self._hungry.append(member_id)
+                self._below_least.append(member_id)
                 self.plan[member_id] = rows
             elif len(rows) > self._least and self._extra > 0:
                 self._take_extra()
@@ -149,16 +149,16 @@ class _Alike:
         rest: list[TopicPartition] = []
         turn = 0
         for tp in free:
-            if (at := self._next_near(tp, self._hungry, turn)) is not None:
-                member_id = self._hungry[at]
+            if (at := self._next_near(tp, self._below_least, turn)) is not None:
+                member_id = self._below_least[at]
                 self.plan[member_id].append(tp)
                 turn = at + 1
                 if len(self.plan[member_id]) == self._least:
-                    del self._hungry[at]
+                    del self._below_least[at]
                     turn = at
                     if self._extra > 0:
                         self._candidates.append(member_id)
-                turn = turn % len(self._hungry) if self._hungry else 0
+                turn = turn % len(self._below_least) if self._below_least else 0
             elif (at := self._next_near(tp, self._candidates, 0)) is not None:
                 self.plan[self._candidates.pop(at)].append(tp)
                 self._take_extra()
@@ -176,25 +176,25 @@ class _Alike:
     def _fill(self, free: Iterable[TopicPartition]) -> None:
         turn = 0
         for tp in free:
-            if not self._hungry:
+            if not self._below_least:
                 self.plan[self._candidates.pop(0)].append(tp)
                 continue
-            turn = turn % len(self._hungry)
-            member_id = self._hungry[turn]
+            turn = turn % len(self._below_least)
+            member_id = self._below_least[turn]
             self.plan[member_id].append(tp)
             turn += 1
             if len(self.plan[member_id]) == self._least:
                 turn -= 1
-                del self._hungry[turn]
+                del self._below_least[turn]
                 self._candidates.append(member_id)
-                if turn == len(self._hungry):
+                if turn == len(self._below_least):
                     turn = 0
 
 
 # --- members have different topics ----------------------------------------------------------------------------------
 
 
-class _Different:
+class _DifferentTopics:
     """Free partitions go to the member with the fewest partitions among the subscribers of the topic, topics with the
     fewest subscribers first. Then single partitions move while a move makes two members' numbers more equal; a former
     owner is preferred."""

@@ -289,9 +289,9 @@ class ProducerEngine:
         failure, self.failure = self.failure, None
         if failure is None:
             return None
-        told = DeliveryFailed(f"records were not delivered: {failure}")
-        told.__cause__ = failure
-        return told
+        failed = DeliveryFailed(f"records were not delivered: {failure}")
+        failed.__cause__ = failure
+        return failed
 
     def notify(self) -> None:
         """Wakes the sender."""
@@ -351,7 +351,7 @@ class ProducerEngine:
         now_ms, config = _monotonic_ms(), self.producer_config
         with self.lock:
             for tp, leader in leaders.items():
-                if self.cluster.rests(leader):
+                if self.cluster.is_throttled(leader):
                     continue
                 queue, flushing = self._queues[tp], self.flushing > 0
                 while batch := queue.take(now_ms, config.linger_ms, flushing=flushing, limit=config.batch_size):
@@ -367,7 +367,7 @@ class ProducerEngine:
         found: dict[TopicPartition, int] = {}
         for tp in wanted:
             try:
-                found |= await self.cluster.leaders([tp], self._asking())
+                found |= await self.cluster.leaders([tp], self._lookup_deadline())
             except UnknownTopic as error:
                 self._give_up(tp, error)
             except KafkaError as error:
@@ -375,7 +375,7 @@ class ProducerEngine:
                     self._give_up(tp, error)
         return found
 
-    def _asking(self) -> Deadline:
+    def _lookup_deadline(self) -> Deadline:
         return self.cluster.deadline(min(ASKING_MS, max(1, self.producer_config.delivery_timeout_ms)))
 
     async def _init_producer_id(self) -> int:
@@ -390,7 +390,7 @@ class ProducerEngine:
                 raise error_for(reply.error_code, "the cluster returned no producer id")
             return int(reply.producer_id)
 
-        return await self.cluster.retrying("asking for a producer id", attempt, self._asking())
+        return await self.cluster.retrying("asking for a producer id", attempt, self._lookup_deadline())
 
     async def _deliver(self, leader: int, batches: list[ProducerBatch]) -> None:
         outcome: dict[TopicPartition, Any] = {}
@@ -471,18 +471,18 @@ class ProducerEngine:
 
     def _too_late(self, batch: ProducerBatch, last: Exception | None = None) -> RequestTimedOut:
         limit, why = self.producer_config.delivery_timeout_ms, "" if last is None else f": {last}"
-        said = f"{batch.partition}: {batch.count} records were not delivered within delivery_timeout_ms={limit}{why}"
-        error = RequestTimedOut(said)
+        text = f"{batch.partition}: {batch.count} records were not delivered within delivery_timeout_ms={limit}{why}"
+        error = RequestTimedOut(text)
         error.__cause__ = last
         return error
 
     def _give_up(self, tp: TopicPartition, error: Exception) -> None:
         with self.lock:
             queue = self._queues[tp]
-            gone = list(queue.waiting)
+            given_up = list(queue.waiting)
             queue.waiting.clear()
             self.counts.pop(tp.topic, None)
-        for batch in gone:
+        for batch in given_up:
             self._report(batch, -1, error)
 
     def _give_up_all(self, error: Exception) -> None:
