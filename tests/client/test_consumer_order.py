@@ -268,7 +268,7 @@ def test_brokers_are_asked_in_turn_where_memory_is_short() -> None:
         fetcher = Fetcher(config, TwoBrokers(), subscription, lambda: None)  # type: ignore[arg-type]  # as much of a cluster as is asked
         subscription.set_assigned([FIRST, SECOND])
         for state in subscription.partitions.values():
-            state.place(0)
+            state.set_position(0)
         asked: list[int] = []
 
         def begin(fetch: InFlightFetch) -> None:
@@ -289,17 +289,17 @@ def test_brokers_are_asked_in_turn_where_memory_is_short() -> None:
 def test_what_came_for_a_place_that_was_left_moves_nothing() -> None:
     """The loop and the caller's thread both move a partition: whoever comes late finds another version."""
     state, again = PartitionState(), PartitionState()
-    state.place(5)
-    again.place(5)
+    state.set_position(5)
+    again.set_position(5)
     assert state.version != again.version, "of a partition given up and taken again"
     before = state.version
     assert state.fetched(before, 5, 9, 3)
     assert not state.fetched(before, 5, 9, 3), "that is no more what is asked for"
-    assert state.part(before, 7, 2)
+    assert state.truncate(before, 7, 2)
     assert (state.position, state.fetch_offset, state.fetch_epoch) == (5, 5, 2), "nothing beyond the cut was returned"
     assert not state.advance(before, 9, 3)
     assert not state.fetched(before, 9, 12, 3)
-    assert not state.part(before, 0, 0)
+    assert not state.truncate(before, 0, 0)
     assert state.advance(state.version, 6, 2)
     assert state.fetched(state.version, 5, 8, 2)
     state.fetch_again()
@@ -381,13 +381,13 @@ def test_a_prefetch_out_of_range_takes_nothing_from_the_iteration() -> None:
 def test_what_was_taken_stays_so_where_only_what_was_fetched_beyond_it_is_dropped() -> None:
     """A failed block takes it back, an iteration counts it: other than a seek, no new fetch keeps them from that."""
     state = PartitionState()
-    state.place(0)
+    state.set_position(0)
     taken = state.version
     assert state.fetched(taken, 0, 9, 3)
     assert state.advance(taken, 5, 3)
     state.fetch_again()
     assert state.set_returned(taken, 2, 3), "only what was fetched beyond it is dropped"
-    assert state.part(state.version, 4, 2)
+    assert state.truncate(state.version, 4, 2)
     assert state.set_returned(taken, 3, 3)
     assert state.position == 3
     assert state.set_returned(taken, 5, 3), "of a log that ends at 4"
@@ -396,13 +396,13 @@ def test_what_was_taken_stays_so_where_only_what_was_fetched_beyond_it_is_droppe
     assert state.advance(state.version, 8, 4), "the log goes on beyond the cut"
     assert state.set_returned(taken, 7, 4)
     assert state.position == 7
-    for place in (lambda: state.place(1), lambda: state.ask_reset(-2)):
+    for place in (lambda: state.set_position(1), lambda: state.ask_reset(-2)):
         taken = state.version
         place()
         assert not state.set_returned(taken, 6, 3)
-    state.place(1)
+    state.set_position(1)
     state.fetch_again(taken)
-    assert state.version == state.placed, "it begins there anyway"
+    assert state.version == state.position_version, "it begins there anyway"
     assert not PartitionState().set_returned(state.version, 6, 3), "of a partition given up and taken again"
 
 
@@ -420,7 +420,7 @@ def test_an_iteration_brings_no_record_twice_where_what_was_fetched_is_dropped(c
                 if cut_at is None:
                     state.fetch_again()
                 else:
-                    assert state.part(state.version, cut_at, state.fetch_epoch)
+                    assert state.truncate(state.version, cut_at, state.fetch_epoch)
             if record.offset == end - 1:
                 break
         # From a cut on, other records have these offsets.
@@ -438,7 +438,7 @@ def test_a_failed_block_commits_nothing_of_its_poll_where_what_was_fetched_is_dr
             assert poll_until_offsets(consumer, FIRST, 1) == [0]
             state = consumer._engine.subscription.state(FIRST)
             if is_cut:
-                assert state.part(state.version, 1, state.fetch_epoch)
+                assert state.truncate(state.version, 1, state.fetch_epoch)
             else:
                 state.fetch_again()
             raise ZeroDivisionError
@@ -474,15 +474,15 @@ def test_what_is_placed_while_a_cut_is_found_is_held_against_the_leader_itself(m
     class Placed(PartitionState):
         """By the caller's thread, at the worst moment."""
 
-        def part(self, *args: int) -> bool:
-            self.place(50, 3)
-            return super().part(*args)
+        def truncate(self, *args: int) -> bool:
+            self.set_position(50, 3)
+            return super().truncate(*args)
 
     async def ends(cluster: Any, wanted: Any, found: Any, deadline: Any) -> None:
         found[FIRST] = EpochEnd(3, 8)
 
     async def go(state: PartitionState) -> int:
-        state.place(9, 3)
+        state.set_position(9, 3)
         await one_fetcher(state).lookups._check_history([FIRST])
         return state.confirmed_epoch
 

@@ -190,9 +190,9 @@ def test_a_pattern_takes_what_matches_whole() -> None:
 def test_positions_begin_at_commits_and_survive_a_rebalance() -> None:
     state = SubscriptionState()
     state.set_assigned([T0, T1])
-    assert state.place_committed({T0: OffsetAndMetadata(5, 2)}, state.unplaced()) == [T1]
+    assert state.set_committed_positions({T0: OffsetAndMetadata(5, 2)}, state.without_position()) == [T1]
     state.partitions[T1].ask_reset(LATEST)
-    assert (state.unplaced(), state.state(T1).reset_to) == ([], LATEST)
+    assert (state.without_position(), state.state(T1).reset_to) == ([], LATEST)
     state.set_assigned([T0, T2])
     assert state.positions() == {T0: OffsetAndMetadata(5, 2)}
     with pytest.raises(IllegalState):

@@ -47,7 +47,7 @@ def test_what_is_read_to_its_end_does_not_keep_the_broker_from_what_is_not(isola
         fetcher._send_fetch = send_fetch  # type: ignore[method-assign]
         subscription.set_assigned([READ, BEHIND])
         for tp, end in ((READ, 10), (BEHIND, 99)):
-            subscription.state(tp).place(10)
+            subscription.state(tp).set_position(10)
             subscription.state(tp).high_watermark = subscription.state(tp).last_stable_offset = end
         held = Chunk(BEHIND, subscription.state(BEHIND).version, 0, 10, 0, (), None, 1001)
         fetcher.buffer.put(held)
@@ -92,7 +92,7 @@ def test_as_much_waits_to_be_returned_as_the_memory_allows() -> None:
         fetcher._send_fetch = lambda node, wanted, nodes, wait_ms: asked.append(set(wanted))  # type: ignore[method-assign]
         subscription.set_assigned([READ, BEHIND])
         for tp in (READ, BEHIND):
-            subscription.state(tp).place(10)
+            subscription.state(tp).set_position(10)
         for size, more in ((4000, True), (1000, True), (1, False)):
             asked.clear()
             fetcher.buffer.put(Chunk(BEHIND, subscription.state(BEHIND).version, 0, 10, 0, (), None, size))

@@ -121,7 +121,7 @@ class Reader:
         states = engine.subscription.partitions
         for tp in PARTITIONS:
             fetcher.drop(tp)
-            states[tp].place(START)
+            states[tp].set_position(START)
         wanted = {tp: FetchPartition(TOPIC_ID, START, 0, 1 << 20) for tp in PARTITIONS}
         fetcher.on_reply(InFlightFetch(1, wanted, {tp: states[tp].version for tp in PARTITIONS}, 1, 1), data)
         failed = isinstance(fetcher.failure, OdradekError)

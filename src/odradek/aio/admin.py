@@ -1,4 +1,4 @@
-"""``odradek.aio.Admin``: topics, offsets and groups of any Kafka cluster, on the caller's own event loop."""
+"""The asyncio ``Admin``: topics, offsets and groups of any Kafka cluster, on the caller's event loop."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ class Cluster:
         request = _metadata_request(names, create=bool(self.config.allow_auto_create_topics))
         reply = await self._metadata_from(connection, request, asked)
         if reply.error_code is not ErrorCode.none:
-            raise error_for(reply.error_code, f"{connection.address} could not list the cluster")
+            raise error_for(reply.error_code, f"{connection.address} refused the Metadata request")
         self._update_metadata(reply, everything=topics is None)
         return reply.errors
 

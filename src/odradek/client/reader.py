@@ -231,7 +231,7 @@ class PartitionReader:
         except CorruptRecord as error:
             raise CorruptRecord(f"{self.partition} at offset {position}: {error.message}") from error
         if found.next_offset < 0:
-            raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch is cut off")
+            raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch is incomplete")
         if found.next_offset <= position:
             raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch ends before it")
         return found

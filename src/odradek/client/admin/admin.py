@@ -1,4 +1,4 @@
-"""``Admin``: topics, offsets and groups of any Kafka cluster, synchronously."""
+"""The synchronous ``Admin``: topics, offsets and groups of any Kafka cluster."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class AheadDecoder:
             self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     def _decode_one(self) -> bool:
-        """Decodes one RecordBatch; returns False if there is none. A poll may use the chunks before it meanwhile."""
+        """Decodes one RecordBatch; returns False if there is none. A poll may use earlier chunks at the same time."""
         if self._closed:
             return False
         most = self._config.buffer_memory // _READY_BYTES

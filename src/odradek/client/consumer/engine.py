@@ -289,7 +289,7 @@ class ConsumerEngine:
 
     def _is_stale(self, tp: TopicPartition) -> bool:
         state, version = self._taken[tp]
-        return state.placed > version or self.subscription.partitions.get(tp) is not state
+        return state.position_version > version or self.subscription.partitions.get(tp) is not state
 
     def _fetch_again(self, chunk: Chunk, state: PartitionState) -> None:
         """Fetches corrupt records again: that repairs an error of the network; an error on disk is raised again."""
@@ -320,7 +320,7 @@ class ConsumerEngine:
         # A producer can give the records of a batch any offsets: the position must not decrease.
         position = chunk.next_offset if is_last else max(before, int(piece.column("offset")[-1].as_py()) + 1)
         known = self.unfinished.get(chunk.tp)
-        if known is None or state.placed > known.version:
+        if known is None or state.position_version > known.version:
             self.unfinished[chunk.tp] = Before(chunk.version, before, before_epoch)  # first: an interrupt may follow
         if not state.advance(chunk.version, position, chunk.leader_epoch):
             self.fetcher.buffer.done(chunk)  # the position was changed while the chunk was decoded
@@ -435,7 +435,7 @@ class ConsumerEngine:
             raise ValueError(f"seek to {offset}: an offset is at least 0")
         state = self.subscription.state(TopicPartition(*tp))
         self.fetcher.drop(TopicPartition(*tp))
-        state.place(offset, leader_epoch)
+        state.set_position(offset, leader_epoch)
         self.fetcher.schedule_fetches()
 
     async def seek_to(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:

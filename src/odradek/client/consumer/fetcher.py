@@ -127,7 +127,7 @@ class Fetcher:
         failure, self.failure = self.failure, None
         found: Exception | None = failure
         if isinstance(failure, NoOffsetForPartition):
-            missing = set(self._subscription.unplaced()) & set(failure.partitions)
+            missing = set(self._subscription.without_position()) & set(failure.partitions)
             found = NoOffsetForPartition(missing) if missing else None
         elif isinstance(failure, LogTruncated | OffsetOutOfRange):
             state = self._subscription.partitions.get(failure.partition)
@@ -149,7 +149,7 @@ class Fetcher:
         if self._closed or self.failure is not None:
             return
         self._is_full = True  # until the plan is done: a poll may take records and make room meanwhile
-        if self._subscription.unplaced():
+        if self._subscription.without_position():
             self.lookups.look_up_commits()
         plan = self._plan()
         if plan.leaderless or plan.resets or plan.suspects or self.lookups.has_missing_topics:

@@ -169,7 +169,7 @@ class InFlightFetches:
             self._end(fetch)
 
     def on_failure(self, fetch: InFlightFetch, error: Exception) -> None:
-        """Handles a failed fetch: another one may follow after a backoff. An error without a retry goes to the user."""
+        """Handles a failed fetch: another one may follow after a backoff. A poll raises a non-retriable error."""
         if not _is_retriable(error):
             self._fail(error)
         if (session := self._sessions.get(fetch.node_id)) is not None:

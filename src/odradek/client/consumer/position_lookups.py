@@ -32,9 +32,9 @@ MISSING_TOPICS = "missing topics"
 class _Expected:
     """The expectation that a partition gets a leader of ``epoch`` or a newer one.
 
-    It ends when the partition gets another position (``placed``), or at ``until_s``."""
+    It ends when the partition gets another position (``position_version``), or at ``until_s``."""
 
-    placed: int
+    position_version: int
     epoch: int
     until_s: float = 0.0
 
@@ -153,7 +153,7 @@ class PositionLookups:
         if epoch < 0 or state.paused or not state.ready:
             return False
         now_s = time.monotonic()
-        if state.placed == expected.placed and epoch < expected.epoch:
+        if state.position_version == expected.position_version and epoch < expected.epoch:
             expected.until_s = expected.until_s or now_s + _DEPOSED_GRACE_S
             if now_s < expected.until_s:
                 return True
@@ -191,7 +191,7 @@ class PositionLookups:
         self._start(RANGE_LOOKUP, lambda: self._check_range(tp, version, offset), patient=False)
 
     async def _begin_at_commits(self) -> None:
-        wanted = self._subscription.unplaced()
+        wanted = self._subscription.without_position()
         committed = {}
         if self.config.group_id is not None:
             try:
@@ -204,7 +204,7 @@ class PositionLookups:
                 # The group has removed this member: the next heartbeat shows it, and the partitions are given up.
                 await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
                 return
-        missing = self._subscription.place_committed(committed, wanted)
+        missing = self._subscription.set_committed_positions(committed, wanted)
         for tp, commit in committed.items():
             state = self._subscription.partitions.get(tp)
             if state is None or (state.fetch_offset, state.fetch_epoch) != (commit.offset, commit.leader_epoch):
@@ -213,7 +213,7 @@ class PositionLookups:
                 commit.leader_epoch > self._cluster.leader_epoch(tp)
                 and (tp, commit.leader_epoch) not in self._unmatched_epochs
             ):
-                self._expected[tp] = _Expected(state.placed, commit.leader_epoch)
+                self._expected[tp] = _Expected(state.position_version, commit.leader_epoch)
         if not missing:
             return
         timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
@@ -248,7 +248,9 @@ class PositionLookups:
                     continue
                 if self._subscription.partitions.get(tp) is state:
                     self._drop(tp)
-                    state.place(listed.offset)  # as in Java without an epoch: no record was read before this offset
+                    state.set_position(
+                        listed.offset
+                    )  # as in Java without an epoch: no record was read before this offset
 
     async def _check_history(self, suspects: list[TopicPartition]) -> None:
         """Checks after a change of leader that the new leader's log has all records that were read."""
@@ -290,7 +292,7 @@ class PositionLookups:
             self._drop(tp)
             state.fetch_again()
             return LogTruncated(tp, position, epoch_end.end_offset)
-        if state.part(version, epoch_end.end_offset, epoch_end.leader_epoch, epoch):
+        if state.truncate(version, epoch_end.end_offset, epoch_end.leader_epoch, epoch):
             self._drop(tp)
             logger.warning("%s was truncated to offset %d: reading continues there", tp, epoch_end.end_offset)
         return None

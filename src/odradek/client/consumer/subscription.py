@@ -4,9 +4,9 @@ A position is -1 until a committed offset, a reset or a seek sets it. ``fetch_of
 fetched records that no poll has returned. ``version`` changes whenever these records become invalid, so that the reply
 to an older fetch is recognised, even after the partition was given up and assigned again.
 
-The loop fetches and sets positions; the caller's thread takes records. Each passes the version for which it moves the
-partition. Records that were taken stay valid when a new version drops the fetched ones: ``set_returned`` refuses them
-only after a new position was set (``placed``).
+The loop fetches and sets positions; the caller's thread takes records. Both pass the version that they have seen, so
+that an outdated change is refused. Records that a poll has taken stay valid when a new version drops the fetched ones:
+``set_returned`` refuses them only after a new position was set (``position_version``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PartitionState:
     reset_to: int | None = None
     """The timestamp of ListOffsets (EARLIEST, LATEST, ms) whose lookup has to set the position."""
     version: int = 0
-    placed: int = field(default_factory=lambda: next(_versions))
+    position_version: int = field(default_factory=lambda: next(_versions))
     """The version of the last set position: records taken under an older version belong to another position."""
     truncated_at: int | None = None
     """The offset from which the log differs from the taken records."""
@@ -60,7 +60,7 @@ class PartitionState:
     def ready(self) -> bool:
         return self.position != NO_OFFSET
 
-    def place(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
+    def set_position(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
         """Sets the position; fetches start there."""
         with _lock:
             self.position = self.fetch_offset = offset
@@ -68,7 +68,7 @@ class PartitionState:
             self.confirmed_epoch = NO_EPOCH
             self.reset_to = None
             self.truncated_at = None
-            self.version = self.placed = next(_versions)
+            self.version = self.position_version = next(_versions)
 
     def ask_reset(self, timestamp: int) -> None:
         """Requests a reset: a lookup of ``timestamp`` has to set the position."""
@@ -77,9 +77,9 @@ class PartitionState:
             self.position_epoch = self.fetch_epoch = NO_EPOCH
             self.reset_to = timestamp
             self.truncated_at = None
-            self.version = self.placed = next(_versions)
+            self.version = self.position_version = next(_versions)
 
-    def part(self, version: int, end: int, leader_epoch: int, confirmed_epoch: int = NO_EPOCH) -> bool:
+    def truncate(self, version: int, end: int, leader_epoch: int, confirmed_epoch: int = NO_EPOCH) -> bool:
         """Moves the position back to ``end``, from which the log of the leader of ``confirmed_epoch`` differs.
 
         A lower position stays. Returns False if ``version`` is not the current one."""
@@ -102,7 +102,7 @@ class PartitionState:
     def fetch_again(self, taken_under: int | None = None) -> None:
         """Drops the fetched records that were not returned, unless a position was set since ``taken_under``."""
         with _lock:
-            if taken_under is not None and self.placed > taken_under:
+            if taken_under is not None and self.position_version > taken_under:
                 return
             self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
             self.version = next(_versions)
@@ -120,7 +120,7 @@ class PartitionState:
 
         Returns False if a position was set since ``version``."""
         with _lock:
-            if self.placed > version:
+            if self.position_version > version:
                 return False
             if self.truncated_at is not None and position > self.truncated_at:
                 self.position = self.truncated_at
@@ -257,15 +257,15 @@ class SubscriptionState:
         """The offset after the returned records; the records of a running poll do not count."""
         here = OffsetAndMetadata(state.position, state.position_epoch)
         noted = self.taking.get(tp)
-        if noted is None or state.placed > noted.version or here.offset < noted.offset:  # a truncation
+        if noted is None or state.position_version > noted.version or here.offset < noted.offset:  # a truncation
             return here
         return OffsetAndMetadata(noted.offset, noted.leader_epoch)
 
-    def unplaced(self) -> list[TopicPartition]:
+    def without_position(self) -> list[TopicPartition]:
         """Partitions whose position has to come from a committed offset or else from the reset policy."""
         return [tp for tp, found in self.partitions.items() if not found.ready and found.reset_to is None]
 
-    def place_committed(
+    def set_committed_positions(
         self, committed: Mapping[TopicPartition, OffsetAndMetadata], wanted: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
         """Sets positions to committed offsets; returns the partitions without a committed offset."""
@@ -278,5 +278,5 @@ class SubscriptionState:
             if commit is None:
                 missing.append(tp)
             else:
-                found.place(commit.offset, commit.leader_epoch)
+                found.set_position(commit.offset, commit.leader_epoch)
         return missing

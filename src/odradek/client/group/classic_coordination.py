@@ -107,7 +107,7 @@ class ClassicCoordination(Coordination):
         return not busy and (self.membership.joined or not self._subscription.subscribed)
 
     async def step(self) -> None:
-        """Does the group work of one poll, without a wait for other members. Raises the error that ends it."""
+        """Does the group work of one poll; waits for no other member. Raises the error that ends the membership."""
         if self.is_leaving():
             return
         if self.failure is not None:

@@ -105,7 +105,7 @@ class Coordination(ABC):
 
     @abstractmethod
     async def step(self) -> None:
-        """Does the group work of one poll, without a wait for other members. Raises the error that ends it."""
+        """Does the group work of one poll; waits for no other member. Raises the error that ends the membership."""
 
     @abstractmethod
     def subscription_changed(self, reason: str) -> None:

@@ -363,7 +363,7 @@ class ProducerEngine:
                 task.add_done_callback(self._requests.discard)
 
     async def _leaders(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the leaders that are known; gives up the records of a partition after an error without a retry."""
+        """Returns the known leaders; gives up the records of a partition after a non-retriable error."""
         found: dict[TopicPartition, int] = {}
         for tp in wanted:
             try:
