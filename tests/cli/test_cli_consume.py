@@ -170,7 +170,7 @@ def test_a_full_disk_behind_the_output_is_one_line(
 
 
 def test_an_offset_behind_the_end_is_said(bootstrap: str, filled: str, publish: Publish, capsys: Capture) -> None:
-    told = f"Warning: offset 99 of {filled}-1 is outside of the log, which ends at 10: "
+    told = f"Warning: offset 99 of {filled}-1 is outside the log, which ends at 10: "
     assert run(["consume", f"{filled}:1", "--from", "99", "-b", bootstrap]) == 0
     assert capsys.readouterr() == ("", told + "nothing is read.\n")
     command = [sys.executable, "-m", "odradek.cli.main", "consume", f"{filled}:1", "--from", "99", "--follow"]
@@ -178,7 +178,7 @@ def test_an_offset_behind_the_end_is_said(bootstrap: str, filled: str, publish: 
                                stderr=subprocess.PIPE, text=True)  # fmt: skip
     try:
         assert process.stderr is not None
-        assert process.stderr.readline() == told + "10 is taken.\n"
+        assert process.stderr.readline() == told + "10 is used.\n"
         publish(filled, {1: 11})
         assert process.communicate(timeout=30) == ("1:0\n", ""), "from the end on, not the log once more"
     finally:
@@ -265,7 +265,7 @@ def test_a_member_begins_where_it_is_told_and_says_what_cannot_be(bootstrap: str
     assert run([*member, "--from", "latest"]) == 0
     assert capsys.readouterr().out == ""
     for wrong, told in (
-        (["consume", f"{filled}:1", "--group", "g"], "leave out the partitions"),
+        (["consume", f"{filled}:1", "--group", "g"], "omit the partitions"),
         (["consume", filled, "--group", "g", "--from", "7"], "odradek groups reset"),
         (["consume", filled, "--output", "x", "--json"], "leave out --json"),
         (["consume", "no-such-topic", "--group", "g"], "no-such-topic"),

@@ -49,7 +49,7 @@ def test_delete_and_delete_offsets(bootstrap: str, admin: Admin, filled: str, gr
     admin.alter_group_offsets(group, {first: OffsetAndMetadata(3), second: OffsetAndMetadata(4)})
     line = ["groups", "delete-offsets", "--group", group, "--topic", f"{filled}:1", "-b", bootstrap]
     assert run([*line, "--yes"]) == 0
-    assert f"forgot {filled}-1 (4)" in capsys.readouterr().out
+    assert f"Deleted from group {group}: {filled}-1 (4)" in capsys.readouterr().out
     assert list(admin.list_group_offsets(group)) == [first]
     assert run(["groups", "delete", "--group", group, "--yes", "-b", bootstrap]) == 0
     assert admin.list_group_offsets(group) == {}

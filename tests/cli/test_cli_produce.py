@@ -56,13 +56,13 @@ def test_cells_of_csv_are_text_and_empty_ones_null(
     ]
     for cells, told in (
         ("value,headers\na,7\n", "line 2: headers 7: expected an object"),
-        ('value,headers\n"a\nb",\n\nc,{\n', "line 5: headers: no JSON (Expecting property name"),
+        ('value,headers\n"a\nb",\n\nc,{\n', "line 5: headers: not JSON (Expecting property name"),
         ('value,headers\na,"{""\\ud800"": 1}"\n', "line 2: 'utf-8' codec can't encode"),
         ("value,partition\na,b\n", "line 2: CSV conversion error"),
         ("\r\nvalue,timestamp\r\na,\r\nb,soon\r\n", "line 4: timestamp 'soon': expected"),
         ("value,timestamp\na,-1\n", "line 2: timestamp -1: before 1970"),
         ("value,timestamp\na,9223372036854775808\n", "line 2: timestamp 9223372036854775808: does not fit into 64"),
-        ("value,key,value\na,b,c\n", "the header names column 'value' more than once"),
+        ("value,key,value\na,b,c\n", "the header has column 'value' more than once"),
         ("key,partition\n", "no column value among key, partition"),
         ("value,text\n", "unknown column 'text'"),
     ):
@@ -90,7 +90,7 @@ def test_an_ill_destination_is_told_though_there_is_nothing_to_send(
     assert run(["produce", topic, "--file", str(tmp_path / "empty"), "-b", bootstrap, "--no-create"]) == 2
     told = capsys.readouterr().err
     assert f"unknown topic {topic}: create it with `odradek topics create {topic} --partitions N" in told
-    assert "or leave out --no-create, and the broker creates it (where its auto.create.topics.enable is true)" in told
+    assert "or omit --no-create, and the broker creates it (if its auto.create.topics.enable is true)" in told
     with Admin(bootstrap) as looking:
         assert looking.describe_topics([topic], missing_ok=True) == {}
     assert run(["produce", topic, "--file", str(tmp_path / "empty"), "-b", "127.0.0.1:1"]) == 1
@@ -165,7 +165,7 @@ def test_an_object_with_base64_alone_is_bytes_or_refused(
     for wrong in ('"/w"', '"é"', '"/w==\\n"', "7", "null", "{}"):
         file.write_text(f'{{"value": {{"base64": {wrong}}}}}\n')
         assert run(line) == 2
-        assert "no base64: to send this object as JSON, give it as a text" in capsys.readouterr().err
+        assert "not base64: to send this object as JSON, give it as a text" in capsys.readouterr().err
 
 
 def test_json_has_headers_partitions_and_times(bootstrap: str, admin: Admin, topic: str, tmp_path: Path) -> None:
@@ -229,10 +229,9 @@ def test_csv_is_cut_behind_rows_only(
         ('value,partition\r\n"a\r\nb",0\r\n\r\nc\r\n', "line 5: Expected 2 columns, got 1: c (1 record before"),
         (
             'value,partition\na,0\n"b,0\nc,0\n',
-            "line 3: the input ends inside of quotes: is there a quote that nothing "
-            "closes? (1 record before it was sent)",
+            "line 3: the input ends inside quotes: is there an unclosed quote? (1 record before it was sent)",
         ),
-        ("", "no header: expected a line with the names of columns, of key, value"),
+        ("", "no header: expected a line with names of columns among key, value"),
     ):
         monkeypatch.setattr("odradek.cli.produce.PIECE_BYTES", 1)
         file.write_text(rows)
@@ -242,9 +241,8 @@ def test_csv_is_cut_behind_rows_only(
     monkeypatch.setattr("odradek.cli.produce.PIECE_BYTES", 1 << 18)
     file.write_text('value\na\n"b' + "\nc" * (1 << 20))
     assert run(line) == 2
-    assert (
-        "line 3: a row is longer than 1 MiB: is there a quote that nothing closes? (1 record before it was sent)"
-        in (capsys.readouterr().err)
+    assert "line 3: a row is longer than 1 MiB: is there an unclosed quote? (1 record before it was sent)" in (
+        capsys.readouterr().err
     )
 
 
@@ -329,7 +327,7 @@ def test_the_line_that_is_none_is_named_and_what_came_before_it_is_sent(
     file = tmp_path / "rows"
     line = ["produce", topic, "--file", str(file), "--format", "json", "-b", bootstrap]
     for number, (last, told) in enumerate((
-        ("{oops", "line 4: no JSON (Expecting property name enclosed in double quotes, column 2)"),
+        ("{oops", "line 4: not JSON (Expecting property name enclosed in double quotes, column 2)"),
         ('{"val": 1}', "line 4: expected an object with key, value"),
         ('{"value": 1, "timestamp": "1969-12-31T23:59:59Z"}', "line 4: timestamp '1969-12-31T23:59:59Z': before 1970"),
         ('{"value": 1, "timestamp": "soon"}', "line 4: timestamp 'soon': expected milliseconds or ISO 8601"),

@@ -131,7 +131,7 @@ def test_before_and_after_are_shown_and_asked_about(
     rows = [row.split() for row in said.splitlines()]
     assert [filled, "0", "5", "6", "skips", "1"] in rows
     assert [filled, "1", "7", "6", "reads", "1", "again"] in rows
-    assert "In all: 1 record read again, 1 skipped." in said
+    assert "Total: 1 record read again, 1 skipped." in said
     assert "Nothing was changed." in said
     assert max(map(len, said.splitlines())) <= 80
     assert list(tmp_path.iterdir()) == []
@@ -150,16 +150,16 @@ def test_nobody_to_ask_is_told_what_to_add(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert run(["groups", "reset", "--group", standing, "--topic", filled, "--to-latest", "-b", bootstrap]) == 2
-    assert "add --execute to do it, --dry-run to only show it" in capsys.readouterr().err
+    assert "add --execute to reset, or --dry-run to only show the offsets" in capsys.readouterr().err
     assert offsets(admin, standing) == {0: 5, 1: 7}
 
 
 def test_clamping_is_said(bootstrap: str, standing: str, filled: str, capsys: Capture) -> None:
     line = ["groups", "reset", "--group", standing, "--topic", f"{filled}:0", "--dry-run", "-b", bootstrap]
     assert run([*line, "--to-offset", "1"]) == 0
-    assert f"offset 1 of {filled}-0 is outside of the log, which starts at 2: 2 is taken" in capsys.readouterr().err
+    assert f"offset 1 of {filled}-0 is outside the log, which starts at 2: 2 is used" in capsys.readouterr().err
     assert run([*line, "--to-offset", "11"]) == 0
-    assert f"offset 11 of {filled}-0 is outside of the log, which ends at 10" in capsys.readouterr().err
+    assert f"offset 11 of {filled}-0 is outside the log, which ends at 10" in capsys.readouterr().err
 
 
 def test_live_groups_are_left_alone(bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture) -> None:
@@ -204,12 +204,12 @@ def test_what_a_first_offset_leaves_out_is_shown(
     rows = [row.split() for row in said.splitlines()]
     assert [filled, "0", "-", "10", "first,", "skips", "6"] in rows
     assert [filled, "1", "-", "10", "first,", "skips", "10"] in rows
-    assert "In all: 0 records read again, 16 skipped." in said
+    assert "Total: 0 records read again, 16 skipped." in said
     assert max(map(len, said.splitlines())) <= 80
     assert run([*line, "--to-earliest"]) == 0
     said = capsys.readouterr().out
     assert [filled, "0", "-", "4", "first", "offset"] in [row.split() for row in said.splitlines()]
-    assert "In all: 0 records read again, 0 skipped." in said
+    assert "Total: 0 records read again, 0 skipped." in said
 
 
 def test_many_groups_are_counted(
@@ -249,13 +249,13 @@ def test_all_groups_from_a_file_with_groups(
     ("options", "message"),
     [
         ([], "where to: give one of --to-earliest"),
-        (["--to-earliest", "--to-latest"], "--to-earliest and --to-latest exclude each other"),
+        (["--to-earliest", "--to-latest"], "--to-earliest and --to-latest cannot be used together"),
         (["--to-datetime", "yesterday"], "--to-datetime 'yesterday': expected YYYY-MM-DD"),
         (["--by-duration", "2h"], "--by-duration '2h': expected PnDTnHnMnS"),
         (["--from-file", "no-such.csv"], "--from-file no-such.csv: No such file"),
-        (["--to-latest", "--dry-run", "--execute"], "exclude each other"),
+        (["--to-latest", "--dry-run", "--execute"], "cannot be used together"),
         (["--to-latest", "--topic", "t:x"], "--topic 't:x': expected TOPIC or TOPIC:0,1,2"),
-        (["--to-latest", "--all-topics", "--topic", "t"], "which partitions: give --topic"),
+        (["--to-latest", "--all-topics", "--topic", "t"], "choose the partitions: give --topic"),
         (["--to-latest", "--all-groups", "--topic", "t"], "--group or --all-groups"),
         (["--to-latest", "--topic", "t", "--command-config", "none.properties"], "none.properties: No such file"),
     ],

@@ -72,7 +72,7 @@ def test_the_command_creates_the_topic(bootstrap: str, topic: str, tmp_path: Pat
     (tmp_path / "lines").write_text("one\ntwo\n")
     command = ["produce", topic, "--file", str(tmp_path / "lines"), "-b", bootstrap]
     assert run([*command, "--no-create"]) == 2
-    assert "or leave out --no-create, and the broker creates it" in capsys.readouterr().err
+    assert "or omit --no-create, and the broker creates it" in capsys.readouterr().err
     with Admin(bootstrap) as admin:
         assert admin.describe_topics([topic], missing_ok=True) == {}
     assert run(command) == 0

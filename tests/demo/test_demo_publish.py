@@ -51,7 +51,7 @@ def test_a_broker_that_stops_answering(own_broker: Any, feed: Feed, monkeypatch:
     monkeypatch.setattr(publisher, "_STALLED_S", 2.0)
     found = prepare_topic(broker.bootstrap, feed)
     assert found == [0] * 6
-    with pytest.raises(PublishError, match=r"no answer from a broker for 2 s; run the same again"):
+    with pytest.raises(PublishError, match=r"no answer from a broker for 2 s; run the same command again"):
         publish(broker.bootstrap, feed, found, _stopper(broker.pid, None))
     monkeypatch.undo()
     broker.kill()  # as the end of the demo does

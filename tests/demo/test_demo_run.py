@@ -101,7 +101,7 @@ def test_rewind_by_a_number_of_records(demo: Callable[..., Said], data_dir: Path
     assert said.code == 0, said
     assert said.processed == 600
     assert read_table(data_dir)[:2] == (EVENTS + MORE + 600, EVENTS + MORE)
-    assert "Read again after a rewind, counted apart: 600 rows." in said.out
+    assert "Read again after a rewind, counted separately: 600 rows." in said.out
     assert all(row[5] == "0" for row in said.lag_rows())
 
 

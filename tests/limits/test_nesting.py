@@ -49,7 +49,7 @@ def test_a_deep_line_of_json_is_refused_with_its_number(
         admin.create_topics([NewTopic(topic, 1, 1)])
     assert run(["produce", topic, "--format", "json", "--file", str(lines), "-b", bootstrap]) == 2
     said = capsys.readouterr().err
-    assert said == f"odradek: {lines}: line 2: no JSON (nested deeper than 256 levels) (1 record before it was sent)\n"
+    assert said == f"odradek: {lines}: line 2: not JSON (nested deeper than 256 levels) (1 record before it was sent)\n"
 
 
 def test_a_deep_cell_of_csv_is_refused_with_its_line(
@@ -60,7 +60,7 @@ def test_a_deep_cell_of_csv_is_refused_with_its_line(
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])
     assert run(["produce", topic, "--format", "csv", "--file", str(table), "-b", bootstrap]) == 2
-    assert "line 3: headers: no JSON (nested deeper than 256 levels)" in capsys.readouterr().err
+    assert "line 3: headers: not JSON (nested deeper than 256 levels)" in capsys.readouterr().err
 
 
 def test_values_at_the_bound_are_sent_as_they_are(bootstrap: str, topic: str, tmp_path: Path) -> None:
@@ -208,18 +208,18 @@ ARRAYS = '{"type":"array","items":' * DEEP + '"int"' + "}" * DEEP
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        (ARRAYS, "no Avro schema: nested deeper than 256 levels"),
+        (ARRAYS, "not a valid Avro schema: nested deeper than 256 levels"),
         ('{"type":"array","items":' * 240 + '"int"' + "}" * 240, "types are nested deeper than 100 levels"),
-        ('{"type":' * DEEP + '"int"' + "}" * DEEP, "no Avro schema: nested deeper than 256 levels"),
+        ('{"type":' * DEEP + '"int"' + "}" * DEEP, "not a valid Avro schema: nested deeper than 256 levels"),
         (chain(400, 1), "types are nested deeper than 100 levels"),
         (chain(16, 2), "more than 10,000 types"),
         (chain(64, 2), "more than 10,000 types"),
-        ({"type": "array", "items": record("Empty")}, "an array of items that take no bytes"),
-        ({"type": "array", "items": record("E", record("F"))}, "an array of items that take no bytes"),
-        (record("R", record("E"), {"type": "array", "items": "E"}), "an array of items that take no bytes"),
+        ({"type": "array", "items": record("Empty")}, "an array whose items have no bytes"),
+        ({"type": "array", "items": record("E", record("F"))}, "an array whose items have no bytes"),
+        (record("R", record("E"), {"type": "array", "items": "E"}), "an array whose items have no bytes"),
         (
             {"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}},
-            "an array of items that take no bytes",
+            "an array whose items have no bytes",
         ),
     ],
     ids=["arrays", "types", "wrapped", "chain", "twice", "billions", "empty", "within", "named", "fixed"],
@@ -232,7 +232,7 @@ def test_schemas_beyond_the_bounds_are_refused(schema: Any, says: str) -> None:
 
 def test_a_writers_schema_has_the_same_bounds() -> None:
     reader = record("R", "int")
-    with pytest.raises(ConfigError, match="an array of items that take no bytes"):
+    with pytest.raises(ConfigError, match="an array whose items have no bytes"):
         decoder(reader, record("R", "int", {"type": "array", "items": "null"}))
     with pytest.raises(ConfigError, match="more than 10,000 types"):
         decoder(reader, chain(64, 2))

@@ -226,7 +226,7 @@ def test_types_that_workers_do_not_read_are_refused(spark: Any, schema: str) -> 
 
 
 def test_flat_columns_that_are_taken_are_refused(spark: Any) -> None:
-    for schema, says in (("Offset int", "'offset' would take the place"), ("a int, A int", "twice")):
+    for schema, says in (("Offset int", "'offset' has the same name"), ("a int, A int", "twice")):
         with pytest.raises(ConfigError, match=says):
             decoder_for(Values(ValueFormat.JSON, schema, flat=True))
     with pytest.raises(ConfigError, match="need fields"):

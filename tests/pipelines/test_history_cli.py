@@ -122,7 +122,7 @@ def test_on_spark_ill_input_is_said_in_a_line(
 ) -> None:
     (tmp_path / "file").touch()
     for more, code, says in (
-        (["--group", "nobody"], 2, "the offsets topic holds nothing about group nobody"),
+        (["--group", "nobody"], 2, "the offsets topic has no records of group nobody"),
         (["--output", str(tmp_path / "file")], 2, "cannot be used"),
         (["--output", "nofs://x/y"], 2, "nofs://x/y cannot be reached"),
         (["--report", "/no/such/place/x.html"], 2, "there is no directory"),
@@ -134,7 +134,7 @@ def test_on_spark_ill_input_is_said_in_a_line(
         assert says in told.err
         assert told.err.count("\n") == 1
     assert history(address, "--output", "hdfs://x/y") == 2
-    assert "a URI is for --master" in capsys.readouterr().err
+    assert "a URI needs --master" in capsys.readouterr().err
 
 
 def test_since_leaves_out_what_was_before(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +148,7 @@ def test_since_leaves_out_what_was_before(address: str, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--group", "nobody"], "the offsets topic holds nothing about group nobody"),
+        (["--group", "nobody"], "the offsets topic has no records of group nobody"),
         (["--since", "soon"], "--since 'soon': expected a time such as"),
         (["--expires-within", "5"], "--expires-within '5': expected a span"),
         (["--report", "/no/such/place/x.html"], "there is no directory"),

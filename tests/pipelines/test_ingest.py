@@ -352,7 +352,7 @@ def test_a_run_that_does_not_commit_says_so(
         done = ingest(
             bootstrap, topics=topic, group=group, output=tmp_path / "t", options={"commitOffsets": "false"}, spark=spark
         )
-        assert (done.rows, done.group) == (rows, GroupState(is_committed=False, why="commitOffsets=false says so"))
+        assert (done.rows, done.group) == (rows, GroupState(is_committed=False, why="commitOffsets is false"))
     assert committed(admin, group) == {}
 
 
@@ -398,10 +398,10 @@ def test_a_mistyped_first_run_begins_no_table(
 
     for wrong, says in (
         ({"schema": "id bigin, name string"}, "is neither DDL"),
-        ({"schema": "key bigint", "flat": True}, "'key' would take the place"),
+        ({"schema": "key bigint", "flat": True}, "'key' has the same name"),
         ({"partition_by": ["nope"]}, "partition by nope"),
         ({"partition_by": ["value"]}, "partition by value: a column of type struct"),
-        ({"checkpoint": tmp_path / "of-another"}, "is of another query"),
+        ({"checkpoint": tmp_path / "of-another"}, "belongs to another query"),
     ):
         with pytest.raises(ConfigError, match=says):
             run(**wrong)
@@ -504,7 +504,7 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
         if mark != "offsets":
             (other / mark).write_text("another")
         table = Table(Target(str(tmp_path / "t"), checkpoint=str(other)), None)
-        with pytest.raises(ConfigError, match="is of another query"):
+        with pytest.raises(ConfigError, match="belongs to another query"):
             table.check_checkpoint()
         table.close()
 
@@ -515,7 +515,7 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
 
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").touch()
-    with pytest.raises(ConfigError, match=r"something else than a table of odradek's: notes\.txt"):
+    with pytest.raises(ConfigError, match=r"something other than a table of odradek: notes\.txt"):
         Table(Target(str(tmp_path / "full")), None)
 
 

@@ -60,9 +60,9 @@ def test_mistakes_are_one_line_before_spark_is_started(
     assert ingest("choose one of raw, json, avro", value_format="xml") == 2
     assert ingest("choose one of parquet, delta", table_format="orc") == 2
     assert ingest(str(tmp_path / "file"), "cannot be used", output=str(tmp_path / "file")) == 2
-    assert ingest("is of another query", checkpoint=str(tmp_path / "other")) == 2
-    assert ingest("is no Avro schema", value_format="avro", schema=str(tmp_path / "bad.avsc")) == 2
-    assert ingest("user.avsc is not there", value_format="avro", schema="user.avsc") == 2
+    assert ingest("belongs to another query", checkpoint=str(tmp_path / "other")) == 2
+    assert ingest("is not a valid Avro schema", value_format="avro", schema=str(tmp_path / "bad.avsc")) == 2
+    assert ingest("user.avsc does not exist", value_format="avro", schema="user.avsc") == 2
     assert ingest("expected an interval", trigger="often") == 2
     assert ingest("did you mean maxOffsetsPerTrigger", option="maxOfsetsPerTrigger=1") == 2
     assert ingest("expected NAME=VALUE", conf="x") == 2
@@ -79,9 +79,9 @@ def test_mistakes_of_a_replay_are_one_line(bootstrap: str, topic: str, tmp_path:
     assert replay("say what to read", "--dry-run") == 2
     assert replay("either --output", "--topics", topic, "--output", str(tmp_path), "--to-topic", topic) == 2
     assert replay("expected for example", "--offsets", "x", "--dry-run") == 2
-    assert replay("offsets 10 to 11 are not there", "--offsets", f'{{"{topic}":{{"0":[5,12]}}}}', "--dry-run") == 1
+    assert replay("offsets 10 to 11 do not exist", "--offsets", f'{{"{topic}":{{"0":[5,12]}}}}', "--dry-run") == 1
     assert replay("holds no commit of group", "--read-by", unique("nobody"), "--dry-run") == 1
-    assert replay("from 10 lies after to 9", "--topics", topic, "--from", "10", "--to", "9", "--dry-run") == 2
+    assert replay("from 10 is after to 9", "--topics", topic, "--from", "10", "--to", "9", "--dry-run") == 2
     into = ["--topics", topic, "--to-topic", topic]
     assert replay("did you mean kafka.compression.type", *into, "--producer-option", "compresion.type=lz4") == 2
     assert replay("one of none, gzip", *into, "--producer-option", "compression.type=lz5") == 2
@@ -126,7 +126,7 @@ ENDS = {signal.SIGINT: (130, ""), signal.SIGTERM: (143, "odradek: stopped by SIG
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "code", "says"),
-    [(signal.SIGINT, 0, ""), (signal.SIGTERM, 143, "odradek: stopped by SIGTERM, in good order\n")],
+    [(signal.SIGINT, 0, ""), (signal.SIGTERM, 143, "odradek: stopped cleanly by SIGTERM\n")],
     ids=["ctrl-c", "sigterm"],
 )
 def test_one_that_goes_on_ends_in_good_order(

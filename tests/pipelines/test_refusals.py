@@ -30,7 +30,7 @@ def test_a_foreign_folder_stays_as_it_is(held: str, table_format: str, tmp_path:
         pytest.skip("a Delta table may be added to")
     before = everything(tmp_path)
     with (
-        pytest.raises(ConfigError, match=r"holds something else than a table of odradek's: \S+"),
+        pytest.raises(ConfigError, match=r"holds something other than a table of odradek: \S+"),
         opened(Target(output=str(tmp_path / "theirs"), table_format=table_format), no_spark),
     ):
         pass

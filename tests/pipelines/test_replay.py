@@ -65,7 +65,7 @@ def test_what_a_group_read_is_what_lies_between_its_commits() -> None:
     assert some is not None
     assert (some.ranges, some.first) == ((Range(T0, 3, 8),), commits[2])
     assert read_between(T0, commits, None, -1) is None
-    with pytest.raises(RangeGone, match=r"t-0: .*the oldest that is kept, offset 10, is of 1970-01-01T00:00:00.010Z"):
+    with pytest.raises(RangeGone, match=r"t-0: .*oldest stored commit is offset 10 at 1970-01-01T00:00:00.010Z"):
         read_between(T0, commits[1:], 5, None)
 
 
@@ -92,15 +92,15 @@ def test_commits_of_a_topic_that_was_deleted_since_mean_nothing() -> None:
 def test_one_way_to_say_what_to_read() -> None:
     for wrong, says in (
         (Selection(), "say what to read"),
-        (Selection(("t",), start="5", read_by="g"), "in one way"),
-        (Selection(("t",), offsets='{"t":{"0":[1,2]}}'), "leave out topics"),
-        (Selection(("t",), since="2026-01-01"), "go with read by"),
+        (Selection(("t",), start="5", read_by="g"), "choose one way"),
+        (Selection(("t",), offsets='{"t":{"0":[1,2]}}'), "omit topics"),
+        (Selection(("t",), since="2026-01-01"), "need read by"),
         (Selection(read_by="g", since="then"), "since 'then' is no time"),
         (Selection(("t",), start="soon"), "neither earliest, latest, an offset nor a time"),
         (Selection(read_by=""), "cannot be empty"),
-        (Selection(("t",), start="10", end="9"), "from 10 lies after to 9"),
-        (Selection(("t",), start="2026-01-02", end="2026-01-01T23:00"), "from 2026-01-02 lies after to 2026-01-01T23"),
-        (Selection(read_by="g", since="2026-01-02", until="2026-01-01"), "since 2026-01-02 lies after until 2026-01"),
+        (Selection(("t",), start="10", end="9"), "from 10 is after to 9"),
+        (Selection(("t",), start="2026-01-02", end="2026-01-01T23:00"), "from 2026-01-02 is after to 2026-01-01T23"),
+        (Selection(read_by="g", since="2026-01-02", until="2026-01-01"), "since 2026-01-02 is after until 2026-01"),
     ):
         with pytest.raises(ConfigError, match=says):
             wrong.check()
@@ -147,8 +147,8 @@ def test_ranges_that_are_gone_are_named(bootstrap: str, topic: str, admin: Admin
     with pytest.raises(RangeGone) as error:
         _look(bootstrap, offsets=wanted)
     assert f"{topic}-0: offsets 5 to 7 are lost (its log starts at 8), removed by DeleteRecords" in str(error.value)
-    assert f"{topic}-0: offsets 20 to 29 are not there (its log ends at 20)" in str(error.value)
-    assert f"{topic}-7 is not there" in str(error.value)
+    assert f"{topic}-0: offsets 20 to 29 do not exist (the log ends at 20)" in str(error.value)
+    assert f"{topic}-7 does not exist" in str(error.value)
     left = _look(bootstrap, offsets=wanted, allow_missing=True)
     assert (_spans(left), len(left.gone)) == ([(0, 8, 20), (1, 0, 5)], 3)
 
@@ -161,7 +161,7 @@ def test_what_a_group_read_by_its_commits(bootstrap: str, topic: str, group: str
     assert _spans(found) == [(0, 2, 15)]
     assert found.read[TopicPartition(topic, 0)].rewinds == 1
     assert _spans(_look(bootstrap, read_by=group, since="2100-01-01")) == []
-    with pytest.raises(RangeGone, match="the oldest that is kept, offset 2"):
+    with pytest.raises(RangeGone, match="oldest stored commit is offset 2 "):
         _look(bootstrap, read_by=group, since="2020-01-01")
     with pytest.raises(RangeGone, match="holds no commit of group"):
         _look(bootstrap, read_by=group + "x")
@@ -239,7 +239,7 @@ def test_a_replay_that_knew_topics_by_name_alone_counts_as_done(
     assert (done.rows, done.already, done.by_names) == (25, True, True)
     line = ["pipeline", "replay", "-b", bootstrap, "--topics", topic, "--output", str(tmp_path / "t")]
     assert run(line) == 0
-    assert "noted the names of topics alone" in capsys.readouterr().out
+    assert "identified topics only by name" in capsys.readouterr().out
     again = replay(bootstrap, topics=topic, output=tmp_path / "t", again=True, spark=spark)
     assert isinstance(again, Replayed)
     assert (again.rows, again.already, again.by_names) == (25, False, False)

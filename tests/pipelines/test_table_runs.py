@@ -181,7 +181,7 @@ def test_where_the_log_does_not_say_the_files_stay_and_the_next_run_settles_it(
     table = delta_table(tmp_path, "a" * 32)
     table.add(Rows(1), 0, QUERY)
     answers = Answers(monkeypatch, error, lands=lands, is_read=False)
-    with pytest.raises(StorageError, match=r"gets batch 1 is not known .*files stay, and the next run settles it"):
+    with pytest.raises(StorageError, match=r"will have batch 1 .*files stay, and the next run checks the log"):
         table.add(Rows(5), 1, QUERY)
     answers.restore()
     table.close()
@@ -347,7 +347,7 @@ def test_a_file_that_is_neither_staged_nor_in_its_place_is_an_error(tmp_path: Pa
             lost[0].unlink()
             return found
 
-    with pytest.raises(StorageError, match=r"is gone, and .* is not there"):
+    with pytest.raises(StorageError, match=r"is missing, and .* does not exist"):
         table.add(Lost(3), 0, QUERY)
 
 

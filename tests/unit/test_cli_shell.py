@@ -60,7 +60,7 @@ def test_nothing_given_shows_the_help(capsys: Captured) -> None:
         (["demo", "--more", "0"], "'--more'"),
         (["demo", "--rewind"], "--rewind"),
         (["demo", "surplus"], "surplus"),
-        (["demo", "--rewind", "yesterday"], "'yesterday' is not earliest, latest, -N or a time like 2026-01-31T12"),
+        (["demo", "--rewind", "yesterday"], "'yesterday' is not earliest, latest, -N or a time such as 2026-01-31T12"),
         (["demo", "--rewind", "2026-02-30"], "is not earliest, latest, -N or a time"),
         (["demo", "--data-dir", "/dev/null/x"], "data directory /dev/null/x cannot be used: Not a directory"),
     ],

@@ -89,7 +89,7 @@ def test_where_to_is_read(text: str, expected: Rewind) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("yesterday", "is not earliest, latest, -N or a time like"),
+        ("yesterday", "is not earliest, latest, -N or a time such as"),
         ("2026-13-01", "is not earliest"),
         ("", "is not earliest"),
         ("--100", "is not earliest"),
@@ -294,7 +294,7 @@ def test_nothing_to_rewind_before_there_is_a_topic(killed: _Demo) -> None:
 
 def test_a_checkpoint_that_is_none_is_one_error(killed: _Demo) -> None:
     (killed.query.checkpoint / "offsets" / "5").write_text("v1\n{}\n-")
-    with pytest.raises(StorageError, match="offsets/5 is no offset of this query"):
+    with pytest.raises(StorageError, match="offsets/5 is not an offset of this query"):
         killed.run("-20")
 
 

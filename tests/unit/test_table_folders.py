@@ -106,7 +106,7 @@ def test_the_region_of_a_bucket(
 
 
 def test_a_bucket_whose_region_is_not_known(amazon: list[str]) -> None:
-    wanted = r"region of the S3 bucket other is not known: set spark.hadoop.fs.s3a.endpoint.region .*, or AWS_REGION"
+    wanted = r"region of the S3 bucket other is unknown: set spark.hadoop.fs.s3a.endpoint.region .*, or AWS_REGION"
     for find in (folder_of, lambda place, settings: log_options(place, hadoop=settings)):
         with pytest.raises(ConfigError, match=wanted):
             find(far("s3a://other/t"), {})

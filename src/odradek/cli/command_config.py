@@ -1,4 +1,4 @@
-"""The file of ``--command-config``, whose values may be secrets: messages about it name file, line and setting only."""
+"""The file of ``--command-config``. Its values may be secrets: messages contain only its name, line and setting."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from odradek.cli.terminal import CommandError
 from odradek.core.errors import ConfigError
 
-# Kafka's names are of this form. What is none may be a line of a key, so it is not shown.
+# The form of Kafka's setting names. Any other text may be a line of a key, so it is not shown.
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[._][a-z0-9]+)*")
 _LONGEST_NAME = 100
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 _SHORT = 4
-"""Fewer characters occur in a message by chance, and are no secret."""
+"""Shorter values occur in messages by chance, and are no secrets."""
 
 
 class _Setting(NamedTuple):
@@ -26,17 +26,17 @@ class _Setting(NamedTuple):
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """The settings of a Java properties file: ``name=value`` or ``name: value`` lines, # and ! for comments, and
-    lines that go on behind a backslash.
+    """Reads the settings of a Java properties file: ``name=value`` or ``name: value`` lines, # and ! for comments, and
+    lines that continue after a backslash.
 
-    Raises CommandError naming file and line.
+    Raises CommandError with file and line.
     """
     return {name: setting.value for name, setting in _read(path).items()}
 
 
 @contextmanager
 def without_values(path: Path | None) -> Iterator[None]:
-    """Turns a ConfigError about a setting in the file into one that names its line, and holds no value of the file.
+    """Turns a ConfigError about a setting in the file into an error with its line and without values of the file.
 
     Raises CommandError.
     """
@@ -68,7 +68,7 @@ def _read(path: Path) -> dict[str, _Setting]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
         raise CommandError(f"--command-config {path}: {reason}") from error
     found: dict[str, _Setting] = {}
     for number, line in _lines(text):
@@ -77,13 +77,13 @@ def _read(path: Path) -> dict[str, _Setting]:
             raise CommandError(f"--command-config {path}, line {number}: expected NAME=VALUE")
         name = _unescaped(line[:cut].rstrip())
         if len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
-            raise CommandError(f"--command-config {path}, line {number}: expected NAME=VALUE, with a setting's name")
+            raise CommandError(f"--command-config {path}, line {number}: expected NAME=VALUE, where NAME is a setting")
         found[name] = _Setting(_unescaped(line[cut + 1 :].strip()), number)
     return found
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that are no comments, put together where they go on, with the number of their first."""
+    """Yields the lines that are not comments, with continued lines joined, each with the number of its first line."""
     first, begun = 0, ""
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         piece = line.lstrip(" \t\f")

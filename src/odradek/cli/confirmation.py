@@ -1,4 +1,4 @@
-"""A question before something is deleted, and the option that answers it."""
+"""The question before a deletion, and the option that answers it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import typer
 
 from odradek.cli.terminal import CommandError, ask
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Delete without asking.")]
 
 
 def confirm(question: str, yes: bool) -> bool:
-    """Asks at the terminal. Raises CommandError where there is no terminal."""
+    """Asks at the terminal. Raises CommandError if there is no terminal."""
     if yes:
         return True
     if not sys.stdin.isatty():

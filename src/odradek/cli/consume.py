@@ -1,6 +1,6 @@
-"""``odradek consume``: records to the terminal, as JSON lines or into Parquet; alone, or as a group's member.
+"""``odradek consume``: prints records, as JSON lines if requested, or writes Parquet; alone or as a group's member.
 
-As a member it commits what it has written, after it was written: whoever kills it makes it repeat, never skip.
+A member commits records after they are written. After a kill it repeats records and never skips them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ POLL_S = 0.5
 POLL_RECORDS = 10_000
 FETCH_BYTES = 4 << 20
 PATIENCE_S = 60.0
-"""So long a member without partitions waits for some, unless it was told to follow."""
+"""How long a member without partitions waits for some, unless --follow is given."""
 _RESETS = ("earliest", "latest", "none")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says. ``start`` is earliest, latest, an offset or a time in ISO 8601."""
+    """The command line. ``start``: earliest, latest, an offset, or a time in ISO 8601."""
 
     topic: str
     start: str
@@ -60,18 +60,18 @@ class Asked:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What is read of records: no more than is written."""
+        """The columns to read: only those that are written."""
         if self.output is not None:
             return COLUMNS
         return JSON_COLUMNS if self.as_json else VALUE_COLUMNS
 
 
 class Sink(Protocol):
-    """Where records go. What ``written`` has returned from survives a kill."""
+    """A destination of records. If ``written`` returns True, the records survive a kill."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
     def written(self) -> bool:
-        """Whether all that was given to ``write`` is out; a Parquet file is once it is closed."""
+        """Whether all records passed to ``write`` are written; for a Parquet file, only after it is closed."""
 
 
 def run_consume(asked: Asked) -> int:
@@ -108,7 +108,7 @@ def _alone(asked: Asked) -> int:
 
 
 def _ranges(admin: Admin, asked: Asked) -> dict[TopicPartition, tuple[int, int]]:
-    """Of each partition: where to begin, and where its log ends now."""
+    """Returns for each partition where to begin, and the present log end offset."""
     from odradek.client.model import EARLIEST, LATEST
     from odradek.core.errors import ConfigError
     from odradek.core.ids import NO_OFFSET, TopicPartition
@@ -122,8 +122,8 @@ def _ranges(admin: Admin, asked: Asked) -> dict[TopicPartition, tuple[int, int]]
         moment = EARLIEST if exact is not None else named[start] if start in named else datetime_ms(start)
     except ConfigError:
         raise CommandError(
-            f"--from {start!r}: expected earliest, latest, an offset, or a time as 2026-01-31T12:00:00 (UTC unless it "
-            "ends in an offset)"
+            f"--from {start!r}: expected earliest, latest, an offset, or a time such as 2026-01-31T12:00:00 (UTC "
+            "unless it ends in an offset)"
         ) from None
     chosen = admin.partitions(topics[0]) if topics else [TopicPartition(*one) for one in single]
     starts = admin.list_offsets(dict.fromkeys(chosen, moment))
@@ -141,8 +141,8 @@ def _ranges(admin: Admin, asked: Asked) -> dict[TopicPartition, tuple[int, int]]
 
 def _warn_of_ends(asked: Asked, ends: Mapping[TopicPartition, int]) -> None:
     for tp, end in ends.items():
-        what = f"{end} is taken" if asked.follow else "nothing is read"
-        said = f"offset {asked.start} of {tp} is outside of the log, which ends at {end}: {what}."
+        what = f"{end} is used" if asked.follow else "nothing is read"
+        said = f"offset {asked.start} of {tp} is outside the log, which ends at {end}: {what}."
         warning_lines(f"Warning: {said}")
 
 
@@ -162,7 +162,7 @@ def _follow(asked: Asked, config: ClientConfig, starts: Mapping[TopicPartition, 
                     left = None if left is None else left - batch.num_rows
                 sink.written()
         except KeyboardInterrupt:
-            return 0  # how a follower ends
+            return 0  # the normal end with --follow
     return 0
 
 
@@ -170,7 +170,7 @@ def _follow(asked: Asked, config: ClientConfig, starts: Mapping[TopicPartition, 
 
 
 def _settings(asked: Asked) -> dict[str, Any]:
-    """Of the consumer: what the command needs, and over it what the properties file says."""
+    """Returns the consumer's settings: those of the command, overridden by the properties file."""
     given = read_properties(asked.command_config) if asked.command_config is not None else {}
     own = {
         "client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "max_partition_fetch_bytes": FETCH_BYTES,
@@ -182,7 +182,7 @@ def _settings(asked: Asked) -> dict[str, Any]:
 
 
 def _admin(asked: Asked) -> Admin:
-    """For what is looked up before: with the same settings, and not for as long. Raises ConfigError."""
+    """Returns an Admin for the first look-ups, with the same settings but shorter timeouts. Raises ConfigError."""
     from odradek.client.admin import Admin
     from odradek.client.consumer.config import ConsumerConfig
 
@@ -195,14 +195,14 @@ def _as_member(asked: Asked) -> int:
 
     topics, single = parse_partitions([asked.topic], "")
     if single:
-        raise CommandError(f"{asked.topic}: a group shares whole topics out: leave out the partitions, or --group")
+        raise CommandError(f"{asked.topic}: a group assigns whole topics: omit the partitions, or omit --group")
     if asked.start not in _RESETS and not asked.start.startswith("by_duration:"):
         raise CommandError(
-            f"--from {asked.start}: with --group it says where partitions without a commit begin ("
-            f"{', '.join(_RESETS)}, by_duration:P1D); `odradek groups reset` moves a group elsewhere"
+            f"--from {asked.start}: with --group, it says where to begin in partitions without a commit ("
+            f"{', '.join(_RESETS)}, by_duration:P1D); use `odradek groups reset` to move a group"
         )
     with _admin(asked) as admin:
-        admin.partitions(topics[0])  # says at once what a member would wait for: the cluster, the topic
+        admin.partitions(topics[0])  # fails at once if the cluster or the topic is missing; a member would wait
     settings = _settings(asked) | {"group_id": asked.group, "enable_auto_commit": False}
     with Consumer(settings | {"auto_offset_reset": asked.start}) as consumer, ExitStack() as stack:
         sink = stack.enter_context(_sink(asked, asked.most or 0))
@@ -218,14 +218,14 @@ def _as_member(asked: Asked) -> int:
             code = _member_loop(asked, consumer, sink, written)
         except KeyboardInterrupt:
             code = 0 if asked.follow else 130
-        stack.close()  # a file is whole now, and may be counted on
+        stack.close()  # a file is complete now, so its records can be committed
         if written:
             consumer.commit(written)
     return code
 
 
 def _member_loop(asked: Asked, consumer: Consumer, sink: Sink, written: dict[TopicPartition, OffsetAndMetadata]) -> int:
-    """``written`` is kept at the offsets below which all is written."""
+    """Polls and writes records. Keeps ``written`` at the offsets below which all records are written."""
     left = asked.most
     ends: dict[TopicPartition, int] = {}
     until_s = time.monotonic() + PATIENCE_S
@@ -244,7 +244,7 @@ def _member_loop(asked: Asked, consumer: Consumer, sink: Sink, written: dict[Top
             continue
         own = consumer.assignment()
         if not own and time.monotonic() > until_s:
-            note(f"No partition of {asked.topic} is left for this member: group {asked.group} has members enough.")
+            note(f"This member gets no partition of {asked.topic}: group {asked.group} has enough members.")
             return EXIT_FAILED
         if fresh := own - ends.keys():
             ends |= consumer.end_offsets(fresh)
@@ -254,14 +254,14 @@ def _member_loop(asked: Asked, consumer: Consumer, sink: Sink, written: dict[Top
 
 
 def _below(after: OffsetAndMetadata, position: int) -> OffsetAndMetadata:
-    """What to commit: after all that a poll returned, or only up to where records were given back."""
+    """Returns the offset to commit: after all records of a poll, or where unused records begin."""
     from odradek.core.ids import OffsetAndMetadata as Committed
 
     return after if position >= after.offset else Committed(position)
 
 
 def _give_back(consumer: Consumer, polled: Polled, count: int) -> None:
-    """Of a poll's records ``count`` are taken: the position goes back to the first of the others."""
+    """Uses ``count`` records of a poll: moves the position back to the first of the others."""
     for tp, batches in polled.items():
         for batch in batches:
             if count < batch.num_rows:
@@ -310,8 +310,8 @@ def _sink(asked: Asked, total: int) -> Iterator[Sink]:
 
 
 class _Lines:
-    """A line per record for a file or a program, bytes as they are, each batch at once: who follows sees it, and who
-    is gone is noticed."""
+    """Writes a line for each record to a file or a program, with unchanged bytes. Flushes each batch: a reader sees it
+    at once, and a closed pipe is noticed."""
 
     def __init__(self, lines: Callable[[pa.RecordBatch], bytes]) -> None:
         self._lines = lines
@@ -320,7 +320,7 @@ class _Lines:
         lines = self._lines(batch)
         with writing_out():
             left = memoryview(lines)
-            while left:  # unbuffered, a write ends early when the reader goes: the next one says that it has gone
+            while left:  # unbuffered: if the reader ends, a write is partial, and the next one fails
                 left = left[sys.stdout.buffer.write(left) :]
             sys.stdout.flush()
 
@@ -329,7 +329,7 @@ class _Lines:
 
 
 class _TerminalLines:
-    """The same for a terminal, on which records of strangers must not act."""
+    """Writes lines to a terminal, with escapes: control characters in records must not act on it."""
 
     def __init__(self, lines: Callable[[pa.RecordBatch], str]) -> None:
         self._lines = lines
@@ -355,4 +355,4 @@ class _Parquet:
         self._advance(batch.num_rows)
 
     def written(self) -> bool:
-        return False  # there is no Parquet file before its footer
+        return False  # a Parquet file is not readable before its footer

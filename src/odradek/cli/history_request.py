@@ -1,4 +1,4 @@
-"""What ``odradek pipeline history`` is asked for, and how it says what was found, on Spark or without."""
+"""The request of ``odradek pipeline history`` and the output of its results, with Spark or without."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line says. Times in microseconds since 1970, spans in milliseconds."""
+    """The command line. Times are in microseconds since 1970."""
 
     group: str | None
     since_us: int | None
@@ -28,7 +28,7 @@ class Asked:
 
 
 class Spark(NamedTuple):
-    """Where to run: ``options`` are those of our formats that reach the cluster."""
+    """The Spark to run on. ``options``: connection options for our formats."""
 
     master: str
     conf: Mapping[str, str]
@@ -36,7 +36,7 @@ class Spark(NamedTuple):
 
 
 def check_asked(asked: Asked) -> None:
-    """Before an hour of reading, not after it. Raises CommandError."""
+    """Checks the report's file before the long read. Raises CommandError."""
     from odradek.core.errors import StorageError
     from odradek.history.report import PlotlyMissing, check_page
 

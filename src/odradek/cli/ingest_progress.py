@@ -1,4 +1,4 @@
-"""How far ``odradek pipeline ingest`` is, on stderr: a bar for people, lines of JSON for programs, or nothing."""
+"""The progress of ``odradek pipeline ingest`` on stderr: a bar for people, JSON lines for programs, or nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_kind(kind: str) -> None:
 
 @contextmanager
 def shown(kind: str, unread: int, *, has_end: bool) -> Iterator[Watch | None]:
-    """What a run is to tell how far it is; None where nothing is shown. ``unread``: the offsets that wait."""
+    """Yields the receiver of a run's progress; None if nothing is shown. ``unread``: the number of unread offsets."""
     from odradek.pipelines.run_progress import RunProgress
 
     progress = RunProgress(unread, has_end=has_end)
@@ -44,7 +44,7 @@ def shown(kind: str, unread: int, *, has_end: bool) -> Iterator[Watch | None]:
 
 
 class Lines:
-    """Prints a line of JSON for each batch, one a second at most while a batch is read, and one at the end."""
+    """Prints a JSON line for each batch, at most one a second while a batch is read, and one at the end."""
 
     def __init__(self, progress: RunProgress, clock: Callable[[], float] = time.monotonic) -> None:
         self._progress = progress
@@ -53,20 +53,20 @@ class Lines:
         self._printed_s = clock()
 
     def passed(self, offsets: int) -> None:
-        """As ``Watch``."""
+        """See ``Watch``."""
         self._progress.passed(offsets)
         with self._lock:
             if self._clock() - self._printed_s >= _EVERY_S:
                 self._print()
 
     def added(self, added: Added, offsets: int, lag: int | None) -> None:
-        """As ``Watch``."""
+        """See ``Watch``."""
         self._progress.added(added, offsets, lag)
         with self._lock:
             self._print()
 
     def ended(self, group: GroupState) -> None:
-        """As ``Watch``."""
+        """See ``Watch``."""
         self._progress.ended(group)
         with self._lock:
             self._print(reasons(group))
@@ -77,12 +77,12 @@ class Lines:
 
 
 def reasons(group: GroupState) -> dict[str, str]:
-    """What JSON says of a group that is not committed, beside that it is not."""
+    """Returns the JSON fields with the reason and the remedy if a group is not committed."""
     return {} if group.is_committed else {"why_not_committed": group.why, "remedy": group.remedy}
 
 
 def rounded(found: Snapshot) -> dict[str, Any]:
-    """As JSON shows it."""
+    """Returns the fields of a snapshot, with floats rounded for JSON."""
     return {
         name: round(value, 1) if isinstance(value, float) else value
         for name, value in dataclasses.asdict(found).items()
@@ -98,7 +98,7 @@ def _bar(progress: RunProgress, total: int | None) -> Iterator[Watch]:
         def render(self, task: Task) -> Text:
             return Text(f"lag {task.fields['lag']:,}", style="dim")
 
-    # Lines that the command prints meanwhile stand above the bar, unless they go to a file.
+    # Lines that the command prints meanwhile appear above the bar, unless they go to a file.
     to_terminal = sys.stdout.isatty()
     columns = (*bar_columns("records"), Lag())
     console = error_console()
@@ -113,22 +113,22 @@ def _bar(progress: RunProgress, total: int | None) -> Iterator[Watch]:
 
 
 class _Shown:
-    """Tells the counts, then shows them."""
+    """Updates the counts, then the bar."""
 
     def __init__(self, progress: RunProgress, show: Callable[[], None]) -> None:
         self._progress = progress
         self._show = show
 
     def passed(self, offsets: int) -> None:
-        """As ``Watch``."""
+        """See ``Watch``."""
         self._progress.passed(offsets)
         self._show()
 
     def added(self, added: Added, offsets: int, lag: int | None) -> None:
-        """As ``Watch``."""
+        """See ``Watch``."""
         self._progress.added(added, offsets, lag)
         self._show()
 
     def ended(self, group: GroupState) -> None:
-        """As ``Watch``. The summary follows, which says it."""
+        """See ``Watch``. Shows nothing: the summary follows."""
         self._progress.ended(group)

@@ -1,4 +1,4 @@
-"""The ``odradek`` command. Sub-commands load what they need when they run, so the shell itself starts fast."""
+"""The ``odradek`` command. Sub-commands load their modules when they run, so the shell starts fast."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from odradek._version import __version__
 from odradek.cli.termination import EXIT_TERMINATED, Terminated
 from odradek.core.log_lines import set_last_resort
 
-# The class every usage error derives from; typer keeps click's classes in a private place.
+# The base class of all usage errors; typer keeps click's classes in a private module.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _INTERRUPTED = 130
 
 
 class _SubApp(NamedTuple):
-    """A group of commands that lives in a module of its own, which holds a ``typer.Typer`` named ``app``."""
+    """A group of commands in a module of its own, which has a ``typer.Typer`` named ``app``."""
 
     module: str
     summary: str
 
 
 _SUB_APPS = {
-    "groups": _SubApp("odradek.cli.groups.app", "Consumer groups of any Kafka: lag, members, resets."),
-    "topics": _SubApp("odradek.cli.topics", "Topics of any Kafka: list, create, alter, delete."),
-    "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of any Kafka, decoded."),
+    "groups": _SubApp("odradek.cli.groups.app", "Consumer groups of any Kafka cluster: lag, members, resets."),
+    "topics": _SubApp("odradek.cli.topics", "Topics of any Kafka cluster: list, create, alter, delete."),
+    "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of any Kafka cluster, decoded."),
     "pipeline": _SubApp("odradek.cli.pipeline", "Pipelines on Spark: ingest, replay, history."),
 }
 
 
 class _CommandTree(TyperGroup):
-    """Imports the module of a sub-app only when one of its commands is called for."""
+    """Imports the module of a sub-app only when one of its commands is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *_SUB_APPS]
@@ -97,16 +97,17 @@ def _odradek(
 ) -> None:
     """Kafka's consumer-offset system in Python.
 
-    A broker, a Spark pipeline that starts from and follows a group's offsets, and tools for people who run consumers.
+    A broker, a Spark pipeline that starts at a group's offsets and follows them, and tools for people who run
+    consumers.
     """
 
 
 @app.command(
-    short_help="The whole pipeline on real flights, checked.",
+    short_help="Run the whole pipeline on real flights and check it.",
     epilog="Examples:\n\n\b\n"
     "  odradek demo                    the whole flight data set, checked\n"
-    "  odradek demo --more 1000        publish 1,000 further events, process those\n"
-    "  odradek demo --rewind -100      read the last 100 of each partition again\n"
+    "  odradek demo --more 1000        publish and process 1,000 further events\n"
+    "  odradek demo --rewind -100      read the last 100 records of each partition again\n"
     "  odradek demo --rewind earliest  read everything again\n"
     "  odradek demo --rewind 2026-01-31T12:00:00Z",
 )
@@ -114,24 +115,24 @@ def demo(
     *,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Where the broker's log and the table live. Default: odradek/demo in your user data folder."),
+        typer.Option(help="Folder of the broker's log and the table. Default: odradek/demo in your user data folder."),
     ] = None,
     more: Annotated[int | None, typer.Option(min=1, help="Publish this many further events first.")] = None,
     rewind: Annotated[
         str | None,
         typer.Option(
             metavar="earliest|latest|TIMESTAMP|-N",
-            help="Reset the group's committed offsets first; the query follows. TIMESTAMP is ISO 8601 (UTC unless it"
-            " says otherwise), -N goes back N records in every partition.",
+            help="Reset the group's committed offsets first; the query follows. TIMESTAMP is ISO 8601 (default zone:"
+            " UTC); -N goes back N records in every partition.",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the offsets topic's excerpt as JSON lines.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the commits of step 5 as JSON lines.")] = False,
     events: Annotated[int | None, typer.Option(min=1, hidden=True, help="Publish only the first N events.")] = None,
     batch_events: Annotated[int | None, typer.Option(min=1, hidden=True, help="Events in one micro-batch.")] = None,
 ) -> None:
-    """Run the whole pipeline on real flights: broker, producer, Spark, Parquet, offsets; check it and show the lag.
+    """Run the whole pipeline on real flights: broker, producer, Spark, Parquet, offsets. Check it and show the lag.
 
-    A second run on the same directory finds nothing new. A run that was killed is completed by the next one.
+    A second run on the same directory finds nothing new. The next run completes a run that was killed.
     """
     from odradek.cli.demo import DemoOptions, run_demo
 
@@ -139,14 +140,14 @@ def demo(
 
 
 @app.command(
-    short_help="A broker on a data directory.",
+    short_help="Run a broker on a data directory.",
     epilog="Examples:\n\n\b\n"
     "  odradek serve --data-dir ./kafka-data --listen 127.0.0.1:9092\n"
     "  odradek serve --data-dir d --listen 127.0.0.1:0 --config num.partitions=4",
 )
 def serve(
-    data_dir: Annotated[Path, typer.Option(help="Where the broker keeps its logs; created if missing.")],
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to accept clients on; port 0 picks one.")],
+    data_dir: Annotated[Path, typer.Option(help="Folder of the broker's logs; created if missing.")],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address for clients; port 0 chooses a free port.")],
     config: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A broker setting by Kafka's name. Repeatable.")
     ] = None,
@@ -155,51 +156,53 @@ def serve(
         typer.Option(
             "--delete-config",
             metavar="NAME",
-            help="Delete what clients set for this broker setting while it ran, for example when"
-            " max.connections.per.ip.overrides lets no one in. Repeatable.",
+            help="Delete the value that clients set for this broker setting while it ran, for example if"
+            " max.connections.per.ip.overrides refuses all clients. Repeatable.",
         ),
     ] = None,
     exit_with_parent: Annotated[
         bool,
-        typer.Option("--exit-with-parent", hidden=True, help="Stop when the starting process is gone."),
+        typer.Option("--exit-with-parent", hidden=True, help="Stop when the starting process ends."),
     ] = False,
 ) -> None:
-    """Run a broker. Prints `ready HOST:PORT` once it accepts requests; stops cleanly on SIGTERM and Ctrl-C."""
+    """Run a broker. Prints `ready HOST:PORT` when it accepts requests. Stops cleanly on SIGTERM and Ctrl-C."""
     from odradek.cli.serve import serve as run
 
     raise typer.Exit(run(data_dir, listen, config or [], delete_config or [], exit_with_parent))
 
 
 @app.command(
-    short_help="Lines, JSON, CSV or Parquet into a topic.",
+    short_help="Send lines, JSON, CSV or Parquet to a topic.",
     epilog="Examples:\n\n\b\n"
     "  odradek produce events --file events.parquet --format parquet -b 127.0.0.1:9092\n"
     "  odradek produce events --format json -b 127.0.0.1:9092 < events.jsonl",
 )
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to send to.")],
     *,
     bootstrap: Annotated[str, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="The cluster.")],
-    file: Annotated[Path | None, typer.Option(help="What to send. Default: standard input.")] = None,
-    form: Annotated[str, typer.Option("--format", help="lines, json (lines), csv, parquet.")] = "lines",
+    file: Annotated[Path | None, typer.Option(help="The file to send. Default: standard input.")] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="Format of the input: lines, json (lines), csv, parquet.")
+    ] = "lines",
     no_create: Annotated[bool, typer.Option("--no-create", help="Refuse a topic that does not exist.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Say as JSON how many were sent.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the number of sent records as JSON.")] = False,
     command_config: Annotated[Path | None, typer.Option(help="A properties file with further settings.")] = None,
 ) -> None:
     """Send records and wait for the acknowledgements.
 
-    A topic that does not exist is created by the broker, where its auto.create.topics.enable is true.
+    The broker creates a topic that does not exist if its auto.create.topics.enable is true.
 
-    Columns of CSV and Parquet, and fields of JSON: value, and where wanted key, headers, partition, timestamp. What
-    `odradek consume` has written as JSON or Parquet can be sent as it is. Cells of CSV are text, empty ones null,
-    headers in them an object of JSON.
+    Columns of CSV and Parquet, and fields of JSON: value, and optionally key, headers, partition, timestamp. JSON and
+    Parquet written by `odradek consume` can be sent unchanged. Cells of CSV are text, an empty cell is null, and
+    headers in CSV are a JSON object.
 
-    A timestamp is milliseconds or ISO 8601; a record without one, or with null, gets the time of sending. Times before
-    1970 cannot be sent.
+    A timestamp is milliseconds or ISO 8601. A record without a timestamp gets the time of sending. Times before 1970
+    cannot be sent.
 
-    Keys, values and values of headers in JSON: a text, null, {"base64": "…"} for bytes that are no UTF-8, or any
-    other JSON, which is sent as such. An object with base64 alone is always bytes, or refused: to send one as JSON,
-    give it as a text.
+    Keys, values and header values in JSON: a text, null, {"base64": "…"} for bytes that are not UTF-8, or any other
+    JSON, which is sent as JSON text. An object with base64 as its only key is always bytes, or refused. To send such
+    an object as JSON, give it as a text.
     """
     from odradek.cli.produce import run_produce
 
@@ -207,7 +210,7 @@ def produce(
 
 
 @app.command(
-    short_help="A topic's records: terminal, JSON, Parquet.",
+    short_help="Print or save a topic's records.",
     epilog="Examples:\n\n\b\n"
     "  odradek consume events -b 127.0.0.1:9092\n"
     "  odradek consume events:0,1 --from 2026-01-31T12:00:00 --json -b 127.0.0.1:9092\n"
@@ -215,7 +218,7 @@ def produce(
     "  odradek consume events --group billing --follow -b 127.0.0.1:9092",
 )
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC[:0,1]", help="Topic, or partitions of it.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC[:0,1]", help="The topic, or some of its partitions.")],
     *,
     bootstrap: Annotated[str, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="The cluster.")],
     start: Annotated[
@@ -223,25 +226,26 @@ def consume(
         typer.Option(
             "--from",
             metavar="earliest|latest|OFFSET|TIME",
-            help="Where to begin; with --group, where partitions without a commit begin.",
+            help="Where to begin. With --group: where to begin in partitions without a commit.",
         ),
     ] = "earliest",
     group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="Read as a member of this group, and commit what was written.")
+        str | None,
+        typer.Option(metavar="GROUP", help="Read as a member of this group, and commit the written records."),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until interrupted.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for further records, until interrupted.")] = False,
     max_records: Annotated[
-        int | None, typer.Option("--max-records", "--max", min=1, metavar="N", help="Stop after so many.")
+        int | None, typer.Option("--max-records", "--max", min=1, metavar="N", help="Stop after N records.")
     ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write Parquet to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
     command_config: Annotated[Path | None, typer.Option(help="A properties file with further settings.")] = None,
 ) -> None:
-    """Print a topic's records: up to the present end of its log, or on and on.
+    """Print a topic's records up to the present end of its log; with --follow, also the records that arrive later.
 
-    Without --json a line per value, bytes as they are where no terminal shows them. In JSON, keys, values and values
-    of headers are texts, or {"base64": "…"} where they are no UTF-8; `odradek produce --format json` reads them back.
-    A timestamp is ISO 8601, null for a record without one, and milliseconds after the year 9999.
+    Without --json, prints one line for each value, with unchanged bytes unless the output is a terminal. In JSON,
+    keys, values and header values are texts, or {"base64": "…"} if they are not UTF-8; `odradek produce --format json`
+    reads them back. A timestamp is ISO 8601, null for a record without one, and milliseconds after the year 9999.
     """
     from odradek.cli.consume import Asked, run_consume
 
@@ -257,7 +261,7 @@ def _nearest(given: str, known: Sequence[str]) -> str:
 
 
 def _usage_line(error: Any) -> str:
-    """One line for a usage error: what is wrong, the nearest name, where help is."""
+    """Returns one line for a usage error: the error, the nearest name, and how to get help."""
     context = error.ctx
     name = getattr(error, "option_name", None)
     if name is not None and hasattr(error, "possibilities"):
@@ -272,23 +276,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the ``odradek`` command; ends the process with an exit code."""
     end = _end_of(arguments)
     if end.at_once:
-        # At once: threads that still work for an interrupted command would hold up the exit, and say so loudly.
-        # Whatever it wrote survives kill -9, so it survives this.
-        with contextlib.suppress(OSError):  # a full disk, a reader that has gone: it was to end anyway
+        # Exits without waiting: threads of the interrupted command would delay the exit and print errors. All data
+        # that they write survives kill -9, so it survives this.
+        with contextlib.suppress(OSError):  # a full disk or a closed pipe: the process ends anyway
             sys.stdout.flush()
         os._exit(end.code)
     sys.exit(end.code)
 
 
 class _End(NamedTuple):
-    """The exit code of a command line, and whether the process is to end without waiting for anything."""
+    """The exit code of a command line, and whether the process ends without waiting for its threads."""
 
     code: int
     at_once: bool = False
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line (default: the process's own) and returns its exit code, errors already printed."""
+    """Runs one command line (default: the process's own), prints its errors and returns its exit code."""
     return _end_of(arguments).code
 
 
@@ -297,7 +301,7 @@ def _end_of(arguments: Sequence[str] | None) -> _End:
     set_last_resort()
     try:
         code = typer.main.get_command(app).main(args=given, prog_name="odradek", standalone_mode=False)
-        print(end="", flush=True)  # here, where it is handled that nobody reads on
+        print(end="", flush=True)  # flushed here, where a closed pipe is handled
     except (Exception, KeyboardInterrupt) as error:
         code = _report(error)
     except Terminated as error:
@@ -310,8 +314,8 @@ def _end_of(arguments: Sequence[str] | None) -> _End:
 
 
 def _report(error: BaseException) -> int:
-    """Prints what the user has to know of an error and returns the exit code; re-raises what is a bug of ours."""
-    # Only now: the errors' module takes longer to load than the whole shell.
+    """Prints a line for an error and returns the exit code. Raises the error again if it is a bug."""
+    # Imported here: the errors' module takes longer to load than the whole shell.
     from odradek.cli import terminal
     from odradek.core.errors import OdradekError
 
@@ -319,12 +323,12 @@ def _report(error: BaseException) -> int:
         case KeyboardInterrupt() | typer.Abort():
             return _INTERRUPTED
         case BrokenPipeError():
-            # Whoever read our output has gone (`odradek … | head`); say nothing on the closed pipe at exit either.
+            # The reader of our output has ended (`odradek … | head`). Exit without another write to the closed pipe.
             sys.stdout = None
             return terminal.EXIT_FAILED
         case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG):
-            # A full disk is no bug of ours. Behind standard output, most often: what is printed is buffered, and fails
-            # in any command's print; then what is left in the buffer fails now once more.
+            # A full disk is not a bug. Most often it is behind standard output: output is buffered and fails in any
+            # command's print. Then the flush of the rest of the buffer fails here again.
             where = f"{error.filename}: " if error.filename else ""
             try:
                 sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""``odradek offsets``: the offsets topic of any Kafka."""
+"""``odradek offsets``: the offsets topic of any Kafka cluster."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
-    help="The offsets topic of any Kafka, decoded.",
+    help="The offsets topic of any Kafka cluster, decoded.",
     epilog="Example:\n\n\b\n  odradek offsets dump --group flight-lake -b 127.0.0.1:9092",
 )
 
 
 @app.callback()
 def _offsets() -> None:
-    """The offsets topic of any Kafka, decoded."""
+    """The offsets topic of any Kafka cluster, decoded."""
 
 
 @app.command(
@@ -38,21 +38,23 @@ def _offsets() -> None:
 def dump(
     *,
     bootstrap: Bootstrap,
-    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group's records.")] = None,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Print only this group's records.")] = None,
     kind: Annotated[
-        str, typer.Option("--type", metavar="all|commits|groups", help="Only commits, or only what is no commit.")
+        str, typer.Option("--type", metavar="all|commits|groups", help="Print only commits, or only the other records.")
     ] = "all",
     max_lines: Annotated[
         int | None, typer.Option("--max", min=1, metavar="N", help="Stop after this many lines.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON lines, as Kafka 4's formatters print them.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON lines in the form of Kafka 4's formatters.")
+    ] = False,
     command_config: CommandConfig = None,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
-    """Print every record that __consumer_offsets still holds, oldest first within each of its partitions.
+    """Print every record that __consumer_offsets still has, in each partition the oldest first.
 
-    One line each: [group,topic,partition]::OffsetAndMetadata(...) for a commit, [group]::GroupMetadata(...) for a
-    generation of a classic group, and so on for the records of the newer protocols; ::NULL for a deletion.
+    One line for each record: [group,topic,partition]::OffsetAndMetadata(...) for a commit, [group]::GroupMetadata(...)
+    for a generation of a classic group, similar lines for the records of newer protocols; ::NULL for a tombstone.
     """
     from odradek.client import offsets_topic
 
@@ -61,7 +63,7 @@ def dump(
     form = _printable_json_line if as_json else _printable_line
     with connect(bootstrap, timeout_ms, command_config) as admin:
         if not offsets_topic.partitions(admin):
-            error_line("this cluster has no __consumer_offsets topic yet: no group has ever asked for its coordinator")
+            error_line("this cluster has no __consumer_offsets topic yet: no client has looked up a group coordinator")
             return
         entries = (e for e in offsets_topic.entries(admin, group) if kind == "all" or kind == _kind(e.key))
         for entry in islice(entries, max_lines):
@@ -129,7 +131,7 @@ def _group_line(record: GroupRecord) -> str:
         try:
             given = " ".join(map(str, decode_assignment(member.assignment))) or "-"
         except ValueError:
-            given = f"{len(member.assignment)} bytes"  # of a protocol that is not the consumers'
+            given = f"{len(member.assignment)} bytes"  # another protocol than that of consumers
         members.append(f"{member.member_id} {member.client_host}: {given}")
     return (
         f"{head}::GroupMetadata(generation={content.generation}, protocolType={content.protocol_type}, "

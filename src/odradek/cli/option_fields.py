@@ -1,4 +1,4 @@
-"""Commands whose options are the fields of a dataclass: Typer's parameters follow from these."""
+"""Commands whose options are the fields of a dataclass; Typer's parameters are derived from these fields."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Command = Callable[..., None]
 
 
 def of_fields(*shared: type) -> Callable[[Command], Command]:
-    """Makes a command that Typer can call of a function whose one argument is a dataclass.
+    """Makes a Typer command from a function with one argument, which is a dataclass.
 
-    Its options are the fields that are annotated for Typer or declared by an ``Option``. In ``--help`` those without a
-    default come first, then the command's own, then those of ``shared``, the classes that several commands share.
+    Its options are the fields that are annotated for Typer or declared by an ``Option``. ``--help`` first lists options
+    without a default, then the command's own, then those of ``shared``, the classes that several commands share.
     """
 
     def decorate(command: Command) -> Command:
@@ -46,7 +46,7 @@ def of_fields(*shared: type) -> Callable[[Command], Command]:
 
 
 def flag(kind: type, name: str) -> str:
-    """How the command line writes a declared option."""
+    """Returns the name of a declared option on the command line."""
     return declared(kind)[name].option.name or f"--{name.replace('_', '-')}"
 
 
@@ -66,7 +66,7 @@ def _parameters(kind: Any, shared: tuple[type, ...]) -> list[inspect.Parameter]:
             default = None if default == () else default
             annotation = _annotation(kind, field.name, options[field.name], is_optional=default is None)
         elif get_origin(annotation) is not Annotated:
-            continue  # for callers in Python only
+            continue  # only for callers in Python
         found.append(
             inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         )
@@ -78,7 +78,7 @@ def _fields(kind: Any) -> tuple[Field[Any], ...]:
 
 
 def _annotation(kind: type, name: str, found: Declared, *, is_optional: bool) -> Any:
-    """For Typer, which knows fewer types."""
+    """Returns the annotation for Typer, which supports fewer types."""
     option, of_type = found.option, found.type
     if _mapping(of_type) is not None:
         of_type = list[str] | None
@@ -89,7 +89,7 @@ def _annotation(kind: type, name: str, found: Declared, *, is_optional: bool) ->
 
 
 def _value(flag: str, found: Declared, given: Any) -> Any:
-    """What the field takes, of what Typer has read. Raises CommandError."""
+    """Converts a value of Typer to the field's type. Raises CommandError."""
     mapping = _mapping(found.type)
     if mapping is None:
         return given
@@ -98,15 +98,15 @@ def _value(flag: str, found: Declared, given: Any) -> Any:
         return values
     for number, value in values.items():
         if not (number.isascii() and number.isdigit()):
-            raise CommandError(f"{flag} {number}={value}: expected {found.option.metavar}, the id a number")
+            raise CommandError(f"{flag} {number}={value}: expected {found.option.metavar}, where the id is a number")
     return {int(number): value for number, value in values.items()}
 
 
 def _members(of_type: Any) -> tuple[Any, ...]:
-    """The types of a union, or the one."""
+    """Returns the types of a union, or the type itself."""
     return get_args(of_type) if get_origin(of_type) in (Union, UnionType) else (of_type,)
 
 
 def _mapping(of_type: Any) -> Any:
-    """The mapping among the types of a union, or None."""
+    """Returns the mapping among the types of a union, or None."""
     return next((one for one in _members(of_type) if get_origin(one) is Mapping), None)

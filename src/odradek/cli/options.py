@@ -1,4 +1,4 @@
-"""The options that every command for a cluster has, and the connection made of them."""
+"""The common options of all commands for a cluster, and the connection that they define."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.config import ClientConfig
 
-# kafka-consumer-groups waits this long by default, too.
+# The default of kafka-consumer-groups.
 TIMEOUT_MS = 5_000
 CONTEXT: dict[Any, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -28,10 +28,10 @@ Bootstrap = Annotated[
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT[,HOST:PORT]",
-        help="Addresses of the cluster; some of them may be dead.",
+        help="Addresses of brokers; at least one of them must answer.",
     ),
 ]
-Timeout = Annotated[int, typer.Option("--timeout", min=1, metavar="MS", help="How long to try, in milliseconds.")]
+Timeout = Annotated[int, typer.Option("--timeout", min=1, metavar="MS", help="Timeout for requests, in milliseconds.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CommandConfig = Annotated[
     Path | None,
@@ -40,7 +40,8 @@ CommandConfig = Annotated[
 
 
 def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None = None) -> ClientConfig:
-    """Settings of a command's client: it says at once when no address answers. Raises ConfigError, CommandError."""
+    """Returns the settings of a command's client. It fails at once if no address answers. Raises ConfigError,
+    CommandError."""
     from odradek.client.config import ClientConfig
 
     settings: dict[str, Any] = {
@@ -56,14 +57,14 @@ def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None =
 
 
 def connect(bootstrap: str, timeout_ms: int, command_config: Path | None = None) -> Admin:
-    """An Admin for a command. Raises ConfigError, CommandError."""
+    """Returns an Admin for a command. Raises ConfigError, CommandError."""
     from odradek.client.admin import Admin
 
     return Admin(client_config(bootstrap, timeout_ms, command_config))
 
 
 def names_given(names: list[str], option: str) -> list[str]:
-    """The names without repetition, sorted. Raises CommandError for an empty one."""
+    """Returns the names sorted and without duplicates. Raises CommandError for an empty name."""
     if "" in names:
         what = "a group's" if option == "--group" else "a topic's"
         raise CommandError(f"{option}: {what} name cannot be empty")
@@ -71,8 +72,8 @@ def names_given(names: list[str], option: str) -> list[str]:
 
 
 def parse_partitions(arguments: list[str], option: str = "--topic ") -> tuple[list[str], list[tuple[str, int]]]:
-    """Reads ``topic`` and ``topic:0,1`` as Kafka's tools do: topics, and partitions. Raises CommandError naming the
-    option they came by."""
+    """Reads ``topic`` and ``topic:0,1`` as Kafka's tools do. Returns topics and partitions. Raises CommandError with
+    the name of the option."""
     topics: list[str] = []
     partitions: list[tuple[str, int]] = []
     for argument in arguments:
@@ -88,12 +89,12 @@ def parse_partitions(arguments: list[str], option: str = "--topic ") -> tuple[li
 
 
 def terminal_columns() -> int | None:
-    """How wide the terminal is that is printed to; None where a file or a program reads, which cuts nothing off."""
+    """Returns the width of the terminal; None if the output is not a terminal: then nothing is cut off."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def fitting(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> str:
-    """``columns``; where those are wider than the terminal, a block of lines for each row."""
+    """Returns the table of ``columns``. If it is wider than the terminal, returns a block of lines for each row."""
     table = columns(head, rows, right=right)
     width = terminal_columns()
     if width is None or all(len(line) <= width for line in table.splitlines()):
@@ -106,8 +107,8 @@ def fitting(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: fr
 
 
 def columns(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> str:
-    """A plain table, columns as wide as their widest cell, those in ``right`` aligned to the right. Cells are shown
-    with escapes for control characters."""
+    """Returns a plain table. A column is as wide as its widest cell; columns in ``right`` are right-aligned. Control
+    characters in cells are shown as escapes."""
     table = [head, *(tuple(map(printable, row)) for row in rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(head))]
     return "\n".join(
@@ -118,7 +119,7 @@ def columns(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: fr
 
 
 def named_values(given: Sequence[str] | None, option: str, example: str = "") -> dict[str, str]:
-    """NAME=VALUE arguments. Raises CommandError."""
+    """Reads NAME=VALUE arguments. Raises CommandError."""
     found: dict[str, str] = {}
     for argument in given or ():
         name, equals, value = argument.partition("=")

@@ -1,4 +1,4 @@
-"""``odradek pipeline``: pipelines between topics, tables and the offsets topic, on Spark."""
+"""``odradek pipeline``: pipelines on Spark between topics, tables and the offsets topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
-    help="Pipelines on Spark: topics into tables, ranges once more, the history of groups.",
+    help="Pipelines on Spark: topics into tables, replays of ranges, the history of groups.",
     epilog="Example:\n\n\b\n"
     "  odradek pipeline ingest --topics events --group event-lake --output lake/events -b 127.0.0.1:9092",
 )
@@ -24,14 +24,14 @@ app = typer.Typer(
 
 @app.callback()
 def _pipeline() -> None:
-    """Pipelines on Spark: topics into tables, ranges once more, the history of groups."""
+    """Pipelines on Spark: topics into tables, replays of ranges, the history of groups."""
 
 
 app.command(short_help=SUMMARY, epilog=EPILOG)(history)
 
 
 @app.command(
-    short_help="Topics into a lake table, each record once.",
+    short_help="Read topics into a lake table, each record once.",
     epilog="Examples:\n\n\b\n"
     "  odradek pipeline ingest --topics events --group event-lake --output lake/events \\\n"
     "      --value-format json --schema 'id bigint, name string' -b 127.0.0.1:9092\n"
@@ -42,10 +42,10 @@ app.command(short_help=SUMMARY, epilog=EPILOG)(history)
 )
 @of_fields(PipelineOptions, PipelineLine)
 def ingest(asked: IngestLine) -> None:
-    """Read what a group has not read of its topics into a table of Parquet files or a Delta table, each record once.
+    """Read the records of topics that a group has not read into a Parquet or Delta table, each record once.
 
-    A run that was killed anywhere is completed by the next one. With --trigger it ends after the batch that runs when
-    Ctrl-C or SIGTERM comes, else at once. The group's offsets are committed after the table.
+    The next run completes a run that was killed. With --trigger, Ctrl-C and SIGTERM end the run after the current
+    batch, otherwise at once. Each batch is committed to the group after it is in the table.
     """
     from odradek.cli.pipeline_ingest import run_ingest_command
 
@@ -55,7 +55,7 @@ def ingest(asked: IngestLine) -> None:
 
 
 @app.command(
-    short_help="Ranges of topics once more, into a table or a topic.",
+    short_help="Read ranges of topics again, into a table or a topic.",
     epilog="Examples:\n\n\b\n"
     "  odradek pipeline replay --topics events --from 2026-01-31T12:00 --to 2026-01-31T13:00 \\\n"
     "      --output lake/noon -b 127.0.0.1:9092\n"
@@ -64,9 +64,9 @@ def ingest(asked: IngestLine) -> None:
 )
 @of_fields(PipelineOptions, PipelineLine)
 def replay(asked: ReplayLine) -> None:
-    """Read ranges of topics once more: by offsets, by times, or what a group read between two of its commits.
+    """Read ranges of topics again: by offsets, by times, or what a group has read between two of its commits.
 
-    A replay into a table is known by its ranges: run again, killed or not, it adds nothing twice.
+    A replay into a table is identified by its ranges: a second run of the same replay adds nothing, even after a kill.
     """
     from odradek.cli.pipeline_replay import run_replay_command
 

@@ -1,4 +1,4 @@
-"""``odradek pipeline history``: what the offsets topic tells of groups, as Parquet tables and one HTML page."""
+"""``odradek pipeline history``: the history of groups from the offsets topic, as Parquet tables and one HTML page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
-SUMMARY = "What the offsets topic tells of groups: a report, tables."
+SUMMARY = "Report what happened to groups, from the offsets topic."
 EPILOG = (
     "Examples:\n\n\b\n"
     "  odradek pipeline history -b 127.0.0.1:9092 --report history.html\n"
@@ -43,27 +43,27 @@ EPILOG = (
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryLine:
-    """The command line of ``history``, as it was given."""
+    """The command line of ``history``."""
 
     bootstrap: Bootstrap
-    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group. Default: all of them.")] = None
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group. Default: all groups.")] = None
     since: Annotated[
         str | None,
         typer.Option(
             metavar="TIME|SPAN",
-            help="What was so since then: ISO 8601 (UTC unless it says otherwise), or 7d, 12h, 30min.",
+            help="Only what happened since then: ISO 8601 (default zone: UTC), or 7d, 12h, 30min.",
         ),
     ] = None
     output: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Write Parquet tables there. With --master also a URI.")
+        str | None, typer.Option(metavar="DIR", help="Write Parquet tables to this folder. With --master, also a URI.")
     ] = None
-    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write one self-contained page.")] = None
-    expires_within: Annotated[str, typer.Option(metavar="SPAN", help="Tell of commits that expire within so long.")] = (
-        "1d"
-    )
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write one self-contained HTML page.")] = None
+    expires_within: Annotated[
+        str, typer.Option(metavar="SPAN", help="Report commits that expire within this time.")
+    ] = "1d"
     master: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Work on Spark, with this master: spark://HOST:PORT, local[N], …"),
+        typer.Option(metavar="URL", help="Run on Spark with this master, such as local[4] or spark://HOST:PORT."),
     ] = None
     conf: SparkConf = None
     command_config: CommandConfig = None
@@ -73,11 +73,12 @@ class HistoryLine:
 
 @of_fields()
 def history(line: HistoryLine) -> None:
-    """Read __consumer_offsets and tell what happened to groups.
+    """Read __consumer_offsets and report what happened to groups.
 
-    Found are rewinds and jumps (from which record to which), stalls, commit gaps, rebalance storms, commits that expire
-    soon, groups that never commit: each with the records that prove it. Tables: commits, generations, members,
-    assignments, tombstones, unknown, others; findings, lag (over time), expiry, coverage (what the topic still holds).
+    The findings are rewinds and jumps (from which record to which), stalls, commit gaps, rebalance storms, commits that
+    expire soon, and groups that never commit, each with the records that prove it. Tables: commits, generations,
+    members, assignments, tombstones, unknown, others; findings, lag (over time), expiry, coverage (what the topic still
+    has).
     """
     from odradek.spark.session import is_submitted
 
@@ -95,13 +96,13 @@ def history(line: HistoryLine) -> None:
             run_history_on_spark(asked, config, expires_within_ms, spark)
         return
     if line.output is not None and "://" in line.output:
-        raise CommandError(f"--output {line.output}: a URI is for --master: without Spark tables go to this machine")
+        raise CommandError(f"--output {line.output}: a URI needs --master: without Spark, tables are written locally")
     with terminable():
         run_history(asked, config, expires_within_ms)
 
 
 def span_ms(option: str, text: str) -> int:
-    """Reads ``30s``, ``15min``, ``12h``, ``7d``, ``2w`` as milliseconds. Raises CommandError."""
+    """Returns ``30s``, ``15min``, ``12h``, ``7d``, ``2w`` as milliseconds. Raises CommandError."""
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,3})?)\s*(s|min|h|d|w)\s*", text)
     if match is None:
         raise CommandError(f"{option} {text!r}: expected a span such as 30min, 12h or 7d")
@@ -109,7 +110,7 @@ def span_ms(option: str, text: str) -> int:
 
 
 def parse_since(text: str) -> int:
-    """A moment, or how long before now, in microseconds since 1970. Raises CommandError."""
+    """Returns a moment, or a time before now, in microseconds since 1970. Raises CommandError."""
     from odradek.core.errors import ConfigError
     from odradek.lag.reset import datetime_ms
 
@@ -122,7 +123,7 @@ def parse_since(text: str) -> int:
 
 
 def run_history(asked: Asked, config: ClientConfig, expires_within_ms: int) -> None:
-    """Raises CommandError, BrokerUnreachable, RequestTimedOut, KafkaError."""
+    """Runs the analysis without Spark. Raises CommandError, BrokerUnreachable, RequestTimedOut, KafkaError."""
     from odradek.history import analysis as analysing
     from odradek.history.findings import Rules
     from odradek.history.journal import Journal
@@ -132,8 +133,8 @@ def run_history(asked: Asked, config: ClientConfig, expires_within_ms: int) -> N
     with _tables(None if asked.output is None else Path(asked.output)) as writers:
         _read(asked, config, journal, writers)
         if asked.group is not None and asked.group not in journal.groups:
-            raise CommandError(f"the offsets topic holds nothing about group {asked.group}")
-        with progress("Asking for log ends", analysing.POINTS, "moments") as advance:
+            raise CommandError(f"the offsets topic has no records of group {asked.group}")
+        with progress("Looking up log ends", analysing.POINTS, "moments") as advance:
             found = analysing.finish(
                 config, journal, since_us=asked.since_us, advance=advance,
                 rules=Rules(expires_within_ms=expires_within_ms),
@@ -161,14 +162,14 @@ def _read(asked: Asked, config: ClientConfig, journal: Journal, writers: Writers
 
 
 class Writers:
-    """One Parquet file per table, written as the records come. ``directory`` None: they go nowhere."""
+    """One Parquet file for each table, written while records arrive. ``directory`` None: nothing is written."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
         self._open: dict[str, pq.ParquetWriter] = {}
 
     def take_in(self, batch: pa.RecordBatch, since_us: int | None) -> None:
-        """Writes a decoded batch's rows, those not older than ``since_us``, into the tables of the records."""
+        """Writes the rows of a decoded batch that are not older than ``since_us`` to the tables of the records."""
         if self._directory is None:
             return
         import pyarrow as pa
@@ -202,19 +203,19 @@ class Writers:
         return self._directory / f"{name}.parquet.part"
 
     def close(self, *, keep: bool) -> None:
-        """Puts the files in place, or away again."""
+        """Closes the files and moves them to their places, or deletes them."""
         from odradek.history.views import SCHEMAS, TABLES
 
         if self._directory is None:
             return
-        if keep:  # also those that nothing went into
+        if keep:  # also tables without rows
             for name in TABLES:
                 self._writer(name, SCHEMAS[name])
         for name, writer in self._open.items():
             writer.close()
             if keep:
                 table = self._directory / f"{name}.parquet"
-                if table.is_dir():  # of a run on Spark
+                if table.is_dir():  # written by a run on Spark
                     shutil.rmtree(table)
                 os.replace(self._part(name), table)
             else:
@@ -223,7 +224,7 @@ class Writers:
 
 @contextmanager
 def _tables(directory: Path | None) -> Iterator[Writers]:
-    """Writers into ``directory``, which is made; files of an earlier run are replaced when all is done."""
+    """Yields writers into ``directory`` and creates it; files of an earlier run are replaced at the end."""
     if directory is not None:
         try:
             directory.mkdir(parents=True, exist_ok=True)

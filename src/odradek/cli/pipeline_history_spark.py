@@ -1,4 +1,4 @@
-"""``odradek pipeline history --master``: the same report and tables, worked out on a Spark cluster."""
+"""``odradek pipeline history --master``: the same report and tables, computed on a Spark cluster."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 def run_history_on_spark(asked: Asked, config: ClientConfig, expires_within_ms: int, spark: Spark) -> None:
-    """``config`` is for a first look, which says soon when no broker answers. Raises OdradekError."""
+    """Runs the analysis on Spark. ``config``: for the first look-up, with short timeouts. Raises OdradekError."""
     check_pyspark()
     from odradek.client.admin import Admin
     from odradek.history.findings import Rules
     from odradek.history.read import history_ranges
 
     check_asked(asked)
-    with waiting("looking at the cluster"), Admin(config) as admin:
+    with waiting("checking the cluster"), Admin(config) as admin:
         total = sum(end - start for start, end in history_ranges(admin, asked.group).values())
-    # Java takes Ctrl-C badly when it meets it: so it always meets the main thread, which works on nothing.
+    # Java handles Ctrl-C badly. So the work runs in a thread, and Ctrl-C interrupts the main thread, which only waits.
     workers = ThreadPoolExecutor(1, "history")
     try:
         with progress("Reading", total, "records") as advance:
@@ -42,7 +42,7 @@ def run_history_on_spark(asked: Asked, config: ClientConfig, expires_within_ms: 
 
 
 def _begin(asked: Asked, rules: Rules, spark: Spark, advance: Callable[[int], None]) -> Callable[[], Analysis]:
-    """Reads the records into Spark; what is returned does the rest."""
+    """Reads the records into Spark; returns the function that does the rest."""
     from odradek.pipelines.history import analyse_on_spark
     from odradek.pipelines.history_report import check_group, place_for_tables, write_tables
     from odradek.pipelines.ingest_job import start_spark

@@ -1,4 +1,4 @@
-"""``odradek pipeline ingest``: options to a job, a bar while it runs, and what it came to."""
+"""``odradek pipeline ingest``: builds the job from the options, shows its progress and prints its result."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ T = TypeVar("T")
 
 
 def run_ingest_command(asked: IngestLine) -> int:
-    """Returns the exit code. Raises OdradekError."""
+    """Runs the command; returns the exit code. Raises OdradekError."""
     check_pyspark()
     from odradek.pipelines.ingest_job import run_ingest, start_spark
 
     check_kind(asked.progress)
     job = _job(asked)
     stop = threading.Event()
-    with waiting("looking at the cluster"):
+    with waiting("checking the cluster"):
         unread = job.check()
-    # Java takes Ctrl-C badly when it meets it: so it always meets the main thread, which works on nothing.
+    # Java handles Ctrl-C badly. So the job runs in a thread, and Ctrl-C interrupts the main thread, which only waits.
     workers = ThreadPoolExecutor(1, "pipeline")
 
     def get_spark() -> SparkSession:
@@ -49,13 +49,13 @@ def run_ingest_command(asked: IngestLine) -> int:
         workers.shutdown(wait=False, cancel_futures=True)
     _tell(asked, done)
     if code == EXIT_TERMINATED:
-        error_line("stopped by SIGTERM, in good order")
+        error_line("stopped cleanly by SIGTERM")
     return code
 
 
 def _finished(running: Future[T], stop: threading.Event, job: Ingest) -> tuple[T, int]:
-    """What the job returns, and the exit code. Ctrl-C and SIGTERM end one that would go on for ever in good order, any
-    other at once."""
+    """Returns the job's result and the exit code. Ctrl-C and SIGTERM stop a job with a trigger cleanly, and any other
+    job at once."""
     try:
         return running.result(), EXIT_OK
     except (KeyboardInterrupt, Terminated) as signal:
@@ -66,7 +66,7 @@ def _finished(running: Future[T], stop: threading.Event, job: Ingest) -> tuple[T
             return running.result(), EXIT_OK
     try:
         return running.result(), EXIT_TERMINATED
-    except OdradekError as error:  # Spark's Java has had the signal, too
+    except OdradekError as error:  # Spark's Java received the signal, too
         raise Terminated(f"stopped by SIGTERM: {error}") from error
 
 
@@ -74,7 +74,7 @@ def _job(asked: IngestLine) -> Ingest:
     from odradek.pipelines.ingest_job import Ingest
 
     if asked.available_now and asked.trigger is not None:
-        raise CommandError("--available-now ends at the present end, --trigger goes on: leave out one of them")
+        raise CommandError("--available-now stops at the present end, --trigger continues: omit one of them")
     return Ingest.of(dataclasses.replace(asked, options=asked.source_options()))
 
 
@@ -100,7 +100,7 @@ def _tell(asked: IngestLine, done: Ingested) -> None:
     if done.slowest is not None:
         note(_slowest(done.slowest))
     if done.bad:
-        note(f"{done.bad:,} of them have a value that could not be read: see columns error and raw.")
+        note(f"{done.bad:,} of them have an unreadable value: see columns error and raw.")
 
 
 def _group(asked: IngestLine, done: Ingested) -> str:
@@ -118,7 +118,7 @@ def _slowest(one: PartitionTime) -> str:
 
 
 def _summary(done: Ingested) -> dict[str, object]:
-    """What is not known is left out."""
+    """Returns the result for JSON, without unknown values."""
     found = dataclasses.asdict(done)
     found["bytes"] = found.pop("size")
     slowest = found.pop("slowest")

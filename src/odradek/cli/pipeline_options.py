@@ -1,4 +1,4 @@
-"""The command lines of ``odradek pipeline ingest`` and ``replay``: the functions' options, and those of a terminal."""
+"""The command lines of ``odradek pipeline ingest`` and ``replay``: the functions' options and those of a terminal."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOpti
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineLine(PipelineOptions):
-    """What both commands take beside the options of the functions."""
+    """The options of both commands that the functions do not have."""
 
     bootstrap_servers: Bootstrap
     as_json: AsJson = False
     command_config: CommandConfig = None
 
     def source_options(self) -> Mapping[str, str]:
-        """Of ``format("odradek")``; what ``--option`` says wins. Raises CommandError."""
+        """Returns the options of ``format("odradek")``; those of ``--option`` override. Raises CommandError."""
         return spark_client_options(self.command_config) | dict(self.options or {})
 
 
 @dataclass(frozen=True, kw_only=True)
 class IngestLine(PipelineLine, IngestOptions):
-    """The command line of ``ingest``, as it was given."""
+    """The command line of ``ingest``."""
 
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Read up to the present end, then stop. The default.")
     ] = False
     start: Annotated[
-        str, typer.Option("--from", metavar="earliest|latest|none", help="Where partitions without a commit begin.")
+        str,
+        typer.Option("--from", metavar="earliest|latest|none", help="Where to begin in partitions without a commit."),
     ] = "earliest"
     max_offsets: Annotated[
         int | None, typer.Option("--max-offsets", min=1, metavar="N", help="At most N offsets in one batch.")
@@ -45,7 +46,7 @@ class IngestLine(PipelineLine, IngestOptions):
         typer.Option(
             "--progress",
             metavar="auto|json|none",
-            help="On stderr: a bar where that is a terminal, or a line of JSON every second and for each batch.",
+            help="Progress on stderr: a bar if it is a terminal, or a JSON line each second and for each batch.",
         ),
     ] = "auto"
 
@@ -60,17 +61,17 @@ class IngestLine(PipelineLine, IngestOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayLine(PipelineLine, ReplayOptions):
-    """The command line of ``replay``, as it was given."""
+    """The command line of ``replay``."""
 
 
 def spark_client_options(command_config: CommandConfig) -> dict[str, str]:
-    """The client's settings as options of our formats. Raises CommandError."""
+    """Returns the client's settings as options of our formats. Raises CommandError."""
     given = {} if command_config is None else read_properties(command_config)
     return {"kafka.client.id": "odradek-pipeline"} | {f"kafka.{name}": value for name, value in given.items()}
 
 
 def check_pyspark() -> None:
-    """Raises CommandError where the extra is missing: better said before anything is looked at."""
+    """Raises CommandError if the extra is missing, before any other check."""
     import importlib.util
 
     if importlib.util.find_spec("pyspark") is None:

@@ -1,4 +1,4 @@
-"""``odradek pipeline replay``: what would be read, as a table, and what came of it."""
+"""``odradek pipeline replay``: shows the ranges, runs the replay and prints its result."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def run_replay_command(asked: ReplayLine) -> int:
-    """Returns the exit code. Raises OdradekError."""
+    """Runs the command; returns the exit code. Raises OdradekError."""
     check_pyspark()
     from odradek.pipelines.ingest_job import Target, start_spark
     from odradek.pipelines.replay_job import Replay, destination, find_ranges, run_replay
 
     asked = dataclasses.replace(asked, options=asked.source_options())
     into = destination(asked, partial(flag, ReplayLine))
-    with waiting("looking at the cluster"):
+    with waiting("checking the cluster"):
         found = find_ranges(asked)
     if asked.dry_run or not asked.as_json:
         _show(asked, found)
@@ -57,7 +57,7 @@ def _show(asked: ReplayLine, found: Found) -> None:
         note(line)
     for line in found.gone:
         note(f"Missing: {line}")
-    note(f"{found.offsets:,} records at most, in {len(found.ranges)} ranges (TO is not included).")
+    note(f"{found.offsets:,} records at most, in {len(found.ranges)} ranges (TO is excluded).")
 
 
 def _read_lines(found: Found) -> list[str]:
@@ -65,7 +65,7 @@ def _read_lines(found: Found) -> list[str]:
 
     lines = []
     for tp, read in found.read.items():
-        went = f"; it went back {read.rewinds} times" if read.rewinds > 1 else "; it went back once"
+        went = f"; {read.rewinds} rewinds" if read.rewinds > 1 else "; 1 rewind"
         first, last = f"{read.first.offset} ({iso(read.first.at_ms)})", f"{read.last.offset} ({iso(read.last.at_ms)})"
         lines.append(f"{tp}: committed {first}, then up to {last}{went if read.rewinds else ''}")
     return lines
@@ -93,13 +93,13 @@ def _tell(asked: ReplayLine, done: Replayed) -> None:
         print_json({"into": where, **dataclasses.asdict(done)})
         return
     if done.already:
-        note(f"Nothing was added: {where} holds this replay's {done.rows:,} records already (--again adds them again).")
+        note(f"Nothing was added: {where} already has this replay's {done.rows:,} records (--again adds them again).")
         if done.by_names:
             note(
-                "An earlier version of odradek added them, which noted the names of topics alone: where one was deleted"
+                "An earlier version of odradek added them, which identified topics only by name: if a topic was deleted"
                 " and created again since then, its new records are not in the table."
             )
         return
     note(f"{done.rows:,} records into {where} ({done.seconds:.1f} s).")
     if done.bad:
-        note(f"{done.bad:,} of them have a value that could not be read: see columns error and raw.")
+        note(f"{done.bad:,} of them have an unreadable value: see columns error and raw.")

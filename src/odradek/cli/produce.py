@@ -1,6 +1,6 @@
-"""``odradek produce``: lines, JSON lines, CSV or Parquet into a topic of any Kafka.
+"""``odradek produce``: sends lines, JSON lines, CSV or Parquet to a topic of any Kafka cluster.
 
-What ``odradek consume --json`` and ``--output`` write can be sent again: topic, offset and timestamp type are let fall.
+It can send the output of ``odradek consume --json`` and ``--output``; it ignores topic, offset and timestamp type.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ ROWS = 10_000
 PIECE_BYTES = 256 << 10
 LAST_MS = (1 << 63) - 1
 LONGEST_ROW = 16 << 20
-"""Of CSV: without a bound, a quote that nothing closes would take the rest of the input for one cell."""
-# A quote is one only at a cell's beginning: the rules of pyarrow, which reads the cells. Possessive: no way back.
+"""The longest row of CSV. Without a limit, an unclosed quote would read the rest of the input as one cell."""
+# A quote counts only at the start of a cell. These are pyarrow's rules, which parses the cells. Possessive: no
+# backtracking.
 _TEXT, _QUOTED = rb"[^,\r\n]*+", rb'(?:[^"]++|"")*+'
 _CELL = rb'(?:"' + _QUOTED + rb'"' + _TEXT + rb'|(?!")' + _TEXT + rb")"
-# A carriage return that comes last is not yet an end: a line feed may follow.
+# A carriage return at the end of the data does not end a row yet: a line feed may follow.
 _ROW = _CELL + rb"(?:," + _CELL + rb")*+(?:\n|\r\n|\r(?=[^\n]))"
 _CSV_ROW, _CSV_ROWS = re.compile(_ROW), re.compile(rb"(?:" + _ROW + rb")*+")
 _CELLS = re.compile(rb"(?:" + _CELL + rb",)*+")
 _IN_TEXT, _IN_QUOTES = re.compile(_TEXT), re.compile(_QUOTED)
 
 Sized = Iterator["tuple[pa.RecordBatch, int]"]
-"""Rows, and how much of the input they were: bytes of lines, rows of a table."""
+"""Rows, and their share of the input: bytes of lines, or rows of a table."""
 
 
 def run_produce(
@@ -58,16 +59,16 @@ def run_produce(
     as_json: bool = False,
     create: bool = True,
 ) -> int:
-    """Sends a file, or standard input as it comes, and waits until all of it is acknowledged.
+    """Sends a file, or standard input as it arrives, and waits until all records are acknowledged.
 
-    The broker may create the topic, unless ``create`` is false or ``command_config`` has it otherwise.
+    The broker may create the topic, unless ``create`` is false or ``command_config`` forbids it.
     """
     from odradek.client.producer import Producer
 
     if form not in FORMATS:
         raise CommandError(f"--format {form!r}: one of {', '.join(FORMATS)}")
     if form == "parquet" and file is None:
-        raise CommandError("--format parquet: give --file, it cannot be read from standard input")
+        raise CommandError("--format parquet: give --file; Parquet cannot be read from standard input")
     count = 0
     refused = {} if create else {"allow_auto_create_topics": False}
     try:
@@ -94,7 +95,7 @@ def run_produce(
 
 
 def _look_up(producer: Producer, topic: str, bootstrap: str, *, may_create: bool) -> None:
-    """Says at once what would be met by the first record."""
+    """Fails at once with the error that the first record would get."""
     from odradek.client.errors import UnknownTopic
 
     try:
@@ -104,12 +105,12 @@ def _look_up(producer: Producer, topic: str, bootstrap: str, *, may_create: bool
             raise
         raise CommandError(
             f"unknown topic {topic}: create it with `odradek topics create {topic} --partitions N -b {bootstrap}`, or"
-            " leave out --no-create, and the broker creates it (where its auto.create.topics.enable is true)"
+            " omit --no-create, and the broker creates it (if its auto.create.topics.enable is true)"
         ) from error
 
 
 def _input(file: Path | None, form: str) -> tuple[int, str, Sized]:
-    """How much there is, of what, and the batches. 0: not known."""
+    """Returns the size of the input (0: unknown), the unit of the size, and the batches."""
     if file is None:
         return 0, "bytes", _stream(sys.stdin.buffer, form)
     if form == "parquet":
@@ -125,7 +126,7 @@ def _stream(source: BinaryIO, form: str) -> Sized:
 
 
 def _csv(source: BinaryIO) -> Sized:
-    """Rows as soon as they are whole. Raises ValueError that names the line in which a row begins."""
+    """Yields rows as soon as they are complete. Raises ValueError with the line in which a row begins."""
     names: list[str] = []
     with source:
         for line, rows in _whole_rows(source):
@@ -143,21 +144,22 @@ def _csv(source: BinaryIO) -> Sized:
             if rows.strip(b"\r\n"):
                 yield _chosen(_cells(names, rows, line)), size
     if not names:
-        raise ValueError(f"no header: expected a line with the names of columns, of {', '.join(COLUMNS)}")
+        raise ValueError(f"no header: expected a line with names of columns among {', '.join(COLUMNS)}")
 
 
 def _no_rows(names: list[str]) -> pa.RecordBatch:
-    """What the producer judges a header by, whether rows follow or not. Raises ValueError."""
+    """Returns an empty batch, so that the producer checks the header even if no rows follow. Raises ValueError."""
     import pyarrow as pa
 
     for name, count in Counter(names).items():
         if count > 1:
-            raise ValueError(f"the header names column {name!r} more than once")
+            raise ValueError(f"the header has column {name!r} more than once")
     return _chosen(pa.RecordBatch.from_pylist([], pa.schema([(name, pa.null()) for name in names])))
 
 
 def _whole_rows(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """What comes, cut behind rows: not at a line feed inside of quotes. With the number of its first line."""
+    """Yields the input in pieces that end after complete rows, not at a line feed in quotes. Each has its first
+    line."""
     line, rest = 1, bytearray()
     place = _Place()
     while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]  # files of bytes have it
@@ -169,23 +171,23 @@ def _whole_rows(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
             line += _line_ends(rows)
         if len(rest) > LONGEST_ROW:
             told = f"a row is longer than {LONGEST_ROW >> 20} MiB"
-            raise ValueError(f"line {line}: {told}: is there a quote that nothing closes?")
+            raise ValueError(f"line {line}: {told}: is there an unclosed quote?")
     if place.inside is _IN_QUOTES and place.at == len(rest):
-        raise ValueError(f"line {line}: the input ends inside of quotes: is there a quote that nothing closes?")
+        raise ValueError(f"line {line}: the input ends inside quotes: is there an unclosed quote?")
     if rest:
         yield line, bytes(rest)
 
 
 class _Place:
-    """How far the rows were looked at: a row that comes in many pieces is not looked at anew with each of them."""
+    """The position up to which rows are scanned. A row in many pieces is scanned only once."""
 
     def __init__(self) -> None:
         self.at = 0
         self.inside: re.Pattern[bytes] | None = None
-        """What the cell goes on with; None at a cell's beginning."""
+        """The pattern for the rest of the current cell; None at the start of a cell."""
 
     def move(self, data: bytearray) -> int:
-        """Goes on to the end, and returns where the last whole row ends, or 0: places count from there afterwards."""
+        """Scans to the end. Returns the end of the last complete row, or 0; positions then count from there."""
         cut = 0
         while True:
             if self.inside is None:
@@ -201,7 +203,7 @@ class _Place:
                 self.at += quoted
             if more := self.inside.match(data, self.at):
                 self.at = more.end()
-            # The last byte alone does not tell: half of a doubled quote, or of a line's end.
+            # The last byte alone is ambiguous: half of a doubled quote, or of a line end.
             if self.at == len(data) or (self.at + 1 == len(data) and data[self.at] in b'"\r'):
                 break
             if self.inside is _IN_QUOTES:
@@ -221,7 +223,7 @@ def _line_ends(text: bytes) -> int:
 
 
 def _line_of(rows: bytes, number: int, line: int) -> int:
-    """The line in which a row begins, of rows that begin in ``line``; empty ones do not count."""
+    """Returns the line in which a row begins. The rows begin in ``line``; empty rows do not count."""
     at = 0
     while (row := _CSV_ROW.match(rows, at)) is not None:
         if row[0].strip(b"\r\n"):
@@ -233,7 +235,7 @@ def _line_of(rows: bytes, number: int, line: int) -> int:
 
 
 def _cells(names: list[str], rows: bytes, line: int) -> pa.RecordBatch:
-    """Cells are text, whatever they look like: 007 stays 007. An empty cell is null, "" an empty text."""
+    """Returns cells as text, whatever their content: 007 stays 007. An empty cell is null, "" is an empty text."""
     import pyarrow as pa
     import pyarrow.csv as pc
 
@@ -248,7 +250,7 @@ def _cells(names: list[str], rows: bytes, line: int) -> pa.RecordBatch:
             ),
         )
     except pa.ArrowInvalid as error:
-        # pyarrow counts rows, and from where this piece begins.
+        # pyarrow counts rows from the start of this piece.
         said = re.sub(r"Row #(\d+)", lambda row: f"line {_line_of(rows, int(row[1]) - 1, line)}", str(error))
         raise ValueError(said) from error
     columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}
@@ -288,7 +290,7 @@ def _columns(batches: Iterator[pa.RecordBatch]) -> Sized:
 
 
 def _chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Without the columns that are let fall."""
+    """Returns the batch without the ignored columns."""
     names = [name for name in batch.schema.names if name not in LET_FALL]
     if "value" not in names:
         raise ValueError(f"no column value among {', '.join(batch.schema.names)}; expected {', '.join(COLUMNS)}")
@@ -296,7 +298,7 @@ def _chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _lines(source: BinaryIO, form: str) -> Sized:
-    """Lines as soon as they are whole: who types, or pipes a log that grows, need not wait for a number of them."""
+    """Yields lines as soon as they are complete, so that typed or piped lines are sent at once."""
     read = _json_row if form == "json" else _line_row
     rest, count = b"", 0
     with source:
@@ -309,7 +311,7 @@ def _lines(source: BinaryIO, form: str) -> Sized:
 
 
 def _parsed(lines: list[bytes], read: Callable[[bytes], dict[str, Any] | None], before: int) -> Sized:
-    """The rows up to the first line that is none; then raises ValueError with that line's number."""
+    """Yields the rows before the first invalid line; then raises ValueError with that line's number."""
     rows: list[dict[str, Any]] = []
     failure: ValueError | None = None
     for number, line in enumerate(lines, before + 1):
@@ -354,11 +356,11 @@ def _json(text: str | bytes) -> Any:
         return parse_json(text)
     except ValueError as error:
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise ValueError(f"no JSON ({reason})") from None
+        raise ValueError(f"not JSON ({reason})") from None
 
 
 def _time(value: Any) -> int | None:
-    """Milliseconds, from a number of them or from ISO 8601 (UTC unless it says otherwise); None: when it is sent."""
+    """Returns milliseconds, from a number or from ISO 8601 (default zone: UTC). None: the time of sending."""
     found = _milliseconds(value)
     if found is not None and not 0 <= found <= LAST_MS:
         raise ValueError(f"timestamp {value!r}: {'before 1970' if found < 0 else 'does not fit into 64 bits'}")
@@ -378,20 +380,20 @@ def _milliseconds(value: Any) -> int | None:
 
 
 def _headers(value: Any) -> list[dict[str, Any]] | None:
-    """From ``{"name": "text"}``, or from a list of ``{"key": …, "value": …}``, where a name may come twice."""
+    """Reads ``{"name": "text"}``, or a list of ``{"key": …, "value": …}``, in which a name may occur twice."""
     if value is None:
         return None
     try:
         pairs = value.items() if isinstance(value, dict) else [(pair["key"], pair["value"]) for pair in value]
     except (TypeError, KeyError):
         raise ValueError(f"headers {value!r}: expected an object, or a list of objects with key and value") from None
-    # A name is made bytes here, too: what is no UTF-8 (half of a surrogate pair) is told with its line.
+    # A name is encoded here, too, so that the error for invalid UTF-8 (half of a surrogate pair) has the line number.
     return [{"key": str(name).encode().decode(), "value": from_json(text)} for name, text in pairs]
 
 
 def _partition(value: Any) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise ValueError(f"partition {value!r} is no number")
+        raise ValueError(f"partition {value!r} is not a number")
     return value
 
 

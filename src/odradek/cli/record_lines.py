@@ -1,7 +1,7 @@
-"""Records as lines, a RecordBatch at a time: values alone, or JSON that ``odradek produce`` reads back.
+"""Records as lines, one RecordBatch at a time: only values, or JSON that ``odradek produce`` reads back.
 
-In JSON, keys, values and values of headers are texts where they are UTF-8, else ``{"base64": "…"}``. A time is null
-where the record has none, and milliseconds where ``datetime`` ends: after the year 9999.
+In JSON, keys, values and header values are texts if they are UTF-8, otherwise ``{"base64": "…"}``. A timestamp is null
+if the record has none, and milliseconds after the year 9999, where ``datetime`` ends.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VALUE_COLUMNS = ("value", "offset")
-"""What is read for lines of values: a group's member needs the offset to give records back."""
+"""The columns to read for lines of values. A group's member needs the offset to return unused records."""
 JSON_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 BASE64 = "base64"
 NO_TIME = -1000
-"""In microseconds: Kafka's -1 ms, which a record without a timestamp has."""
+"""In microseconds: Kafka's -1 ms, the timestamp of a record without one."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_S, _LAST_S = (
     (moment.replace(tzinfo=UTC) - _EPOCH) // timedelta(seconds=1) for moment in (datetime.min, datetime.max)
@@ -31,7 +31,7 @@ _quoted = json.JSONEncoder().encode
 
 
 def value_lines(batch: pa.RecordBatch) -> bytes:
-    """The values as they are, each with a line feed; ``null`` for a record without one."""
+    """Returns the values unchanged, each with a line feed; ``null`` for a record without a value."""
     values = batch.column("value").to_pylist()
     if batch.column("value").null_count:
         values = [b"null" if value is None else value for value in values]
@@ -39,19 +39,19 @@ def value_lines(batch: pa.RecordBatch) -> bytes:
 
 
 def printable_value_lines(batch: pa.RecordBatch) -> str:
-    """The values for a terminal: texts, a line each, with escapes for control characters, line feeds among them."""
+    """Returns the values for a terminal: one line each, with escapes for control characters, also for line feeds."""
     values = batch.column("value").to_pylist()
     texts = ("null" if value is None else printable(value.decode(errors="replace")) for value in values)
     return "".join(f"{text}\n" for text in texts)
 
 
 def printable_json_lines(batch: pa.RecordBatch) -> str:
-    """``json_lines`` for a terminal."""
+    """Returns ``json_lines`` for a terminal."""
     return printable_json(json_lines(batch).decode())
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
-    """An object per record, with the fields in ``JSON_COLUMNS``. ``batch`` is of one partition."""
+    """Returns one object for each record, with the fields in ``JSON_COLUMNS``. ``batch`` has only one partition."""
     if not batch.num_rows:
         return b""
     topic, partition = (_quoted(batch.column(name)[0].as_py()) for name in ("topic", "partition"))
@@ -68,9 +68,9 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
 
 
 def from_json(value: Any) -> bytes | None:
-    """The bytes that a value in JSON stands for: those of a text, of ``{"base64": "…"}``, or JSON itself.
+    """Returns the bytes for a value in JSON: of a text, of ``{"base64": "…"}``, or of any other JSON itself.
 
-    Raises ValueError for an object with ``base64`` alone that is not of that form, rather than to send it as JSON.
+    Raises ValueError for an object whose only key is ``base64`` if it has another form, instead of sending it as JSON.
     """
     if value is None:
         return None
@@ -81,12 +81,12 @@ def from_json(value: Any) -> bytes | None:
             return b64decode(value[BASE64], validate=True)
         except (TypeError, ValueError):
             shown = json.dumps(value)[:60]
-            raise ValueError(f"{shown} is no base64: to send this object as JSON, give it as a text") from None
+            raise ValueError(f"{shown} is not base64: to send this object as JSON, give it as a text") from None
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def with_null_times(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Null for records without a timestamp, where their -1 ms would be a time before 1970. ``batch`` has the column."""
+    """Sets null for records without a timestamp; their -1 ms would be a time before 1970. Needs the column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -110,10 +110,10 @@ def _texts(column: pa.Array) -> list[str]:
 
 
 def _times(column: pa.Array) -> list[str]:
-    """As ``datetime.isoformat`` has them, which is asked once for each second."""
+    """Returns timestamps in the form of ``datetime.isoformat``, which is called once for each second."""
     import pyarrow as pa
 
-    seconds = {-1: ""}  # the last one before 1970 has what stands for no time
+    seconds = {-1: ""}  # the last second before 1970 contains the value for no timestamp
     found = []
     for time in column.view(pa.int64()).to_pylist():
         second, micros = divmod(time, 1_000_000)
@@ -128,12 +128,12 @@ def _times(column: pa.Array) -> list[str]:
 
 
 def _second(second: int) -> str:
-    """Empty where ``datetime`` does not reach."""
+    """Returns the text of a second; empty outside the range of ``datetime``."""
     return (_EPOCH + timedelta(seconds=second)).isoformat()[:-6] if _FIRST_S <= second <= _LAST_S else ""
 
 
 def _rare_time(time: int) -> str:
-    """Of a microsecond: null for none, milliseconds outside of what ``datetime`` knows."""
+    """Returns the text of a microsecond: null for no timestamp, milliseconds outside the range of ``datetime``."""
     if time == NO_TIME:
         return "null"
     if not _FIRST_S <= time // 1_000_000 <= _LAST_S:
@@ -142,7 +142,7 @@ def _rare_time(time: int) -> str:
 
 
 def _headers(column: pa.ListArray) -> list[str]:
-    """Lists of objects with key and value; null for a record without headers."""
+    """Returns lists of objects with key and value; null for a record without headers."""
     ends = column.offsets.to_pylist()
     first = ends[0]
     pairs = column.values.slice(first, ends[-1] - first)

@@ -1,4 +1,4 @@
-"""``odradek serve``: the broker as this process."""
+"""``odradek serve``: runs the broker in this process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from odradek.core.log_lines import log_to_stderr
 def serve(data_dir: Path, listen: str, config: list[str], delete_config: list[str], exit_with_parent: bool) -> int:
     """Runs a broker until SIGTERM or Ctrl-C; returns the exit code.
 
-    ``listen`` is ``host:port``, port 0 takes a free one; ``config`` holds ``name=value`` texts, ``delete_config``
-    names of settings for which what was set while running is deleted first. Prints
-    ``ready HOST:PORT`` on stdout once requests are taken. What is wrong with the arguments, the directory or the
-    port gets one line on stderr and exit code 2. ``exit_with_parent``: also stops when stdin ends.
+    ``listen``: ``host:port``; port 0 chooses a free port. ``config``: ``name=value`` texts. ``delete_config``: names of
+    settings whose values, set while the broker ran, are deleted first. Prints ``ready HOST:PORT`` on stdout when the
+    broker accepts requests. Wrong arguments, an unusable directory or port give one line on stderr and exit code 2.
+    ``exit_with_parent``: also stops when stdin ends.
     """
-    gc.disable()  # until the broker serves: what a start makes, it keeps
+    gc.disable()  # until the broker serves: objects made at the start are kept
     log_to_stderr(os.environ.get("ODRADEK_LOG_LEVEL", "WARNING").upper(), "%(asctime)s %(levelname)s %(message)s")
     from odradek.core.errors import OdradekError
 
@@ -38,7 +38,7 @@ def serve(data_dir: Path, listen: str, config: list[str], delete_config: list[st
 
 
 def parse_listen(listen: str) -> tuple[str, int]:
-    """Host and port of ``host:port`` (``[::1]:9092`` for IPv6). Raises ValueError."""
+    """Returns host and port of ``host:port`` (``[::1]:9092`` for IPv6). Raises ValueError."""
     host, colon, port = listen.rpartition(":")
     if "://" in host:
         raise ValueError(f"--listen takes HOST:PORT without a protocol, not {listen!r}; every listener is PLAINTEXT")

@@ -1,12 +1,11 @@
-"""What every command shares at the terminal: error lines, headings, tables of progress.
+"""Output of all commands to the terminal: error lines, headings, progress bars.
 
-Errors are one line on stderr, ``odradek: what is wrong, and what to do``. Exit codes: 0 done, 1 the work failed or a
-check did not hold, 2 the input was wrong (an option, a directory, an address, a topic), 130 interrupted, 143 ended by
-SIGTERM (pipelines).
-Nothing here imports rich before something is drawn, so that ``odradek serve`` starts without it.
+An error is one line on stderr, ``odradek: what is wrong, and what to do``. Exit codes: 0 done, 1 the work or a check
+failed, 2 wrong input (an option, a directory, an address, a topic), 130 interrupted, 143 ended by SIGTERM (pipelines).
+This module imports rich only when something is drawn, so ``odradek serve`` starts without it.
 
-Every line that a command prints passes through here or through ``options.columns``: names and messages of a cluster
-may hold control characters, which are shown as escapes (``core.printable``).
+Every line that a command prints is made here or by ``options.columns``. Names and messages of a cluster may contain
+control characters; these are shown as escapes (``core.printable``).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 
-# Errors of a cluster that mean: the user named something that is not there, or not allowed to be named so.
+# Errors of a cluster for user input: the named thing does not exist, or its name is not allowed.
 _BAD_INPUT_CODES = frozenset(
     {
         ErrorCode.unknown_topic_or_partition,
@@ -44,7 +43,7 @@ _BAD_INPUT_CODES = frozenset(
 
 
 class CommandError(OdradekError):
-    """Ends a command with one line and this exit code (by default: the input was wrong)."""
+    """Ends a command with one line and this exit code (default: wrong input)."""
 
     def __init__(self, message: str, exit_code: int = EXIT_BAD_INPUT) -> None:
         self.exit_code = exit_code
@@ -52,7 +51,7 @@ class CommandError(OdradekError):
 
 
 def exit_code_of(error: OdradekError) -> int:
-    """The exit code a command ends with when this error reaches the top."""
+    """Returns the exit code of a command that ends with this error."""
     if isinstance(error, CommandError):
         return error.exit_code
     if isinstance(error, ConfigError | StorageError):
@@ -63,60 +62,60 @@ def exit_code_of(error: OdradekError) -> int:
 
 
 def error_line(message: str) -> None:
-    """Prints ``odradek: message`` to stderr, on one line whatever the message holds."""
+    """Prints ``odradek: message`` to stderr as one line."""
     print("odradek: " + printable(" ".join(message.split())), file=sys.stderr, flush=True)
 
 
 @contextmanager
 def writing_out() -> Iterator[None]:
-    """Ends the command with one line where standard output cannot be written to, as on a full disk.
+    """Ends the command with one line if standard output cannot be written, for example on a full disk.
 
-    A reader that has gone is no such case: BrokenPipeError is left to the shell, which is quiet about it.
+    BrokenPipeError, for a reader that has ended, is not such an error: the shell handles it silently.
     """
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        sys.stdout = None  # what its buffer still holds would fail once more at exit
+        sys.stdout = None  # writing the rest of its buffer would fail again at exit
         raise CommandError(f"standard output: {error.strerror or error}", EXIT_FAILED) from error
 
 
 def note(*lines: str) -> None:
-    """Prints lines of the command's own story, at once. A line feed inside of one is shown as an escape."""
+    """Prints lines of the command's normal output and flushes. A line feed in a line is shown as an escape."""
     with writing_out():
         print("\n".join(map(printable, lines)), flush=True)
 
 
 def note_table(table: str, *before: str) -> None:
-    """Prints a table, which ends its lines itself and holds printable cells, with these lines before it."""
+    """Prints a table with these lines before it. The table has its own line ends, and its cells are printable."""
     note(*before, *table.split("\n"))
 
 
 def warning_lines(*lines: str) -> None:
-    """Prints lines beside the output, on stderr."""
+    """Prints lines to stderr."""
     print("\n".join(map(printable, lines)), file=sys.stderr, flush=True)
 
 
 def print_json(value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> None:
-    """Prints a value as JSON; control characters, DEL too, are JSON's escapes."""
+    """Prints a value as JSON; control characters, also DEL, are JSON escapes."""
     with writing_out():
         print(json_line(value, indent, default), flush=True)
 
 
 def json_line(value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> str:
-    """A value as JSON in which control characters, DEL too, are escapes."""
+    """Returns a value as JSON in which control characters, also DEL, are escapes."""
     return printable_json(json.dumps(value, indent=indent, default=default))
 
 
 def print_data(text: str) -> None:
-    """Prints lines that a program reads: a terminal gets escapes, a file or a pipe the text as it is."""
+    """Prints lines for a program: with escapes to a terminal, unchanged to a file or a pipe."""
     with writing_out():
         print(printable(text, line_feeds=True) if sys.stdout.isatty() else text, flush=True)
 
 
 def ask(question: str) -> bool:
-    """Asks at the terminal, and says so where the answer is not yes."""
+    """Asks at the terminal. If the answer is not yes, prints that nothing was changed."""
     print(f"{printable(question)} [y/N] ", end="", flush=True)
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True
@@ -130,20 +129,20 @@ def counted(count: int, noun: str) -> str:
 
 
 def heading(message: str) -> None:
-    """Prints the heading of a step, underlined so that it is found without colour."""
+    """Prints the heading of a step, underlined, so that it is visible without colour."""
     shown = printable(message)
     note("", shown, "-" * len(shown))
 
 
 class Advance(Protocol):
-    """Told how many more units of a long step are done."""
+    """Called with the number of further finished units of a long step."""
 
     def __call__(self, count: int) -> None: ...
 
 
 @contextmanager
 def progress(label: str, total: int, unit: str) -> Iterator[Advance]:
-    """A progress bar with a rate on a terminal; silent elsewhere (the step's closing line says what was done)."""
+    """Shows a progress bar with a rate on a terminal, and nothing elsewhere: a later line reports the result."""
     console = _console()
     if total <= 0 or not console.is_terminal:
         yield lambda count: None
@@ -156,7 +155,7 @@ def progress(label: str, total: int, unit: str) -> Iterator[Advance]:
 
 
 def bar_columns(unit: str) -> tuple[ProgressColumn, ...]:
-    """What every bar shows: what is done of how much, how fast, and the time that is left."""
+    """Returns the columns of every bar: the finished part, the rate, and the remaining time."""
     from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
     from rich.text import Text
@@ -172,9 +171,9 @@ def bar_columns(unit: str) -> tuple[ProgressColumn, ...]:
 
 @contextmanager
 def waiting(label: str) -> Iterator[Callable[[str], None]]:
-    """A spinner while something of unknown length goes on; silent where stdout is no terminal.
+    """Shows a spinner during a wait of unknown length; shows nothing if stdout is not a terminal.
 
-    What it yields changes the label.
+    Yields a function that changes the label.
     """
     console = _console()
     if not console.is_terminal:
@@ -193,5 +192,5 @@ def _console(*, stderr: bool = False) -> Console:
 
 
 def error_console() -> Console:
-    """Draws on stderr."""
+    """Returns a console on stderr."""
     return _console(stderr=True)

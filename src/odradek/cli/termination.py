@@ -1,4 +1,4 @@
-"""SIGTERM for commands that work for long: as Ctrl-C it ends them where they stand, with one line and exit code 143."""
+"""SIGTERM for long-running commands: like Ctrl-C, it ends them at once, with one line and exit code 143."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from types import FrameType
 
 EXIT_TERMINATED = 143
-# Nobody waits longer for a file system that does not answer: who has sent SIGTERM sends SIGKILL soon.
+# A file system that does not answer delays the exit only this long: SIGKILL usually follows SIGTERM soon.
 _LEAVE_S = 5.0
 
 
 class Terminated(BaseException):
-    """SIGTERM has come. It is no Exception: what handles errors must not take it for one."""
+    """SIGTERM was received. Not an Exception, so that error handlers do not catch it."""
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Within it SIGTERM raises Terminated in the main thread. What ends there, by that or by Ctrl-C, says in the tables
-    it was writing to that it is over: another machine would wait for a sign of it otherwise.
+    """Makes SIGTERM raise Terminated in the main thread. If the block ends by that or by Ctrl-C, marks the runs of its
+    tables as ended; otherwise other machines would wait for a sign of them.
 
-    Another thread than the main one gets no handler, nor a process that has one of its own or ignores the signal.
+    Installs no handler in a thread other than the main one, or in a process that already handles or ignores SIGTERM.
     """
     is_ours = threading.current_thread() is threading.main_thread()
     is_ours = is_ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -44,7 +44,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _leave_tables() -> None:
-    runs = sys.modules.get("odradek.pipelines.runs")  # else nothing was written
+    runs = sys.modules.get("odradek.pipelines.runs")  # if it is not loaded, nothing was written
     if runs is not None:
         leaving = threading.Thread(target=runs.leave_all, name="odradek-leave", daemon=True)
         leaving.start()

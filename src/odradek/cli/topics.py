@@ -1,4 +1,4 @@
-"""``odradek topics``: topics of any Kafka."""
+"""``odradek topics``: topics of any Kafka cluster."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
-    help="Topics of any Kafka.",
+    help="Topics of any Kafka cluster.",
     epilog="Example:\n\n\b\n  odradek topics create flights --partitions 6 -b 127.0.0.1:9092",
 )
 
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="The topics.")]
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 Configs = Annotated[
-    list[str] | None, typer.Option("--config", metavar="NAME=VALUE", help="A setting by Kafka's name. Repeatable.")
+    list[str] | None,
+    typer.Option("--config", metavar="NAME=VALUE", help="A topic setting by Kafka's name. Repeatable."),
 ]
 
 
@@ -49,9 +50,9 @@ def _settings(pairs: list[str] | None) -> dict[str, str]:
 
 
 def _with_hint(admin: Admin, error: KafkaError, settings: Iterable[str]) -> KafkaError:
-    """An error, with the nearest setting that a topic of the cluster has where it complains of an unknown one.
+    """Returns the error; if it is about an unknown setting, with the nearest setting of a topic of the cluster.
 
-    Brokers say no more than that a name is unknown.
+    Brokers only report that the name is unknown.
     """
     unknown = next((name for name in settings if error.message.endswith(f"Unknown topic config name: {name}")), None)
     topic = None if unknown is None else next(iter(admin.describe_topics()), None)
@@ -73,7 +74,7 @@ def _with_hint(admin: Admin, error: KafkaError, settings: Iterable[str]) -> Kafk
 def list_(
     *,
     bootstrap: Bootstrap,
-    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="Leave out Kafka's own.")] = False,
+    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="Omit Kafka's internal topics.")] = False,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
@@ -107,10 +108,14 @@ def create(
     names: Names,
     *,
     bootstrap: Bootstrap,
-    partitions: Annotated[int | None, typer.Option(min=1, help="Partitions of each. Default: the broker's.")] = None,
-    replication_factor: Annotated[int | None, typer.Option(min=1, help="Replicas. Default: the broker's.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Partitions of each topic. Default: the broker's.")
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option(min=1, help="Replicas of each partition. Default: the broker's.")
+    ] = None,
     config: Configs = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Be content with one that exists.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Ignore topics that already exist.")] = False,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
@@ -132,7 +137,7 @@ def create(
     if as_json:
         print_json({"created": made})
     else:
-        note(f"Created {', '.join(made)}." if made else "All of them exist already.")
+        note(f"Created {', '.join(made)}." if made else "All topics exist already.")
 
 
 @app.command(
@@ -144,12 +149,12 @@ def describe(
     names: Names,
     *,
     bootstrap: Bootstrap,
-    all_configs: Annotated[bool, typer.Option("--all-configs", help="Show settings at their defaults, too.")] = False,
+    all_configs: Annotated[bool, typer.Option("--all-configs", help="Also show settings with their defaults.")] = False,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
-    """Show the partitions of topics with leaders, replicas and offsets, and the settings made for them."""
+    """Show the partitions of topics with leaders, replicas and offsets, and the topics' own settings."""
     from odradek.client.model import EARLIEST, LATEST
     from odradek.core.ids import TopicPartition
 
@@ -207,10 +212,13 @@ def alter(
     name: Name,
     *,
     bootstrap: Bootstrap,
-    partitions: Annotated[int | None, typer.Option(min=1, help="Grow to so many; keys move to others.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="The new number of partitions. Keys can then go to other partitions.")
+    ] = None,
     config: Configs = None,
     delete_config: Annotated[
-        list[str] | None, typer.Option("--delete-config", metavar="NAME", help="Back to the default. Repeatable.")
+        list[str] | None,
+        typer.Option("--delete-config", metavar="NAME", help="Remove a topic's own value of a setting. Repeatable."),
     ] = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
@@ -222,7 +230,7 @@ def alter(
     changes: dict[str, str | None] = {**_settings(config)}
     for setting in delete_config or ():
         if setting in changes:
-            raise CommandError(f"--config and --delete-config both name {setting}")
+            raise CommandError(f"--config and --delete-config both contain {setting}")
         changes[setting] = None
     if partitions is None and not changes:
         raise CommandError("topics alter: nothing to change: give --partitions, --config or --delete-config")
@@ -255,10 +263,10 @@ def delete(
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
-    """Delete topics with all their records, and the groups' offsets in them."""
+    """Delete topics with all their records, and the offsets of groups in these topics."""
     chosen = names_given(names, "TOPIC")
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        admin.describe_topics(chosen)  # what does not exist is said before anything is asked
+        admin.describe_topics(chosen)  # reports an unknown topic before the question
         if not confirm(f"Delete {', '.join(chosen)} with all records?", yes):
             return
         with progress("Deleting", len(chosen), "topics") as advance:
@@ -280,7 +288,10 @@ def delete(
 def delete_records(
     *,
     bootstrap: Bootstrap,
-    topic: Annotated[list[str], typer.Option("--topic", metavar="TOPIC[:0,1]", help="Topic, or partitions of it.")],
+    topic: Annotated[
+        list[str],
+        typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some of its partitions. Repeatable."),
+    ],
     before: Annotated[str, typer.Option("--before", metavar="OFFSET|end", help="The first offset to keep.")],
     yes: Yes = False,
     command_config: CommandConfig = None,
@@ -291,7 +302,7 @@ def delete_records(
     from odradek.core.ids import TopicPartition
 
     if before != "end" and not (before.isascii() and before.isdigit()):
-        raise CommandError(f"--before {before!r}: expected an offset, or end")
+        raise CommandError(f"--before {before!r}: expected an offset or end")
     offset = -1 if before == "end" else int(before)
     topics, single = parse_partitions(topic)
     with connect(bootstrap, timeout_ms, command_config) as admin:

@@ -1,5 +1,5 @@
-"""Pipelines on Spark: topics into tables (``ingest``), ranges of them once more (``replay``), what the offsets topic
-tells of groups (``report_history``). Importing this package loads none of it."""
+"""Pipelines on Spark: ``ingest`` reads topics into tables, ``replay`` reads ranges a second time, ``report_history``
+reports what happened to groups. Importing this package loads none of it."""
 
 from __future__ import annotations
 

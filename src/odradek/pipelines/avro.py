@@ -1,9 +1,9 @@
 """Avro values of records as columns, decoded by fastavro in Spark's Python workers.
 
-Spark's own ``from_avro`` is in a jar (spark-avro) that PySpark does not bring. So there is one way for those with the
-jar and those without, and one that tells more: why a value cannot be read, and that bytes are left over, which
-``from_avro`` passes over. Types are those that spark-avro makes of a schema: enums and UUIDs are strings, fixed is
-binary, ``time-*`` stays a number, a union with null is a nullable column. Unions of several types are refused.
+Spark's own ``from_avro`` is in a jar (spark-avro) that PySpark does not include. This decoder works without the jar. It
+also reports more: the reason why a value is unreadable, and extra bytes after a value, which ``from_avro`` ignores. The
+types are those of spark-avro: enums and UUIDs are strings, fixed is binary, ``time-*`` stays a number, a union with
+null is a nullable column. Unions of several types are refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLAIN = {
     "bytes": pa.binary(),
     "string": pa.string(),
 }
-# As fastavro leaves them without their logical type: numbers, which Arrow takes in the unit it is told.
+# fastavro returns these as numbers, because their logical type is removed; Arrow reads numbers in the type's unit.
 _TIMES = {
     "date": pa.date32(),
     "timestamp-millis": pa.timestamp("ms", "UTC"),
@@ -41,14 +41,14 @@ _TIMES = {
     "local-timestamp-millis": pa.timestamp("ms"),
     "local-timestamp-micros": pa.timestamp("us"),
 }
-# Unions of numbers that one column holds.
+# Unions of numeric types that one column can represent.
 _WIDER = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 
 class Decoder:
-    """Reads values of one schema, maybe written with older ones. Pickled as text: workers parse it themselves.
+    """Reads values of one schema; they may be written with older schemas. The pickle has text: workers parse it.
 
-    Raises ConfigError for a schema that is none, or holds what a column cannot.
+    Raises ConfigError for an invalid schema, and for a type that a column cannot represent.
     """
 
     def __init__(self, schema: str, framing: str = "none", writer_schemas: Mapping[int, str] | None = None) -> None:
@@ -56,7 +56,7 @@ class Decoder:
         self.framing = framing
         self.writer_schemas = dict(writer_schemas or {})
         self._parsed = _parse(schema)
-        Shape(self._parsed)  # before anything else goes through it
+        Shape(self._parsed)  # the limits, before anything else walks through the schema
         self._writers = {number: Shape(_parse(text)) for number, text in self.writer_schemas.items()}
         self.timed = _parse(schema, times=True)
         self.decoded = _arrow_type(self.timed, {}, ())
@@ -65,13 +65,13 @@ class Decoder:
         return type(self), (self.schema, self.framing, self.writer_schemas)
 
     def same_writers(self) -> list[int] | None:
-        """Ids of the schemas that are the reader's own; None where all values are taken to be written with it."""
+        """Returns the ids of writer schemas equal to the reader's; None if all values have the reader's schema."""
         if self.framing != "confluent" or not self._writers:
             return None
         return [number for number, shape in self._writers.items() if shape.schema == self._parsed]
 
     def read(self, records: DataFrame) -> DataFrame:
-        """Of a frame that ends with ``value`` the columns before it, then ``value`` read, ``raw`` and ``error``."""
+        """Returns the columns before ``value`` (the last column), then ``value`` decoded, ``raw`` and ``error``."""
         from pyspark.sql.pandas.types import from_arrow_type
         from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
@@ -89,7 +89,7 @@ class Decoder:
             yield pa.RecordBatch.from_pydict(columns)
 
     def decode(self, raw: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Values and errors of a column of bytes; where a value could not be read it is null and the error is not."""
+        """Returns the values and errors of a column of bytes. An unreadable value is null and has an error."""
         values: list[Any] = []
         errors: list[str | None] = []
         for data in raw.to_pylist():
@@ -111,7 +111,7 @@ class Decoder:
             start, number = HEADER, int.from_bytes(data[1:HEADER], "big")
             if self._writers:
                 if number not in self._writers:
-                    return None, f"its writer's schema, id {number}, is not known"
+                    return None, f"its writer schema, id {number}, is unknown"
                 shape = self._writers[number]
                 writer = shape.schema
                 try:
@@ -125,18 +125,18 @@ class Decoder:
             value = fastavro.schemaless_reader(stream, writer, self._parsed)
         except EOFError:
             return None, "it ends too early for the schema"
-        # Whatever bytes of strangers make fastavro raise: they fit no schema.
+        # Arbitrary bytes can make fastavro raise any exception: such bytes do not fit the schema.
         except Exception as error:
             return None, " ".join(f"it does not fit the schema: {type(error).__name__}: {error}".split())[:200]
         if stream.tell() != len(data):
-            return None, f"{len(data) - stream.tell()} bytes are left over behind it"
+            return None, f"{len(data) - stream.tell()} bytes follow the value"
         return value, None
 
     def _column(self, values: list[Any]) -> pa.Array:
         return pa.array(values, self.decoded).cast(in_micros(self.decoded))
 
     def _column_with_care(self, values: list[Any], errors: list[str | None]) -> tuple[pa.Array, pa.Array]:
-        """One by one, since a value is out of its column's range: a time, or a decimal number."""
+        """Converts values one by one, because one of them is out of its column's range: a time, or a decimal number."""
         for at, value in enumerate(values):
             try:
                 self._column([value])
@@ -147,7 +147,7 @@ class Decoder:
 
 
 def _parse(text: str, *, times: bool = False) -> Any:
-    """The schema with names in full, and with the logical types of times where asked for. Raises ConfigError."""
+    """Returns the schema with full names; ``times``: with the logical types of times. Raises ConfigError."""
     try:
         import fastavro
         from fastavro.schema import SchemaParseException, UnknownType
@@ -159,11 +159,13 @@ def _parse(text: str, *, times: bool = False) -> Any:
     except (
         ValueError, SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError
     ) as error:  # fmt: skip
-        raise ConfigError(f"the schema is no Avro schema: {error or type(error).__name__}: {text[:80]!r}") from error
+        raise ConfigError(
+            f"the schema is not a valid Avro schema: {error or type(error).__name__}: {text[:80]!r}"
+        ) from error
 
 
 def _without_times(schema: Any) -> Any:
-    """Without logical types but decimal: fastavro would make an object of each date, which Arrow takes as a number."""
+    """Removes logical types other than decimal: fastavro would make an object of each date; Arrow needs the number."""
     if isinstance(schema, list):
         return [_without_times(item) for item in schema]
     if not isinstance(schema, dict):
@@ -176,14 +178,14 @@ def _without_times(schema: Any) -> Any:
 
 
 def _arrow_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> pa.DataType:
-    """The column that values of a schema make, times in the unit they are written in. Raises ConfigError."""
+    """Returns the Arrow type for values of a schema, with times in the schema's unit. Raises ConfigError."""
     if isinstance(schema, list):
         kinds = [kind for kind in schema if kind != "null"]
         names = frozenset(kind if isinstance(kind, str) else str(kind.get("type")) for kind in kinds)
         if len(kinds) > 1 and names in _WIDER:
             return _PLAIN[_WIDER[names]]
         if len(kinds) != 1:
-            raise ConfigError(f"the schema has a union of several types, which no column can hold: {schema}")
+            raise ConfigError(f"the schema has a union of several types, which a column cannot represent: {schema}")
         return _arrow_type(kinds[0], named, within)
     if isinstance(schema, str):
         schema = named.get(schema, {"type": schema})
@@ -192,7 +194,7 @@ def _arrow_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> 
         return _arrow_type(kind, named, within)
     if name is not None:
         if name in within:
-            raise ConfigError(f"the schema's type {name} holds itself, which no column can")
+            raise ConfigError(f"the schema's type {name} is recursive, which a column cannot represent")
         named[name] = schema
         within = (*within, name)
     match kind:
@@ -214,11 +216,11 @@ def _arrow_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> 
             return _PLAIN[kind]
     if kind in named:
         return _arrow_type(named[kind], named, within)
-    raise ConfigError(f"the schema's type {kind!r} is none that a column can hold")
+    raise ConfigError(f"the schema's type {kind!r} has no column type")
 
 
 def in_micros(kind: pa.DataType) -> pa.DataType:
-    """The same type with times in microseconds, the unit of Spark."""
+    """Returns the same type with times in microseconds, Spark's unit."""
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, in_micros(field.type)) for field in kind])
     if pa.types.is_map(kind):

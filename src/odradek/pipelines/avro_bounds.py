@@ -1,9 +1,9 @@
-"""What Avro schemas, and values written with them, may cost: types, their nesting, and how deep values go.
+"""Limits for Avro schemas and for values: the number of types, their nesting, and the nesting of values.
 
-A short schema may name a type twice in the next one, and that twice in the one after it: expanded, that is more columns
-than any memory holds. A value of a type that holds itself may go as deep as it is long, and fastavro, which calls
-itself for each level in C, then ends the process. An array of items that take no bytes may have 2^60 of them in nine
-bytes. All three are refused here. Schemas are those that ``fastavro.parse_schema`` returns, with names in full.
+A short schema can use a type twice in the next type, and that twice in the one after it: the expanded columns would
+exceed any memory. A value of a recursive type can be nested as deep as it is long; fastavro recurses in C for each
+level, and then the process crashes. An array of items without bytes can have 2^60 items in nine bytes. All three are
+refused here. Schemas are those that ``fastavro.parse_schema`` returns, with full names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LENGTHS = ("bytes", "string")
 
 
 class Shape:
-    """A schema's types by their names, and whether one of them holds itself. Raises ConfigError beyond the bounds."""
+    """A schema's types by name, and whether a type is recursive. Raises ConfigError beyond the limits."""
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
@@ -34,14 +34,14 @@ class Shape:
         self._check_arrays()
 
     def _walk(self) -> None:
-        """Goes through the types with each name expanded, but within itself."""
+        """Walks through the types; expands each name, except within its own type."""
         left: list[tuple[Any, tuple[str, ...], int]] = [(self.schema, (), 0)]
         count = 0
         while left:
             schema, within, depth = left.pop()
             count += 1
             if count > MAX_TYPES:
-                raise ConfigError(f"the schema has more than {MAX_TYPES:,} types, where each is used")
+                raise ConfigError(f"the schema has more than {MAX_TYPES:,} types, counted at each use")
             if depth > MAX_DEPTH:
                 raise ConfigError(f"the schema's types are nested deeper than {MAX_DEPTH} levels")
             if isinstance(schema, str) and schema in self.named:
@@ -52,17 +52,18 @@ class Shape:
                     continue
                 self.named[name] = schema
                 within = (*within, name)
-            # The last one is taken first: names are met in the order in which they are defined.
+            # The last entry is popped first, so names are visited in the order of their definition.
             left += [(part, within, depth + 1) for part in reversed(list(_parts(schema)))]
 
     def _check_arrays(self) -> None:
         least: dict[int, int] = {}
         for schema in _all(self.schema):
             if isinstance(schema, dict) and schema.get("type") == "array" and not self._bytes(schema["items"], least):
-                raise ConfigError("the schema has an array of items that take no bytes")
+                raise ConfigError("the schema has an array whose items have no bytes")
 
     def _bytes(self, schema: Any, known: dict[int, int]) -> int:
-        """The fewest that a value takes. A type within itself counts none: what leads there takes one at least."""
+        """Returns the fewest bytes of a value. A type within itself counts as 0: the path to it has at least one
+        byte."""
         if isinstance(schema, list):
             return 1
         if isinstance(schema, str):
@@ -83,8 +84,8 @@ class Shape:
         return least
 
     def check_value(self, data: bytes, at: int) -> None:
-        """Of a schema that holds itself: how deep the value at ``at`` goes. Raises NestedTooDeep; what is no value of
-        the schema is left to who decodes it."""
+        """Checks the nesting of the value at ``at``, for a recursive schema. Raises NestedTooDeep. Does not report
+        other invalid values: their decoding fails later."""
         left: list[tuple[Any, int, int]] = [(self.schema, 0, 1)]
         try:
             while left:
@@ -98,7 +99,8 @@ class Shape:
             return
 
     def _step(self, schema: Any, depth: int, data: bytes, at: int, left: list[tuple[Any, int, int]]) -> int:
-        """Over what one type takes itself; what it holds goes to ``left``. Returns the position behind it."""
+        """Skips the own bytes of one type and adds its inner types to ``left``. Returns the position after the
+        bytes."""
         if isinstance(schema, list):
             number, at = _long(data, at)
             left.append((schema[number], depth + 1, 1))
@@ -139,7 +141,7 @@ class _Pair(dict[str, Any]):
 
 
 def _parts(schema: Any) -> Iterator[Any]:
-    """The types that stand in one."""
+    """Yields the types directly within a type."""
     if isinstance(schema, list):
         yield from schema
     elif isinstance(schema, Mapping):
@@ -155,7 +157,7 @@ def _parts(schema: Any) -> Iterator[Any]:
 
 
 def _all(schema: Any) -> Iterator[Any]:
-    """Each type where it is written."""
+    """Yields each type at the place of its definition."""
     left = [schema]
     while left:
         schema = left.pop()
@@ -164,7 +166,7 @@ def _all(schema: Any) -> Iterator[Any]:
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
-    """A number of Avro's; raises IndexError at the end, and for one of more than ten bytes."""
+    """Reads an Avro number. Raises IndexError at the end of the data, and for a number of more than ten bytes."""
     value = shift = 0
     while True:
         byte = data[at]

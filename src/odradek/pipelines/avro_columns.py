@@ -1,7 +1,7 @@
-"""Avro values to columns of numbers and places: a numba kernel, over the table of nodes of ``json_columns.py``.
+"""The numba kernel for Avro: values to columns of numbers and positions, with the node table of ``json_columns.py``.
 
-It reads values whose writer's schema is the reader's. Whatever is not plainly such a value it refuses: ``avro.py`` then
-reads it by itself.
+It reads values whose writer schema equals the reader schema. It refuses every other value, and ``avro.py`` reads these
+one by one.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from odradek.pipelines.json_columns import (
 )
 from odradek.pipelines.json_scan import _BYTES, _I64, _INTS, _PAIR, _TENS, _past_character
 
-# Kinds of leaves. INT: a number between LOW and HIGH. LONG: one that is multiplied by HIGH. FIXED: HIGH bytes. DECIMAL:
-# LOW digits, in HIGH bytes, or -1. ENUM: a number below HIGH.
+# Kinds of leaves. INT: a number between LOW and HIGH. LONG: a number that is multiplied by HIGH. FIXED: HIGH bytes.
+# DECIMAL: LOW digits, in HIGH bytes, or -1. ENUM: a number up to HIGH.
 BOOL, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, FIXED, DECIMAL, ENUM = range(100, 110)
 NULLABLE = HINT
 NOT_NULL, NULL_FIRST, NULL_SECOND = range(3)
-"""NULLABLE: whether a value is one of a union with null, and where null is in it."""
+"""NULLABLE: whether a value is of a union with null, and the position of null in the union."""
 MAX_KEYS = 32
-"""Of a map; more are left to ``avro.py``, since each is compared with those before it."""
+"""The most keys of a map. Larger maps are left to ``avro.py``, because each key is compared with those before it."""
 
 
 @_compiled(types.UniTuple(_I64, 3)(_BYTES, _I64, _I64))
 def _long(data: Any, at: int, end: int) -> Any:
-    """A number, the position behind it, and whether it is one."""
+    """Returns a number, the position after it, and whether it is valid."""
     value = np.uint64(0)
     shift = np.uint64(0)
     while at < end and shift < np.uint64(70):
@@ -65,7 +65,7 @@ def _long(data: Any, at: int, end: int) -> Any:
 
 @_compiled(_PAIR(_BYTES, _I64, _I64))
 def _span(data: Any, at: int, end: int) -> Any:
-    """Bytes that their length stands before: where they begin, and that length; -1 where they are not there."""
+    """Returns the start and the length of bytes with a length prefix; the length is -1 if they are incomplete."""
     size, at, found = _long(data, at, end)
     return at, size if found and 0 <= size <= end - at else -1
 
@@ -84,8 +84,8 @@ def _is_text(data: Any, at: int, end: int) -> Any:
 
 @_compiled(types.UniTuple(_I64, 4)(_INTS, _I64, _BYTES, _I64, _I64))
 def _leaf(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
-    """What stands at ``at``: the position behind it (-1: refused), what its slot and its length become, and a third
-    number that is always VALUE."""
+    """Reads a leaf at ``at``. Returns the position after it (-1: refused), its slot and its length, and VALUE as its
+    state."""
     kind, low, high = nodes[node + KIND], nodes[node + LOW], nodes[node + HIGH]
     if kind in (INT, LONG, ENUM):
         value, at, found = _long(data, at, end)
@@ -125,7 +125,7 @@ def _leaf(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
 
 @_compiled(types.boolean(_BYTES, _INTS, _INTS, _I64, _I64))
 def _is_among(data: Any, slots: Any, lengths: Any, begin: int, at: int) -> Any:
-    """Whether the key at ``at`` is one of those from ``begin``."""
+    """Whether the key at ``at`` equals one of the keys from ``begin`` on."""
     for other in range(begin, at):
         if lengths[other] == lengths[at]:
             i = 0
@@ -138,7 +138,7 @@ def _is_among(data: Any, slots: Any, lengths: Any, begin: int, at: int) -> Any:
 
 @_compiled(types.UniTuple(_I64, 3)(_BYTES, _I64, _I64))
 def _block(data: Any, at: int, end: int) -> Any:
-    """How many elements a block has, the position behind that, and whether that is a number."""
+    """Returns the number of elements in a block, the position after that number, and whether it is valid."""
     count, at, found = _long(data, at, end)
     if found and count < 0:
         at, found = _long(data, at, end)[1:]
@@ -150,7 +150,8 @@ def _block(data: Any, at: int, end: int) -> Any:
 def _key(  # noqa: PLR0917  kernels take flat arrays
     data: Any, at: int, end: int, first: int, place: int, slots: Any, lengths: Any, states: Any
 ) -> Any:
-    """Behind the key of a map that goes to ``place``; those before it begin at ``first``. -1 where it is refused."""
+    """Reads the key of a map into ``place``; the map's keys begin at ``first``. Returns the position after the key, or
+    -1 if it is refused."""
     begin, size = _span(data, at, end)
     if size < 0 or place - first >= MAX_KEYS or not _is_text(data, begin, begin + size):
         return -1
@@ -171,12 +172,12 @@ def _read_one(  # noqa: PLR0917  kernels take flat arrays
     nodes: Any, data: Any, at: int, end: int, row: int, counts: Any, capacities: Any,
     slots: Any, lengths: Any, states: Any, stack: Any,
 ) -> Any:  # fmt: skip
-    """One value. DONE; -1 where it is refused; FULL where a domain is."""
+    """Reads one value. Returns DONE, -1 if the value is refused, or FULL if a domain is full."""
     depth = 0
-    node, index, following, left, begun = -1, row, 0, 0, 0  # what is open; before all, nothing
+    node, index, following, left, begun = -1, row, 0, 0, 0  # the open node; -1 at the start
     child, inner = 0, row
     while True:
-        # The value of ``child``, number ``inner`` of its domain, stands here.
+        # The value of ``child``, number ``inner`` of its domain, begins at ``at``.
         is_null = False
         if nodes[child + NULLABLE] != NOT_NULL:
             branch, at, found = _long(data, at, end)
@@ -198,7 +199,7 @@ def _read_one(  # noqa: PLR0917  kernels take flat arrays
             node, index, left = child, inner, 0
             following = nodes[node + CHILD]
             begun = 0 if kind == STRUCT else counts[nodes[node + INNER]]
-        # What comes next: a field, an element, or what was around.
+        # Then follows a field, an element, or the end of the open node.
         while True:
             if node < 0:
                 return DONE if at == end else -1
@@ -240,7 +241,7 @@ def read_columns(  # noqa: PLR0917  as above
     node_table: Any, names: Any, data: Any, offsets: Any, marks: Any, counts: Any, capacities: Any,
     slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
 ) -> Any:  # fmt: skip
-    """As ``json_columns.read_columns``; before each value stand as many bytes as ``skipped`` has, a zero first."""
+    """See ``json_columns.read_columns``. A header as long as ``skipped`` is before each value; its first byte is 0."""
     nodes = _pointer(node_table)
     before = counts.copy()
     for row in range(len(offsets) - 1):

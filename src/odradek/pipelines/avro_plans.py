@@ -1,4 +1,4 @@
-"""Avro schemas as the table of nodes that the kernel of ``avro_columns.py`` goes by."""
+"""Avro schemas as the table of nodes for the kernel of ``avro_columns.py``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INTS = {
 
 
 def plan_of(schema: Any, kind: pa.DataType, header: int) -> Plan | None:
-    """For values of a schema, with the logical types of times; None where the kernel cannot read them."""
+    """Returns the plan for values of a schema with the logical types of times; None if the kernel cannot read them."""
     plan = Plan(avro_columns.read_columns, has_doubles=False, scratch=header)
     try:
         _add(plan, schema, kind, {}, 0)
@@ -32,7 +32,7 @@ def plan_of(schema: Any, kind: pa.DataType, header: int) -> Plan | None:
 
 
 class _Unusual(Exception):
-    """A schema with a union that is not one of null and a type."""
+    """The kernel cannot read values of this schema, for example of a union other than null and one type."""
 
 
 def _add(plan: Plan, schema: Any, kind: pa.DataType, named: dict[str, Any], domain: int) -> int:
@@ -73,7 +73,7 @@ def _add(plan: Plan, schema: Any, kind: pa.DataType, named: dict[str, Any], doma
 
 
 def _leaf(schema: dict[str, Any], kind: pa.DataType) -> tuple[int, int, int]:
-    """The node's KIND, LOW and HIGH."""
+    """Returns the node's KIND, LOW and HIGH."""
     match schema["type"]:
         case "record" | "error":
             return json_columns.STRUCT, 0, 0

@@ -1,6 +1,6 @@
-"""Avro values to Arrow columns, in a worker: by a kernel where writer and reader have one schema, else by fastavro.
+"""Avro values to Arrow columns in a worker: by a kernel if writer and reader have one schema, otherwise by fastavro.
 
-A driver makes readers, too, and reads nothing with them, so the kernels are loaded when values are read.
+The kernels are loaded when the first values are read: the driver makes readers, too, but reads no values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AvroReader(ValueReader):
-    """Values of one schema, maybe written with older ones."""
+    """Reads values of one schema; they may be written with older schemas."""
 
     def __init__(self, schema: str, framing: str = "none", writer_schemas: Mapping[int, str] | None = None) -> None:
         self.decoder = Decoder(schema, framing, writer_schemas)
@@ -28,7 +28,7 @@ class AvroReader(ValueReader):
         self._header = HEADER if framing == "confluent" else 0
         self._same = self.decoder.same_writers()
         self.slowly = 0
-        """How many values were read one by one."""
+        """The number of values that were read one by one."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         decoder = self.decoder
@@ -63,7 +63,7 @@ class AvroReader(ValueReader):
         return read, put(pa.nulls(len(values), pa.string()), refused.tolist(), wrong)
 
     def _leave_others(self, data: Texts, same: list[int]) -> None:
-        """Values whose writer had another schema are not for the kernel."""
+        """Marks values with another writer schema as refused, because the kernel cannot read them."""
         from odradek.pipelines.value_columns import REFUSED
 
         starts = data.offsets[:-1].astype(np.int64)

@@ -1,4 +1,4 @@
-"""The rows of a batch, and who writes them: Spark from its rows, or its workers straight from the topics."""
+"""The rows of a batch. Either Spark writes them, or its workers do, which read them from the topics."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _READERS = 16
 
 
 class BatchRows(Protocol):
-    """The rows of one batch. ``in_place``: whether they are written to where they stay, under names of their own.
-    ``covers``: which offsets they are of (``covered``); None where that is not known.
+    """The rows of one batch. ``in_place``: whether the files are written directly into the table, under unique names.
+    ``covers``: the digest of their offsets (``covered``); None if unknown.
     """
 
     in_place: bool
@@ -45,7 +45,7 @@ class BatchRows(Protocol):
         ...
 
     def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-        """Writes the rows below a place; returns the files that the driver has found, and that hold all of them.
+        """Writes the rows below a place. Returns the files that hold them all; the driver sees each of them.
 
         Raises FilesNotSeen, RangesNotRead, BadRecords, StorageError.
         """
@@ -54,7 +54,7 @@ class BatchRows(Protocol):
 
 @dataclass(frozen=True)
 class SparkRows:
-    """Rows that Spark writes. ``check`` gets what was written, to be read."""
+    """Rows that Spark writes. ``check`` is called with the written rows."""
 
     frame: DataFrame
     check: Callable[[DataFrame], None] | None = None
@@ -74,11 +74,11 @@ class SparkRows:
 
 @dataclass(frozen=True)
 class RangeRows:
-    """Rows of ranges that Spark's workers read, decode and write, each task its own.
+    """Rows of ranges that Spark's workers read, decode and write, each task separately.
 
-    ``ids`` and ``epochs``: of the topics and the leaders, as they were when the ranges were planned. ``task_bytes``:
-    how much of a topic, as stored, a task reads; ``most``: how many tasks there may be. ``told`` gets what the tasks
-    report once all of it was found.
+    ``ids`` and ``epochs``: the topic ids and leader epochs when the ranges were planned. ``task_bytes``: the most data,
+    as stored in the topics, that one task reads. ``most``: the largest number of tasks. ``told`` is called with the
+    reports of the tasks after all their files are found.
     """
 
     spark: SparkSession
@@ -130,27 +130,28 @@ class RangeRows:
 
 
 def covered(planned: Sequence[Range]) -> str:
-    """A short text that is the same for the same ranges."""
+    """Returns a short digest of the ranges; the same ranges have the same digest."""
     lines = sorted(f"{item.partition} {item.start} {item.end}" for item in planned if item.size)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def check_covers(table: str, batch_id: int, held: str | None, planned: str | None) -> None:
-    """Raises StorageError where a batch that is in the table has other offsets than the checkpoint plans for it now.
+    """Raises StorageError if a batch in the table has other offsets than the checkpoint now plans for it.
 
-    The query would skip its rows and commit the group beyond them. Versions before this check wrote no ``held``.
+    Otherwise the query would skip its rows and commit the group beyond them. Versions before this check wrote no
+    ``held``.
     """
     if held and planned and held != planned:
         raise StorageError(
             f"batch {batch_id} is in {table} with other offsets than the checkpoint plans for it: the checkpoint is "
-            "older than the table, or a part of it was lost. Nothing was added, the group stays. Bring back the "
-            "checkpoint, or ingest into another table with another group"
+            "older than the table, or a part of it was lost. Nothing was added, and the group was not committed. "
+            "Restore the checkpoint, or ingest into another table with another group"
         )
 
 
 def bytes_per_offset(options: ReadOptions, planned: Sequence[Range], task_bytes: int) -> Mapping[TopicPartition, float]:
-    """What an offset of each range takes as stored, by samples. So few that they fit into a task, however large
-    they are, are not looked at: a sample would take longer than a second task gains.
+    """Returns the stored bytes for one offset of each range, estimated from samples. Returns nothing if the offsets are
+    so few that they fit into one task at any size: a sample would take longer than a second task saves.
     """
     count = sum(item.size for item in planned)
     if count <= FEW_OFFSETS and count * UNKNOWN_BYTES <= task_bytes:
@@ -165,7 +166,7 @@ def bytes_per_offset(options: ReadOptions, planned: Sequence[Range], task_bytes:
 
 
 def found_files(folder: TableFolder, reports: Sequence[TaskReport]) -> list[StagedFile]:
-    """The files that tasks report, as the driver sees them. Raises FilesNotSeen for the first that it does not."""
+    """Returns the files that the tasks report. Raises FilesNotSeen for the first file that the driver does not see."""
     wanted = [(report, file) for report in reports for file in report.files]
     with ThreadPoolExecutor(_READERS if folder.scheme != "file" else 1) as readers:
         return list(readers.map(lambda one: _found(folder, *one), wanted))
@@ -187,12 +188,12 @@ def _found(folder: TableFolder, report: TaskReport, file: FileReport) -> StagedF
 
 
 def bad_record(bad: BadValue) -> str:
-    """The line for a value that could not be read, where that ends the query."""
+    """Returns the message for an unreadable value that ends the query."""
     return f"{bad.topic}-{bad.partition}, offset {bad.offset}: its value cannot be read: {bad.error}"
 
 
 def check_decoder(decoder: Decoder, schema: StructType) -> None:
-    """Raises ConfigError where workers would write other columns than Spark does."""
+    """Raises ConfigError if the workers would write other columns than Spark."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     ours = [(field.name, field.dataType.simpleString()) for field in from_arrow_schema(decoder.schema)]

@@ -1,4 +1,4 @@
-"""Where a query stands by its own checkpoint: further than its group, if it was killed between batch and commit."""
+"""A query's offsets in its checkpoint: higher than the group's if the query was killed between batch and commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEXT_RUN = "The next run commits it"
 
 @dataclass(frozen=True)
 class GroupState:
-    """Whether a group's offsets are those of the table's last batch. Where they are not: ``why``, and a ``remedy``."""
+    """Whether a group's offsets are those of the table's last batch. If not: the reason and a ``remedy``."""
 
     is_committed: bool
     why: str = ""
@@ -36,9 +36,9 @@ COMMITTED = GroupState(is_committed=True)
 
 @dataclass(frozen=True)
 class Planned:
-    """The newest batch that Spark wrote down, done or not, and the offset where it ends. -1: there is none yet.
+    """The newest batch in Spark's checkpoint, done or not, and its end offset. -1: there is no batch yet.
 
-    A query that starts again first does this very batch, whatever its group says by then.
+    A query that restarts first runs this batch, whatever the group's offsets are by then.
     """
 
     batch: int = NO_BATCH
@@ -46,7 +46,7 @@ class Planned:
 
 
 def newest_batch(checkpoint: Path) -> Planned:
-    """Reads Spark's log of offsets: a file for each batch, put there whole. Raises StorageError."""
+    """Reads Spark's offset log: one file for each batch, written atomically. Raises StorageError."""
     folder = checkpoint / "offsets"
     try:
         batches = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
@@ -60,15 +60,14 @@ def newest_batch(checkpoint: Path) -> Planned:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise StorageError(f"{path} is no offset of this query: {error}") from error
+        raise StorageError(f"{path} is not an offset of this query: {error}") from error
     return Planned(max(batches), _offset_of(text, str(path)))
 
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """What a batch reads; the ids of its topics, and the epochs of the leaders whose logs reached its ends. ``ends``:
-    where the query stands after it, in all its partitions.
-    """
+    """The ranges of a batch, the ids of its topics, and the epochs of the leaders whose logs reached its ends.
+    ``ends``: the query's offsets after the batch, in all its partitions."""
 
     ranges: tuple[Range, ...]
     ids: TopicIds
@@ -77,7 +76,7 @@ class PlannedBatch:
 
 
 def planned_batch(checkpoint: Place, batch_id: int) -> PlannedBatch:
-    """A batch as Spark has written it down before it began. Raises StorageError."""
+    """Returns a batch from the plan that Spark wrote before the batch began. Raises StorageError."""
     start = INITIAL if batch_id == 0 else _offset_at(checkpoint, batch_id - 1)
     end = _offset_at(checkpoint, batch_id)
     return PlannedBatch(tuple(ranges(start, end)), end.ids, end.epochs, end.positions)
@@ -86,12 +85,12 @@ def planned_batch(checkpoint: Place, batch_id: int) -> PlannedBatch:
 def _offset_at(checkpoint: Place, batch_id: int) -> SourceOffset:
     text = checkpoint.read_text(f"offsets/{batch_id}")
     if text is None:
-        raise StorageError(f"{checkpoint.uri}/offsets/{batch_id} is not there: it says what a batch reads")
+        raise StorageError(f"{checkpoint.uri}/offsets/{batch_id} is missing: it says what the batch reads")
     return _offset_of(text, f"{checkpoint.uri}/offsets/{batch_id}")
 
 
 def standing(planned: Planned, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, int]:
-    """Where the query will stand once its newest batch is done: there, or where somebody has reset its group to."""
+    """Returns the query's offsets after its newest batch: that batch's end, or the offsets of a reset of its group."""
     settled = settle(planned.end, committed, OnGroupReset.FOLLOW, "any")
     return {
         **{partition: commit.offset for partition, commit in committed.items()},
@@ -100,18 +99,19 @@ def standing(planned: Planned, committed: Mapping[TopicPartition, OffsetAndMetad
 
 
 def settle_group(source: Source, checkpoint: Place) -> GroupState:
-    """Commits to the group where the query's last finished batch ended, as the query itself would do before its next.
+    """Commits the end of the query's last finished batch to the group, as the query itself does before the next batch.
 
-    A reset that somebody made meanwhile is left for the next run to follow. What the cluster refuses, or does not
-    answer, is in the state that is returned: the table has its rows, and the next run commits. Raises StorageError.
+    If another client has reset the group meanwhile, the next run follows that reset. If the cluster refuses the commit
+    or does not answer, the returned state says so: the table has its rows, and the next run commits. Raises
+    StorageError.
     """
     options = parse_options(source.all_options(), streaming=True)
     if not options.commit_offsets or options.group_id is None:
-        return GroupState(False, "commitOffsets=false says so")
+        return GroupState(False, "commitOffsets is false")
     done = _numbers(checkpoint, "commits")
     text = checkpoint.read_text(f"offsets/{max(done)}") if done else None
     if text is None:
-        return GroupState(False, "no batch is done yet", _NEXT_RUN)
+        return GroupState(False, "no batch is finished yet", _NEXT_RUN)
     end = _offset_of(text, f"{checkpoint.uri}/offsets/{max(done)}")
     with contextlib.closing(Lookups(options)) as lookups:
         try:
@@ -124,9 +124,9 @@ def settle_group(source: Source, checkpoint: Place) -> GroupState:
 
 
 def state_with_nothing_to_read(source: Source, checkpoint: Place) -> GroupState | None:
-    """Where the query would plan no batch, as its newest one is done, nothing has come since, and no reset is to be
-    followed: the group is committed as the query would do it, and its state is returned. None where that is not
-    certain, for example where the cluster does not answer: the query itself says why.
+    """Returns the group's state if the query would plan no batch: its newest batch is done, the topics have no new
+    records, and there is no reset to follow. The group is committed first, as the query would do it. Returns None if
+    this is not certain, for example because the cluster does not answer: then the query itself reports the reason.
     """
     planned, done = _numbers(checkpoint, "offsets"), _numbers(checkpoint, "commits")
     if not planned or max(planned) not in done:
@@ -139,7 +139,7 @@ def state_with_nothing_to_read(source: Source, checkpoint: Place) -> GroupState 
             if not lookups.has_nothing_new(end, ends):
                 return None
             if not options.commit_offsets:
-                return GroupState(False, "commitOffsets=false says so")
+                return GroupState(False, "commitOffsets is false")
             held = lookups.held(end, ends)
             settlement = lookups.settlement(end, lookups.committed(ends))
             if settlement.resets:
@@ -150,16 +150,16 @@ def state_with_nothing_to_read(source: Source, checkpoint: Place) -> GroupState 
 
 
 def _committed(lookups: Lookups, settlement: Settlement, held: Offsets, query: str) -> GroupState:
-    """Commits what a settlement says, and tells whether all of it could be."""
+    """Commits the offsets of a settlement; returns whether all of them were committed."""
     if not lookups.commit_held(settlement, held, query):
         return _refused(lookups)
     for tp, commit in settlement.commits.items():
         if commit.offset > held.get(tp, -1):
-            why = f"the log of {tp} does not hold any more what was read of it, up to offset {commit.offset}"
-            return GroupState(False, why, "The next run says what is gone")
+            why = f"the log of {tp} no longer has the records that were read, up to offset {commit.offset}"
+            return GroupState(False, why, "The next run names the missing records")
     if settlement.resets:
         moves = ", ".join(f"{tp} to {offset}" for tp, (offset, _) in sorted(settlement.resets.items()))
-        return GroupState(False, f"somebody has reset it meanwhile: {moves}", "The next run reads from there")
+        return GroupState(False, f"another client has reset it meanwhile: {moves}", "The next run reads from there")
     return COMMITTED
 
 
@@ -169,13 +169,14 @@ def _refused(lookups: Lookups) -> GroupState:
 
 
 def _numbers(checkpoint: Place, log: str) -> list[int]:
-    """The batches that one of Spark's logs has a file for."""
+    """Returns the batches that have a file in one of Spark's logs."""
     return [int(name) for name in checkpoint.child(log).children() if name.isdecimal()]
 
 
 def _offset_of(text: str, name: str) -> SourceOffset:
-    """A file of Spark's log: its version, the query's metadata, then a line for each source: ours is the only one."""
+    """Reads a file of Spark's offset log: a version, the query's metadata, then one line for each source. Our source is
+    the only one."""
     try:
         return SourceOffset.from_json(parse_json(text.splitlines()[2]))
     except (ValueError, IndexError, OdradekError) as error:
-        raise StorageError(f"{name} is no offset of this query: {error}") from error
+        raise StorageError(f"{name} is not an offset of this query: {error}") from error

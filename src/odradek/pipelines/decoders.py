@@ -1,8 +1,8 @@
-"""Raw records to the columns of a table, in Arrow: what ``values.Values.table`` makes through Spark, in the worker.
+"""Decoders in the workers: raw records to the columns of a table, in Arrow, as ``values.Values.table`` does in Spark.
 
-A decoder is made on the driver, travels to the workers in a pickle, and turns each RecordBatch of the source (``key``,
-``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, maybe ``headers``; other columns are passed over) into
-one of its ``schema``. Columns, their order, types and nulls are those of the Spark path.
+The driver makes a decoder, and the workers get it in a pickle. It turns each RecordBatch of the source (``key``,
+``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, maybe ``headers``; other columns are ignored) into a
+RecordBatch of its ``schema``. Columns, their order, types and nulls are those of the Spark path.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _RECORD_TYPES = {
 
 
 class Decoder(ABC):
-    """Turns records into rows of a table. ``schema`` is that of the table; a pickle of a decoder is small."""
+    """Turns records into rows of a table. ``schema`` is the table's schema. The pickle of a decoder is small."""
 
     schema: pa.Schema
 
     @abstractmethod
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """As many rows as records, in their order. Where the schema has the column ``error``, it is not null exactly
-        for the values that could not be read."""
+        """Returns one row for each record, in the same order. If the schema has column ``error``, it is not null for
+        exactly the unreadable values."""
 
 
 def decoder_for(values: Values, time_zone: str = "UTC") -> Decoder:
-    """The decoder for what ``values`` asks for. ``time_zone``: that of the session (``spark.sql.session.timeZone``),
-    in which a time of JSON without a zone is read.
+    """Returns the decoder for ``values``. ``time_zone``: the session's zone (``spark.sql.session.timeZone``), for JSON
+    timestamps without a zone.
 
-    For JSON with a schema it needs a running Spark, which reads DDL. Raises ConfigError.
+    JSON with a schema needs a running Spark, which reads DDL. Raises ConfigError.
     """
     values.check()
     names = (*RECORD_COLUMNS, *(["headers"] if values.headers else []))
@@ -62,7 +62,7 @@ def decoder_for(values: Values, time_zone: str = "UTC") -> Decoder:
 
 
 class RawDecoder(Decoder):
-    """Values stay the bytes that they are."""
+    """Keeps values as bytes."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
@@ -76,7 +76,7 @@ class RawDecoder(Decoder):
 
 
 class ValueDecoder(Decoder):
-    """Values are read; ``flat``: their fields become columns. ``raw`` has the bytes of those that could not be."""
+    """Reads values; ``flat``: their fields become columns. ``raw`` has the bytes of unreadable values."""
 
     def __init__(self, names: tuple[str, ...], reader: ValueReader, values: Values) -> None:
         self._names = names
@@ -122,14 +122,14 @@ def _columns(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
 
 
 def _flat_fields(kind: pa.DataType, names: tuple[str, ...]) -> list[pa.Field]:
-    """Raises ConfigError for a field whose name is taken."""
+    """Returns the columns for the fields of ``value``. Raises ConfigError for a field whose name is taken."""
     if not pa.types.is_struct(kind):
-        raise ConfigError("flat columns need fields: the schema is that of a single value, not of a record")
+        raise ConfigError("flat columns need fields: the schema is of a single value, not of a record")
     fields = list(kind)
     lowered = [field.name.lower() for field in fields]
     taken = sorted(set(lowered) & {*names, RAW, ERROR})
     if taken:
-        raise ConfigError(f"flat columns: a field {taken[0]!r} would take the place of the record's own column")
+        raise ConfigError(f"flat columns: a field {taken[0]!r} has the same name as a column of the record")
     if len(set(lowered)) != len(lowered):
-        raise ConfigError("flat columns: the schema names a field twice (Spark tells no capitals)")
+        raise ConfigError("flat columns: the schema has a field twice (Spark ignores case)")
     return fields

@@ -1,13 +1,14 @@
-"""A Delta table that micro-batches are added to exactly once, without a jar.
+"""A Delta table that gets each micro-batch exactly once, without a jar.
 
-Workers write a batch's Parquet files to where they stay; Spark writes them beside the table, as for ``lake``, and they
-are moved in. One commit of the ``deltalake`` package adds them to the table's log, together with the number of the
-batch: Delta's own way of making a writer idempotent, ``txn`` with ``appId`` (the query's id) and ``version`` (the
-batch's). A batch that comes again and is in the log is not computed again. Files of a batch that was killed before its
-commit belong to no version of the table; their names have the id of the run, and a later run removes them.
+Workers write a batch's Parquet files directly into the table's folder. Spark writes them beside the table, as for
+``lake``, and they are moved in. One table commit by the ``deltalake`` package adds them to the table's log, together
+with the number of the batch. This is Delta's own idempotent write: ``txn`` with ``appId`` (the query's id) and
+``version`` (the batch's number). A repeated batch that is in the log is not computed again. The files of a batch that
+was killed before its table commit belong to no version of the table. Their names have the id of the run, and a later
+run removes them.
 
-``delta-spark`` would be the other way: a jar for one version of Spark each. 4.4.0, made for Spark 4.2 and the newest,
-fails on 4.3 with a ``NoSuchMethodError`` (tried).
+The alternative would be ``delta-spark``, which needs one jar for each version of Spark: 4.4.0, made for Spark 4.2 and
+the newest, fails on 4.3 with a ``NoSuchMethodError``.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _COMMITS_LOOKED_AT = 100
 
 
 class _Batch(NamedTuple):
-    """A batch that is committed, or to be. ``covers``: which offsets it is of, where that is known."""
+    """A batch that is in the log, or is to be added to it. ``covers``: the digest of its offsets, if known."""
 
     number: int
     query_id: str
@@ -51,14 +52,14 @@ class _Batch(NamedTuple):
     covers: str | None
 
     def told(self, run: str) -> str:
-        """What the commit says of it."""
+        """Returns the text for the batch in the table commit."""
         added = self.added
         told = f"{self.number} {self.query_id} {added.rows} {added.bad} {run[:8]} {added.files} {added.size}"
         return told if self.covers is None else f"{told} {self.covers}"
 
 
 class DeltaTable:
-    """The table at a place; ``options`` are those that deltalake reaches its storage with."""
+    """The Delta table at a place. ``options``: deltalake's options for its storage."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class DeltaTable:
         self._staging = Staging(staging, run)
         self._run = self._staging.run
         self._has_written = False
-        self._is_open = False  # whether a commit may still appear in the log
+        self._is_open = False  # whether a table commit may still appear in the log
         self._partition_by = list(partition_by)
         self._options = dict(options or {})
         self._leftovers = DeltaLeftovers(table, self._opened)
@@ -82,14 +83,14 @@ class DeltaTable:
 
     @property
     def uri(self) -> str:
-        """As deltalake names it: it knows S3 by one scheme only."""
+        """The table's URI for deltalake, which knows only one scheme for S3."""
         if isinstance(self._table, LocalPlace):
             return self._table.path.as_uri()
         scheme, _, rest = self._table.uri.partition("://")
         return f"s3://{rest}" if scheme in ("s3a", "s3n") else self._table.uri
 
     def prepare(self, dead: Collection[str] | None = None) -> None:
-        """Creates what is missing and removes what dead runs have left in and beside the table. Raises StorageError."""
+        """Creates missing folders and removes files of dead runs in and beside the table. Raises StorageError."""
         from deltalake.exceptions import DeltaError
 
         self._table.make()
@@ -103,23 +104,23 @@ class DeltaTable:
         self._staging.root.make()
 
     def close(self) -> None:
-        """Removes what this run and dead ones have left in and beside the table, but for what this run has committed,
-        or may have. Dead ones have left more since ``prepare`` where a task of theirs was still writing.
+        """Removes files of this run and of dead runs in and beside the table. Keeps files that this run has committed,
+        or may have. A task of a dead run may have written more files since ``prepare``.
         """
         from deltalake.exceptions import DeltaError
 
         self._staging.close()
-        if not self._adding.acquire(blocking=False):  # another thread is about to commit: a later run looks
+        if not self._adding.acquire(blocking=False):  # another thread is about to commit: a later run removes the files
             return
         try:
             own = [self._run] if self._has_written and not self._is_open else []
-            with contextlib.suppress(DeltaError, StorageError, OSError):  # a later run finds them, too
+            with contextlib.suppress(DeltaError, StorageError, OSError):  # a later run removes them
                 self._leftovers.remove_those_of([*own, *self._dead])
         finally:
             self._adding.release()
 
     def has_batches(self) -> bool:
-        """Whether a query has added anything. (Rows of others may be there all the same.)"""
+        """Whether a query has added a batch. (The table may also have rows of other writers.)"""
         log = self._opened()
         if log is None:
             return False
@@ -127,8 +128,8 @@ class DeltaTable:
         return any(not text.startswith("0 replay-") for text in told)
 
     def holds_any(self) -> bool:
-        """Whether a query or a replay has added anything, or may have: where the log's begin was removed, none can
-        tell. Raises StorageError.
+        """Whether a query or a replay has added anything. True if the start of the log was removed: then it is unknown.
+        Raises StorageError.
         """
         from deltalake.exceptions import DeltaError
 
@@ -142,7 +143,7 @@ class DeltaTable:
         return all(commit["version"] != 0 for commit in commits) or any("odradek.batch" in one for one in commits)
 
     def check(self, batch: DataFrame) -> None:
-        """Raises ConfigError where the table is there with other columns than these, StorageError."""
+        """Raises ConfigError if the table exists and has other columns; StorageError."""
         from deltalake.exceptions import DeltaError
 
         try:
@@ -151,7 +152,7 @@ class DeltaTable:
             raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
 
     def told(self, batch_id: int, query_id: str) -> Added | None:
-        """What a batch has brought that is in the table; None where it is not. Raises StorageError."""
+        """Returns the counts of a batch in the table; None if the table does not have it. Raises StorageError."""
         from deltalake.exceptions import DeltaError
 
         try:
@@ -161,15 +162,15 @@ class DeltaTable:
         return None if held is None else held.added
 
     def _held(self, batch_id: int, query_id: str) -> _Batch | None:
-        """A batch that is in the table. Raises what deltalake raises."""
+        """Returns a batch in the table; None if the table does not have it. Raises what deltalake raises."""
         log = self._opened()
         if log is None:
             return None
         return self._committed(log, batch_id, query_id) if self._has(log, batch_id, query_id) else None
 
     def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
-        """Adds a batch as one commit, unless it is in the table; returns what it has brought. Raises StorageError, and
-        what ``BatchRows.write`` raises.
+        """Adds a batch in one table commit, unless the table already has it; returns its counts. Raises StorageError,
+        and what ``BatchRows.write`` raises.
         """
         with self._adding:
             return self._add(rows, batch_id, query_id)
@@ -192,8 +193,8 @@ class DeltaTable:
         return added
 
     def _written(self, rows: BatchRows, batch_id: int, query_id: str) -> list[StagedFile]:
-        """The files of a batch where they stay, which no version of the table has yet. Names have the run's id: no two
-        runs write the same file."""
+        """Writes the files of a batch into the table's folder; no version of the table has them yet. Their names have
+        the run's id, so two runs never write the same file."""
         prefix = f"{prefix_of(batch_id, query_id)}-{self._run[:8]}"
         self._has_written = True
         if rows.in_place:
@@ -207,10 +208,12 @@ class DeltaTable:
         return named
 
     def _commit(self, actions: list[AddAction], schema: Schema, batch: _Batch) -> Added:
-        """deltalake takes a second commit of one transaction id where the log was loaded after the first. So each try
-        looks at the very version that it builds on, and is refused where that is not the newest any more.
+        """Makes the table commit of a batch.
 
-        Where a try fails, the log says whether it did: an answer may be lost on its way after the commit was made.
+        If the log was loaded after a commit of a transaction id, deltalake accepts a second commit of that id. So each
+        try looks for the batch in exactly the version that it builds on, and fails if that version is not the newest.
+
+        After a failed try, the log says whether the commit was made: the answer may be lost after the commit.
         """
         from deltalake.exceptions import DeltaError
 
@@ -254,8 +257,8 @@ class DeltaTable:
         return known is not None and known >= batch_id
 
     def _settled(self, log: Log, actions: Sequence[AddAction], batch: _Batch) -> Added:
-        """What the log has of a batch: by a commit of this run's whose answer was lost, or by another run's. Files that
-        are in no commit go."""
+        """Returns the batch's counts in the log. Its commit is by this run, with a lost answer, or by another run.
+        Removes our files that are in no commit."""
         held = self._committed(log, batch.number, batch.query_id)
         self._is_open = False
         check_covers(self._table.uri, batch.number, held.covers, batch.covers)
@@ -263,28 +266,29 @@ class DeltaTable:
         return held.added
 
     def _left_open(self, batch: _Batch, found: str, error: Exception) -> StorageError:
-        """A commit that failed may have been made, or be made by a request that is still on its way."""
+        """Returns the error for a failed commit that may have been made, or may still be made by a late request."""
         return StorageError(
-            f"the Delta table {self._table.uri} cannot be written: {error}. Whether its log gets batch {batch.number} "
-            f"is not known ({found}): the batch's files stay, and the next run settles it"
+            f"the Delta table {self._table.uri} cannot be written: {error}. It is not known whether its log will have "
+            f"batch {batch.number} ({found}): the batch's files stay, and the next run checks the log"
         )
 
     def _schema_of(self, columns: StructType) -> Schema:
         from deltalake import Schema
         from pyspark.sql.types import StructField, StructType
 
-        # Delta writes a schema down as Spark does. Every column is nullable, as in the files that Spark writes.
+        # Delta's log has Spark's form of a schema. Every column is nullable, as in the files that Spark writes.
         fields = [StructField(field.name, field.dataType) for field in columns.fields]
         return Schema.from_json(StructType(fields).json())
 
     def _begun(self, schema: Schema) -> Log:
-        """The log of a table that was not there: after its first batch was staged, as one that fails begins none."""
+        """Creates the log of a new table. This happens after the first batch is staged: if it fails, there is no
+        log."""
         from deltalake import DeltaTable as Log
 
         return Log.create(self.uri, schema, "ignore", self._partition_by or None, storage_options=self._options)
 
     def _opened(self) -> Log | None:
-        """The log as it is now; None where there is none."""
+        """Returns the present log; None if there is none."""
         from deltalake import DeltaTable as Log
 
         if not Log.is_deltatable(self.uri, self._options):
@@ -292,7 +296,7 @@ class DeltaTable:
         return Log(self.uri, storage_options=self._options)
 
     def _log(self, wanted: Schema) -> Log | None:
-        """The table's log; None where there is none yet. Raises ConfigError where the table has other columns."""
+        """Returns the table's log; None if there is none yet. Raises ConfigError if the table has other columns."""
         log = self._opened()
         if log is None:
             return None
@@ -321,23 +325,25 @@ class DeltaTable:
 
     @staticmethod
     def _committed(log: Log, batch_id: int, query_id: str) -> _Batch:
-        """A batch that is in the table already, as its commit says while that is one of the newest."""
+        """Returns a batch in the table. Its counts are known only while its commit is one of the newest."""
         for commit in log.history(_COMMITS_LOOKED_AT):
             told = str(commit.get("odradek.batch", "")).split()
             if told[:2] == [str(batch_id), query_id]:
-                files, size = map(int, told[5:7]) if len(told) > 6 else (None, None)  # commits before had no counts
+                files, size = (
+                    map(int, told[5:7]) if len(told) > 6 else (None, None)
+                )  # commits of earlier versions have no counts
                 covers = told[7] if len(told) > 7 else None
                 return _Batch(batch_id, query_id, Added(int(told[2]), int(told[3]), files, size), covers)
         return _Batch(batch_id, query_id, Added(0, 0), None)
 
 
 def _type_name(kind: Any) -> str:
-    """Of a simple type its name; of any other the word for its kind."""
+    """Returns the name of a simple type, or the kind of any other type."""
     return str(getattr(kind, "type", kind))
 
 
 def check_installed() -> None:
-    """Raises ConfigError where the package deltalake is missing."""
+    """Raises ConfigError if the package deltalake is missing."""
     import importlib.util
 
     if importlib.util.find_spec("deltalake") is None:

@@ -1,11 +1,11 @@
-"""Files in a Delta table's folder that its log never had: what attempts of ours that failed or were killed have left.
+"""Leftover files in a Delta table's folder: our failed or killed attempts wrote them, and the log never had them.
 
-A file's name has the batch and the run that wrote it. What runs that are dead have left goes by the runs' ids, as often
-as their records are there (``runs``). A record may be gone, because a user removed it. So once a day all files of ours
-that are older than a day are held against the log, whosever they are.
+A file's name has its batch and its run. The leftovers of dead runs are found by the ids of these runs, as long as their
+records exist (``runs``). A record may be missing because a user removed it. So once a day, all files of ours that are
+older than a day are compared with the log, whatever their run.
 
-A file is kept where the log has it or may have had it: in the newest version, in any commit that is still there, or in
-one that is not there any more, as the log's begin is removed after some time.
+A file is kept if the log has it or may have had it: in the newest version, in any commit that still exists, or in a
+commit that no longer exists, because the start of the log is removed after some time.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from odradek.pipelines.table_state import STATE
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
 
-# Of a file: the batch, and the run that wrote it.
+# The batch and the run in the name of a file.
 _OURS = re.compile(r"(batch-\d{6,}-[0-9a-f]{8}|replay-[0-9a-f]{16})-([0-9a-f]{8})-")
 _SWEPT = "swept"
-# By how much the clocks of those who write files and those who commit them may differ.
+# The largest assumed difference between the clocks of writers and committers.
 _SKEW_S = 300.0
 
 
 class Batch(NamedTuple):
-    """A batch as a run has written it: how its files' names begin, and the first digits of the run's id."""
+    """A batch that a run has written: the prefix of its files' names, and the first digits of the run's id."""
 
     prefix: str
     run: str
 
 
 class DeltaLeftovers:
-    """``log`` opens the table's log anew, None where there is none. Methods raise what that raises, and OSError."""
+    """The search for leftovers. ``log`` loads the table's log, None if there is none. Methods raise what it raises, and
+    OSError."""
 
     def __init__(self, table: Place, log: Callable[[], Log | None]) -> None:
         self._table = table
@@ -52,18 +53,18 @@ class DeltaLeftovers:
             self.remove(file for file in self._table.data_files() if (of := _batch(file.name)) and of.run in ids)
 
     def remove_old(self) -> None:
-        """Removes such files of any run that are older than a day, at most once a day."""
+        """Removes such files of any run if they are older than a day. Does this at most once a day."""
         state, now = self._table.child(STATE), time.time()
         if now - _seconds(state.read_text(_SWEPT)) < DAY_S:
             return
         files = [file for file in self._table.data_files() if _batch(file.name)]
-        if not files:  # a table that may not even be begun
+        if not files:  # the table may not be begun yet
             return
         self.remove(file for file in files if 0 < file.written_s < now - DAY_S)
         state.write_text(_SWEPT, f"{now:.0f}\n")
 
     def remove(self, files: Iterable[File]) -> None:
-        """Removes those of the files that the log never had."""
+        """Removes the files that the log never had."""
         found = {file: batch for file in files if (batch := _batch(file.name))}
         if not found:
             return
@@ -82,7 +83,7 @@ class DeltaLeftovers:
 
 
 class _Commits:
-    """What the commits that the log still has say of some batches."""
+    """The commits in the log that concern some batches."""
 
     def __init__(self, table: Place, told: Sequence[dict[str, Any]], batches: Collection[Batch]) -> None:
         self.told = told
@@ -101,15 +102,15 @@ class _Commits:
                 self._kept |= files
 
     def may_have(self, file: File, batch: Batch, *, is_whole: bool) -> bool:
-        """Whether a file is in a commit, or may be in one that is gone: then it is older than those that are there."""
+        """Whether a file is in a commit, or may be in a removed one: then it is older than the existing commits."""
         if _last(file.name) in self._kept or batch in self._unknown:
             return True
         return not is_whole and file.written_s < self._oldest_s + _SKEW_S
 
 
 def _added(text: str | None, said: str) -> set[str] | None:
-    """The files of a commit by their last names; None where it is gone, or is another one: deltalake counts versions
-    by commits that say who made them, and others need not."""
+    """Returns the file names in a commit, without folders. Returns None if the commit's file is missing or is another
+    commit's: deltalake's history counts only commits with a ``commitInfo`` action, and not all commits have one."""
     if text is None:
         return None
     actions = [parse_json(line) for line in text.splitlines() if line.strip()]
@@ -128,7 +129,7 @@ def _last(path: str) -> str:
 
 
 def _seconds(text: str | None) -> float:
-    """Since 1970; 0 where it is not said."""
+    """Returns seconds since 1970; 0 if there is no number."""
     try:
         return float(text or 0)
     except ValueError:

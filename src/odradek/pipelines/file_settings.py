@@ -1,9 +1,9 @@
-"""How a Parquet file is encoded, column by column, as a sample of its rows asks for.
+"""The encoding of a Parquet file's columns, chosen by a sample of its rows.
 
-A dictionary serves values that come again; where they hardly do, making one costs time and saves nothing. How many
-different values a column has is estimated from a sample, and the dictionary has to fit into its page. Numbers that are
-nearly all different are stored as differences: offsets and times take a byte or two each. Values that snappy cannot
-make smaller are not compressed; zstd is taken where it makes them much smaller than snappy does.
+A dictionary helps if values repeat; if they hardly repeat, it costs time and saves nothing. The number of different
+values in a column is estimated from the sample, and the dictionary must fit into its page. Numbers that are nearly all
+different are stored as differences: offsets and timestamps then need one or two bytes each. Values that snappy cannot
+compress are stored uncompressed. zstd is used if its result is much smaller than snappy's.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ DICTIONARY_BYTES = 4 << 20
 _WORTH_A_DICTIONARY = 0.8
 _INCOMPRESSIBLE = 0.95
 _MUCH_SMALLER = 0.6
-# Below this a sample tells nothing.
+# A smaller sample is not significant.
 _FEW_ROWS = 100
 
 
 def settings_for(rows: pa.Table) -> dict[str, Any]:
-    """Arguments of ``pq.ParquetWriter`` for a file that begins with these rows."""
+    """Returns the arguments of ``pq.ParquetWriter`` for a file that begins with these rows."""
     sample = rows.slice(0, SAMPLE_ROWS)
     dictionaries: list[str] = []
     encodings: dict[str, str] = {}
@@ -56,7 +56,7 @@ def settings_for(rows: pa.Table) -> dict[str, Any]:
 
 
 def _leaves(rows: pa.Table) -> Iterator[tuple[str, pa.Array | None]]:
-    """The columns that Parquet stores, by their paths; without values for those in lists and maps."""
+    """Yields the stored columns of Parquet with their paths; columns in lists and maps have no values."""
     for field in rows.schema:
         yield from _below(field.name, field.type, rows.column(field.name))
 
@@ -91,7 +91,8 @@ def _wants_dictionary(values: Any, rows: int) -> bool:
 
 
 def different_values(count: int, distinct: int) -> float:
-    """How many different values a column has of which ``count`` rows hold ``distinct``, if all are equally frequent."""
+    """Estimates the number of different values in a column if ``count`` rows have ``distinct`` and all are equally
+    frequent."""
     if distinct >= count:
         return float("inf")
     low, high = float(distinct), 1e12

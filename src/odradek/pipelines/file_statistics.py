@@ -1,7 +1,7 @@
-"""What a Parquet file's footer says of its columns, in the form that Delta's log keeps: minima, maxima, null counts.
+"""The statistics in a Parquet file's footer, in the form of Delta's log: minima, maxima, null counts.
 
-Bounds are left out where Delta has none (bytes, booleans) or where the footer's would not hold: for numbers of which
-one is NaN, for texts that are cut, and for times that Python does not have. Lists and maps have no statistics.
+Some columns get no bounds: types for which Delta has none (bytes, booleans), numbers with a NaN, truncated texts, and
+times that Python cannot represent. Lists and maps have no statistics.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LONGEST_TEXT = 32
 
 
 def file_statistics(footer: pq.FileMetaData) -> dict[str, Any]:
-    """``minValues``, ``maxValues`` and ``nullCount``, columns of structs below their own names."""
+    """Returns ``minValues``, ``maxValues`` and ``nullCount``; columns of structs are nested by name."""
     found: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
     for at in range(footer.num_columns):
         column = footer.schema.column(at)
@@ -49,8 +49,8 @@ def _bounds(groups: list[Any]) -> tuple[Any, Any]:
     try:
         pairs = [(one.min, one.max) for one in groups]
     except (pa.ArrowException, OverflowError, ValueError):
-        # A type that pyarrow does not read from statistics, or a time that Python has none of: before the year 1, after
-        # the year 9999.
+        # A type whose statistics pyarrow cannot read, or a time that Python cannot represent: before the year 1, or
+        # after the year 9999.
         return None, None
     if any(isinstance(value, bool | bytes | dt.time) for value in itertools.chain(*pairs)):
         return None, None
@@ -85,5 +85,5 @@ def _high(value: Any) -> Any:
 
 
 def _time(value: dt.datetime) -> str:
-    """With four digits of the year, which ``strftime`` does not write of early ones."""
+    """Returns a timestamp with a year of four digits; ``strftime`` writes fewer for early years."""
     return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + ("Z" if value.tzinfo else "")

@@ -1,9 +1,8 @@
-"""Folders that a table and its state are kept in: on this machine, or wherever Spark's Java can write.
+"""Folders for a table and its state: on this machine, or on any file system that Spark's Java can write to.
 
-A plain path, or a ``file:`` URI, is a folder of this machine, and what is put there is synced to the disk. Another URI
-(``hdfs://…``, ``s3a://…``) goes through the Hadoop file system that Spark itself uses for it, with its settings and
-credentials.
-State files are written once, never changed: a rename that replaces is not to be had everywhere.
+A plain path, or a ``file:`` URI, is a folder of this machine, and files in it are synced to the disk. Any other URI
+(``hdfs://…``, ``s3a://…``) uses Spark's own Hadoop file system for it, with Spark's settings and credentials.
+State files are written once and never changed, because not every file system can replace a file by a rename.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ _FILE = re.compile(r"^file:(?://(?:localhost)?)?/+", re.IGNORECASE)
 
 
 class File(NamedTuple):
-    """A file by its name below a place, ``/`` between folders; ``size`` in bytes; ``written_s``: seconds since 1970, 0
-    where that is not known.
+    """A file with its name below a place, ``/`` between folders. ``size``: bytes. ``written_s``: seconds since 1970, 0
+    if unknown.
     """
 
     name: str
@@ -38,75 +37,76 @@ class File(NamedTuple):
 
 
 class Place(Protocol):
-    """A folder. Methods raise StorageError; ``uri`` is its name as users and other readers know it."""
+    """A folder. Methods raise StorageError. ``uri``: its name for users and for other readers."""
 
     uri: str
 
     @property
     def spark_uri(self) -> str:
-        """Its name for Spark, which takes a plain path for one of ``fs.defaultFS``."""
+        """The folder's name for Spark, which would resolve a plain path on ``fs.defaultFS``."""
         ...
 
     def child(self, name: str) -> Place:
-        """A folder below it."""
+        """Returns a folder below it."""
         ...
 
     def sibling(self, prefix: str, suffix: str) -> Place | None:
-        """The folder beside it whose name is this one's between prefix and suffix; None where none can be."""
+        """Returns the folder beside it with this prefix and suffix around its name; None if there can be none."""
         ...
 
     def make(self) -> None:
-        """Creates it, and those above, where missing."""
+        """Creates the folder and its parents if they are missing."""
         ...
 
     def children(self) -> list[str]:
-        """The names of what is in it; nothing where it is missing."""
+        """Returns the names in the folder; nothing if it is missing."""
         ...
 
     def age_s(self) -> float:
-        """How many seconds ago it was changed; 0 where it is missing."""
+        """Returns the seconds since it was changed; 0 if it is missing."""
         ...
 
     def data_files(self) -> list[File]:
-        """Parquet files below it, sorted. Spark's own rule: a name that begins with ``_`` or ``.`` is not data."""
+        """Returns the Parquet files below it, sorted. As in Spark, a name that begins with ``_`` or ``.`` is no
+        data."""
         ...
 
     def move_here(self, source: Place, moves: Sequence[tuple[str, str]]) -> None:
-        """Moves files from ``source`` here under new names. One that an earlier try has moved is in its place; a file
-        that is in neither place is an error.
+        """Moves files from ``source`` into this folder under new names. A file that an earlier try has moved is left in
+        its place. A file in neither place is an error.
         """
         ...
 
     def read_text(self, name: str) -> str | None:
-        """A file's text; None where there is no such file."""
+        """Returns a file's text; None if there is no such file."""
         ...
 
     def write_text(self, name: str, text: str) -> None:
-        """Makes a file that was not there: after a crash it is there whole, or not at all."""
+        """Writes a new file atomically: after a crash it is complete or does not exist."""
         ...
 
     def delete(self, name: str) -> None:
-        """Removes a file; a missing one is none to remove."""
+        """Removes a file if it exists."""
         ...
 
     def remove(self) -> None:
-        """Removes the folder and all in it; a missing one is none to remove."""
+        """Removes the folder and its content if it exists."""
         ...
 
     def remove_empty(self) -> None:
-        """Removes the folder where nothing is in it."""
+        """Removes the folder if it is empty."""
         ...
 
 
 def is_uri(text: str) -> bool:
-    """Whether this names a place through Spark's file systems; else it is a path of this machine."""
+    """Whether a text is a URI for Spark's file systems; otherwise it is a path of this machine."""
     return _URI.match(text) is not None and _FILE.match(text) is None
 
 
 def place_of(text: str, spark: SparkSession | None) -> Place:
-    """The place that a user named. A URI needs Spark's Java."""
+    """Returns the place for a user's path or URI. A URI needs Spark's Java."""
     if not is_uri(text):
-        path = _FILE.sub("/", text)  # as it stands: Hadoop decodes no %20
+        path = _FILE.sub("/", text)  # not decoded: Hadoop decodes no %20 either
         return LocalPlace(Path(path).expanduser().absolute())
     assert spark is not None
     return HadoopPlace(spark, text.rstrip("/"))
@@ -121,7 +121,7 @@ class LocalPlace:
 
     @property
     def spark_uri(self) -> str:
-        """A ``file:`` URI that is not quoted: Hadoop takes a path as it stands and decodes no ``%20``."""
+        """A ``file:`` URI that is not quoted, because Hadoop decodes no ``%20``."""
         path = self.path.as_posix()
         return f"file://{path}" if path.startswith("/") else f"file:///{path}"
 
@@ -129,7 +129,7 @@ class LocalPlace:
         return LocalPlace(self.path / name)
 
     def sibling(self, prefix: str, suffix: str) -> LocalPlace | None:
-        """None, too, where files could not be renamed from there: on another file system, or not allowed."""
+        """Also returns None if files could not be renamed from there: another file system, or no permission."""
         beside = self.path.parent / f"{prefix}{self.path.name}{suffix}"
         try:
             beside.mkdir(exist_ok=True)
@@ -165,7 +165,7 @@ class LocalPlace:
         found: list[File] = []
         for path in self.path.glob("**/*.parquet"):
             name = path.relative_to(self.path)
-            with contextlib.suppress(FileNotFoundError):  # removed by now
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                 if is_data(name.parts):
                     looked = path.stat()
                     found.append(File(name.as_posix(), looked.st_size, looked.st_mtime))
@@ -182,7 +182,7 @@ class LocalPlace:
                     (source.path / name).replace(place)
                 except FileNotFoundError:
                     if not place.exists():  # else an earlier try has moved it
-                        raise StorageError(f"{source.path / name} is gone, and {place} is not there") from None
+                        raise StorageError(f"{source.path / name} is missing, and {place} does not exist") from None
                 touched.add(place.parent)
             for folder in touched:
                 sync_directory(folder)
@@ -222,7 +222,7 @@ class LocalPlace:
 
 
 def _opened(path: Path) -> TextIO:
-    """A new file. Another run may remove its folder, which is empty, just after it was made."""
+    """Creates a file. Tries several times, because another run may remove its folder while it is still empty."""
     for _ in range(_TRIES):
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -232,7 +232,7 @@ def _opened(path: Path) -> TextIO:
 
 
 class HadoopPlace:
-    """A folder behind one of Hadoop's file systems, by URI, asked through Spark's Java."""
+    """A folder on one of Hadoop's file systems, with its URI. All calls go through Spark's Java."""
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
         self.uri = uri
@@ -245,7 +245,7 @@ class HadoopPlace:
 
     @property
     def settings(self) -> Any:
-        """Hadoop's settings, by ``get``: the credentials of object stores are among them."""
+        """Hadoop's settings, with the credentials of object stores; read one with ``get``."""
         return self._spark._jsc.hadoopConfiguration()
 
     @contextlib.contextmanager
@@ -287,7 +287,8 @@ class HadoopPlace:
         return max(0.0, time.time() - changed) if changed else 0.0
 
     def _changed_ms(self) -> int:
-        """By the newest file below it, where there is one: s3a says of each folder that it was changed just now."""
+        """Returns the time of the newest file below it, if there is one: s3a reports each folder as changed just
+        now."""
         newest, files = 0, self._fs.listFiles(self._path, True)
         while files.hasNext():
             newest = max(newest, files.next().getModificationTime())
@@ -315,14 +316,14 @@ class HadoopPlace:
                 if not self._fs.exists(before):
                     if self._fs.exists(after):  # an earlier try has moved it
                         continue
-                    raise StorageError(f"{before.toString()} is gone, and {after.toString()} is not there")
+                    raise StorageError(f"{before.toString()} is missing, and {after.toString()} does not exist")
                 self._fs.mkdirs(after.getParent())
-                self._fs.delete(after, False)  # where a rename is a copy, half of one
+                self._fs.delete(after, False)  # an incomplete file, if a rename is a copy
                 if not self._fs.rename(before, after):
                     raise StorageError(f"{before.toString()} cannot be moved to {after.toString()}")
 
     def footer(self, name: str) -> Any:
-        """A Parquet file's footer, as Java reads it: ``ParquetMetadata``."""
+        """Returns a Parquet file's footer, read by Java: ``ParquetMetadata``."""
         parquet = self._jvm.org.apache.parquet.hadoop
         with self._told("read"):
             file = parquet.util.HadoopInputFile.fromPath(self._at(name), self.settings)
@@ -364,17 +365,17 @@ class HadoopPlace:
 
     def remove_empty(self) -> None:
         with contextlib.suppress(StorageError), self._told("written"):
-            if not self.children():  # Hadoop refuses to delete others
+            if not self.children():  # Hadoop refuses to delete a folder with content
                 self._fs.delete(self._path, False)
 
 
 def is_data(parts: Sequence[str]) -> bool:
-    """Whether readers take a file of this name, by its parts below the table's folder."""
+    """Whether readers of a table read a file; ``parts``: its name below the table's folder."""
     return not any(part[0] in "_." for part in parts)
 
 
 def sync_directory(path: Path) -> None:
-    """Makes renames and removals inside a directory durable."""
+    """Makes renames and removals in a directory durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

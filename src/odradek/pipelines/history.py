@@ -1,10 +1,10 @@
-"""Offset history on Spark: what ``__consumer_offsets`` of any Kafka holds, as typed DataFrames.
+"""Offset history on Spark: ``__consumer_offsets`` of any Kafka cluster as typed DataFrames.
 
     commits = offset_history(spark, "127.0.0.1:9092", "commits")
     commits.groupBy("group", "topic").agg(F.max("committed_offset")).show()
 
-Decoding happens in the workers, in Arrow; a group's records are all in one partition of the offsets topic, hence in
-one task and in order.
+The workers decode the records in Arrow. All records of a group are in one partition of the offsets topic, so one task
+reads them in order.
 """
 
 from __future__ import annotations
@@ -62,11 +62,12 @@ def offset_history(
     group: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The offsets topic as it is now, as a DataFrame.
+    """Returns the present content of the offsets topic as a DataFrame.
 
-    ``table`` is commits, generations, members, assignments, tombstones, unknown, others, or records: all of them with
-    all columns. With ``group`` only its records, and only its partition is read. ``options`` are those of
-    ``format("odradek")``: ``endingOffsets``, ``minPartitions``, ``kafka.*`` settings. Raises ConfigError.
+    ``table`` is commits, generations, members, assignments, tombstones, unknown, others, or records; records has all
+    rows with all columns. With ``group``, only that group's records are returned, and only its partition is read.
+    ``options`` are options of ``format("odradek")``: ``endingOffsets``, ``minPartitions``, ``kafka.*`` settings.
+    Raises ConfigError.
     """
     register(spark)
     return _load(spark.read, bootstrap_servers, table, group, options)
@@ -80,7 +81,7 @@ def stream_offset_history(
     group: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """As ``offset_history``, as a stream: from the topic's beginning (``startingOffsets``) on and on."""
+    """Like ``offset_history``, but an endless stream. It starts at the beginning of the topic (``startingOffsets``)."""
     register(spark)
     return _load(spark.readStream, bootstrap_servers, table, group, options)
 
@@ -100,9 +101,9 @@ def _load(
 
 @dataclass(frozen=True)
 class HistoryFrames:
-    """What ``odradek.history.analysis`` finds, as DataFrames; and the records it was found in.
+    """The results of ``odradek.history.analysis`` as DataFrames, and the records they were derived from.
 
-    All are kept by Spark, since they are gone through several times: ``release()`` when done.
+    Spark persists all of them, because they are read several times. Call ``release()`` at the end.
     """
 
     records: DataFrame
@@ -119,14 +120,14 @@ class HistoryFrames:
         self.records.unpersist()
 
     def collected(self) -> Analysis:
-        """As ``analyse_offset_history`` returns it. The records stay where they are."""
+        """Returns the results as ``analyse_offset_history`` does. The records stay in Spark."""
         commits = f"count_if({_IS_COMMIT} and not is_tombstone) commits"
         counted = self.records.selectExpr("count(*) records", commits).first()
         kinds = ", ".join(f"'{kind}'" for kind in GROUP_KINDS)
         groups = self.records.where(f"{_IS_COMMIT} or kind in ({kinds})").select("group").distinct().collect()
         findings = self.findings.toArrow().cast(FINDINGS)
         gravity = pc.index_in(findings["kind"], pa.array(KINDS))
-        # Sorting keeps the order of a group's own rows.
+        # The sort is stable: the rows of a group keep their order.
         by_kind = findings.append_column("gravity", gravity).sort_by([("gravity", "ascending"), ("group", "ascending")])
         soonest = [(name, "ascending") for name in ("expires_at", "group", "topic")]
         logs = self.logs
@@ -150,14 +151,14 @@ class HistoryFrames:
 
 @with_keywords(AnalysisOptions)
 def analyse_on_spark(options: AnalysisOptions) -> HistoryFrames:
-    """The analysis on a cluster: groups are spread over its workers, each looked at by itself.
+    """Runs the analysis on a cluster: the workers share the groups and analyse each group separately.
 
-    The options are as for ``analyse_offset_history``; ``AnalysisOptions`` says more of each. Raises ConfigError,
+    The options are those of ``analyse_offset_history``; ``AnalysisOptions`` describes them. Raises ConfigError,
     BrokerUnreachable.
     """
     spark, bootstrap, of_format = options.spark, options.bootstrap_servers, options.options or {}
     config = _config(bootstrap, of_format)
-    with contextlib.ExitStack() as kept:  # when a step fails, nobody has anything to release
+    with contextlib.ExitStack() as kept:  # releases the persisted frames when a step fails
         with told(spark, options.advance) as telling:
             read = _planned(bootstrap, options.group, of_format)
             given = {**of_format, **read.fixed, **telling}
@@ -184,13 +185,13 @@ def offset_coverage(
     group: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Coverage:
-    """What became of every offset of the offsets topic, or of the partition that keeps ``group``: workers read the
-    batches, their headers and the records' offsets only. Raises ConfigError, BrokerUnreachable."""
+    """Returns the fate of every offset of the offsets topic, or of the partition that stores ``group``. Workers read
+    only the headers of the batches and the offsets of the records. Raises ConfigError, BrokerUnreachable."""
     return _coverage(spark, _config(bootstrap_servers, options), _planned(bootstrap_servers, group, options))
 
 
 def table_of(records: DataFrame, table: str) -> DataFrame:
-    """A table (``offset_history``) out of records that are there already."""
+    """Derives a table (as in ``offset_history``) from records that are already read."""
 
     def views(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from odradek.history.views import view
@@ -204,13 +205,13 @@ _IS_COMMIT = "partition is not null"
 _ANALYSED = pa.schema(
     [(name, pa.list_(pa.struct(list(of)))) for name, of in (("findings", FINDINGS), ("lag", LAG), ("expiry", EXPIRY))]
 )
-"""What there is to say of one group: one row, for it is worked out once."""
+"""All findings about one group in one row, because one call computes them."""
 
 
 def _analyser(
     logs: Logs, config: ClientConfig, rules: Rules, coverage: Coverage, since_us: int | None
 ) -> Callable[[pa.Table], pa.Table]:
-    """What a worker does with one group's records."""
+    """Returns the function with which a worker analyses the records of one group."""
 
     def analyse_group(records: pa.Table) -> pa.Table:
         from odradek.history.analysis import analyse_table
@@ -224,7 +225,7 @@ def _analyser(
 
 
 def _one_list(table: pa.Table) -> pa.ListArray:
-    """All rows of a table as one value."""
+    """Returns all rows of a table as one value."""
     rows = pa.StructArray.from_arrays([column.combine_chunks() for column in table.columns], fields=list(table.schema))
     return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
 
@@ -232,7 +233,7 @@ def _one_list(table: pa.Table) -> pa.ListArray:
 def _logs(
     records: DataFrame, config: ClientConfig, partitions: frozenset[TopicPartition], options: AnalysisOptions
 ) -> Logs:
-    """Asked once, by the driver: of whichever partitions were committed, at the moments that ``Journal`` takes."""
+    """Looks up the logs once, on the driver: all partitions with commits, at the moments that ``Journal`` uses."""
     now_us, since_us, points = options.now_us, options.since_us, options.points
     if now_us is None:
         latest = records.selectExpr("max(unix_micros(record_timestamp)) latest").first().latest
@@ -252,8 +253,8 @@ def _config(bootstrap_servers: str, options: Mapping[str, str] | None) -> Client
 
 
 class _Read(NamedTuple):
-    """What is read of the offsets topic, and the options that fix its end: the records, and what became of the other
-    offsets, are read one after the other, while the topic goes on."""
+    """The ranges of the offsets topic to read, and the options that fix their end. The records and the coverage are
+    read one after the other, while the topic grows."""
 
     ranges: list[Range]
     isolation_level: str
@@ -265,8 +266,8 @@ def _planned(bootstrap_servers: str, group: str | None, options: Mapping[str, st
     reading = parse_history_options(given, streaming=False).read
     if reading.starting.kind is not Start.EARLIEST:
         raise ConfigError(
-            "startingOffsets and the like are not for an analysis, nor for coverage: what lies below would count as "
-            "removed. since_us says from when on to look"
+            "an analysis and a coverage report read the offsets topic from its beginning: startingOffsets and similar "
+            "options would make earlier records count as removed. Use since_us to set the start of the analysis"
         )
     lookups = Lookups(reading)
     fixed: dict[str, str] = {}
@@ -274,14 +275,14 @@ def _planned(bootstrap_servers: str, group: str | None, options: Mapping[str, st
         partitions = lookups.partitions(strict=True)
         log = lookups.log(lookups.ends(partitions))
         ends = planned_ends(lookups, log)
-    except UnknownTopic:  # nobody has used a group yet
+    except UnknownTopic:  # no group has been used yet
         return _Read([], reading.isolation_level, {})
     finally:
         lookups.close()
     if not any(name.lower().startswith("ending") for name in given):
         fixed["endingOffsets"] = json.dumps({OFFSETS_TOPIC: {str(tp.partition): end for tp, end in ends.items()}})
     wanted = range(len(partitions)) if group is None else [partition_for_group(group, len(partitions))]
-    # An end may lie below the log's start: then all up to it was removed.
+    # The end can be below the log start offset: then all offsets up to the end were removed.
     ranges = [Range(tp, log[tp].start, end) for tp, end in ends.items() if end > 0 and tp.partition in wanted]
     return _Read(ranges, reading.isolation_level, fixed)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryOptions:
-    """``since_us``: from when on to look (microseconds since 1970). ``options``: of ``format("odradek-offsets")``."""
+    """``since_us``: the start of the analysis in microseconds since 1970. ``options``: for ``odradek-offsets``."""
 
     group: str | None = None
     since_us: int | None = None
@@ -27,8 +27,8 @@ class HistoryOptions:
 
 @dataclass(frozen=True)
 class AnalysisOptions(HistoryOptions):
-    """``now_us``: when the analysis ends; ``points``: at how many moments it looks at logs; ``advance`` is told how
-    many more offsets are read, from another thread.
+    """``now_us``: the end of the analysis. ``points``: the number of moments at which it looks up the logs. ``advance``
+    is called from another thread with the number of offsets read since its last call.
     """
 
     spark: SparkSession
@@ -41,8 +41,8 @@ class AnalysisOptions(HistoryOptions):
 
 @dataclass(frozen=True)
 class ReportOptions(HistoryOptions):
-    """``output``: the folder or URI that tables go to, which Spark's workers see; ``report``: a file of this machine,
-    for the page. ``spark`` and ``master`` as for ``ingest``.
+    """``output``: the folder or URI for the tables; Spark's workers must see it. ``report``: a local file for the page.
+    ``spark`` and ``master``: as for ``ingest``.
     """
 
     bootstrap_servers: str

@@ -1,4 +1,4 @@
-"""The history of groups, worked out on Spark: the Parquet tables and the page of ``odradek pipeline history``."""
+"""The history of groups, computed on Spark: the Parquet tables and the page of ``odradek pipeline history``."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _STAGED = ".history-"
 
 @with_keywords(ReportOptions)
 def report_history(options: ReportOptions) -> Analysis:
-    """Reads the offsets topic, or one group's part of it, on Spark, and tells what happened to groups.
+    """Reads the offsets topic, or the records of one group, on Spark and reports what happened to the groups.
 
-    Tables go to ``output``, a page to ``report``; ``ReportOptions`` says more of each option. Raises ConfigError,
-    StorageError, BrokerUnreachable, PlotlyMissing, QueryFailed.
+    The tables are written to ``output`` and the page to ``report``; ``ReportOptions`` describes the options. Raises
+    ConfigError, StorageError, BrokerUnreachable, PlotlyMissing, QueryFailed.
     """
     page = None if options.report is None else Path(options.report)
     if page is not None:
@@ -60,13 +60,13 @@ def report_history(options: ReportOptions) -> Analysis:
 
 
 def check_group(found: Analysis, group: str | None) -> None:
-    """Raises ConfigError where the offsets topic holds nothing about the one group that was asked for."""
+    """Raises ConfigError if the offsets topic has no records of the requested group."""
     if group is not None and group not in found.groups:
-        raise ConfigError(f"the offsets topic holds nothing about group {group}")
+        raise ConfigError(f"the offsets topic has no records of group {group}")
 
 
 def place_for_tables(spark: SparkSession, output: str) -> Place:
-    """Made where it is missing. Raises StorageError, ConfigError."""
+    """Returns the place for the tables and creates it if it is missing. Raises StorageError, ConfigError."""
     place = place_of(output, spark)
     place.make()
     if isinstance(place, LocalPlace):
@@ -75,9 +75,9 @@ def place_for_tables(spark: SparkSession, output: str) -> Place:
 
 
 def write_tables(spark: SparkSession, frames: HistoryFrames, place: Place, since_us: int | None) -> None:
-    """A folder of Parquet files for each table, ``commits.parquet/…``; those of an earlier run are replaced when all is
-    written, counted and found. One run at a time: where another one lives, this one is refused by its name. Raises
-    StorageError, FilesNotSeen, QueryFailed.
+    """Writes a folder of Parquet files for each table, ``commits.parquet/…``. Replaces the tables of an earlier run
+    after all new files are written, counted and visible to the driver. While another run writes to this place, raises
+    StorageError with the name of that run. Also raises FilesNotSeen, QueryFailed.
     """
     state = place.child(STATE)
     run = Run(state.child(RUNS))
@@ -93,7 +93,7 @@ def write_tables(spark: SparkSession, frames: HistoryFrames, place: Place, since
 
 
 def _remove_left(place: Place, dead: Collection[str]) -> None:
-    """Removes what dead runs have staged, and what others have where it is older than a day."""
+    """Removes the staged files of dead runs, and those of other runs that are older than a day."""
     for name in place.children():
         if name.startswith(_STAGED):
             staged = place.child(name)
@@ -118,7 +118,7 @@ def _tables(frames: HistoryFrames, since_us: int | None) -> dict[str, DataFrame]
     if since_us is not None:
         records = records.where(f"record_timestamp >= timestamp_micros({since_us})")
     found = {name: table_of(records, name) for name in TABLES}
-    # A task for each group's rows would be a file for each.
+    # One task for each group's rows would write one file for each group.
     results = {"findings": frames.findings, "lag": frames.lag, "expiry": frames.expiry}
     found |= {name: frame.coalesce(1) for name, frame in results.items()}
     coverage = records.sparkSession.createDataFrame(frames.coverage.table(), from_arrow_schema(COVERAGE))
@@ -126,7 +126,7 @@ def _tables(frames: HistoryFrames, since_us: int | None) -> dict[str, DataFrame]
 
 
 def _replace(place: Place, name: str, staged: Place, files: Sequence[StagedFile]) -> None:
-    """Puts a folder of files into the place of what has this name: a folder, or a file where no Spark wrote it."""
+    """Replaces the folder (or the file, if it was written without Spark) of this name with a folder of files."""
     if isinstance(place, LocalPlace) and (place.path / name).is_file():
         place.delete(name)
     table = place.child(name)

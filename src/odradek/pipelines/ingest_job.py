@@ -1,8 +1,8 @@
-"""Topics into a lake table, as a consumer group: each record once, whatever is killed on the way.
+"""Ingest: topics into a lake table, as a consumer group. The table gets each record once, even if processes are killed.
 
-Spark's checkpoint says which offsets belong to which batch; the table takes each batch once (``lake``, ``delta``); the
-group's offsets are committed after the batch is in the table, so group tools see how far the table is. A rewind of the
-group, with any Kafka tool, is followed: those records are read again, and are then in the table again.
+Spark's checkpoint says which offsets belong to which batch. The table accepts each batch once (``lake``, ``delta``).
+The group's offsets are committed after the batch is in the table, so group tools show the progress of the table. The
+query follows a rewind of the group by any Kafka tool: it reads those records again and adds them to the table again.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 @dataclass(frozen=True)
 class Target:
-    """The table: where, and how. ``on_bad``: ``keep`` puts unreadable values into ``raw``, ``fail`` ends the query.
-    ``writer``: who writes. ``task_bytes``: how much of a topic, as stored, a task of the workers reads.
+    """The place and the format of the table. ``on_bad``: ``keep`` puts unreadable values into ``raw``, ``fail`` ends
+    the query. ``task_bytes``: the most data, as stored in a topic, that one task of the workers reads.
     """
 
     output: str
@@ -88,7 +88,7 @@ class Target:
         if self.table_format == "delta":
             check_installed()
         if not self.output.strip():
-            raise ConfigError("the table needs a place: a directory, or a URI that Spark can write to")
+            raise ConfigError("the output is empty: give a directory, or a URI that Spark can write to")
         self.values.check()
 
     def shape(self) -> Shape:
@@ -107,10 +107,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Ingested:
-    """``rows`` went into the table in ``batches`` micro-batches, ``bad`` of them with a value that could not be read;
-    it took ``seconds``, without the start of Spark. ``files`` of the table hold them, of ``size`` bytes. ``slowest``:
-    the partition that took the workers the most time. What is not known is None: ``slowest`` where Spark writes,
-    ``files`` and ``size`` where a batch came again that a version before these counts had added. ``group``: whether its
+    """The result of a run. ``rows``: rows added to the table in ``batches`` micro-batches; the values of ``bad`` of
+    them were unreadable. ``seconds``: the duration without the start of Spark. ``files`` and ``size``: number and bytes
+    of the added files; None if a batch was repeated that an earlier version had added without these counts.
+    ``slowest``: the partition that took the workers the most time; None if Spark writes. ``group``: whether the group's
     offsets are those of the table."""
 
     rows: int
@@ -124,9 +124,9 @@ class Ingested:
 
 
 class Table:
-    """A target looked at: its place, its checkpoint, and what puts batches into it. One writer at a time.
+    """An open table: its place, its checkpoint and its writer. Only one run at a time can open it.
 
-    What it says of itself (``table_state``) is written by ``begin``, not before: a table that was begun stays as it is.
+    ``begin`` writes the table's own description (``table_state``), unless the table already has one.
     """
 
     def __init__(self, target: Target, spark: SparkSession | None) -> None:
@@ -135,12 +135,12 @@ class Table:
         self._columns: StructType | None = None
         self.place = place_of(target.output, spark)
         self.place.make()
-        check_not_foreign(self.place, target.shape())  # before anything is written there
+        check_not_foreign(self.place, target.shape())  # before anything is written to this place
         self._locked = contextlib.ExitStack()
         with contextlib.ExitStack() as locked:
             state = self.place.child(STATE)
             run = self._run = Run(state.child(RUNS))
-            run.begin()  # it names who else writes, which the lock cannot
+            run.begin()  # its error names the other run; the lock's error cannot
             locked.callback(run.end)
             locked.callback(_lock(self.place).close)
             staging = self.place.sibling(".", ".staging") or state.child("staging")
@@ -164,12 +164,12 @@ class Table:
         return isinstance(self._writer, DeltaTable) and self._writer.holds_any()
 
     def check_checkpoint(self) -> None:
-        """Raises ConfigError where the checkpoint is not this table's."""
+        """Raises ConfigError if the checkpoint belongs to another table."""
         check_checkpoint(self.checkpoint, self.place, self._id, has_batches=self._writer.has_batches())
 
     def begin(self, records: DataFrame) -> None:
-        """Looks at the columns, which is the last that can be wrong before rows are written, then begins the table
-        where it was not. Raises ConfigError, StorageError.
+        """Checks the columns, the last check before rows are written, and begins a table that was not begun.
+        Raises ConfigError, StorageError.
         """
         frame = self.frame(records)
         self._writer.check(frame)
@@ -182,12 +182,12 @@ class Table:
         self._id = begin_table(self.place, self.target.shape(), self._log_holds_any)
 
     def bind(self) -> None:
-        """Ties the checkpoint to the table, which was begun. Raises ConfigError."""
+        """Marks the checkpoint as that of this table. The table must be begun. Raises ConfigError."""
         assert self._id is not None
         bind(self.checkpoint, self.place, self._id, has_batches=self._writer.has_batches())
 
     def frame(self, records: DataFrame) -> DataFrame:
-        """The table's columns. Raises ConfigError."""
+        """Returns the records with the table's columns. Raises ConfigError."""
         frame = self.target.values.table(records)
         missing = [name for name in self.target.partition_by if name not in frame.columns]
         if missing:
@@ -197,7 +197,7 @@ class Table:
     def add(
         self, batch: DataFrame, batch_id: int, query: str | None = None, planned: PlannedBatch | None = None
     ) -> Added:
-        """Has Spark put the records of a batch, which are those of ``planned``, into the table. Raises ConfigError,
+        """Adds a batch to the table; Spark writes its records. ``planned`` has their ranges. Raises ConfigError,
         StorageError, BadRecords, FilesNotSeen.
         """
         frame = self.frame(batch)
@@ -218,8 +218,8 @@ class Table:
         query: str | None = None,
         heard: Callable[[Sequence[TaskReport]], None] = lambda reports: None,
     ) -> Added:
-        """Has Spark's workers read the ranges of a batch and put them into the table. ``heard`` gets what the tasks
-        report. Raises what ``add`` raises, and RangesNotRead.
+        """Adds a batch to the table; Spark's workers read its ranges and write the rows. ``heard`` is called with the
+        reports of the tasks. Raises what ``add`` raises, and RangesNotRead.
         """
         assert self._decoder is not None
         assert self._columns is not None
@@ -241,8 +241,8 @@ class Table:
 
     @contextlib.contextmanager
     def _watched(self, spark: SparkSession) -> Iterator[None]:
-        """Tells later runs to look for what this one leaves, where a task may write when the run has ended: one of a
-        batch that does not come to its end, or a try beside the one that counts.
+        """Marks this run for a search for leftover files by later runs if a task may still write when the run ends:
+        a task of a batch that failed, or another attempt of a task that succeeded.
         """
         was_left, self._run.is_left = self._run.is_left, True
         with tagged_jobs(spark) as tag:
@@ -250,7 +250,7 @@ class Table:
             self._run.is_left = was_left or has_other_attempts(spark, tag)
 
     def told(self, query: str) -> Added | None:
-        """What the replay of this id has brought; None where the table does not hold it."""
+        """Returns the counts of the replay with this id; None if the table does not have it."""
         return self._writer.told(0, query)
 
     def close(self) -> None:
@@ -259,8 +259,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Ingest:
-    """What to read, where to, and how often: None means once, to the present end. ``batch_size``: how much of the
-    topics, as stored, a batch reads at most.
+    """An ingest job. ``trigger`` None: one run to the present end of the topics. ``batch_size``: the most data, as
+    stored in the topics, that one batch reads.
     """
 
     source: Source
@@ -277,7 +277,7 @@ class Ingest:
         return cls(source, target, options.trigger, options.batch_size)
 
     def check(self) -> int:
-        """All that can be said without Spark; returns how many records wait. Raises what ``ingest`` raises."""
+        """Checks all that needs no Spark; returns the number of unread records. Raises what ``ingest`` raises."""
         if self.trigger is not None:
             parse_trigger(self.trigger)
         parse_size("batch size", self.batch_size)
@@ -287,11 +287,11 @@ class Ingest:
 
 @with_keywords(IngestOptions)
 def ingest(options: IngestOptions) -> Ingested:
-    """Reads what the group has not read of the topics into a table, each record once.
+    """Reads the records of the topics that the group has not read into a table, each record once.
 
-    The options are those of ``odradek pipeline ingest``, which its ``--help`` explains; ``IngestOptions`` says what
-    is different here. Raises ConfigError, StorageError, UnknownTopic, GroupNotEmpty, BrokerUnreachable; QueryFailed
-    once Spark runs.
+    The options are those of ``odradek pipeline ingest``; its ``--help`` explains them, and ``IngestOptions`` describes
+    the differences. Raises ConfigError, StorageError, UnknownTopic, GroupNotEmpty, BrokerUnreachable, and QueryFailed
+    after Spark has started.
     """
     job = Ingest.of(options)
 
@@ -308,8 +308,8 @@ def run_ingest(
     advance: Callable[[Added], None] = lambda added: None,
     watch: Watch | None = None,
 ) -> Ingested:
-    """As ``ingest``; Spark is asked for when all else has been looked at, and not where a run to the present end would
-    find nothing to read. ``watch`` hears how far the run is.
+    """Does the work of ``ingest``. ``get_spark`` is called after all other checks, and not at all if a run to the
+    present end has nothing to read. ``watch`` gets the progress of the run.
     """
     job.check()
     started = time.monotonic()
@@ -359,7 +359,7 @@ def _run_query(
         table.begin(stream)
         table.bind()
         run_query(stream, add, table.checkpoint.spark_uri, trigger=trigger, stop=stop)
-        # Who plans has committed each batch, or could not, in another process: so the group is looked at here.
+        # The planner runs in another process. It has committed each batch, or failed to. So check the group here.
         group = settle_group(source, table.checkpoint)
     added = sum_of(seen)
     return Ingested(
@@ -375,7 +375,7 @@ def _run_query(
 
 
 def _bounded(job: Ingest, more: Mapping[str, str]) -> Source:
-    """The source of a job with ``more`` options, the headers that the table has, and the bound of a batch."""
+    """Returns the job's source with the ``more`` options, the headers if the table has them, and the batch limit."""
     options = dict(job.source.options)
     if job.target.values.headers:
         options["includeHeaders"] = "true"
@@ -386,8 +386,8 @@ def _bounded(job: Ingest, more: Mapping[str, str]) -> Source:
 
 @contextlib.contextmanager
 def opened(target: Target, get_spark: Callable[[], SparkSession]) -> Iterator[tuple[Table, Callable[[], SparkSession]]]:
-    """The table, closed afterwards, and what gets a session that sees it: Spark is started for no less than that, or
-    for a place that is not of this machine.
+    """Yields the table and a function that returns a Spark session which sees the table; closes the table at the end.
+    Starts Spark only when that function is called, or at once if the table or the checkpoint has a URI.
     """
     far = is_uri(target.output) or (target.checkpoint is not None and is_uri(target.checkpoint))
     spark = get_spark() if far else None
@@ -406,7 +406,7 @@ def opened(target: Target, get_spark: Callable[[], SparkSession]) -> Iterator[tu
 
 
 def make_target(options: PipelineOptions, output: str | Path, checkpoint: str | Path | None = None) -> Target:
-    """How a table is written: names and files resolved. Raises ConfigError."""
+    """Returns the target, with names parsed and schema files read. Raises ConfigError."""
     check_values(options)
     values = Values(
         format=ValueFormat(options.value_format),
@@ -432,10 +432,10 @@ def make_target(options: PipelineOptions, output: str | Path, checkpoint: str | 
 
 
 def start_spark(master: str, config: Mapping[str, str] | None = None, target: Target | None = None) -> SparkSession:
-    """A session for a pipeline; under ``spark-submit`` the one that it has prepared, with the master it was told.
-    ``target``: the table to be written, where there is one.
+    """Returns a session for a pipeline. Under ``spark-submit`` this is the prepared session with its own master.
+    ``target``: the table to write, if there is one.
 
-    Raises ConfigError where PySpark is missing, SessionError.
+    Raises ConfigError if PySpark is missing, SessionError.
     """
     import importlib.util
 
@@ -443,16 +443,16 @@ def start_spark(master: str, config: Mapping[str, str] | None = None, target: Ta
         raise ConfigError("pipelines need PySpark: pip install 'odradek[spark]'")
     from odradek.spark.session import session
 
-    # Where workers write, no row passes Java.
+    # If workers write, no row passes through Java.
     quick_start = target is not None and target.writer == "workers"
     return session("odradek pipeline", master=master, config=config, quick_start=quick_start)
 
 
 def parse_trigger(text: str) -> str:
-    """An interval as Spark has it, from ``10 seconds``, ``10s``, ``500ms``, ``2m``. Raises ConfigError."""
+    """Returns an interval in Spark's form for ``10 seconds``, ``10s``, ``500ms``, ``2m``. Raises ConfigError."""
     found = _TRIGGER.match(text.strip().lower())
     if found is None:
-        raise ConfigError(f"trigger {text!r}: expected an interval, as 10s, 500ms or 5m")
+        raise ConfigError(f"trigger {text!r}: expected an interval such as 10s, 500ms or 5m")
     amount, unit = found.groups()
     seconds = float(amount) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit if unit in _UNITS else _short(unit)]
     return f"{round(seconds * 1000)} milliseconds"
@@ -463,7 +463,7 @@ def _short(unit: str) -> str:
 
 
 def _refuse_bad(staged: DataFrame) -> None:
-    """Raises BadRecords naming the first value that could not be read."""
+    """Raises BadRecords with the first value that could not be read."""
     if ERROR not in staged.columns:
         return
     bad = staged.where(staged[ERROR].isNotNull()).select(*RECORD_COLUMNS[:3], ERROR)
@@ -471,12 +471,12 @@ def _refuse_bad(staged: DataFrame) -> None:
     if first is not None:
         raise BadRecords(
             f"{first.topic}-{first.partition}, offset {first.offset}: its value cannot be read: {first.error}"
-            " (and with on bad keep it would go into column raw)"
+            " ('keep' for on bad puts it into column raw)"
         )
 
 
 def _lock(place: Place) -> Any:
-    """Held by one writer of a table on this machine, gone with its process. Raises StorageError."""
+    """Locks a table for one writer on this machine. The lock ends with the process. Raises StorageError."""
     if not isinstance(place, LocalPlace):
         return contextlib.ExitStack()
     try:

@@ -1,5 +1,6 @@
-"""Dates and timestamps in texts, in all forms that Spark's casts take: ``2024-5-1``, ``2024-05-01 10:00``, with zones
-by name. Only times of day without a date are refused, since what they mean depends on when they are read.
+"""Dates and timestamps in text, in all forms that Spark's casts accept: ``2024-5-1``, ``2024-05-01 10:00``, zone names.
+
+A time of day without a date is refused, because its meaning depends on the day when it is read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ UTC_NAMES = frozenset({"UTC", "Z", "GMT", "UT", "Etc/UTC", "Etc/GMT", "Universal
 
 
 def days(text: str) -> int | None:
-    """Days since 1970 of a date; None where it is none."""
+    """Returns the days since 1970 of a date; None if the text is not a date."""
     found = _date(text)
     if found is None and "GMT" in text:
         found = _date(text.replace("GMT", ""))
@@ -37,8 +38,8 @@ def days(text: str) -> int | None:
 
 
 def micros(text: str, zone: str | None) -> int | None:
-    """Microseconds since 1970; ``zone`` holds where the text names none. Where that is None, the text may name none,
-    and the time is that of a clock on a wall. None where it is no timestamp."""
+    """Returns microseconds since 1970; None if the text is not a timestamp. ``zone`` applies if the text has no zone.
+    If ``zone`` is None, the text must have no zone, and the result is local time."""
     found = _timestamp(text, zone)
     if found is None and zone is not None and "GMT" in text:
         found = _timestamp(text.replace("GMT", ""), zone)
@@ -54,13 +55,13 @@ def _date(text: str) -> int | None:
 
 
 def civil_days(year: int, month: int, day: int) -> int | None:
-    """Days since 1970 in the Gregorian calendar, which holds for all times; None for a day that there is not."""
+    """Returns days since 1970 in the proleptic Gregorian calendar; None for a day that does not exist."""
     if not 1 <= month <= 12:
         return None
     is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if not 1 <= day <= _DAYS[month] + (is_leap and month == 2):
         return None
-    # Years begin in March, so that a leap day is the last one.
+    # Years begin in March, so a leap day is the last day of a year.
     shifted = year - (month <= 2)
     era = shifted // 400
     of_era = shifted - era * 400
@@ -88,9 +89,10 @@ def _timestamp(text: str, zone: str | None) -> int | None:
 
 
 def seconds_ahead(zone: str, local: int) -> int | None:
-    """How far a zone is ahead of UTC at a local time, in seconds since 1970; None for a zone that is not known.
+    """Returns by how many seconds a zone is ahead of UTC at ``local``, a local time in seconds since 1970. Returns None
+    for an unknown zone.
 
-    A time that is there twice is the first one; one that is passed over is as much later as was passed over.
+    A local time that occurs twice is the first one. A skipped local time is moved forward by the skipped interval.
     """
     fixed = _fixed(zone)
     if fixed is not None:
@@ -98,7 +100,8 @@ def seconds_ahead(zone: str, local: int) -> int | None:
     known = _zone(zone)
     if known is None:
         return None
-    # Python's years are 1 to 9999: before them no zone has changed, after them each does every 400 years as before.
+    # Python's years are 1 to 9999. Before them no zone has changed its offset; after them the rules repeat in 400
+    # years.
     if local > _LAST_SECOND:
         local -= -(-(local - _LAST_SECOND) // _SECONDS_OF_400_YEARS) * _SECONDS_OF_400_YEARS
     moment = datetime(1970, 1, 1) + timedelta(seconds=max(local, _FIRST_SECOND))
@@ -113,7 +116,7 @@ def _fixed(zone: str) -> int | None:
             break
     if zone == "Z" or zone in UTC_NAMES:
         return 0
-    # Spark adds the zero that is missing in +2:00 and +02:0.
+    # Spark adds the missing zero in +2:00 and +02:0.
     zone = re.sub(r"^([+-])([0-9]:)", r"\g<1>0\2", zone)
     zone = re.sub(r"^([+-][0-9]{2}:)([0-9])$", r"\g<1>0\2", zone)
     found = _OFFSET.fullmatch(zone)

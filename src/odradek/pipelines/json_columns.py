@@ -1,12 +1,13 @@
-"""JSON texts to columns of numbers and places: the numba kernels. ``json_values.py`` makes Arrow arrays of them.
+"""The numba kernels for JSON: texts to columns of numbers and positions. ``json_values.py`` makes Arrow arrays of them.
 
-The kernel walks each text once and writes what the schema names. It refuses a text as soon as that is not plainly a
-value of the schema, leaves no trace of it, and goes on with the next one: whether a refused text is odd or wrong is
-found out by ``json_rows.py``, one by one. So the kernel may refuse too much, and never accepts too much.
+The kernel reads each text once and writes the fields of the schema. It refuses a text as soon as the text is not a
+simple value of the schema, erases what it has written for the text, and continues with the next one. ``json_rows.py``
+then reads the refused texts one by one and decides whether they are valid. So the kernel may refuse too much, but it
+never accepts too much.
 
-A schema is a table of nodes. Nodes that have as many values as there are texts are in domain 0; what is in an array or
-a map is in a domain of its own, which grows by one for each element. Each node owns a run of ``slots``, ``lengths`` and
-``states``, from its BASE, as long as its domain's capacity.
+A schema is a table of nodes. Nodes with one value for each text are in domain 0. The elements of an array or a map are
+in a domain of their own, which grows by one for each element. Each node owns a section of ``slots``, ``lengths`` and
+``states``. It begins at BASE and is as long as the capacity of the node's domain.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ from odradek.pipelines.json_scan import (
 # Columns of the table of nodes.
 KIND, DOMAIN, LOW, HIGH, CHILD, NEXT, NAME, NAME_SIZE, BASE, INNER, HINT, COUNT = range(12)
 NODE_FIELDS = 12
-"""A node is known by the place of its first field. COUNT: how many there are, in the first one."""
+"""A node's id is the position of its first field. COUNT: the number of nodes; only the first node has it."""
 # Kinds.
 STRUCT, LIST, MAP, BOOL, INT, DOUBLE, FLOAT, STRING, DATE, TIMESTAMP, DECIMAL, ODD = range(12)
-"""ODD: values of this kind are left to ``json_rows.py``, all but null."""
-# States of a slot: nothing was met, a value, JSON's null, a string that holds escapes.
+"""ODD: all values of this kind except null are left to ``json_rows.py``."""
+# States of a slot: no value found, a value, JSON's null, a string with escapes.
 ABSENT, VALUE, NULL, ESCAPED = range(4)
 DONE, FULL = 0, 1
 _N = 110
@@ -70,12 +71,12 @@ _OFFSETS = types.Array(types.int32, 1, "C", readonly=True)
 _U8S = types.uint8[::1]
 
 SKIPPED = MAX_SKIPPED_DEPTH
-"""How many bytes of memory the kernel wants for what it passes over."""
+"""The bytes of memory that the kernel needs to skip values of unknown names."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba has no types
 def _pointer(context: Any, array: Any) -> Any:
-    """To an array's first element."""
+    """Returns the pointer to an array's first element."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -87,8 +88,8 @@ def _pointer(context: Any, array: Any) -> Any:
 def _find(  # noqa: PLR0917  kernels take flat arrays
     nodes: Any, names: Any, node: int, data: Any, at: int, size: int
 ) -> Any:
-    """The field of that name, -1 where there is none. Most texts have their fields in one order, so the search begins
-    with the one behind the last one found; NEXT of the last field is the first one."""
+    """Returns the field with this name, or -1. Most texts have their fields in the same order, so the search begins
+    after the last found field. NEXT of the last field is the first field."""
     first = nodes[node + HINT]
     child = first
     while child >= 0:
@@ -108,7 +109,7 @@ def _find(  # noqa: PLR0917  kernels take flat arrays
 
 @_compiled(_PAIR(_U64, _I64, _I64, _I64))
 def _integer(digits: Any, flags: int, low: int, high: int) -> Any:
-    """A whole number, and whether it is one between the two."""
+    """Returns an integer, and whether it is between the two limits."""
     if flags & _WITH_FRACTION:
         return 0, 0
     if digits > np.uint64((1 << 63) - 1):
@@ -120,7 +121,7 @@ def _integer(digits: Any, flags: int, low: int, high: int) -> Any:
 
 @_compiled(_PAIR(_U64, _I64, _I64))
 def _unscaled(digits: Any, power: int, precision: int) -> Any:
-    """digits * 10^power where that is whole, has no more than 18 digits and fits the precision."""
+    """Returns digits * 10^power, and whether it is an integer of at most 18 digits that fits the precision."""
     if digits == np.uint64(0):
         return 0, 1
     ten = np.uint64(10)
@@ -137,15 +138,15 @@ def _unscaled(digits: Any, power: int, precision: int) -> Any:
 
 @_compiled(types.boolean(_I64))
 def _is_sure_as_float(bits: int) -> Any:
-    """Whether a double, itself rounded, is rounded to a float as its digits would be."""
+    """Whether a double, rounded to a float, gives the same float as the decimal digits would."""
     exponent = bits >> 52
     return bits == 0 or (1023 - 126 <= exponent < 1023 + 127 and bits & 0x1FFFFFFF != 0x10000000)
 
 
 @_compiled(types.UniTuple(_I64, 4)(_INTS, _I64, _BYTES, _I64, _I64))
 def _scalar(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
-    """A value of the node's kind, or null, at ``at``: the position behind it (-1: none, or not plainly one), what its
-    slot, its length and its state become."""
+    """Reads a value of the node's kind, or null, at ``at``. Returns the position after it (-1: refused), its slot, its
+    length and its state."""
     kind = nodes[node + KIND]
     c = data[at]
     if c == _N:
@@ -202,7 +203,7 @@ def _erase(  # noqa: PLR0917  as above
 
 @_compiled(_PAIR(_BYTES, _I64, _I64, _I64, _I64))
 def _to_next(data: Any, at: int, end: int, closing: int, is_fresh: int) -> Any:
-    """Where the next element of what is open begins, and 0; where it closes, and 1; -1 where neither is there."""
+    """Returns the start of the next element of the open value and 0, or its end and 1; -1 if neither is there."""
     at = _past_blanks(data, at, end)
     if at >= end:
         return -1, 0
@@ -218,8 +219,8 @@ def _to_next(data: Any, at: int, end: int, closing: int, is_fresh: int) -> Any:
 
 @_compiled(types.UniTuple(_I64, 4)(_BYTES, _I64, _I64))
 def _name(data: Any, at: int, end: int) -> Any:
-    """Where the value of a name begins (-1: there is none), where the name does, its size, and whether there are
-    escapes in it."""
+    """Returns the start of the value after a name (-1: none), the name's start and size, and whether the name has
+    escapes."""
     if data[at] != _QUOTE:
         return -1, 0, 0, 0
     begin = at + 1
@@ -239,7 +240,7 @@ def _read_one(  # noqa: PLR0917  as above
     nodes: Any, names: Any, data: Any, at: int, end: int, row: int, counts: Any, capacities: Any,
     slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
 ) -> Any:  # fmt: skip
-    """One text. DONE; -1 where it is refused; FULL where a domain is."""
+    """Reads one text. Returns DONE, -1 if the text is refused, or FULL if a domain is full."""
     at = _past_blanks(data, at, end)
     if at >= end or data[at] != _OPEN:
         return -1
@@ -284,7 +285,7 @@ def _read_one(  # noqa: PLR0917  as above
                 child = nodes[child + NEXT]
         place, child_kind = nodes[child + BASE] + inner, nodes[child + KIND]
         if states[place] != ABSENT:
-            return -1  # a field a second time
+            return -1  # a duplicate field
         if child_kind > MAP or data[at] == _N:
             at, slots[place], lengths[place], states[place] = _scalar(nodes, child, data, at, end)
             if at < 0:
@@ -302,7 +303,7 @@ def _read_one(  # noqa: PLR0917  as above
 def _refuse(  # noqa: PLR0917  as above
     nodes: Any, said: int, row: int, before: Any, counts: Any, capacities: Any, marks: Any, lengths: Any, states: Any
 ) -> Any:
-    """Takes back what was read of a row and marks it; where that stopped for lack of room, returns the full domain."""
+    """Erases and marks a row. If the cause is a full domain, returns that domain instead, without a change."""
     if said == FULL:
         for domain in range(1, len(counts)):
             if counts[domain] >= capacities[domain]:
@@ -321,8 +322,8 @@ def read_columns(  # noqa: PLR0917  as above
     node_table: Any, names: Any, data: Any, offsets: Any, marks: Any, counts: Any, capacities: Any,
     slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
 ) -> Any:  # fmt: skip
-    """Reads texts: from ``offsets[i]`` to the next one in ``data``. ``marks``: 1 for those that are null, which are
-    passed over; becomes 2 for those that are refused. Returns DONE or the domain that is FULL, from 1."""
+    """Reads the texts between successive ``offsets`` in ``data``. ``marks``: texts with 1 are null and are skipped;
+    refused texts get 2. Returns DONE, or the number (from 1) of a full domain."""
     nodes = _pointer(node_table)
     before = counts.copy()
     for row in range(len(offsets) - 1):
@@ -344,7 +345,7 @@ def read_columns(  # noqa: PLR0917  as above
 
 @_compiled(types.void(_RO, _OFFSETS, _U8S, _U8S))
 def check_texts(texts: Any, offsets: Any, marks: Any, skipped: Any) -> None:
-    """As ``read_columns`` without a schema: refuses what is not one JSON value."""
+    """Does the work of ``read_columns`` without a schema: marks texts that are not one JSON value."""
     data = _pointer(texts)
     for row in range(len(offsets) - 1):
         if marks[row]:
@@ -357,7 +358,7 @@ def check_texts(texts: Any, offsets: Any, marks: Any, skipped: Any) -> None:
 
 @_compiled(_I64(_BYTES, _I64, _I64, _BYTES, _I64))
 def _unescape(data: Any, at: int, end: int, out: Any, to: int) -> Any:
-    """A string that was looked at, without its escapes. Returns the position behind it in ``out``."""
+    """Copies a valid string without its escapes. Returns the position after it in ``out``."""
     while at < end:
         c = data[at]
         if c != _BACKSLASH:
@@ -412,7 +413,7 @@ def _unescape(data: Any, at: int, end: int, out: Any, to: int) -> Any:
 def gather(  # noqa: PLR0917  as above
     data: Any, starts: Any, sizes: Any, states: Any, offsets: Any, out: Any
 ) -> Any:
-    """Strings one behind the other, as Arrow has them. ``out`` has room for all sizes. Returns how much is used."""
+    """Concatenates strings in Arrow's layout. ``out`` has room for all sizes. Returns the used size."""
     to = 0
     for i in range(len(starts)):
         offsets[i] = to

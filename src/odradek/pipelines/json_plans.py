@@ -1,4 +1,4 @@
-"""The types of JSON values as the table of nodes that the kernel of ``json_columns.py`` goes by."""
+"""The types of JSON values as the table of nodes for the kernel of ``json_columns.py``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from odradek.pipelines.value_columns import Plan
 
 
 def plan_of(kind: pa.DataType, time_zone: str) -> Plan:
-    """``time_zone``: where it is not UTC, times without a zone are left to ``json_rows.py``."""
+    """Returns the plan of a type. If ``time_zone`` is not UTC, times without a zone are left to ``json_rows.py``."""
     plan = Plan(json_columns.read_columns, has_doubles=True, scratch=json_columns.SKIPPED)
     _add(plan, kind, 0, b"", 2 if time_zone in java_times.UTC_NAMES else 1)
     plan.finish()
@@ -32,7 +32,7 @@ def _add(plan: Plan, kind: pa.DataType, domain: int, name: bytes, zone: int) -> 
 
 
 def _leaf(kind: pa.DataType, zone: int) -> tuple[int, int, int]:
-    """The node's KIND, LOW and HIGH."""
+    """Returns the node's KIND, LOW and HIGH."""
     if pa.types.is_struct(kind):
         return json_columns.STRUCT, 0, 0
     if pa.types.is_map(kind):

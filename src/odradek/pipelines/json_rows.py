@@ -1,8 +1,8 @@
-"""One JSON text at a time, strictly, with the meaning that Spark's ``from_json`` gives it: for texts that the kernel in
-``json_columns.py`` refuses, which are wrong, or odd.
+"""The reader of single JSON texts, with the meaning of Spark's ``from_json``, for texts that the kernel refuses.
 
-A text is read whole into a tree in which nothing is lost: numbers keep their digits, objects all their names. Then the
-tree is made a value of an Arrow type. Dates and timestamps are numbers, in the unit of their type.
+The kernel (``json_columns.py``) refuses invalid and unusual texts. This reader is strict. It first parses a text into a
+tree without loss: numbers keep their digits, objects keep all their names. Then it converts the tree to a value of an
+Arrow type. Dates and timestamps are numbers in the unit of their type.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from odradek.pipelines import java_times
 MAX_DEPTH = 999
 MAX_NAME = 50_000
 MAX_DIGITS = 1000
-"""Bounds of Spark's parser, Jackson; it is given each text in an array, which is one level."""
+"""Limits of Spark's parser, Jackson. Spark passes it each text in an array, which is one level of nesting."""
 
-NO_UTF8 = "it is no UTF-8 text"
+NO_UTF8 = "it is not valid UTF-8"
 NO_FIT = "it does not fit the schema"
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
@@ -41,11 +41,11 @@ _EXACT = Context(prec=1100, rounding=ROUND_HALF_UP)
 
 
 class Unreadable(ValueError):
-    """What is no JSON, or no value of a type."""
+    """The text is not JSON, or not a value of the type."""
 
 
 class Number(str):
-    """A number as it was written."""
+    """A number in its original text."""
 
     __slots__ = ()
 
@@ -55,15 +55,15 @@ class Number(str):
 
 
 class Object(list[tuple[str, Any]]):
-    """Names and values, in their order, as often as they are there."""
+    """Names and values in their order, with duplicates."""
 
     __slots__ = ()
 
 
 def parse(text: str) -> Any:
-    """One JSON value: None, bool, str, Number, list or Object. Raises Unreadable."""
+    """Parses one JSON value: None, bool, str, Number, list or Object. Raises Unreadable."""
     at = _blanks(text, 0)
-    around: list[tuple[Any, str]] = []  # what is open, and the name it has where it is
+    around: list[tuple[Any, str]] = []  # open values, each with its name in the enclosing object
     name = ""
     while True:
         value, at = _value(text, at)
@@ -121,7 +121,7 @@ def _name(text: str, at: int) -> tuple[str, int]:
 
 
 def _value(text: str, at: int) -> tuple[Any, int]:
-    """A scalar, or what is begun by a bracket, still empty."""
+    """Returns a scalar, or an empty list or Object after an opening bracket."""
     first = text[at : at + 1]
     if first == "{":
         return Object(), at + 1
@@ -151,7 +151,7 @@ Convert = Callable[[Any], Any]
 
 
 def converter(kind: pa.DataType, time_zone: str) -> Convert:
-    """What makes a tree a value of a type, of those that ``json_values`` knows; it raises Unreadable."""
+    """Returns the function that converts a tree to a value of a type in ``json_values``; it raises Unreadable."""
     if pa.types.is_struct(kind):
         return _struct_converter(kind, time_zone)
     if pa.types.is_map(kind):
@@ -183,7 +183,7 @@ def _struct_converter(kind: pa.DataType, time_zone: str) -> Convert:
         value = dict.fromkeys(fields)
         for name, part in tree:
             if name in fields:
-                value[name] = fields[name](part)  # the last one of a name is taken
+                value[name] = fields[name](part)  # the last value of a duplicate name is used
         return value
 
     return convert
@@ -245,7 +245,7 @@ def _float(tree: Any) -> float | None:
     except OverflowError:
         raise Unreadable("a number is too large") from None
     if near != value:
-        # Rounded twice, to a double and to a float, it may be off where the double is in the middle of two floats.
+        # The number was rounded twice, to a double and to a float. The result can be wrong between two floats.
         exact = Decimal(tree)
         bits = struct.unpack("<i", struct.pack("<f", near))[0]
         around = [_of_bits(one) for one in (bits - 1, bits, bits + 1)]
@@ -330,7 +330,7 @@ def _date(tree: Any) -> int | None:
 
 
 def _timestamp(tree: Any, zone: str | None) -> int | None:
-    """``zone``: None where the type is one without time zones."""
+    """``zone``: None for the timestamp type without a time zone."""
     if tree is None:
         return None
     if isinstance(tree, Number):
@@ -349,7 +349,7 @@ _ESCAPED = re.compile('["\\\\\x00-\x1f\ud800-\udfff\U00010000-\U0010ffff]')
 
 
 def _written(tree: Any) -> Iterator[str]:
-    """As Spark writes what a field of type string holds that is no string: without blanks, its numbers as Java's."""
+    """Writes a non-string value for a field of type string, as Spark does: without blanks, numbers in Java's form."""
     left = [_Part(tree)]
     while left:
         part = left.pop().tree
@@ -370,7 +370,7 @@ def _written(tree: Any) -> Iterator[str]:
 
 
 class _Text(str):
-    """What is written as it is."""
+    """Text that is written unchanged."""
 
     __slots__ = ()
 
@@ -401,12 +401,12 @@ def _quoted(text: str) -> str:
 
 
 def java_double(value: float) -> str:
-    """As Java writes it since its version 19: the shortest digits, two at least, with an exponent below 0.001 and from
-    10^7."""
+    """Returns a double in the form of Java 19 and later: the shortest digits, at least two, with an exponent below
+    0.001 and from 10^7 on."""
     if math.isinf(value):
         return '"Infinity"' if value > 0 else '"-Infinity"'
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
-    if len(str(int("".join(map(str, digits)))).rstrip("0")) == 1:  # of two digits those that are nearest
+    if len(str(int("".join(map(str, digits)))).rstrip("0")) == 1:  # the nearest two digits
         sign, digits, exponent = Decimal(f"{value:.1e}").as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits)).lstrip("0")

@@ -1,8 +1,8 @@
-"""JSON read from bytes: strings, numbers, dates and times, in numba. What ``json_columns.py`` is built on.
+"""JSON scanners for bytes, in numba: strings, numbers, dates and timestamps. ``json_columns.py`` uses them.
 
-Bytes are reached by pointers: an array costs a count of references in each call, and a look at an index's sign.
-Each function begins at a position and returns the one behind what it has read, or -1. All of them are strict: what is
-no JSON, or no UTF-8, is refused, and what is beyond a bound may be, too.
+Bytes are accessed by pointers: an array would cost reference counting in each call, and a sign check of each index.
+Each function begins at a position and returns the position after the text that it has read, or -1. All functions are
+strict: they refuse invalid JSON and invalid UTF-8, and they may refuse text beyond a limit.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from numba import types
 from odradek.batches.decode import _compiled
 
 MAX_SKIPPED_DEPTH = 256
-"""Texts that nest deeper in what the schema does not name are refused here."""
+"""Values of unknown names that are nested deeper than this are refused here."""
 MAX_NAME = 10_000
 MAX_DIGITS = 300
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS, _PLUS, _POINT = 34, 92, 44, 58, 45, 43, 46
 _OPEN_LIST, _CLOSE_LIST, _OPEN, _CLOSE = 91, 93, 123, 125
 _PLAIN_BYTE, _SPECIAL = 0, 1
-_CLASSES = np.zeros(256, np.uint8)  # of a byte in a string: plain, or one that has to be looked at
+_CLASSES = np.zeros(256, np.uint8)  # of a byte in a string: plain, or to be examined
 _CLASSES[:32] = _CLASSES[128:] = _CLASSES[_QUOTE] = _CLASSES[_BACKSLASH] = _SPECIAL
 
 _ESCAPES = np.zeros(256, np.uint8)
@@ -32,7 +32,7 @@ _LEAST_POWER, _MOST_POWER = -342, 308
 
 
 def _powers_of_five() -> Any:
-    """The 128 highest bits of 5^q for each q, two numbers each, rounded as the algorithm of Eisel and Lemire wants."""
+    """Returns the 128 highest bits of 5^q for each q as two numbers, rounded as Eisel and Lemire's algorithm needs."""
     table = np.zeros((_MOST_POWER - _LEAST_POWER + 1, 2), np.uint64)
     for q in range(_LEAST_POWER, _MOST_POWER + 1):
         power = 5 ** abs(q)
@@ -65,7 +65,7 @@ def _past_blanks(data: Any, at: int, end: int) -> Any:
 
 @_compiled(_I64(_BYTES, _I64, _I64))
 def _hex4(data: Any, at: int, end: int) -> Any:
-    """The number in four hexadecimal digits; -1 where they are none."""
+    """Returns the number in four hexadecimal digits; -1 if they are not hexadecimal."""
     if at + 4 > end:
         return -1
     value: Any = 0
@@ -85,7 +85,7 @@ def _hex4(data: Any, at: int, end: int) -> Any:
 
 @_compiled(_I64(_BYTES, _I64, _I64))
 def _past_escape(data: Any, at: int, end: int) -> Any:
-    """Behind what begins with a backslash at ``at``; -1 where that is none, or half of a pair of surrogates."""
+    """Returns the position after the escape at ``at``; -1 if it is invalid or half of a surrogate pair."""
     if at + 1 >= end:
         return -1
     c = data[at + 1]
@@ -105,7 +105,7 @@ def _past_escape(data: Any, at: int, end: int) -> Any:
 
 @_compiled(_I64(_BYTES, _I64, _I64))
 def _past_character(data: Any, at: int, end: int) -> Any:
-    """Behind a character of several bytes; -1 where they are no UTF-8."""
+    """Returns the position after a character of several bytes; -1 if it is not UTF-8."""
     c = np.int64(data[at])
     low, high = 0x80, 0xBF
     if 0xC2 <= c <= 0xDF:
@@ -136,8 +136,8 @@ def _past_character(data: Any, at: int, end: int) -> Any:
 
 @_compiled(_PAIR(_BYTES, _I64, _I64))
 def _past_string(data: Any, at: int, end: int) -> Any:
-    """From behind the first quote: the position behind the last one, -1 where there is none, and whether there are
-    escapes on the way."""
+    """Begins after the opening quote. Returns the position after the closing quote (-1: invalid), and whether the
+    string has escapes."""
     escaped = 0
     while True:
         while at < end and _CLASSES[data[at]] == _PLAIN_BYTE:
@@ -163,7 +163,7 @@ _NEGATIVE, _WITH_FRACTION, _LONG = 1, 2, 4
 
 @_compiled(types.Tuple((_I64, _U64, _I64, _I64))(_BYTES, _I64, _I64))
 def _number(data: Any, at: int, end: int) -> Any:
-    """Position behind (-1: no number), digits as a number, its power of ten, and what it is."""
+    """Returns the position after a number (-1: invalid), its digits as a number, its power of ten, and flags."""
     flags = 0
     digits = np.uint64(0)
     begin = at
@@ -215,7 +215,7 @@ def _number(data: Any, at: int, end: int) -> Any:
 
 @_compiled(types.UniTuple(_U64, 2)(_U64, _U64))
 def _product(a: Any, b: Any) -> Any:
-    """The high and the low half of a product."""
+    """Returns the high and the low half of a product."""
     low_mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     a_low, a_high, b_low, b_high = a & low_mask, a >> half, b & low_mask, b >> half
     low = a_low * b_low
@@ -226,8 +226,8 @@ def _product(a: Any, b: Any) -> Any:
 
 @_compiled(_I64(_U64, _I64))
 def _double_bits(digits: Any, power: int) -> Any:
-    """The bits of the double next to digits * 10^power, by the algorithm of Eisel and Lemire; -1 where it is not sure,
-    where the number is too large, or smaller than those with all their digits."""
+    """Returns the bits of the double nearest to digits * 10^power, by Eisel and Lemire's algorithm. Returns -1 if that
+    is uncertain, or if the number is too large or subnormal."""
     one = np.uint64(1)
     if digits == np.uint64(0):
         return 0
@@ -279,14 +279,14 @@ _NO_DATE = -(1 << 40)
 
 @_compiled(_I64(_BYTES, _I64))
 def _date(data: Any, at: int) -> Any:
-    """Days since 1970 of ``2024-05-31``, ten bytes that are there."""
+    """Returns the days since 1970 of ``2024-05-31``. The ten bytes must exist."""
     year, month, day = _digits(data, at, 4), _digits(data, at + 5, 2), _digits(data, at + 8, 2)
     if year < 0 or month < 1 or month > 12 or day < 1 or data[at + 4] != _MINUS or data[at + 7] != _MINUS:
         return _NO_DATE
     is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > _DAYS[month] + (1 if is_leap and month == 2 else 0):
         return _NO_DATE
-    # Years begin in March, so that a leap day is the last one.
+    # Years begin in March, so a leap day is the last day of a year.
     shifted = year - (1 if month <= 2 else 0)
     era = shifted // 400
     of_era = shifted - era * 400
@@ -300,7 +300,7 @@ _MICROS_A_DAY = 86_400_000_000
 
 @_compiled(_I64(_BYTES, _I64, _I64, _I64))
 def _timestamp(data: Any, at: int, size: int, zone: int) -> Any:
-    """Microseconds of ``2024-05-31T12:00:00.5Z``; ``zone``: 0 none may be there, 1 one has to be, 2 without one it is
+    """Returns the microseconds of ``2024-05-31T12:00:00.5Z``. ``zone``: 0 must be absent, 1 is required, 2 defaults to
     UTC."""
     if size < 19 or size > 32 or (data[at + 10] != 84 and data[at + 10] != 32):  # T
         return _NO_TIME
@@ -345,7 +345,7 @@ def _timestamp(data: Any, at: int, size: int, zone: int) -> Any:
 
 @_compiled(_I64(_BYTES, _I64, _I64))
 def _past_word(data: Any, at: int, end: int) -> Any:
-    """Behind ``true``, ``false`` or ``null``; -1 where there is none."""
+    """Returns the position after ``true``, ``false`` or ``null``; -1 if there is none of them."""
     if at + 4 <= end:
         a, b, c, d = data[at], data[at + 1], data[at + 2], data[at + 3]
         if a == 116 and b == 114 and c == 117 and d == 101:
@@ -359,7 +359,7 @@ def _past_word(data: Any, at: int, end: int) -> Any:
 
 @_compiled(_I64(_BYTES, _I64, _I64))
 def _past_name(data: Any, at: int, end: int) -> Any:
-    """Behind a name, its colon, and blanks; -1 where there is none, or a long one."""
+    """Returns the position after a name, its colon and blanks; -1 if there is no name or it is too long."""
     if at >= end or data[at] != _QUOTE:
         return -1
     begin = at
@@ -374,16 +374,16 @@ def _past_name(data: Any, at: int, end: int) -> Any:
 
 @_compiled(_I64(_BYTES, _I64, _I64, _BYTES))
 def _past_value(data: Any, at: int, end: int, stack: Any) -> Any:
-    """Behind any JSON value that begins at ``at``; -1 where it is none, or one nested too deep."""
+    """Returns the position after any JSON value at ``at``; -1 if it is invalid or nested too deep."""
     depth = 0
     while True:
-        # A value has to begin here.
+        # A value must begin here.
         if at >= end:
             return -1
         c = data[at]
         if c == _QUOTE:
             at = _past_string(data, at + 1, end)[0]
-        elif c & 0xDF == _OPEN_LIST:  # the two brackets differ in this bit alone
+        elif c & 0xDF == _OPEN_LIST:  # the two brackets differ only in this bit
             closing = c + 2
             at = _past_blanks(data, at + 1, end)
             if at < end and data[at] == closing:
@@ -407,7 +407,7 @@ def _past_value(data: Any, at: int, end: int, stack: Any) -> Any:
             at = _past_word(data, at, end)
         if at < 0:
             return -1
-        # Behind a value.
+        # After a value.
         while depth > 0:
             at = _past_blanks(data, at, end)
             if at >= end:

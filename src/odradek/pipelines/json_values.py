@@ -1,9 +1,9 @@
-"""JSON values to Arrow columns, in a worker: a whole batch by the kernel, what that refuses one by one.
+"""JSON values to Arrow columns in a worker: a whole batch by the kernel, and the refused values one by one.
 
-Types are those that Spark's ``from_json`` makes of a schema, and so are values, but where Spark would make something
-else of a number or a text than what is written there: such a value is unreadable here (``docs/pipelines.md``).
+Types and values are those of Spark's ``from_json``, with one exception: if Spark would change a number or a text, the
+value is unreadable here (``docs/pipelines.md``).
 
-A driver makes readers, too, and reads nothing with them, so the kernels are loaded when values are read.
+The kernels are loaded when the first values are read: the driver makes readers, too, but reads no values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class JsonReader(ValueReader):
-    """``type``: that of the values. Without a schema a value is the text itself."""
+    """Reads JSON values. ``type``: the type of the values. Without a schema, a value is its text."""
 
     def __init__(self, kind: pa.DataType | None, time_zone: str) -> None:
         self._kind = kind
@@ -36,11 +36,11 @@ class JsonReader(ValueReader):
         self.type = pa.string() if kind is None else kind
         self._convert = None if kind is None else json_rows.converter(kind, time_zone)
         self.slowly = 0
-        """How many values were read one by one."""
+        """The number of values that were read one by one."""
 
     @classmethod
     def of(cls, schema: str | None, time_zone: str) -> JsonReader:
-        """Needs a running Spark where there is a schema. Raises ConfigError."""
+        """Returns the reader for a schema's text. A schema needs a running Spark. Raises ConfigError."""
         return cls(None if schema is None else arrow_type(json_fields(schema)), time_zone)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -48,7 +48,7 @@ class JsonReader(ValueReader):
 
     @functools.cached_property
     def plan(self) -> Plan | None:
-        """None where there is no schema."""
+        """The kernel's plan; None if there is no schema."""
         from odradek.pipelines.json_plans import plan_of
 
         return None if self._kind is None else plan_of(self._kind, self._time_zone)
@@ -94,7 +94,7 @@ class JsonReader(ValueReader):
         return found, errors
 
     def read_one(self, data: bytes) -> tuple[Any, str | None]:
-        """A value, or why it could not be read."""
+        """Returns a value, or the reason why it is unreadable."""
         self.slowly += 1
         try:
             text = data.decode("utf-8")
@@ -125,14 +125,16 @@ def _errors(size: int, rows: npt.NDArray[np.int64], errors: list[str | None]) ->
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """The type of a column for one of Spark's; all of it may be null, as in what ``from_json`` returns. Raises
-    ConfigError for those that workers do not read.
+    """Returns the Arrow type for a Spark type. Every field is nullable, as in the results of ``from_json``. Raises
+    ConfigError for types that workers do not read.
     """
     from pyspark.sql import types
 
     if isinstance(kind, types.StructType):
         if not kind.names or len(set(kind.names)) != len(kind.names):
-            raise ConfigError(f"the schema has an object without fields, or with one twice: {kind.simpleString()}")
+            raise ConfigError(
+                f"the schema has an object without fields, or with a duplicate field: {kind.simpleString()}"
+            )
         return pa.struct([pa.field(one.name, arrow_type(one.dataType)) for one in kind.fields])
     if isinstance(kind, types.ArrayType):
         return pa.list_(pa.field("element", arrow_type(kind.elementType)))
@@ -155,5 +157,5 @@ def arrow_type(kind: DataType) -> pa.DataType:
         types.TimestampNTZType: pa.timestamp("us"),
     }.get(type(kind))
     if found is None:
-        raise ConfigError(f"workers read no JSON of type {kind.simpleString()}; --writer spark may")
+        raise ConfigError(f"workers cannot read JSON of type {kind.simpleString()}; try --writer spark")
     return found

@@ -1,17 +1,17 @@
-"""A table of Parquet files that micro-batches are added to exactly once, for readers that know nothing of Spark.
+"""A table of Parquet files. It gets each micro-batch exactly once; its readers need not know Spark.
 
-How a batch gets in:
+How a batch is added:
 
-1. Spark writes it beside the table (``staging``), and the files are synced.
-2. A manifest, ``batches/batch-000012-1a2b3c4d.json`` (the last part is the query's id), names these files and what
-   they will be called in the table. It appears whole: from here on the batch is in, whatever dies.
-3. The files are moved in, as ``month=7/batch-000012-1a2b3c4d-part-00001.parquet``.
+1. The batch is written beside the table (``staging``), and its files are synced.
+2. A manifest, ``batches/batch-000012-1a2b3c4d.json`` (the last part is the query's id), lists these files and their
+   names in the table. The manifest appears atomically. From then on the batch is in the table, even if a process dies.
+3. The files are moved into the table, as ``month=7/batch-000012-1a2b3c4d-part-00001.parquet``.
 
-A batch that comes again, because the process died before Spark noted it as done, has a manifest, and then it is not
-computed again: what was not moved yet is moved. Without one nothing of it was in the table. So the table holds each
-batch once, only whole files are ever visible in it, no row that was visible goes away again, and pyarrow or DuckDB
-count what Spark counts. Nothing but files with rows is under the table that ends in ``.parquet``: DuckDB's ``**``
-finds what Spark and pyarrow pass over, so batches are staged elsewhere.
+A batch is repeated if the process died before Spark noted it as done. If it has a manifest, it is not computed again:
+only the remaining files are moved. If it has no manifest, no file of it is in the table. So the table has each batch
+once, only complete files are visible in it, and a visible row never disappears. pyarrow and DuckDB count the same rows
+as Spark. Only files with rows have names under the table that end in ``.parquet``: batches are staged elsewhere,
+because DuckDB's ``**`` also finds the files that Spark and pyarrow skip.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from odradek.pipelines.staging import StagedFile, Staging
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Only the newest batch can come again. Older manifests tell what happened, for a while.
+# Only the newest batch can be repeated. Older manifests are kept for a while, to show what happened.
 _MANIFESTS_KEPT = 200
 
 
 class Added(NamedTuple):
-    """What a batch brought: ``bad`` of its rows have a value that could not be read. ``size``: the bytes of its files;
-    None, as ``files``, where a version before these counts added the batch.
+    """The counts of an added batch. ``bad``: rows with an unreadable value. ``size``: the bytes of its files. ``files``
+    and ``size`` are None if a version before these counts added the batch.
     """
 
     rows: int
@@ -46,13 +46,13 @@ class Added(NamedTuple):
 
     @classmethod
     def of(cls, files: Sequence[StagedFile]) -> Added:
-        """What these files hold."""
+        """Returns the counts of these files."""
         rows, bad = sum(file.rows for file in files), sum(file.bad for file in files)
         return cls(rows, bad, len(files), sum(file.size for file in files))
 
 
 class ParquetTable:
-    """``table`` is what readers see; ``manifests`` and ``staging`` are the writer's."""
+    """A table of Parquet files. Readers use ``table``; only the writer uses ``manifests`` and ``staging``."""
 
     def __init__(
         self, table: Place, manifests: Place, staging: Place, partition_by: Sequence[str] = (), run: str | None = None
@@ -64,9 +64,8 @@ class ParquetTable:
         self._looked_for_leftovers = False
 
     def prepare(self, dead: Collection[str] | None = None) -> None:
-        """Creates what is missing, finishes what a killed writer had begun, and removes what ``dead`` runs have left,
-        or, without these, all others. Raises StorageError.
-        """
+        """Creates missing folders, completes batches of a killed writer, and removes the leftovers of the ``dead``
+        runs, or of all other runs if ``dead`` is None. Raises StorageError."""
         self._table.make()
         runs = set(self._staging.root.children())
         for name in self._names():
@@ -78,23 +77,23 @@ class ParquetTable:
         self._staging.root.make()
 
     def close(self) -> None:
-        """Removes what the writer has left beside the table."""
+        """Removes the writer's files beside the table."""
         self._staging.close()
 
     def has_batches(self) -> bool:
-        """Whether a query has added anything."""
+        """Whether a query has added a batch."""
         return any(name.startswith("batch-") for name in self._names())
 
     def check(self, batch: DataFrame) -> None:
-        """Parquet files have their columns each for itself."""
+        """Accepts every batch: each Parquet file has its own columns."""
 
     def told(self, batch_id: int, query_id: str) -> Added | None:
-        """What a batch has brought that is in the table; None where it is not."""
+        """Returns the counts of a batch in the table; None if the table does not have it."""
         manifest = self._find(prefix_of(batch_id, query_id))
         return None if manifest is None else _added(manifest)
 
     def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
-        """Puts a batch into the table, unless it is there; returns what it has brought. Raises StorageError, and what
+        """Adds a batch, unless the table already has it; returns its counts. Raises StorageError, and what
         ``BatchRows.write`` raises.
         """
         prefix = prefix_of(batch_id, query_id)
@@ -112,7 +111,7 @@ class ParquetTable:
         return added
 
     def take_in(self, staged_in: str, staged: Sequence[StagedFile], prefix: str, covers: str | None = None) -> Added:
-        """Writes the manifest of a batch that stands ready in a folder of the staging place, and moves it in."""
+        """Writes the manifest of a batch whose files are ready in a staging folder, and moves the files in."""
         self._remove_leftovers(prefix)
         moves = [(file.name, named_for(file.name, prefix, number)) for number, file in enumerate(staged)]
         added = Added.of(staged)
@@ -131,7 +130,7 @@ class ParquetTable:
 
     def _forget_old(self, query_id: str) -> None:
         own = [name for name in self._names() if name.startswith("batch-") and name.endswith(f"-{query_id[:8]}.json")]
-        own.sort(key=lambda name: int(name.split("-")[1]))  # as text, a million comes before two
+        own.sort(key=lambda name: int(name.split("-")[1]))  # numerically: as text, 1000000 is before 2
         for old in own[:-_MANIFESTS_KEPT]:
             self._manifests.delete(old)
 
@@ -145,7 +144,7 @@ class ParquetTable:
         return [name for name in self._manifests.children() if name.endswith(".json")]
 
     def _find(self, prefix: str) -> dict[str, object] | None:
-        """The manifest of a batch; None where there is none."""
+        """Returns the manifest of a batch; None if there is none."""
         name = f"{prefix}.json"
         text = self._manifests.read_text(name)
         return None if text is None else self._parsed(name, text)
@@ -159,12 +158,12 @@ class ParquetTable:
             if manifest["version"] != 1 or not {"staged", "moves", "rows", "bad"} <= manifest.keys():
                 raise ValueError("it is of another version")
         except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{self._manifests.child(name).uri} is no manifest of a batch: {error}") from error
+            raise StorageError(f"{self._manifests.child(name).uri} is not a manifest of a batch: {error}") from error
         found: dict[str, object] = manifest
         return found
 
     def _remove_leftovers(self, prefix: str) -> None:
-        """Versions of odradek before manifests left the files of a half-done batch in the table."""
+        """Removes files of a half-done batch from the table: versions before manifests left them there."""
         if self._looked_for_leftovers or not isinstance(self._table, LocalPlace):
             return
         self._looked_for_leftovers = True
@@ -173,7 +172,7 @@ class ParquetTable:
 
 
 def _added(manifest: dict[str, object]) -> Added:
-    """What a manifest says; those of earlier versions have no ``bytes``."""
+    """Returns the counts in a manifest; manifests of earlier versions have no ``bytes``."""
     moves, size = manifest["moves"], manifest.get("bytes")
     assert isinstance(moves, list)
     size = None if size is None else int(str(size))
@@ -181,7 +180,7 @@ def _added(manifest: dict[str, object]) -> Added:
 
 
 class Lake:
-    """The demo's table under ``root``: ``table/`` is what readers see, the rest is the writer's."""
+    """The demo's table under ``root``. Readers use ``table/``; only the writer uses the other folders."""
 
     def __init__(self, root: Path, partition_by: str) -> None:
         self.table = root / "table"
@@ -190,34 +189,34 @@ class Lake:
         self._table = ParquetTable(table, batches, staging, (partition_by,))
 
     def prepare(self) -> None:
-        """Creates what is missing and finishes what killed writers left. Raises StorageError."""
+        """Creates missing folders and completes batches of killed writers. Raises StorageError."""
         self._table.prepare()
 
     def add(self, batch: DataFrame, batch_id: int) -> int:
-        """Writes a batch and puts it into the table, unless it is there; returns its rows."""
+        """Adds a batch, unless the table already has it; returns the number of its rows."""
         return self._table.add(SparkRows(batch), batch_id, query_id(LocalPlace(self.checkpoint))).rows
 
     def files(self) -> Iterable[Path]:
-        """The table's data files."""
+        """Returns the table's data files."""
         return [self.table / file.name for file in LocalPlace(self.table).data_files()]
 
 
 def query_id(checkpoint: Place) -> str:
-    """The id that Spark gave the query of this checkpoint: batch numbers start anew with a new one.
+    """Returns the id that Spark gave the query of this checkpoint. Each query numbers its batches from 0.
 
     Raises StorageError.
     """
     try:
         return str(parse_json(checkpoint.read_text("metadata") or "")["id"])
     except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{checkpoint.uri} is no checkpoint of a query: {error}") from error
+        raise StorageError(f"{checkpoint.uri} is not a checkpoint of a query: {error}") from error
 
 
 def check_spark_sees(spark: SparkSession, directory: Path) -> None:
-    """Whether Java finds a directory under the name we know it by. Raises ConfigError.
+    """Raises ConfigError if Java does not find a directory under our name for it.
 
-    Hadoop takes a path as it stands: it decodes no ``%20``, so a ``file:`` URI made by Python would name another
-    directory, and we hand over plain paths. What is left is Java itself, which under an ASCII locale can name no ``ü``.
+    Hadoop decodes no ``%20`` in a path, so a ``file:`` URI made by Python would be another directory. So we pass plain
+    paths. The remaining problem is Java itself: under an ASCII locale it cannot represent a name with ``ü``.
     """
     jvm = spark._jvm
     assert jvm is not None
@@ -228,11 +227,11 @@ def check_spark_sees(spark: SparkSession, directory: Path) -> None:
 
 
 def prefix_of(batch_id: int, query_id: str) -> str:
-    """How the names of a batch's files begin: a query's batches have numbers, a replay is one batch with an id."""
+    """Returns the prefix of a batch's file names: a number for a query's batch, an id for a replay (one batch)."""
     return query_id[:23] if query_id.startswith("replay-") else f"batch-{batch_id:06d}-{query_id[:8]}"
 
 
 def named_for(name: str, prefix: str, number: int) -> str:
-    """What a staged file is called in the table: the folder stays, the name says which batch it is of."""
+    """Returns the name of a staged file in the table: in the same folder, with the batch in its name."""
     folder, _, _ = name.rpartition("/")
     return f"{folder}/{prefix}-part-{number:05d}.parquet".lstrip("/")

@@ -1,4 +1,4 @@
-"""The options of ``ingest`` and ``replay``, each declared once: for the functions, the commands, and the checks."""
+"""The options of ``ingest`` and ``replay``. The functions, the commands and the checks use this one declaration."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ WRITERS = ("workers", "spark")
 
 @dataclass(frozen=True)
 class Option:
-    """What the command line says of an option, and which values it may have. A field without one is for Python only.
+    """The help text and the permitted values of an option of the command line. A field without an ``Option`` exists
+    only in Python.
 
-    ``name`` is that of the command line; without one it follows from the field's.
+    ``name`` is the option's name on the command line. Without it, the name is derived from the field.
     """
 
     help: str
@@ -35,126 +36,144 @@ class Option:
     minimum: int | None = None
 
 
-SparkConf = Annotated[Mapping[str, str] | None, Option("A setting of Spark's. Repeatable.", "NAME=VALUE")]
-Topics = Annotated[str | Sequence[str], Option("What to read, by name.", "T[,T]")]
+SparkConf = Annotated[Mapping[str, str] | None, Option("A Spark setting. Repeatable.", "NAME=VALUE")]
+Topics = Annotated[str | Sequence[str], Option("Names of the topics to read.", "T[,T]")]
 
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """What both functions take: the cluster, how a table is written, and Spark.
+    """The common options of both functions: the cluster, the table and Spark.
 
-    ``schema`` is text or a file: DDL for json, an Avro schema for avro. ``options`` are further ones of
-    ``format("odradek")``. ``spark``: the session to use; else one is had for ``master`` with the settings ``conf``,
-    and Java is started as the command starts it (docs/pipelines.md, how long a start takes).
+    ``schema`` is text or a file: DDL for json, an Avro schema for avro. ``options`` are further options of
+    ``format("odradek")``. ``spark``: the session to use. Without it, a session is started with ``master`` and the
+    settings ``conf``, in the same way as the command starts it (docs/pipelines.md says how long a start takes).
     """
 
     bootstrap_servers: str
     _: KW_ONLY
     table_format: Annotated[str, Option("The kind of table.", choices=TABLE_FORMATS)] = "parquet"
-    value_format: Annotated[str, Option("What values are.", choices=tuple(ValueFormat))] = "raw"
+    value_format: Annotated[str, Option("The format of the values.", choices=tuple(ValueFormat))] = "raw"
     schema: Annotated[
         str | None,
         Option(
-            "json: fields as 'id bigint, name string' (none: any JSON, as text); avro: the Avro schema.", "TEXT|FILE"
+            "json: fields such as 'id bigint, name string' (default: any JSON, as text); avro: the Avro schema.",
+            "TEXT|FILE",
         ),
     ] = None
-    framing: Annotated[str, Option("What stands before an Avro value.", choices=tuple(Framing))] = "none"
+    framing: Annotated[str, Option("The header before each Avro value.", choices=tuple(Framing))] = "none"
     writer_schemas: Annotated[
         Mapping[int, str] | None,
-        Option("An Avro schema by Confluent's id. Repeatable.", "ID=FILE", name="--writer-schema"),
+        Option("The Avro writer schema for a Confluent schema id. Repeatable.", "ID=FILE", name="--writer-schema"),
     ] = None
-    flat: Annotated[bool, Option("The value's fields become columns of the table.")] = False
-    headers: Annotated[bool, Option("Keep the records' headers.")] = False
-    keep_raw: Annotated[bool, Option("Keep every value's bytes, too, in column raw.")] = False
+    flat: Annotated[bool, Option("Make each field of the value a column of the table.")] = False
+    headers: Annotated[bool, Option("Add the record headers to the table.")] = False
+    keep_raw: Annotated[bool, Option("Also keep the bytes of every value, in column raw.")] = False
     on_bad: Annotated[
         str,
-        Option("Unreadable values: keep them in columns raw and error, or stop.", choices=("keep", "fail")),
+        Option(
+            "For unreadable values: keep the value in column raw and the error in column error, or stop.",
+            choices=("keep", "fail"),
+        ),
     ] = "keep"
-    partition_by: Annotated[str | Sequence[str], Option("Folders by these columns.", "COL[,COL]")] = ()
-    files_per_batch: Annotated[int | None, Option("Write with at most N tasks.", "N", minimum=1)] = None
-    writer: Annotated[str, Option("Who writes: Spark's workers, columns all the way, or Spark.", choices=WRITERS)] = (
-        "workers"
-    )
-    task_size: Annotated[str, Option("How much of the topics, as stored, a task reads at most.", "SIZE")] = "256m"
+    partition_by: Annotated[
+        str | Sequence[str], Option("Partition the table into folders by these columns.", "COL[,COL]")
+    ] = ()
+    files_per_batch: Annotated[int | None, Option("Use at most N tasks to write.", "N", minimum=1)] = None
+    writer: Annotated[
+        str, Option("The writer of the files: Spark's Python workers (no rows in Java), or Spark.", choices=WRITERS)
+    ] = "workers"
+    task_size: Annotated[str, Option("The most data, as stored in the topics, that one task reads.", "SIZE")] = "256m"
     options: Annotated[
         Mapping[str, str] | None,
-        Option("Another option of format('odradek'). Repeatable.", "NAME=VALUE", name="--option"),
+        Option("A further option of format('odradek'). Repeatable.", "NAME=VALUE", name="--option"),
     ] = None
     storage_options: Annotated[
         Mapping[str, str] | None,
-        Option("How deltalake reaches its storage. Repeatable.", "NAME=VALUE", name="--storage-option"),
+        Option("A storage option of deltalake. Repeatable.", "NAME=VALUE", name="--storage-option"),
     ] = None
-    master: Annotated[str, Option("Spark's master: local[N], spark://HOST:PORT, …", "URL")] = "local[*]"
+    master: Annotated[str, Option("The Spark master, such as local[4] or spark://HOST:PORT.", "URL")] = "local[*]"
     conf: SparkConf = None
     spark: SparkSession | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class IngestOptions(PipelineOptions):
-    """``trigger``: without one, a run ends at the present end of the topics; with one, when ``stop`` is set.
-    ``advance`` hears of each batch. Lists of names may be text with commas.
+    """Without ``trigger``, a run ends at the present end of the topics. With ``trigger``, it ends when ``stop`` is set.
+    ``advance`` is called with each batch. A list of names can also be text with commas.
     """
 
-    group: Annotated[str, Option("On whose behalf; its offsets follow the table.", "GROUP")]
+    group: Annotated[str, Option("The consumer group; each batch in the table is committed to it.", "GROUP")]
     output: Annotated[str | Path, Option("The table's place.", "DIR|URI")]
     topics: Topics = ()
-    subscribe_pattern: Annotated[str | None, Option("What to read, by a pattern of names.", "REGEX")] = None
-    checkpoint: Annotated[
-        str | Path | None, Option("Where Spark keeps the query's state. Default: in the table.", "DIR|URI")
+    subscribe_pattern: Annotated[
+        str | None, Option("A regular expression for the names of the topics to read.", "REGEX")
     ] = None
-    trigger: Annotated[str | None, Option("Go on: a batch every so often, until interrupted.", "10s")] = None
-    batch_size: Annotated[str, Option("How much of the topics, as stored, a batch reads at most.", "SIZE")] = "1g"
+    checkpoint: Annotated[
+        str | Path | None, Option("The folder of Spark's checkpoint. Default: in the table's folder.", "DIR|URI")
+    ] = None
+    trigger: Annotated[str | None, Option("Run until interrupted, with one batch in each interval.", "10s")] = None
+    batch_size: Annotated[str, Option("The most data, as stored in the topics, that one batch reads.", "SIZE")] = "1g"
     stop: threading.Event | None = None
     advance: Callable[[Added], None] = lambda added: None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(PipelineOptions):
-    """What is read is said in one of three ways: ``offsets``; ``start`` and ``end`` of ``topics``; or ``read_by``.
-    ``producer_options`` (``{"compression.type": "zstd"}``) hold for sending alone, those of the connection among
-    ``options`` for sending, too.
+    """Three ways to say what to read: ``offsets``; ``start`` and ``end`` of ``topics``; or ``read_by``.
+    ``producer_options`` (``{"compression.type": "zstd"}``) apply only to sending. The connection settings among
+    ``options`` apply to reading and to sending.
     """
 
     topics: Topics = ()
-    start: Annotated[str, Option("Where to begin in each partition.", "earliest|OFFSET|TIME", name="--from")] = (
-        "earliest"
+    start: Annotated[
+        str, Option("The first offset to read in each partition.", "earliest|OFFSET|TIME", name="--from")
+    ] = "earliest"
+    end: Annotated[
+        str, Option("The end in each partition; this offset is not read.", "latest|OFFSET|TIME", name="--to")
+    ] = "latest"
+    offsets: Annotated[
+        str | None, Option('Ranges of offsets: {"events":{"0":[100,200]}}; the end is not read.', "JSON")
+    ] = None
+    read_by: Annotated[str | None, Option("Read what this group has read, according to its commits.", "GROUP")] = None
+    since: Annotated[
+        str | None, Option("With --read-by: start at the group's last commit at or before this time.", "TIME")
+    ] = None
+    until: Annotated[
+        str | None, Option("With --read-by: end at the group's last commit at or before this time.", "TIME")
+    ] = None
+    allow_missing: Annotated[bool, Option("Read the remaining records if some records or commits are deleted.")] = False
+    output: Annotated[str | Path | None, Option("Write to this table, each record exactly once.", "DIR|URI")] = None
+    to_topic: Annotated[str | None, Option("Write to this topic, each record at least once.", "TOPIC")] = None
+    keep_partitions: Annotated[bool, Option("Keep the partition number of each record.")] = False
+    keep_timestamps: Annotated[bool, Option("Keep the timestamp of each record (retention in the topic uses it).")] = (
+        False
     )
-    end: Annotated[str, Option("Where to end, itself not included.", "latest|OFFSET|TIME", name="--to")] = "latest"
-    offsets: Annotated[str | None, Option('Ranges by hand: {"events":{"0":[100,200]}}.', "JSON")] = None
-    read_by: Annotated[str | None, Option("What this group read, as its commits tell.", "GROUP")] = None
-    since: Annotated[str | None, Option("With --read-by: from its last commit before this on.", "TIME")] = None
-    until: Annotated[str | None, Option("With --read-by: up to its last commit before this.", "TIME")] = None
-    allow_missing: Annotated[bool, Option("Go on with what is left where records or commits are gone.")] = False
-    output: Annotated[str | Path | None, Option("Into this table, once.", "DIR|URI")] = None
-    to_topic: Annotated[str | None, Option("Into this topic, at least once.", "TOPIC")] = None
-    keep_partitions: Annotated[bool, Option("Into the topic's partition of the same number.")] = False
-    keep_timestamps: Annotated[bool, Option("With the records' own times (retention goes by them).")] = False
     producer_options: Annotated[
         Mapping[str, str] | None,
         Option(
-            "With --to-topic: a setting of the producer, as compression.type=zstd. Repeatable.",
+            "With --to-topic: a producer setting, such as compression.type=zstd. Repeatable.",
             "NAME=VALUE",
             name="--producer-option",
         ),
     ] = None
-    again: Annotated[bool, Option("Also if the table holds this replay already.")] = False
-    dry_run: Annotated[bool, Option("Show the ranges, read nothing.")] = False
+    again: Annotated[bool, Option("Replay even if the table already has this replay.")] = False
+    dry_run: Annotated[bool, Option("Show the ranges; read no records.")] = False
 
 
 class Declared(NamedTuple):
-    """A field with an ``Option``, and the type of its values."""
+    """The type of a field with an ``Option``, and the option."""
 
-    type: Any  # a type, or a union of types, which have no common class
+    type: Any  # a type or a union of types: these have no common class
     option: Option
 
 
 def hints_of(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields, ``Annotated`` where they are. Loads no Spark."""
+    """Returns the types of a dataclass's fields, with ``Annotated``. Loads no Spark."""
     return get_type_hints(kind, localns={"SparkSession": object, "Added": object}, include_extras=True)
 
 
 def declared(kind: type) -> Mapping[str, Declared]:
-    """The fields of a dataclass that have an ``Option``, by name."""
+    """Returns the fields of a dataclass that have an ``Option``, by name."""
     found: dict[str, Declared] = {}
     for name, hint in hints_of(kind).items():
         if get_origin(hint) is Annotated:
@@ -166,7 +185,7 @@ def declared(kind: type) -> Mapping[str, Declared]:
 
 
 def check_values(options: PipelineOptions) -> None:
-    """Raises ConfigError for a value that its option cannot have."""
+    """Raises ConfigError for a value that its option does not permit."""
     for name, (_, option) in declared(type(options)).items():
         value = getattr(options, name)
         words = name.replace("_", " ")
@@ -177,6 +196,6 @@ def check_values(options: PipelineOptions) -> None:
 
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """A list of names, or one with commas, without blanks and repetition."""
+    """Returns the names of a sequence or of a text with commas, without spaces, empty names and duplicates."""
     found = [name.strip() for name in given.split(",")] if isinstance(given, str) else given
     return tuple(dict.fromkeys(filter(None, found)))

@@ -1,4 +1,4 @@
-"""Folders by columns, ``month=7/key=a%2Fb``, named as Spark names them."""
+"""Partition folders, ``month=7/key=a%2Fb``, with the names that Spark gives them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pyarrow as pa
 from odradek.core.errors import ConfigError
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-# Spark escapes these in names of folders, and no others: control characters, and what file systems or URIs may take
-# for something else.
+# Spark escapes exactly these characters in folder names: control characters, and those with a meaning in file systems
+# or URIs.
 _ESCAPED = {*map(chr, range(0x20)), *"\"#%'*/:=?\\{[]^\x7f"}
 
 
 def check_partition_columns(schema: pa.Schema, partition_by: Sequence[str]) -> None:
-    """Raises ConfigError for columns that are not there or have no text as a folder's name."""
+    """Raises ConfigError for columns that do not exist or have no text form for a folder's name."""
     for name in partition_by:
         at = schema.get_field_index(name)
         if at < 0:
@@ -37,7 +37,7 @@ def _has_text(kind: pa.DataType) -> bool:
 
 
 def by_folder(rows: pa.RecordBatch, partition_by: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows by their folders, in their order, without the columns that name the folders."""
+    """Yields the rows of each folder, in their order, without the partition columns."""
     if not partition_by:
         if rows.num_rows:
             yield "", rows
@@ -50,7 +50,7 @@ def by_folder(rows: pa.RecordBatch, partition_by: Sequence[str]) -> Iterator[tup
         codes = codes * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
         names.append(values)
     kept = rows.drop_columns(list(dict.fromkeys(partition_by)))
-    # Two values may have one name: null and the empty text.
+    # Two values can have one folder: null and the empty text.
     parts: dict[str, list[Any]] = {}
     for code in np.unique(codes):
         parts.setdefault(_path(int(code), names), []).append(code)
@@ -71,7 +71,7 @@ def _path(code: int, names: Sequence[Sequence[str]]) -> str:
 
 
 def _values(found: pa.Array) -> list[Any]:
-    """Python's times end with the year 9999, so times and dates come as text."""
+    """Returns values for folder names; times and dates are text, because Python's times end with the year 9999."""
     if pa.types.is_timestamp(found.type):
         return [_time(value) for value in found.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)]
     if pa.types.is_date(found.type):
@@ -81,7 +81,7 @@ def _values(found: pa.Array) -> list[Any]:
 
 
 def _time(value: np.datetime64) -> str | None:
-    """As Spark casts it to text, in UTC: years have four digits at least, longer ones a sign."""
+    """Returns a time in Spark's text form, in UTC: years have at least four digits, longer years have a sign."""
     if np.isnat(value):
         return None
     date, _, time = str(value).partition("T")
@@ -102,7 +102,7 @@ def _named(value: Any) -> str:
 
 
 def _text(value: Any) -> str | None:
-    """As Spark casts it to text."""
+    """Returns a value in Spark's text form."""
     match value:
         case None:
             return None

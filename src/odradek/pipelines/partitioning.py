@@ -1,4 +1,4 @@
-"""Where a key goes: the rule of Java's default partitioner, so that every client agrees on a key's partition."""
+"""The partition of a key by the rule of Java's default partitioner, so that all clients choose the same partition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit MurmurHash2 that Kafka's clients use, as an unsigned number."""
+    """Returns the 32-bit MurmurHash2 of Kafka's clients as an unsigned number."""
     length = len(data)
     value = (_SEED ^ length) & _MASK
     whole = length & ~3
@@ -23,5 +23,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of a record with this key: the hash with its sign bit cleared, modulo the count."""
+    """Returns the partition of a record with this key: the hash without its sign bit, modulo the count."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

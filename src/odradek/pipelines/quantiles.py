@@ -1,7 +1,7 @@
-"""Which values stand at given places when a column is sorted: exactly, and without sorting it.
+"""Exact quantiles: the values at given ranks of a column, without a sort.
 
-Each pass counts the values in many narrow pieces, and goes on inside of those that hold a place asked for. Two or three
-passes find sixty places among a hundred million times; a worker's task hands over some ten thousand counts.
+Each pass counts the values in many narrow pieces. The next pass divides only the pieces with a requested rank. Two or
+three passes find sixty ranks among a hundred million timestamps. A worker's task returns about ten thousand counts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _COUNTS = "piece long, part long, count long, low long, high long"
 
 
 def at_ranks(values: DataFrame, ranks: Array, parts: int = PARTS) -> Array:
-    """The values at these places (from 0, ascending) of a frame with one column, of longs without nulls.
+    """Returns the values at these ranks (from 0, ascending) of a frame with one column of longs without nulls.
 
-    ``parts``: how many pieces there are at most in one pass. There have to be as many values as the ranks ask for.
+    ``parts``: the largest number of pieces in one pass. The frame must have at least as many values as the largest rank
+    requires.
     """
     if not len(ranks):
         return np.empty(0, np.int64)
@@ -48,7 +49,7 @@ def at_ranks(values: DataFrame, ranks: Array, parts: int = PARTS) -> Array:
 
 
 def _count(lows: Array, highs: Array, parts: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in a worker: of each piece's parts how many values there are, the least and the greatest."""
+    """Returns the count, the minimum and the maximum of each part of each piece. Runs in a worker."""
     widths = (highs - lows) // parts + 1
     count = np.zeros(len(lows) * parts, np.int64)
     least = np.full(len(count), np.iinfo(np.int64).max)

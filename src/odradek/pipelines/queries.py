@@ -1,4 +1,4 @@
-"""A streaming query that hands each micro-batch to a function. It runs to its end or until it is stopped."""
+"""A streaming query that passes each micro-batch to a function. It runs until its end or until it is stopped."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def run_query(
     trigger: str | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Calls ``add`` with each batch and its number: all there is now, or, with ``trigger`` (``10 seconds``), again and
-    again until ``stop`` is set. Raises QueryFailed.
+    """Calls ``add`` with each batch and its number. Without ``trigger``, it reads what the topics have now. With
+    ``trigger`` (``10 seconds``), it reads at this interval until ``stop`` is set. Raises QueryFailed.
     """
     with failures_told("the Spark query stopped"), plain_timestamps(stream.sparkSession):
         writer = stream.writeStream.foreachBatch(add).option("checkpointLocation", checkpoint)
@@ -43,7 +43,7 @@ def run_query(
             while not query.awaitTermination(_POLL_S):
                 if stop is not None and stop.is_set():
                     patience -= 1
-                    # Between two batches, where one is not long in coming.
+                    # Stop between two batches if the current batch ends soon.
                     if not query.status["isTriggerActive"] or patience < 0:
                         return
         finally:
@@ -53,7 +53,7 @@ def run_query(
 
 @contextlib.contextmanager
 def plain_timestamps(spark: SparkSession) -> Iterator[None]:
-    """Parquet with timestamps as all readers have them; Spark's default is a 96-bit type others only tolerate."""
+    """Writes Parquet timestamps as 64-bit microseconds, which all readers know. Spark's default is INT96."""
     before = spark.conf.get(_TIMESTAMPS)
     spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
     try:
@@ -65,24 +65,24 @@ def plain_timestamps(spark: SparkSession) -> Iterator[None]:
 
 @contextlib.contextmanager
 def failures_told(what: str) -> Iterator[None]:
-    """Turns what Spark raises into QueryFailed with its cause in one line."""
+    """Turns an exception of Spark into QueryFailed with the cause in one line."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (PySparkException, Py4JError, OSError) as error:  # the latter two: Java has gone
+    except (PySparkException, Py4JError, OSError) as error:  # the latter two: the Java process has ended
         raise QueryFailed(f"{what}: {cause_of(error)}") from error
 
 
-# How py4j begins; the next line says what it was.
+# The first line of a py4j error; the next line has the cause.
 _PY4J = "An error occurred while calling "
-# The line that ends a Python traceback; Java's exceptions have a package and therefore dots in their names.
+# The last line of a Python traceback. The class name of a Java exception does not match: it has a package with dots.
 _PYTHON = re.compile(r"^(\w+(?:Error|Exception): .+)$", re.MULTILINE)
 
 
 def cause_of(error: BaseException) -> str:
-    """The one line of a Spark error that says what went wrong: the last of ours, else of Python's, else its first."""
+    """Returns the one line of a Spark error with the cause: from our last error, else Python's, else the first line."""
     ours = reason(error)
     if ours is not None:
         return ours

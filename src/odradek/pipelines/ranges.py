@@ -1,12 +1,12 @@
-"""Which offsets a replay reads: by places in the log, by hand, or by what a group read between two of its commits.
+"""The offsets that a replay reads: between two offsets or times, given as ranges, or what a group has read.
 
-A group's commits stand in ``__consumer_offsets``. From one commit of a partition to the next, the group read what lies
-between, if the second is higher; a lower one is a rewind, after which records were read again, and a deletion leaves
-unknown where it went on. What it read is the union of these pieces: a range, or several with gaps that it jumped over
-where its offsets were deleted. A commit made to skip records looks like one after reading them.
+``__consumer_offsets`` has the commits of a group. If the second of two successive commits of a partition is higher, the
+group read the records between them. If it is lower, it is a rewind: the group read records again. After a deletion it
+is unknown where the group continued. The records that the group read are the union of these ranges. The union has gaps
+where the offsets were deleted and the group skipped records. A commit that skips records looks like one after reading.
 
-The topic is compacted: of each partition the last commit is kept for long, the ones before it only for a while. So the
-commits have to reach back to the beginning that is asked for, and it is an error where they do not.
+The topic is compacted: it keeps the last commit of each partition for long, and older commits only for a while. So the
+commits must reach back to the requested start; otherwise RangeGone is raised.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ EXAMPLE = '{"events":{"0":[100,200]}}'
 
 
 class RangeGone(OdradekError):
-    """Records, or commits, that a replay was to go by are not kept any more; the message names them and the cause."""
+    """A replay needs records or commits that are deleted; the message names them and the cause."""
 
 
 class Commit(NamedTuple):
-    """A commit of a partition, ``at_ms`` since 1970; offset None: the group's offset was deleted or has expired."""
+    """A commit of a partition. ``at_ms``: since 1970. ``offset``: None if the offset was deleted or has expired."""
 
     at_ms: int
     offset: int | None
@@ -42,7 +42,7 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadByGroup:
-    """What was read of a partition between the commits ``first`` and ``last``; ``rewinds``: how often it went back."""
+    """What a group read of a partition between the commits ``first`` and ``last``, with the number of rewinds."""
 
     ranges: tuple[Range, ...]
     first: Commit
@@ -51,7 +51,8 @@ class ReadByGroup:
 
 
 def parse_ranges(text: str) -> list[Range]:
-    """Ranges by hand, the end not included: ``{"events":{"0":[100,200]}}``; several as ``[[100,200],[300,310]]``.
+    """Reads ranges from JSON; the end is excluded. One range: ``{"events":{"0":[100,200]}}``, several:
+    ``[[100,200],[300,310]]``.
 
     Raises ConfigError.
     """
@@ -62,17 +63,17 @@ def parse_ranges(text: str) -> list[Range]:
                 pieces = given if given and isinstance(given[0], list) else [given]
                 for start, end in pieces:
                     if not (type(start) is int and type(end) is int and 0 <= start < end):
-                        raise ValueError(f"[{start},{end}] is no range")
+                        raise ValueError(f"[{start},{end}] is not a range")
                     found.append(Range(TopicPartition(topic, int(number)), start, end))
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"offsets {shortened(text)!r}: expected for example {EXAMPLE} ({error})") from error
     if not found:
-        raise ConfigError(f"offsets {text!r} name no range; expected for example {EXAMPLE}")
+        raise ConfigError(f"offsets {text!r} have no range; expected for example {EXAMPLE}")
     return merge(found)
 
 
 def merge(pieces: Iterable[Range]) -> list[Range]:
-    """The same offsets as ranges that do not touch, in order."""
+    """Merges ranges that overlap or touch; returns them in order. Empty ranges are dropped."""
     merged: list[Range] = []
     for piece in sorted(piece for piece in pieces if piece.size > 0):
         if merged and merged[-1].partition == piece.partition and piece.start <= merged[-1].end:
@@ -83,7 +84,7 @@ def merge(pieces: Iterable[Range]) -> list[Range]:
 
 
 def legs(ranges: Sequence[Range]) -> list[list[Range]]:
-    """Ranges of which each list has one of a partition at most: what one batch read can take."""
+    """Divides ranges into lists with at most one range of each partition: one batch read can read one such list."""
     found: list[list[Range]] = []
     seen: dict[TopicPartition, int] = {}
     for piece in sorted(ranges):
@@ -96,9 +97,9 @@ def legs(ranges: Sequence[Range]) -> list[list[Range]]:
 
 
 def commits_of(history: pa.Table, topic_ids: Mapping[str, bytes | None]) -> dict[TopicPartition, list[Commit]]:
-    """A group's commits by partition, oldest first, from the rows of ``read_offset_history(group=…)``.
+    """Returns a group's commits by partition, oldest first, from the rows of ``read_offset_history(group=…)``.
 
-    Those of a deleted topic of the same name (``topic_ids``: the ids now) are left out.
+    Commits to a deleted topic of the same name are left out. ``topic_ids``: the present ids.
     """
     names = ("kind", "topic", "partition", "committed_offset", "is_tombstone", "topic_id", "record_offset")
     rows: list[dict[str, Any]] = history.select([*names, "commit_timestamp", "record_timestamp"]).to_pylist()
@@ -120,10 +121,10 @@ def commits_of(history: pa.Table, topic_ids: Mapping[str, bytes | None]) -> dict
 def read_between(
     partition: TopicPartition, commits: Sequence[Commit], since_ms: int | None, until_ms: int | None
 ) -> ReadByGroup | None:
-    """What was read between the last commit not after ``since_ms`` and the last one not after ``until_ms``.
+    """Returns what was read between the last commit at or before ``since_ms`` and the last at or before ``until_ms``.
 
-    None: the oldest and the newest commit that are kept. Returns None where nothing was committed until then. Raises
-    RangeGone where no commit is as old as ``since_ms``.
+    None stands for the oldest and the newest stored commit. Returns None if there is no commit up to ``until_ms``.
+    Raises RangeGone if no commit is as old as ``since_ms``.
     """
     chosen = [commit for commit in commits if until_ms is None or commit.at_ms <= until_ms]
     if not chosen:
@@ -133,7 +134,7 @@ def read_between(
         old = [number for number, commit in enumerate(chosen) if commit.at_ms <= since_ms]
         if not old:
             raise RangeGone(
-                f"{partition}: of the group's commits the oldest that is kept, offset {chosen[0].offset}, is of"
+                f"{partition}: the group's oldest stored commit is offset {chosen[0].offset} at"
                 f" {iso(chosen[0].at_ms)}: __consumer_offsets is compacted, or the group read nothing before"
             )
         begin = old[-1]
@@ -149,15 +150,15 @@ def read_between(
 
 
 def time_ms(text: str, option: str) -> int:
-    """Reads an ISO 8601 time, UTC unless it says otherwise, as milliseconds since 1970. Raises ConfigError."""
+    """Returns an ISO 8601 time as milliseconds since 1970. The default time zone is UTC. Raises ConfigError."""
     try:
         return datetime_ms(text)
     except ConfigError:
-        raise ConfigError(f"{option} {text!r} is no time; expected for example 2026-01-31T12:00:00") from None
+        raise ConfigError(f"{option} {text!r} is not a time; expected for example 2026-01-31T12:00:00") from None
 
 
 def iso(at_ms: int) -> str:
-    """A time as it can be given again."""
+    """Returns a time in the form that ``time_ms`` reads."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,7 +1,7 @@
-"""Ranges of topics once more: into a table, each replay once, or into a topic, at least once.
+"""Replay: ranges of topics read a second time, into a table (each replay once) or into a topic (at least once).
 
-What is read is looked up first (``find``) and can be shown without reading anything. Into a table a replay is one
-batch, known by its ranges: the same one again adds nothing, so that a run that was killed can simply be repeated.
+``find`` looks up the ranges first, and the command can show them without reading records. A replay into a table is one
+batch that is identified by its ranges. The same replay again adds nothing, so a killed run can simply be repeated.
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 REPLAYED_FROM = "odradek-replayed-from"
-"""Header of a record that was replayed into a topic: where it came from, ``events-3@1027``."""
+"""The header of a record that was replayed into a topic. Its value is the record's origin: ``events-3@1027``."""
 _CONNECTION = ("bootstrap.servers", "security.", "sasl.", "ssl.")
-"""Settings that say which cluster, and how it is reached: one for reading and sending."""
+"""Settings of the connection to the cluster. They are the same for reading and for sending."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What to read, in one of three ways: ``offsets``; ``start`` and ``end`` (earliest, latest, an offset, a time) of
-    ``topics``; or what ``read_by``, a group, read of them (or of all) between its commits at ``since`` and ``until``.
+    """What to read, in one of three ways: ``offsets``; ``topics`` from ``start`` to ``end`` (earliest, latest, an
+    offset or a time); or what the group ``read_by`` has read of ``topics`` (or of all topics) between its commits at
+    ``since`` and ``until``.
     """
 
     topics: tuple[str, ...] = ()
@@ -74,12 +75,12 @@ class Selection:
         by_place = (self.start, self.end) != ("earliest", "latest")
         ways = [self.offsets is not None, self.read_by is not None, by_place]
         if sum(ways) > 1:
-            raise ConfigError("say in one way what to read: offsets, from and to, or what a group read")
+            raise ConfigError("choose one way to say what to read: offsets, from and to, or what a group read")
         if self.read_by is None and (self.since is not None or self.until is not None):
-            raise ConfigError("since and until are times of a group's commits: they go with read by")
+            raise ConfigError("since and until are times of a group's commits: they need read by")
         if self.offsets is not None:
             if self.topics:
-                raise ConfigError("offsets name their topics themselves: leave out topics")
+                raise ConfigError("offsets contain the names of the topics: omit topics")
             parse_ranges(self.offsets)
         elif self.read_by is None and not self.topics:
             raise ConfigError("say what to read: topics, offsets, or what a group read")
@@ -87,23 +88,23 @@ class Selection:
             raise ConfigError("read by: a group's name cannot be empty")
         since, until = self.times()
         if since is not None and until is not None and since > until:
-            raise ConfigError(f"since {self.since} lies after until {self.until}")
+            raise ConfigError(f"since {self.since} is after until {self.until}")
         start, end = _place(self.start, "from"), _place(self.end, "to")
         if start is None and end is None:
             start, end = time_ms(self.start, "from"), time_ms(self.end, "to")
         if isinstance(start, int) and isinstance(end, int) and start > end:
-            raise ConfigError(f"from {self.start} lies after to {self.end}")
+            raise ConfigError(f"from {self.start} is after to {self.end}")
 
     def times(self) -> tuple[int | None, int | None]:
-        """``since`` and ``until`` in milliseconds since 1970. Raises ConfigError."""
+        """Returns ``since`` and ``until`` in milliseconds since 1970. Raises ConfigError."""
         since = None if self.since is None else time_ms(self.since, "since")
         return since, None if self.until is None else time_ms(self.until, "until")
 
 
 @dataclass(frozen=True)
 class Found:
-    """The ranges of a replay. ``gone``: what is missing, where that is allowed; ``read``: of a group, by partition;
-    ``ids``: of the topics, where the cluster has ids.
+    """The ranges of a replay. ``gone``: what is missing, if that is allowed. ``read``: what the group has read, by
+    partition. ``ids``: the topic ids, if the cluster has ids.
     """
 
     ranges: tuple[Range, ...]
@@ -113,26 +114,27 @@ class Found:
 
     @property
     def offsets(self) -> int:
-        """How many offsets they span: as many records, or fewer where a topic is compacted or has transactions."""
+        """The number of offsets in the ranges. Compacted topics and topics with transactions have fewer records."""
         return sum(piece.size for piece in self.ranges)
 
     def digest(self, salt: str = "") -> str:
-        """Another one for another topic of the same name. Where there are no ids it is that of the names."""
+        """Returns an id of the ranges and topic ids. A topic created again has another one. Without topic ids it is
+        the digest of the names."""
         if not self.ids:
             return self.digest_of_names(salt)
         return self.digest_of_names(json.dumps({name: str(found) for name, found in sorted(self.ids.items())}) + salt)
 
     def digest_of_names(self, salt: str = "") -> str:
-        """By which earlier versions knew a replay."""
+        """Returns the id by which earlier versions identified a replay."""
         text = json.dumps([[*piece.partition, piece.start, piece.end] for piece in self.ranges]) + salt
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic to replay into. ``keep_partitions``: each record into the partition of the same number, else by its key;
-    ``keep_timestamps``: with its own time, by which retention may remove it soon, else the time of sending.
-    ``producer``: settings by Kafka's names (``compression.type``).
+    """A topic to replay into. ``keep_partitions``: send each record to the partition of the same number, else by its
+    key. ``keep_timestamps``: keep each record's timestamp (retention may then delete it soon), else use the time of
+    sending. ``producer``: settings by Kafka's names (``compression.type``).
     """
 
     name: str
@@ -142,13 +144,13 @@ class Topic:
     producer: Mapping[str, str] = field(default_factory=dict)
 
     def options(self, reading: Mapping[str, str]) -> dict[str, str]:
-        """Of ``write.format("odradek")``: those of the source that a writer takes, too, then ours. Raises ConfigError,
-        for those of the source that concern readers never.
+        """Returns the options of ``write.format("odradek")``: those of the source that apply to a writer, then the
+        producer's. Raises ConfigError for producer options; options that only readers have are left out.
         """
         own = {"kafka.allow.auto.create.topics": "false"}  # a mistyped topic is an error, not a new topic
         for given, value in self.producer.items():
             name = given.lower().removeprefix("kafka.")
-            if name.startswith(_CONNECTION):  # topic and partitions were looked up where the ranges are
+            if name.startswith(_CONNECTION):  # the topic was looked up in the cluster that is read
                 raise ConfigError(f"producer option {given}: records are sent to the cluster that is read")
             own[f"kafka.{name}"] = value
         own |= {"topic": self.name, "includetimestamp": str(self.keep_timestamps).lower()}
@@ -159,8 +161,9 @@ class Topic:
 
 @dataclass(frozen=True)
 class Replayed:
-    """``rows`` of ``offsets`` were written, ``bad`` of them unreadable; ``already``: an earlier run had done it all.
-    ``by_names``: that run was of a version that noted the topics' names alone; they may have been created again since.
+    """The result of a replay: ``rows`` of ``offsets`` were written, ``bad`` of them unreadable. ``already``: an earlier
+    run had already done this replay. ``by_names``: that run's version identified topics only by name; the topics may
+    have been created again since.
     """
 
     offsets: int
@@ -172,10 +175,10 @@ class Replayed:
 
 
 def find(config: ClientConfig, chosen: Selection) -> Found:
-    """Looks the ranges up. Raises ConfigError, UnknownTopic, RangeGone, BrokerUnreachable."""
+    """Looks up the ranges. Raises ConfigError, UnknownTopic, RangeGone, BrokerUnreachable."""
     chosen.check()
     with Admin(quick(config)) as admin:
-        # Before the offsets: those of a topic that is created again from here on are refused when they are read.
+        # The ids are looked up before the offsets: if a topic is created again after this, reading its ranges fails.
         ids = {name: topic.topic_id for name, topic in admin.describe_topics().items() if topic.topic_id}
         read: dict[TopicPartition, ReadByGroup] = {}
         missing: list[str] = []
@@ -224,7 +227,7 @@ def _read_by(
 
 
 def _place(text: str, option: str) -> str | int | None:
-    """``earliest``, ``latest``, an offset as int, or None for a time. Raises ConfigError."""
+    """Returns ``earliest``, ``latest``, an offset as int, or None for a time. Raises ConfigError."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return word
@@ -258,7 +261,7 @@ def _resolved(admin: Admin, partitions: Sequence[TopicPartition], text: str, opt
 
 
 def _held(admin: Admin, config: ClientConfig, wanted: Sequence[Range]) -> tuple[list[Range], list[str]]:
-    """What the logs hold of the ranges, and what they do not."""
+    """Returns the parts of the ranges that the logs still have, and a line for each missing part."""
     there = {tp for name in {piece.partition.topic for piece in wanted} for tp in _partitions(admin, name)}
     asked = sorted({piece.partition for piece in wanted} & there)
     starts = admin.list_offsets(dict.fromkeys(asked, EARLIEST))
@@ -269,14 +272,14 @@ def _held(admin: Admin, config: ClientConfig, wanted: Sequence[Range]) -> tuple[
     try:
         for tp, low, high in wanted:
             if tp not in there:
-                gone.append(f"{tp} is not there: it was deleted, or never was")
+                gone.append(f"{tp} does not exist: it was deleted, or it never existed")
                 continue
             start, end = starts[tp].offset, ends[tp].offset
             if low < start:
                 assert causes is not None
                 gone.append(data_loss.removed(tp, low, start, causes, end=high))
             if high > end:
-                gone.append(f"{tp}: offsets {max(low, end)} to {high - 1} are not there (its log ends at {end})")
+                gone.append(f"{tp}: offsets {max(low, end)} to {high - 1} do not exist (the log ends at {end})")
             held.append(Range(tp, max(low, start), min(high, end)))
     finally:
         if causes is not None:
@@ -299,7 +302,8 @@ def _options(config: ClientConfig, asked: Sequence[TopicPartition]) -> ReadOptio
 
 @dataclass(frozen=True)
 class Replay:
-    """``options``: of ``format("odradek")``, beside those that say what is read. ``again``: also if it is done."""
+    """A replay to run. ``options``: for ``format("odradek")``, without those that say what is read. ``again``: run it
+    even if the table already has it."""
 
     bootstrap: str
     found: Found
@@ -308,8 +312,8 @@ class Replay:
     again: bool = False
 
     def frame(self, spark: SparkSession, headers: bool, more: Mapping[str, str]) -> DataFrame:
-        """The records of the ranges, read with ``more`` options. Several ranges of a partition are read by several
-        tasks, in no order."""
+        """Returns the records of the ranges, read with the ``more`` options. Several tasks read several ranges of a
+        partition, in no order."""
         from odradek.spark.registration import register
 
         register(spark)
@@ -318,7 +322,7 @@ class Replay:
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def planned(self, headers: bool, more: Mapping[str, str]) -> tuple[ReadOptions, PlannedBatch]:
-        """The same records as one batch of ranges, and the options to read them with. Raises what lookups raise."""
+        """Returns the read options, and the ranges as one batch. Raises what lookups raise."""
         options = parse_options(self._leg(legs(self.found.ranges)[0], headers, more), streaming=False)
         wanted = {piece.partition for piece in self.found.ranges}
         lookups = Lookups(options)
@@ -331,7 +335,7 @@ class Replay:
         return options, PlannedBatch(self.found.ranges, ids, epochs)
 
     def _leg(self, leg: Sequence[Range], headers: bool, more: Mapping[str, str]) -> dict[str, str]:
-        """The options of one batch read: each partition once at most."""
+        """Returns the options of one batch read with at most one range of each partition."""
         names = sorted({piece.partition.topic for piece in leg})
         starts, ends = (
             {name: {str(p.partition.partition): p[at] for p in leg if p.partition.topic == name} for name in names}
@@ -353,7 +357,8 @@ class Replay:
 def run_replay(
     job: Replay, get_spark: Callable[[], SparkSession], advance: Callable[[int], None] = lambda offsets: None
 ) -> Replayed:
-    """``advance`` is told how many more offsets are read, from another thread; all of ``job.found.offsets`` at the end.
+    """Runs a replay. ``advance`` is called from another thread with the number of offsets read since its last call; at
+    the end the sum is ``job.found.offsets``.
 
     Raises ConfigError, StorageError, UnknownTopic, BadRecords, QueryFailed.
     """
@@ -369,7 +374,7 @@ def run_replay(
 
 
 class _Count:
-    """Passes on what it is told, and adds it up."""
+    """Passes counts on to a function and adds them up."""
 
     def __init__(self, advance: Callable[[int], None]) -> None:
         self._advance = advance
@@ -433,7 +438,7 @@ def _into_topic(
 
 
 def _copies(records: DataFrame, into: Topic) -> DataFrame:
-    """The records as they are sent."""
+    """Returns the records with the columns to send."""
     from pyspark.sql import functions as f
 
     place = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit("@"), f.col("offset"))
@@ -450,11 +455,11 @@ def _copies(records: DataFrame, into: Topic) -> DataFrame:
 
 @with_keywords(ReplayOptions)
 def replay(options: ReplayOptions) -> Found | Replayed:
-    """Reads ranges of topics once more, into the table ``output`` or the topic ``to_topic``.
+    """Reads ranges of topics a second time, into the table ``output`` or the topic ``to_topic``.
 
-    How the table is written is said as for ``ingest``, and has to be said in the same way for a table that is there.
-    The options are those of ``odradek pipeline replay``, which its ``--help`` explains; ``ReplayOptions`` says what is
-    different here. ``dry_run`` returns what would be read.
+    The options of the table are those of ``ingest``. For an existing table they must be the same as before. The other
+    options are those of ``odradek pipeline replay``; its ``--help`` explains them, and ``ReplayOptions`` describes the
+    differences. ``dry_run`` returns the ranges and reads no records.
 
     Raises ConfigError, StorageError, UnknownTopic, RangeGone, BadRecords, QueryFailed.
     """
@@ -468,8 +473,8 @@ def replay(options: ReplayOptions) -> Found | Replayed:
 
 
 def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Target | Topic | None:
-    """The table or topic to replay into, checked; None for a dry run that names none. ``shown``: how an option is
-    written where it was given. Raises ConfigError.
+    """Returns the checked table or topic to replay into; None for a dry run without one. ``shown``: returns an option's
+    name in the form that the caller uses. Raises ConfigError.
     """
     output, to_topic = shown("output"), shown("to_topic")
     if options.output is not None and options.to_topic is not None:
@@ -494,7 +499,7 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
 
 
 def find_ranges(options: ReplayOptions) -> Found:
-    """What the options say is to be read. Raises as ``find`` does."""
+    """Returns the ranges that the options select. Raises what ``find`` raises."""
     chosen = Selection(
         names(options.topics),
         options.offsets,

@@ -1,4 +1,4 @@
-"""How far a run of ``ingest`` is: what its tasks have read and what is in the table, as counts, a rate and a lag."""
+"""The progress of a run of ``ingest``: records read by its tasks and added to the table, with rate and lag."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from odradek.pipelines.checkpoint import GroupState
 from odradek.pipelines.lake import Added
 from odradek.pipelines.task_reports import TaskReport
 
-# The rate is that of so many seconds back.
+# The rate covers this many of the last seconds.
 WINDOW_S = 10.0
 _SAMPLES_S = 0.5
 
 
 class Watch(Protocol):
-    """What a run tells while it goes on, from threads of its own."""
+    """Receives the progress of a run, from the run's own threads."""
 
     def passed(self, offsets: int) -> None:
-        """Tasks of the batch that runs have read so many offsets more."""
+        """The tasks of the current batch have read this many further offsets."""
         ...
 
     def added(self, added: Added, offsets: int, lag: int | None) -> None:
-        """A batch of so many offsets is in the table; ``lag``: how many more the topics hold, where that was asked."""
+        """A batch of this many offsets is in the table. ``lag``: unread offsets of the topics, or None if not known."""
         ...
 
     def ended(self, group: GroupState) -> None:
-        """The run is over, and its group is in this state."""
+        """The run has ended; ``group`` is the state of its group."""
         ...
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """``batch``: how many are in the table. ``records``: rows in the table, and what the batch that runs has read.
-    ``lag``: offsets of the topics that are not read yet. ``eta_s``: seconds to the end of a run that has one. ``files``
-    and ``bytes``: those of the table that this run has written. ``committed``: whether the group is where the table is,
-    once the run is over. What is not known is None.
+    """The progress at one moment. ``batch``: batches in the table. ``records``: rows that the run has added to the
+    table, and records that the current batch has read. ``lag``: unread offsets of the topics. ``eta_s``: seconds to the
+    end of a run that has one. ``files``, ``bytes``: what this run has added to the table. ``committed``: after the end
+    of the run, whether the group's offsets are those of the table. Unknown values are None.
     """
 
     batch: int
@@ -56,7 +56,7 @@ class Snapshot:
 
 
 class RunProgress:
-    """Counts of one run. ``unread``: offsets that waited when it began. ``has_end``: whether it ends with those."""
+    """Counts of one run. ``unread``: unread offsets at its start. ``has_end``: whether it ends after reading those."""
 
     def __init__(self, unread: int, *, has_end: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -71,13 +71,13 @@ class RunProgress:
         self._group: GroupState | None = None
 
     def passed(self, offsets: int) -> None:
-        """As ``Watch``."""
+        """See ``Watch``."""
         with self._lock:
             self._reading += offsets
             self._sample()
 
     def added(self, added: Added, offsets: int, lag: int | None) -> None:
-        """As ``Watch``."""
+        """See ``Watch``."""
         with self._lock:
             self._batches += 1
             self._total = sum_of([self._total, added])
@@ -87,12 +87,12 @@ class RunProgress:
             self._sample()
 
     def ended(self, group: GroupState) -> None:
-        """As ``Watch``."""
+        """See ``Watch``."""
         with self._lock:
             self._group = group
 
     def snapshot(self) -> Snapshot:
-        """The counts as they are now."""
+        """Returns the present counts."""
         with self._lock:
             now = self._clock()
             rate = self._rate(now)
@@ -122,16 +122,16 @@ class RunProgress:
             self._samples.popleft()
 
     def _rate(self, now: float) -> float | None:
-        """None before anything was read."""
+        """Returns None before anything is read."""
         if not self._records:
             return None
-        # Before the first sample nothing was read; a run shorter than the window is measured from its begin.
+        # Nothing was read before the first sample. A run that is shorter than the window is measured from its start.
         at, records = self._samples[0] if now - self._begun_s > WINDOW_S else (self._begun_s, 0)
         return max(0, self._records - records) / (now - at) if now > at else None
 
 
 def sum_of(parts: Iterable[Added]) -> Added:
-    """What several batches brought; files and bytes are not known where they are not of one of them."""
+    """Returns the sum of several batches. ``files`` and ``size`` are None if they are None for one of the batches."""
     found = list(parts)
     files = [one.files for one in found if one.files is not None]
     sizes = [one.size for one in found if one.size is not None]
@@ -142,7 +142,7 @@ def sum_of(parts: Iterable[Added]) -> Added:
 
 @dataclass(frozen=True)
 class PartitionTime:
-    """How long tasks have read, decoded and written rows of a partition; ``seconds`` of several tasks add up."""
+    """How long tasks have read, decoded and written rows of a partition; ``seconds`` is the sum over the tasks."""
 
     topic: str
     partition: int
@@ -155,13 +155,13 @@ class PartitionTime:
 
 
 class PartitionTimes:
-    """Adds up what tasks report."""
+    """The sums of the tasks' reports, by partition."""
 
     def __init__(self) -> None:
         self._times: dict[TopicPartition, PartitionTime] = {}
 
     def add(self, reports: Iterable[TaskReport]) -> None:
-        """Counts what tasks report that have done their work."""
+        """Adds the reports of finished tasks."""
         for piece in (piece for report in reports for piece in report.pieces):
             tp = piece.partition
             held = self._times.get(tp, PartitionTime(*tp, 0, 0.0))
@@ -169,5 +169,5 @@ class PartitionTimes:
 
     @property
     def slowest(self) -> PartitionTime | None:
-        """The partition that took the most time; None where no task has reported."""
+        """The partition that took the most time; None if no task has reported."""
         return max(self._times.values(), key=lambda one: one.seconds, default=None)

@@ -1,9 +1,10 @@
-"""Who writes to a table: a record for each run, ``_odradek/runs/<id>.json``, with its machine, process and last sign.
+"""The runs that write to a table: one record each, ``_odradek/runs/<id>.json``, with machine, process and last sign.
 
-A run begins by writing its record and looking at the others. One that lives is a reason to refuse, by name. A run of
-this machine lives while its process does; one of another machine while its record is renewed. What a dead run has left
-beside or in the table goes: at once where this machine knows that it is dead, else after a day. Its record stays for
-that day, and each run looks again at its begin and at its end, since a task of the dead one may still be writing.
+A run first writes its record and then reads the others. If another run is alive, the new run is refused with the name
+of the other run. A run of this machine is alive while its process is. A run of another machine is alive while it renews
+its record. The leftovers of a dead run, beside or in the table, are removed at once if this machine knows that the run
+is dead, else after a day. The record of a dead run stays for that day. Until then each run looks for its leftovers at
+its begin and at its end, because a task of the dead run may still be writing.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from odradek.pipelines.staging import DAY_S
 RUNS = "runs"
 RENEW_S = 20.0
 SILENT_S = 90.0
-# Two that begin at once see each other: the one that asked later leaves, the other waits for that.
+# Two runs that begin at the same time see each other. The later one gives up; the earlier one waits this long for that.
 _DECIDED_S = 10.0
 
 
 class Record(NamedTuple):
-    """``process`` is the pid and when it began, empty once the run has ended; ``seen_s``: the last sign, in seconds
-    since 1970. ``machine`` says whose pids these are; earlier versions did not write it.
+    """``process``: the pid and its start time; empty after the run has ended. ``seen_s``: the last sign, in seconds
+    since 1970. ``machine``: the machine and namespace of the pid; earlier versions did not write it.
     """
 
     run: str
@@ -45,7 +46,7 @@ class Record(NamedTuple):
 
 
 class Run:
-    """This process's run of one table."""
+    """This process's run on one table."""
 
     def __init__(self, runs: Place) -> None:
         self.id = uuid.uuid4().hex
@@ -56,10 +57,10 @@ class Run:
         self._renewing: threading.Thread | None = None
         self.is_left = False
         self.dead: frozenset[str] = frozenset()
-        """Runs whose leftovers may go."""
+        """Runs whose leftovers can be removed."""
 
     def begin(self) -> None:
-        """Raises StorageError while another run of this table lives."""
+        """Raises StorageError if another run of this table is alive."""
         self._write(holds=False)
         try:
             others = self._others()
@@ -68,7 +69,7 @@ class Run:
                 first = min(rivals, key=_order)
                 if first.holds or _order(first) < _order(self._record) or time.monotonic() > until:
                     raise StorageError(
-                        f"another pipeline is writing to this table: {_named(first)}. Where that run is dead, wait for "
+                        f"another pipeline is writing to this table: {_named(first)}. If that run is dead, wait for "
                         f"{SILENT_S:.0f} s of silence, or remove {self._runs.uri}/{first.run}.json"
                     )
                 self._ended.wait(0.2)
@@ -83,7 +84,7 @@ class Run:
         self._renewing.start()
 
     def forget_dead(self) -> None:
-        """Removes the records of runs that are dead for a day; what they left has gone by now."""
+        """Removes the records of runs that are dead for a day; their leftovers are removed by now."""
         for one in self._others():
             if one.run in self.dead and time.time() - one.seen_s > DAY_S:
                 self._runs.delete(f"{one.run}.json")
@@ -98,7 +99,7 @@ class Run:
             self._runs.delete(f"{self.id}.json")
 
     def leave(self) -> None:
-        """Says that the run is over, and that what it has left is a dead run's."""
+        """Marks the run as ended. Later runs treat its leftovers as those of a dead run."""
         self._stop_renewing()
         self._record = self._record._replace(process="")
         with contextlib.suppress(OdradekError, OSError):
@@ -112,7 +113,7 @@ class Run:
 
     def _renew(self) -> None:
         while not self._ended.wait(RENEW_S):
-            with contextlib.suppress(Exception):  # another sign follows; Java may be about to end
+            with contextlib.suppress(Exception):  # the next renewal may succeed; Java may be about to end
                 self._write(holds=True)
 
     def _write(self, *, holds: bool) -> None:
@@ -127,18 +128,18 @@ class Run:
 
 
 _living: set[Run] = set()
-"""Those of this process that have begun and not ended."""
+"""The runs of this process that have begun and not ended."""
 
 
 def leave_all() -> None:
-    """For a process that is about to end in the midst of its runs: they are over, as other machines see at once."""
+    """Marks all runs of this process as ended, for a process that is about to exit. Other machines see this at once."""
     for run in list(_living):
         run.leave()
 
 
 def _records(runs: Place) -> list[Record]:
-    """A record that is being renewed has its old name, or that of the new one, or for a moment neither of those that
-    were listed: it is looked for three times.
+    """Returns all records. While a record is renewed, its file has the old name, the new name, or for a moment neither
+    of the listed names. So each record is looked for three times.
     """
     found = []
     for name in dict.fromkeys(name.removesuffix(".new") for name in runs.children()):
@@ -174,13 +175,13 @@ def _pid(record: Record) -> int:
 
 
 def _is_here(record: Record) -> bool:
-    """Whether the record's process is one of those that this process sees."""
+    """Whether the record's process is in the same pid namespace as this process."""
     return record.host == socket.gethostname() and record.machine == _machine()
 
 
 def _machine() -> str:
-    """This start of this machine, and the processes that are seen on it: containers may share a name. Empty where the
-    system does not say: then the name alone counts."""
+    """Returns the boot id of this machine and its pid namespace, because containers can share a host name. Returns an
+    empty text if the system has neither: then only the host name counts."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -189,8 +190,8 @@ def _machine() -> str:
 
 
 def _process(pid: int) -> str:
-    """A process by its number and start, since numbers are used again; the number alone where the start is unknown, and
-    nothing where there is no such process."""
+    """Returns a process's pid and start time, because pids are reused. Returns only the pid if the start time is
+    unknown, and an empty text if there is no such process."""
     if pid <= 0:
         return ""
     try:
@@ -208,7 +209,7 @@ def _process(pid: int) -> str:
 
 
 def _read(text: str | None) -> Record | None:
-    """None for a record that is gone, or is being written."""
+    """Returns None for a record that was removed or is being written."""
     try:
         return Record(**parse_json(text or ""))
     except (ValueError, TypeError):

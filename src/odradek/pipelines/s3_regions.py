@@ -1,8 +1,8 @@
-"""Which region a bucket of S3 is in, for pyarrow and deltalake: both sign requests for one, and neither looks for it.
+"""The region of an S3 bucket, for pyarrow and deltalake: both sign requests for a region, and neither looks it up.
 
-Spark's own s3a needs no setting: it follows Amazon's answers to the bucket's region. So a user expects that a bucket
-is found here, too. The region is, in this order: ``fs.s3a.endpoint.region``; what the name of Amazon's endpoint says;
-``AWS_REGION``, ``AWS_DEFAULT_REGION``; what Amazon tells of the bucket. An endpoint that is not Amazon's takes any.
+Spark's own s3a needs no setting: it follows Amazon's redirects to the bucket's region, so users expect the same here.
+The region is the first of these: ``fs.s3a.endpoint.region``; the region in the name of Amazon's endpoint;
+``AWS_REGION``, ``AWS_DEFAULT_REGION``; Amazon's answer for the bucket. A non-Amazon endpoint accepts any region.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _CENTRAL = ("s3.amazonaws.com", "s3-external-1.amazonaws.com")
 
 
 def region_of(bucket: str, configured: str | None, host: str) -> str:
-    """``configured``: by Spark's settings; ``host``: of the endpoint, empty where none is set. Asks Amazon where
-    nothing else says it. Raises ConfigError where that does not tell either.
+    """Returns the region. ``configured``: from Spark's settings. ``host``: of the endpoint, empty if none is set. Asks
+    Amazon if nothing else determines the region. Raises ConfigError if Amazon does not return it.
     """
     if configured:
         return configured
@@ -37,7 +37,7 @@ def region_of(bucket: str, configured: str | None, host: str) -> str:
 
 
 def is_central(host: str) -> bool:
-    """Whether this is Amazon's endpoint for all regions: a bucket is reached by that of its own."""
+    """Whether this is Amazon's global endpoint. A bucket is accessed through the endpoint of its own region."""
     return host.lower() in _CENTRAL
 
 
@@ -49,6 +49,6 @@ def _told_by_amazon(bucket: str) -> str:
         return str(resolve_s3_region(bucket))
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"the region of the S3 bucket {bucket} is not known: set spark.hadoop.fs.s3a.endpoint.region "
+            f"the region of the S3 bucket {bucket} is unknown: set spark.hadoop.fs.s3a.endpoint.region "
             f"(--conf), or AWS_REGION for the driver ({' '.join(str(error).split())})"
         ) from error

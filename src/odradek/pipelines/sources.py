@@ -1,4 +1,4 @@
-"""What a pipeline reads: topics of a cluster, on behalf of a group, looked at before Spark is started."""
+"""What a pipeline reads: topics of a cluster, for a consumer group. They are checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from odradek.spark.patterns import java_pattern
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A command says soon that nobody answers; a query, once it runs, waits as long as Kafka's clients do.
+# A command reports an unreachable cluster soon; a running query waits as long as Kafka's clients do.
 _LOOK_MS = 10_000
 _LAG_S = 2.0
 
 
 @dataclass(frozen=True)
 class Source:
-    """``topics`` or ``pattern``; ``options``: further ones of ``format("odradek")``, which win over ours."""
+    """``topics`` or ``pattern``. ``options``: further options of ``format("odradek")``; these override ours."""
 
     bootstrap: str
     group: str
@@ -37,7 +37,7 @@ class Source:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def all_options(self) -> dict[str, str]:
-        """The options of the streaming source. Raises ConfigError for those that contradict each other."""
+        """Returns the options of the streaming source. Raises ConfigError for options that contradict each other."""
         if bool(self.topics) == (self.pattern is not None):
             raise ConfigError("say what to read: either topics or a pattern of their names")
         if not self.group:
@@ -53,14 +53,14 @@ class Source:
         return chosen
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The records from the group's offsets on."""
+        """Returns the records from the group's committed offsets on."""
         from odradek.spark.registration import register
 
         register(spark)
         return spark.readStream.format("odradek").options(**self.all_options()).load()
 
     def look(self) -> int:
-        """Whether there is what is to be read; returns how many records the group has not read.
+        """Checks the topics and the group; returns the number of records that the group has not read.
 
         Raises UnknownTopic, GroupNotEmpty, BrokerUnreachable.
         """
@@ -71,14 +71,15 @@ class Source:
             if members:
                 names = ", ".join(sorted({member.client_id for member in members})[:3])
                 raise GroupNotEmpty(
-                    f"group {self.group} has members ({names}): its offsets belong to them; stop them, or take another"
+                    f"group {self.group} has members ({names}), and members commit its offsets: stop them, or use "
+                    "another group"
                 )
             return behind(admin, self.group, [tp for topic in topics for tp in admin.partitions(topic)])
 
 
 class TopicLag:
-    """How many offsets the topics of a query hold that it has not read. The cluster is asked at most every two seconds,
-    since only somebody who watches wants to know.
+    """The number of offsets in the topics that a query has not read. Asks the cluster at most every two seconds: the
+    value is only for display.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -86,7 +87,7 @@ class TopicLag:
         self._asked_s = 0.0
 
     def beyond(self, read: Mapping[TopicPartition, int]) -> int | None:
-        """``read``: where the query stands. None where the cluster was asked a moment ago, or does not answer."""
+        """``read``: the query's offsets. None if the last call was a moment ago, or if the cluster does not answer."""
         now = time.monotonic()
         if now - self._asked_s < _LAG_S:
             return None
@@ -109,7 +110,7 @@ def _members(admin: Admin, group: str) -> Sequence[MemberDescription]:
 
 
 def quick(config: ClientConfig) -> ClientConfig:
-    """The same cluster, asked by somebody who waits at a terminal."""
+    """Returns the same configuration with short timeouts, for a user who waits at a terminal."""
     import dataclasses
 
     return dataclasses.replace(
@@ -121,7 +122,7 @@ def quick(config: ClientConfig) -> ClientConfig:
 
 
 def check_topics(admin: Admin, topics: Sequence[str], pattern: str | None = None) -> list[str]:
-    """The topics that are there. Raises UnknownTopic, with the nearest name, for one that is not."""
+    """Returns the existing topics. Raises UnknownTopic, with the most similar name, for a topic that does not exist."""
     known = admin.topics()
     if pattern is not None:
         return [name for name in known if java_pattern(pattern).fullmatch(name)]
@@ -133,7 +134,7 @@ def check_topics(admin: Admin, topics: Sequence[str], pattern: str | None = None
 
 
 def behind(admin: Admin, group: str, partitions: Sequence[TopicPartition]) -> int:
-    """How many offsets of these partitions the group has not read."""
+    """Returns how many offsets of these partitions the group has not read."""
     committed = admin.list_group_offsets(group, partitions)
     starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))

@@ -1,7 +1,7 @@
-"""What Spark has written beside a table, to be put into it: the files, and what is in them.
+"""Staging: files that are written beside a table before they are added to it, and their counts.
 
-A batch is staged in a folder that belongs to one run of one writer. One that was killed may leave a Java process
-behind that finishes its files a moment later: those land in the folder of that run, never in another's.
+Each run of a writer stages its batches in a folder of its own. A killed run can leave a Java process that completes its
+files a moment later; these files are in the folder of that run, never in another run's.
 """
 
 from __future__ import annotations
@@ -37,24 +37,23 @@ DAY_S = 86_400.0
 
 
 class FilesNotSeen(OdradekError):
-    """A worker wrote what the driver does not find; the message says which file, where it was written and a remedy."""
+    """The driver does not find a file that a worker wrote. The message has the file, the worker's host and a remedy."""
 
 
 def not_seen(file: str, host: str | None, wanted: str, found: object) -> str:
-    """The one line: ``wanted`` is what the worker reported of the file, ``found`` what the driver sees."""
+    """Returns the message. ``wanted``: what the worker reported of the file. ``found``: what the driver sees."""
     by = "a worker" if host is None else f"the worker on {host}"
     return (
         f"{file}: {by} wrote {wanted}, the driver finds {found or 'nothing'} there. Nothing was added and nothing is "
-        "committed. Choose a place that the driver and all workers see as the same: a shared file system, or a URI as "
-        "s3a://… or hdfs://…"
+        "committed. Choose a place that is the same for the driver and all workers: a shared file system, or a URI "
+        "such as s3a://… or hdfs://…"
     )
 
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A file by its name in the staging folder; ``bad``: rows whose ``error`` says something. ``statistics``: minima,
-    maxima and null counts as Delta has them, by column.
-    """
+    """A file with its name in the staging folder. ``bad``: rows with a value in column ``error``. ``statistics``:
+    minima, maxima and null counts in Delta's form, by column."""
 
     name: str
     size: int
@@ -64,14 +63,14 @@ class StagedFile:
 
 
 class StagedRows(Protocol):
-    """Rows that can be written into a folder."""
+    """Rows that can write themselves into a folder."""
 
     def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-        """Raises what writing them raises."""
+        """Writes the rows and returns the files. Raises what writing them raises."""
 
 
 class Staging:
-    """Where one run of a writer stages its batches."""
+    """The staging folder of one run of a writer."""
 
     def __init__(self, root: Place, run: str | None = None) -> None:
         self.root = root
@@ -79,25 +78,25 @@ class Staging:
         self._dead: frozenset[str] = frozenset()
 
     def batch(self, batch_id: int) -> str:
-        """The name of a batch's folder below ``root``."""
+        """Returns the name of a batch's folder below ``root``."""
         return f"{self.run}/batch-{batch_id}"
 
     def remove_runs(self, dead: Collection[str] | None) -> None:
-        """Removes what these runs have left, and what is older than a day; None: all of it."""
+        """Removes the folders of these runs, and folders older than a day; None: removes all folders."""
         self._dead = frozenset(dead or ())
         for name in self.root.children():
             if dead is None or name in dead or (name != self.run and self.root.child(name).age_s() > DAY_S):
                 self.root.child(name).remove()
 
     def close(self) -> None:
-        """Removes what this run has left, what dead ones have left since, and the folder where that was the last."""
+        """Removes this run's folder, folders that dead runs have made since, and the root if it is empty then."""
         for name in {self.run, *self._dead.intersection(self.root.children())}:
             self.root.child(name).remove()
         if not self.root.children():
             self.root.remove()
 
     def stage(self, rows: StagedRows, batch_id: int, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-        """Writes the rows of a batch; returns the files that hold any, durable where the place is this machine's.
+        """Writes the rows of a batch; returns the files with rows. On a local place the files are synced.
 
         Raises what ``rows.write`` raises.
         """
@@ -105,8 +104,8 @@ class Staging:
 
 
 def write_counted(frame: DataFrame, place: Place, partition_by: Sequence[str] = ()) -> list[StagedFile]:
-    """Has Spark write rows into a folder; returns its files. Spark counts the rows while it writes them, and the files
-    that the driver finds have to hold as many. Raises FilesNotSeen.
+    """Writes rows with Spark into a folder; returns its files. Spark counts the rows while it writes them. Raises
+    FilesNotSeen if the files that the driver finds do not have that count.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
@@ -114,7 +113,7 @@ def write_counted(frame: DataFrame, place: Place, partition_by: Sequence[str] = 
     spark = frame.sparkSession
     counted = Observation()
     writer = frame.observe(counted, f.count(f.lit(1)).alias("rows")).write.mode("overwrite")
-    writer = writer.option("timeZone", "UTC")  # of the times that name folders: else it is the session's
+    writer = writer.option("timeZone", "UTC")  # for timestamps in folder names; the default is the session's
     with tagged_jobs(spark) as tag:
         (writer.partitionBy(*partition_by) if partition_by else writer).parquet(place.spark_uri)
     found = found_files(place)
@@ -125,7 +124,7 @@ def write_counted(frame: DataFrame, place: Place, partition_by: Sequence[str] = 
 
 
 def _not_seen(place: Place, found: Sequence[StagedFile], tasks: Sequence[WriteTask], written: int, seen: int) -> str:
-    """The first file that is missed: its task has its number, and says how many rows it has written."""
+    """Returns the message for the first missing file. The task of the file's number reports how many rows it wrote."""
     rows: Counter[int] = Counter()
     for file in found:
         number = _NUMBER.match(file.name.rpartition("/")[2])
@@ -139,7 +138,7 @@ def _not_seen(place: Place, found: Sequence[StagedFile], tasks: Sequence[WriteTa
 
 
 class WriteTask(NamedTuple):
-    """A task of Spark's that has written rows, and where it ran."""
+    """A Spark task that has written rows, and its host."""
 
     number: int
     host: str
@@ -148,7 +147,7 @@ class WriteTask(NamedTuple):
 
 @contextlib.contextmanager
 def tagged_jobs(spark: SparkSession) -> Iterator[str]:
-    """A tag that Spark's jobs of this thread have for as long as the block runs."""
+    """Tags the Spark jobs that this thread starts while the block runs."""
     context: Any = spark.sparkContext._jsc.sc()
     tag = f"odradek-{uuid.uuid4().hex}"
     context.addJobTag(tag)
@@ -159,7 +158,7 @@ def tagged_jobs(spark: SparkSession) -> Iterator[str]:
 
 
 def _tasks(spark: SparkSession, tag: str) -> list[WriteTask]:
-    """Which task of these jobs has written how many rows where; none where Spark does not tell."""
+    """Returns the tasks of these jobs that wrote rows; nothing if Spark does not report them."""
     from py4j.protocol import Py4JError
 
     context: Any = spark.sparkContext._jsc.sc()
@@ -176,14 +175,14 @@ def _tasks(spark: SparkSession, tag: str) -> list[WriteTask]:
                     rows = metrics.get().outputMetrics().recordsWritten() if metrics.isDefined() else 0
                     if rows and task.status() == "SUCCESS":
                         found[stage, task.index()] = WriteTask(task.index(), task.host(), rows)
-    except Py4JError:  # what is missed counts, not who has it
+    except Py4JError:  # the missing file matters, its task only helps the user
         return []
     return [found[key] for key in sorted(found)]
 
 
 def has_other_attempts(spark: SparkSession, tag: str) -> bool:
-    """Whether tasks of these jobs were tried in vain, or are still tried, beside the tries that count: those may leave
-    files. True where Spark does not tell.
+    """Whether tasks of these jobs had failed attempts, or have running ones, besides the successful attempts. Those can
+    leave files. True if Spark does not report it.
     """
     from py4j.protocol import Py4JError
 
@@ -203,12 +202,12 @@ def has_other_attempts(spark: SparkSession, tag: str) -> bool:
 
 
 def staged_files(place: Place) -> list[StagedFile]:
-    """The files of a folder that hold rows."""
+    """Returns the files of a folder that have rows."""
     return [file for file in found_files(place) if file.rows]
 
 
 def found_files(place: Place) -> list[StagedFile]:
-    """The Parquet files of a folder as the driver sees them, synced where it is a folder of this machine."""
+    """Returns the Parquet files of a folder that the driver sees; syncs them if the folder is local."""
     if isinstance(place, LocalPlace):
         found = [_look(place.path, file.name, file.size) for file in place.data_files()]
         folders = {folder for file in found for folder in (place.path / file.name).parents}
@@ -232,7 +231,7 @@ def _look(root: Path, name: str, size: int) -> StagedFile:
 
 
 def staged_file(name: str, size: int, footer: pq.FileMetaData) -> StagedFile:
-    """A file by its footer."""
+    """Returns a file with the counts in its footer."""
     bad = 0
     columns = [number for number in range(footer.num_columns) if footer.schema.column(number).path == ERROR]
     for number, at in itertools.product(range(footer.num_row_groups), columns):

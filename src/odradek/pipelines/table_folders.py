@@ -1,8 +1,8 @@
-"""A table's folder as Spark's workers write to it: on a local disk, or in an object store through pyarrow.
+"""A table's folder for writes by Spark's workers: on a local disk, or in an object store through pyarrow.
 
-It is made by the driver, which has Spark's settings, and travels to the workers in a pickle. Credentials are those that
-the user already has for Spark (``spark.hadoop.fs.s3a.*``, ``fs.azure.account.key.*``); without them pyarrow takes what
-the environment of the process offers.
+The driver has Spark's settings and makes the folder; the workers get it in a pickle. The credentials are those that the
+user has set for Spark (``spark.hadoop.fs.s3a.*``, ``fs.azure.account.key.*``). Without them, pyarrow uses those in the
+environment of the process.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _DELTA = {
 
 
 class Settings(Protocol):
-    """Hadoop's settings by name; None or empty where one is not set."""
+    """Hadoop's settings by name; None or empty if a setting is not set."""
 
     def get(self, name: str) -> str | None: ...
 
 
 @dataclass(frozen=True)
 class TableFolder:
-    """``scheme`` is ``file``, ``s3``, ``gs`` or ``abfss``; ``root`` is the folder as the file system names it, and
-    ``uri`` as users do."""
+    """``scheme``: ``file``, ``s3``, ``gs`` or ``abfss``. ``root``: the folder's path in the file system. ``uri``: its
+    name for users."""
 
     scheme: str
     root: str
@@ -74,7 +74,7 @@ class TableFolder:
 
     @property
     def log_options(self) -> dict[str, str]:
-        """How deltalake reaches the folder: the same credentials and the same endpoint, under its names."""
+        """deltalake's options for the folder: the same credentials and the same endpoint, under deltalake's names."""
         given = {_DELTA[name]: value for name, value in self.settings if name in _DELTA}
         scheme, host = _endpoint(dict(self.settings))
         if host:
@@ -86,14 +86,14 @@ class TableFolder:
         return _filesystem(self.scheme, self.settings)
 
     def create(self, name: str) -> Any:
-        """A new file, to be written; folders above it are made."""
+        """Opens a new file for writing; creates its parent folders."""
         path = self.path(name)
         if self.scheme == "file":
             os.makedirs(os.path.dirname(path), exist_ok=True)
         return self.filesystem.open_output_stream(path)
 
     def sync(self, name: str) -> None:
-        """Has the disk keep a closed file, and the names of it and of the folders above it."""
+        """Syncs a closed file and its parent folders to the disk."""
         if self.scheme != "file":
             return
         path = self.path(name)
@@ -108,17 +108,18 @@ class TableFolder:
             folder = os.path.dirname(folder)
 
     def delete(self, name: str) -> None:
-        """A file that is not there is not missed."""
+        """Removes a file if it exists."""
         with contextlib.suppress(OSError):
             self.filesystem.delete_file(self.path(name))
 
     def footer(self, name: str) -> tuple[int, pq.FileMetaData]:
-        """The size and the footer of a Parquet file. Raises OSError, pa.ArrowInvalid."""
+        """Returns the size and the footer of a Parquet file. Raises OSError, pa.ArrowInvalid."""
         with self.filesystem.open_input_file(self.path(name)) as file:
             return file.size(), pq.read_metadata(file)
 
     def files(self) -> dict[str, float]:
-        """The Parquet files below it by their names, and how many seconds ago each was written. Raises StorageError."""
+        """Returns the Parquet files below it by name, each with the seconds since it was written. Raises
+        StorageError."""
         from pyarrow.fs import FileSelector, FileType
 
         try:
@@ -134,7 +135,7 @@ class TableFolder:
 
 
 def sync_directory_named(folder: str) -> None:
-    """Nothing where the folder is gone by now."""
+    """Syncs a directory; does nothing if it was removed meanwhile."""
     from pathlib import Path
 
     with contextlib.suppress(FileNotFoundError):
@@ -142,8 +143,8 @@ def sync_directory_named(folder: str) -> None:
 
 
 def folder_of(place: Place, hadoop: Settings | None = None, region: str | None = None) -> TableFolder:
-    """A place as workers write to it. ``hadoop``: the settings of Spark's file systems, by default those that the place
-    itself is reached with. ``region``: of its bucket, where that need not be looked for. Raises ConfigError.
+    """Returns the folder of a place for the workers. ``hadoop``: the settings of Spark's file systems; default: those
+    of the place. ``region``: the region of its bucket, if known. Raises ConfigError.
     """
     if isinstance(place, LocalPlace):
         return TableFolder("file", str(place.path), place.uri)
@@ -168,8 +169,8 @@ def folder_of(place: Place, hadoop: Settings | None = None, region: str | None =
 
 
 def log_options(place: Place, given: Mapping[str, str] | None = None, hadoop: Settings | None = None) -> dict[str, str]:
-    """How deltalake reaches a place with the settings that Spark has for it, and those ``given`` for deltalake itself,
-    which win. Where only Spark writes to its scheme, deltalake has to know by itself. Raises ConfigError.
+    """Returns deltalake's options for a place: Spark's settings for the place, overridden by ``given``. A scheme to
+    which only Spark writes gets only the ``given`` options. Raises ConfigError.
     """
     own = dict(given or {})
     if isinstance(place, LocalPlace) or urlsplit(place.uri).scheme.lower() not in _SCHEMES:
@@ -179,7 +180,7 @@ def log_options(place: Place, given: Mapping[str, str] | None = None, hadoop: Se
 
 
 def _s3_settings(get: Any, bucket: str, region: str | None) -> tuple[tuple[str, str], ...]:
-    """With the region of the bucket. Raises ConfigError where that is not known."""
+    """Returns the settings with the region of the bucket. Raises ConfigError if the region is unknown."""
     found = {}
     for ours, theirs in _S3A.items():
         found[ours] = get(f"fs.s3a.bucket.{bucket}.{theirs}") or get(f"fs.s3a.{theirs}")
@@ -223,7 +224,7 @@ def _s3(told: Mapping[str, str]) -> FileSystem:
 
 
 def _endpoint(settings: Mapping[str, str]) -> tuple[str, str]:
-    """Scheme and host of an S3 endpoint; empty where none is set."""
+    """Returns scheme and host of an S3 endpoint; empty texts if none is set."""
     endpoint = settings.get("endpoint", "")
     if not endpoint:
         return "", ""
@@ -232,4 +233,4 @@ def _endpoint(settings: Mapping[str, str]) -> tuple[str, str]:
 
 
 UNREADABLE = (OSError, pa.ArrowInvalid)
-"""What ``footer`` raises of a file that is not there or is not whole."""
+"""The errors of ``footer`` for a file that is missing or incomplete."""

@@ -1,10 +1,10 @@
-"""What a table and a query's checkpoint know of each other, so that neither is used with another by mistake.
+"""The link between a table and a query's checkpoint, so that neither is used with the wrong other one.
 
-``_odradek/table.json`` in the table says how its rows were made and names the table by an id; the checkpoint has that
-id in ``odradek-table``. Both are put there before the query first runs, and after all was looked at that may be wrong:
-who mistypes a schema has begun no table. A table that was begun but holds nothing, because its first batch failed, may
-be begun anew in another way. A table with batches whose checkpoint is gone, or a checkpoint that belongs to another
-table or query, would mean records twice or missing: refused.
+``_odradek/table.json`` in the table has the shape of its rows and the table's id; ``odradek-table`` in the checkpoint
+has the same id. Both files are written before the query's first run and after all checks: a mistyped schema begins no
+table. A table that was begun but holds nothing, because its first batch failed, can be begun again with another shape.
+Two cases are refused, because records would be missing or be added twice: a table with batches whose checkpoint is
+missing, and a checkpoint that belongs to another table or query.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DELTA = "_delta_log"
 
 @dataclass(frozen=True)
 class Shape:
-    """What decides a table's columns and files. It stays as it was when the table was begun."""
+    """The options that determine a table's columns and files. They stay the same after the table is begun."""
 
     table_format: str
     value_format: str
@@ -40,8 +40,8 @@ class Shape:
 
 
 def check_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = lambda: True) -> str | None:
-    """The id of the table; None where none was begun. ``log_holds_any``: whether the log of a Delta table has batches
-    of ours. Raises ConfigError where it holds something of another shape, or is something else than a table of ours;
+    """Returns the table's id; None if no table was begun. ``log_holds_any``: whether the log of a Delta table has
+    batches of ours. Raises ConfigError if the place has a table of another shape or anything but a table of ours;
     StorageError.
     """
     text = table.child(STATE).read_text(_FILE)
@@ -60,19 +60,19 @@ def check_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = 
 
 
 def check_not_foreign(table: Place, shape: Shape) -> None:
-    """Raises ConfigError where the folder holds something else than a table of ours, begun or not, or a Delta table
-    that is to be added to. Writes nothing.
+    """Raises ConfigError if the folder holds anything but a table of ours (begun or not) or a Delta table to add to.
+    Writes nothing.
     """
     names = table.children()
     is_delta = shape.table_format == "delta" and _DELTA in names
     others = [name for name in names if name != STATE]
     if others and not is_delta and table.child(STATE).read_text(_FILE) is None:
-        raise ConfigError(f"{table.uri} holds something else than a table of odradek's: {others[0]}")
+        raise ConfigError(f"{table.uri} holds something other than a table of odradek: {others[0]}")
 
 
 def begin_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = lambda: True) -> str:
-    """The id of the table, which is begun where there is none, or anew, by the same id, where it holds nothing and is
-    of another shape. Raises what ``check_table`` raises.
+    """Returns the table's id. Begins the table if there is none, or begins it again with the same id if it holds
+    nothing and has another shape. Raises what ``check_table`` raises.
     """
     known_as = check_table(table, shape, log_holds_any)
     state = table.child(STATE)
@@ -85,21 +85,21 @@ def begin_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = 
 
 
 def _understood(table: Place, text: str) -> tuple[str, dict[str, object]]:
-    """The id, and the shape as it is stored. Raises StorageError."""
+    """Returns the id and the stored shape. Raises StorageError."""
     name = f"{table.child(STATE).uri}/{_FILE}"
     try:
         stored = parse_json(text)
         held: dict[str, object] = dict(stored["shape"])
         found, version = str(stored["id"]), stored["version"]
     except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{name} cannot be understood: {error}") from error
+        raise StorageError(f"{name} cannot be parsed: {error}") from error
     if version != 1:
         raise StorageError(f"{name} was written by another version of odradek ({version})")
     return found, held
 
 
 def _stored(shape: Shape) -> dict[str, object]:
-    """As JSON gives it back."""
+    """Returns the shape as JSON returns it."""
     held: dict[str, object] = json.loads(json.dumps(vars(shape)))
     return held
 
@@ -107,24 +107,24 @@ def _stored(shape: Shape) -> dict[str, object]:
 def _holds_anything(
     table: Place, held: dict[str, object], wanted: dict[str, object], log_holds_any: Callable[[], bool]
 ) -> bool:
-    """Rows, or what was noted of them, in whichever format. A Delta table that stays one may have rows of others, or a
-    log that a killed writer began: only batches of ours have a shape."""
+    """Whether the table has rows or records of batches, in either format. A table that stays a Delta table may have
+    rows of other writers, or a log that a killed writer began: then only our own batches have a shape."""
     if held.get("table_format") == wanted["table_format"] == "delta":
         return log_holds_any()
     return bool(table.child(STATE).child(BATCHES).children() or _DELTA in table.children() or table.data_files())
 
 
 def check_checkpoint(checkpoint: Place, table: Place, known_as: str | None, *, has_batches: bool) -> None:
-    """Raises ConfigError where the checkpoint is another's than this table's, or should not be new."""
+    """Raises ConfigError if the checkpoint belongs to another table, or is new although the table has batches."""
     mark = checkpoint.read_text(_MARK)
     if mark is not None and mark.strip() == known_as:
         return
     if mark is not None or {"offsets", "metadata"} & set(checkpoint.children()):
-        raise ConfigError(f"the checkpoint {checkpoint.uri} is of another query than the one for {table.uri}")
+        raise ConfigError(f"the checkpoint {checkpoint.uri} belongs to another query than the one for {table.uri}")
     if has_batches:
         raise ConfigError(
             f"the table {table.uri} holds batches of a query whose checkpoint is not {checkpoint.uri}: with a new one"
-            " records could be missing or come twice; give the old --checkpoint, or a new --output"
+            " records could be missing or be added twice; give the old --checkpoint, or a new --output"
         )
 
 

@@ -1,8 +1,8 @@
 """A task that writes a table: it reads ranges of topics into Arrow, decodes them, and writes Parquet files.
 
-It runs in Spark's Python workers. Memory is bounded whatever a range holds: a row group ends at 64 MiB of data or
-1,000,000 rows, all open files together wait with 128 MiB at most, and at most 64 files are open at once. File names
-hold a random part, so two attempts of a task never write the same file. An attempt that fails removes its files.
+It runs in Spark's Python workers. Memory is bounded for any range: a row group ends at 64 MiB of data or 1,000,000
+rows, the unwritten rows of all open files have at most 128 MiB, and at most 64 files are open. File names have a random
+part, so two attempts of a task never write the same file. A failed attempt removes its files.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ ROW_GROUP_ROWS = 1_000_000
 WAITING_BYTES = 128 << 20
 OPEN_FILES = 64
 FILE_BYTES = 512 << 20
-"""A file that has grown beyond this is closed with its row group."""
+"""A file that is larger than this is closed after its row group."""
 
 
 @dataclass(frozen=True)
 class TableWriter:
-    """``prefix``: how the names of all files begin. ``partition_by``: columns that become folders."""
+    """``prefix``: of the names of all files. ``partition_by``: columns that become folders."""
 
     options: ReadOptions
     decoder: Decoder
@@ -51,7 +51,7 @@ class TableWriter:
     partition_by: tuple[str, ...] = ()
 
     def write(self, pieces: Sequence[Piece]) -> TaskReport:
-        """Reads the pieces and writes their rows; nothing stays where that fails. Raises DataLoss, StorageError, and
+        """Reads the pieces and writes their rows. Removes its files if that fails. Raises DataLoss, StorageError, and
         what reading raises.
         """
         started = time.monotonic()
@@ -95,7 +95,7 @@ def _schema_in_files(schema: pa.Schema, partition_by: Sequence[str]) -> pa.Schem
 
 
 class BadValues:
-    """How many values could not be read, and the first of them by its place."""
+    """The count of unreadable values, and the first of them by topic, partition and offset."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -113,7 +113,7 @@ class BadValues:
 
 
 class OpenFiles:
-    """The files of one task, of which those that were written to last are open."""
+    """The files of one task. Only the most recently used files are open."""
 
     def __init__(self, folder: TableFolder, prefix: str, schema: pa.Schema) -> None:
         self._folder = folder
@@ -125,7 +125,7 @@ class OpenFiles:
         self._waiting = 0
 
     def add(self, folder: str, rows: pa.RecordBatch) -> None:
-        """Rows of one folder of the table, empty where it has none."""
+        """Adds rows to a folder of the table. ``folder`` is empty for a table without partition columns."""
         file = self._open.get(folder)
         if file is None:
             if len(self._open) >= OPEN_FILES:
@@ -140,13 +140,13 @@ class OpenFiles:
             self._waiting -= largest.flush()
 
     def close(self) -> list[FileReport]:
-        """Closes all of them; returns what was written."""
+        """Closes all files; returns the reports of all files of the task."""
         for folder in list(self._open):
             self._close(folder)
         return self._closed
 
     def abandon(self) -> None:
-        """Removes all files. Raises nothing: the cause is another error."""
+        """Removes all files. Raises nothing, because another error is the cause."""
         for file in self._open.values():
             file.abandon()
         for name in self._begun:
@@ -164,7 +164,8 @@ class OpenFiles:
 
 
 class _File:
-    """Rows wait here until they make a row group. The file is made with the first one, which says how to encode."""
+    """A file, and its rows that wait for a row group. The first row group creates the file and decides its
+    encodings."""
 
     def __init__(self, folder: TableFolder, name: str, schema: pa.Schema) -> None:
         self._folder = folder
@@ -182,7 +183,7 @@ class _File:
         return 0 if self._sink is None else self._sink.tell()
 
     def add(self, rows: pa.RecordBatch) -> int:
-        """Returns by how many bytes more, or less, wait."""
+        """Adds rows; returns the change of ``waiting_bytes``."""
         before = self.waiting_bytes
         for part in _slices(rows):
             self._take(part)
@@ -196,7 +197,7 @@ class _File:
         self.waiting_bytes += rows.nbytes
 
     def flush(self) -> int:
-        """Writes what waits as one row group; returns its bytes."""
+        """Writes the waiting rows as one row group; returns their bytes."""
         if not self._waiting:
             return 0
         rows = pa.Table.from_batches(self._waiting, self._schema)
@@ -225,13 +226,13 @@ class _File:
 
 
 def _slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Parts of at most a row group's rows."""
+    """Divides rows into parts of at most a row group's rows."""
     for start in range(0, rows.num_rows, ROW_GROUP_ROWS):
         yield rows.slice(start, ROW_GROUP_ROWS)
 
 
 def host() -> str:
-    """The name of this machine, as a user looks for it."""
+    """Returns the host name of this machine."""
     return socket.gethostname()
 
 

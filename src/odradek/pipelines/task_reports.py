@@ -1,8 +1,8 @@
-"""What tasks that write a table report to the driver, and the driver's check of it.
+"""The reports of tasks that write a table, and the driver's check of them.
 
-A task reports the ranges that its reader went through, as the reader tells it, and each file that it has written.
-Before the driver adds anything to a table the ranges must be the planned ones, each once, and it must see every file
-with the reported size and the reported count of rows in its footer.
+A task reports the ranges that its reader has read, and each file that it has written. Before the driver adds anything
+to a table, it checks that the ranges are the planned ones, each once, and that it sees every file with the reported
+size and the reported number of rows in its footer.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from odradek.spark.offset_ranges import Range
 
 
 class RangesNotRead(OdradekError):
-    """The tasks have not read what was planned; the message says what is missing or was read twice."""
+    """The tasks have not read the planned ranges; the message has the missing or repeated range."""
 
 
 class FileReport(NamedTuple):
-    """A file by its name below the folder that was written to; ``rows`` is counted while they are written."""
+    """A file with its name below the table's folder. ``rows`` is counted while they are written."""
 
     name: str
     size: int
@@ -30,7 +30,7 @@ class FileReport(NamedTuple):
 
 
 class BadValue(NamedTuple):
-    """The place of a value that could not be read, and why."""
+    """The position of an unreadable value, and the reason."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class BadValue(NamedTuple):
 
 
 class PieceReport(NamedTuple):
-    """Rows of one range of a task, and the seconds to read, decode and write them."""
+    """The rows of one range of a task, and the seconds to read, decode and write them."""
 
     partition: TopicPartition
     rows: int
@@ -48,9 +48,9 @@ class PieceReport(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskReport:
-    """``ranges``: what was read; ``lost``: what is gone from the topics and was left out, where the options allow it.
-    ``attempt``: of Spark's, 0 for a task that was tried once. ``seconds``: how long it ran. ``peak_bytes``: the most
-    memory that its process ever had. ``pieces``: each range for itself, in the order in which they were read.
+    """``ranges``: the ranges that were read. ``lost``: ranges that are deleted from the topics and were skipped, if the
+    options allow it. ``attempt``: Spark's attempt number, 0 for the first. ``seconds``: the duration. ``peak_bytes``:
+    the peak memory of its process. ``pieces``: each range separately, in reading order.
     """
 
     host: str
@@ -70,7 +70,7 @@ class TaskReport:
 
 
 def check_ranges(planned: Sequence[Range], reports: Iterable[TaskReport]) -> None:
-    """Raises RangesNotRead."""
+    """Raises RangesNotRead if the ranges of the reports are not the planned ones."""
     read = [piece for report in reports for piece in (*report.ranges, *report.lost)]
     wanted = merge(planned)
     if sum(piece.size for piece in read) == sum(piece.size for piece in planned) and merge(read) == wanted:
@@ -78,15 +78,15 @@ def check_ranges(planned: Sequence[Range], reports: Iterable[TaskReport]) -> Non
     missing = _less(wanted, merge(read))
     extra = _less(merge(read), wanted) or read
     what = (
-        f"{_shown(missing[0])} was planned and is not read"
+        f"{_shown(missing[0])} was planned but not read"
         if missing
-        else f"{_shown(extra[0])} was read once too often"
+        else f"{_shown(extra[0])} was read more often than planned"
     )
-    raise RangesNotRead(f"{what}. Nothing was added and nothing is committed: run it again")
+    raise RangesNotRead(f"{what}. Nothing was added and nothing is committed: run the command again")
 
 
 def _less(wanted: Sequence[Range], others: Sequence[Range]) -> list[Range]:
-    """What of the wanted ranges is in none of the others."""
+    """Returns the parts of the wanted ranges that are in none of the others."""
     left: list[Range] = []
     for tp, start, end in wanted:
         at = start
@@ -105,5 +105,5 @@ def _shown(piece: Range) -> str:
 
 
 def first_bad(reports: Iterable[TaskReport]) -> BadValue | None:
-    """The first value by topic, partition and offset that could not be read."""
+    """Returns the first unreadable value by topic, partition and offset."""
     return min((report.first_bad for report in reports if report.first_bad is not None), default=None)

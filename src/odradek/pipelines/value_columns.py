@@ -1,6 +1,6 @@
-"""Values of a format in Arrow columns: a table of nodes for a kernel, what the kernel writes, and arrays of that.
+"""Values of a format in Arrow columns: a table of nodes for a kernel, the kernel's output, and its Arrow arrays.
 
-``json_columns.py`` says what the table and the kernel are; ``avro_columns.py`` has another kernel for the same.
+``json_columns.py`` describes the table and the kernel; ``avro_columns.py`` has another kernel with the same table.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import pyarrow as pa
 from odradek.pipelines import json_columns
 
 PASSED_OVER, REFUSED = 1, 2
-"""Marks of values: null, and left to be read one by one."""
+"""Marks of values: null, and refused by the kernel, so that they are read one by one."""
 STACK_FIELDS = 5
 _NOTHING = np.zeros(1, np.uint8)
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Values as a kernel takes them. ``marks``: which are null, and which are refused."""
+    """Values in the form that a kernel reads. ``marks``: which values are null or refused."""
 
     data: npt.NDArray[np.uint8]
     offsets: npt.NDArray[np.int32]
@@ -48,7 +48,7 @@ class Texts:
 
 
 class Plan:
-    """A type as a kernel's table of nodes."""
+    """A type as the table of nodes for a kernel."""
 
     def __init__(self, kernel: Callable[..., Any], *, has_doubles: bool, scratch: int) -> None:
         self.kernel = kernel
@@ -56,13 +56,13 @@ class Plan:
         self.scratch = scratch
         self.kinds: list[pa.DataType] = []
         self.symbols: dict[int, pa.Array] = {}
-        """Of the nodes whose values are numbers of these."""
+        """By node: the symbols to which the node's numbers are indices."""
         self.domains = 1
         self._names = bytearray(b"\0")
         self._rows: list[list[int]] = []
 
     def add(self, kind: pa.DataType, leaf: tuple[int, int, int], domain: int, name: bytes = b"") -> int:
-        """A node; ``leaf``: its KIND, LOW and HIGH."""
+        """Adds a node; ``leaf``: its KIND, LOW and HIGH."""
         row = [0] * json_columns.NODE_FIELDS
         row[json_columns.KIND], row[json_columns.LOW], row[json_columns.HIGH] = leaf
         row[json_columns.DOMAIN] = row[json_columns.INNER] = domain
@@ -74,7 +74,7 @@ class Plan:
         return len(self._rows) - 1
 
     def open_domain(self, node: int) -> int:
-        """The domain of a node's elements."""
+        """Creates and returns the domain of a node's elements."""
         self._rows[node][json_columns.INNER] = self.domains
         self.domains += 1
         return self.domains - 1
@@ -83,7 +83,7 @@ class Plan:
         self._rows[node][field] = value
 
     def tie(self, node: int, children: list[int]) -> None:
-        """Says which nodes are in a node, in their order."""
+        """Sets the children of a node, in their order."""
         if not children:
             return
         self._rows[node][json_columns.CHILD] = children[0] * json_columns.NODE_FIELDS
@@ -98,9 +98,9 @@ class Plan:
         self._elements_a_row = [1.0] * self.domains
 
     def read(self, texts: Texts) -> Columns:
-        """Values that are refused are marked so, and null."""
+        """Reads values. Refused values are null, and ``texts`` marks them."""
         rows = len(texts.marks)
-        most = int(texts.offsets[-1] - texts.offsets[0])  # an element takes a byte at least
+        most = int(texts.offsets[-1] - texts.offsets[0])  # an element has at least one byte
         room = [rows, *(min(int(rows * ratio * 1.2), most) + 64 for ratio in self._elements_a_row[1:])]
         while True:
             columns = Columns(self, texts.data, room)
@@ -116,7 +116,7 @@ class Plan:
 
 
 class Columns:
-    """What the kernel writes for one batch, and arrays of it. ``room``: how many values each domain may have."""
+    """The kernel's output for one batch, and its Arrow arrays. ``room``: the capacity of each domain in values."""
 
     def __init__(self, plan: Plan, data: npt.NDArray[np.uint8], room: list[int]) -> None:
         self._plan = plan
@@ -134,7 +134,7 @@ class Columns:
         self.counts = np.zeros(len(room), np.int64)
 
     def fill(self, offsets: npt.NDArray[np.int32], marks: npt.NDArray[np.uint8]) -> int:
-        """The domain that has no room left, 0 where all is read."""
+        """Runs the kernel. Returns the domain that is full, or 0 if all values are read."""
         self.counts[0] = len(marks)
         full = self._plan.kernel(
             self._nodes.reshape(-1), self._plan.names, self._data, offsets, marks, self.counts, self._room,
@@ -144,7 +144,7 @@ class Columns:
         return int(full)
 
     def array(self, node: int) -> pa.Array:
-        """The values of a node, whose slots are not needed after that."""
+        """Returns the values of a node. The node's slots must not be used after that."""
         kind, row = self._kinds[node], self._nodes[node]
         size = int(self.counts[row[json_columns.DOMAIN]])
         base = int(row[json_columns.BASE])
@@ -190,13 +190,13 @@ class Columns:
 
 
 def _fixed(kind: pa.DataType, slots: npt.NDArray[np.int64], has_doubles: bool) -> Any:
-    """``has_doubles``: floats are in their slots as doubles."""
+    """Returns slots as the buffer of a fixed-width type. ``has_doubles``: the slots of floats contain doubles."""
     if pa.types.is_boolean(kind):
         return np.packbits(slots.astype(np.bool_), bitorder="little")
     if pa.types.is_float64(kind):
         return slots
     if pa.types.is_float32(kind) and has_doubles:
-        with np.errstate(all="ignore"):  # slots without a value hold anything
+        with np.errstate(all="ignore"):  # slots without a value have arbitrary bits
             return slots.view(np.float64).astype(np.float32)
     if pa.types.is_decimal(kind):
         return np.stack([slots, slots >> 63], axis=1)
@@ -206,7 +206,7 @@ def _fixed(kind: pa.DataType, slots: npt.NDArray[np.int64], has_doubles: bool) -
 
 
 def put(column: pa.Array, rows: list[int], values: pa.Array) -> pa.Array:
-    """The column with other values in some rows."""
+    """Returns the column with other values in some rows."""
     order = np.arange(len(column))
     order[rows] = np.arange(len(column), len(column) + len(values))
     return pa.concat_arrays([column, values]).take(pa.array(order))

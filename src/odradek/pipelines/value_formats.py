@@ -1,4 +1,4 @@
-"""The formats of values, and what may stand before a value."""
+"""The formats of values, and the framings of Avro values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class ValueFormat(StrEnum):
-    """How a topic's values are to be read."""
+    """The format in which a topic's values are read."""
 
     RAW = "raw"
     JSON = "json"
@@ -14,7 +14,7 @@ class ValueFormat(StrEnum):
 
 
 class Framing(StrEnum):
-    """What stands before an Avro value: nothing, or Confluent's five bytes (0, and the id of the writer's schema)."""
+    """The header before an Avro value: none, or Confluent's five bytes (0, and the id of the writer's schema)."""
 
     NONE = "none"
     CONFLUENT = "confluent"

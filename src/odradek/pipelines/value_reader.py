@@ -1,4 +1,4 @@
-"""What reads the values of records in a worker, and the column that says where that failed."""
+"""The reader of record values in a worker, and the name of the error column."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from abc import ABC, abstractmethod
 import pyarrow as pa
 
 ERROR = "error"
-"""The column that says why a record's value could not be read; null where it could."""
+"""The column with the reason why a record's value could not be read; null if it was read."""
 
 
 class ValueReader(ABC):
-    """Reads the values of a format. Pickled by what it was made from."""
+    """Reads the values of a format. Its pickle has only its constructor's arguments."""
 
     type: pa.DataType
 
     @abstractmethod
     def read(self, values: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-        """Values and errors of a column of bytes. Where a value could not be read it is null and its error is not;
-        None where there are no errors at all."""
+        """Returns the values and the errors of a column of bytes. An unreadable value is null and has an error. The
+        errors are None if there are none."""

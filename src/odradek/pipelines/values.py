@@ -1,13 +1,14 @@
-"""What becomes of a record in a table: its coordinates, its key as bytes, and its value read as it was said to be.
+"""The columns of a table for a record: its position, its key as bytes, and its value in the format of the options.
 
-Columns: ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``, ``headers`` where asked for, ``value``. A value
-that is to be read may be unreadable, and that is never silent: then ``value`` is null, ``error`` says why and ``raw``
-holds its bytes. Where ``error`` is null, ``value`` is the record's value, null for a tombstone.
+Columns: ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``, ``headers`` if requested, ``value``. For an
+unreadable value, ``value`` is null, ``error`` has the reason and ``raw`` has the bytes. If ``error`` is null, ``value``
+is the record's value, null for a tombstone.
 
-JSON is read by Spark's ``from_json``, which alone would pass over much: it takes the first of several values and leaves
-the rest, turns an empty text into null, and puts U+FFFD where bytes are no UTF-8. So the text is read a second time, in
-an array before a mark that no text can know (behind the array's end, too, ``from_json`` leaves the rest), and its bytes
-are checked. Workers read JSON themselves (``json_values.py``).
+Spark's ``from_json`` reads JSON, but it accepts too much: it reads the first of several values and ignores the rest,
+turns an empty text into null, and replaces invalid UTF-8 by U+FFFD. So the text is read a second time as the first
+element of an array; the second element is a random mark. If the mark is not found there, the text is not one value.
+(``from_json`` also ignores text after the end of the array.) The bytes are checked as UTF-8. Workers read JSON without
+Spark (``json_values.py``).
 """
 
 from __future__ import annotations
@@ -31,21 +32,22 @@ if TYPE_CHECKING:
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key")
 RAW = "raw"
 MAX_DDL_DEPTH = 100
-# Strict: what Jackson would take beside JSON is refused.
+# Strict: the extensions of JSON that Jackson accepts are refused.
 _JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "mode": "PERMISSIVE"}
 _BAD = "_odradek_unreadable"
 _MARK = uuid.uuid4().hex
 
 
 class BadRecords(OdradekError):
-    """Values that could not be read, where that is to end the query."""
+    """An unreadable value, if the options say that it ends the query."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """``schema``: fields of JSON objects as Spark's DDL or JSON, or an Avro schema; text. ``flat``: fields of ``value``
-    become columns. ``keep_raw``: ``raw`` holds the bytes of every value. ``writer_schemas``: Avro schemas by
-    Confluent's ids; an id that is not among them is unreadable, unless there are none: then all are ``schema``.
+    """How values become columns. ``schema``: text; for JSON its fields in Spark's DDL or JSON, or an Avro schema.
+    ``flat``: fields of ``value`` become columns. ``keep_raw``: ``raw`` has the bytes of every value.
+    ``writer_schemas``: Avro schemas by Confluent's ids. A value with another id is unreadable. If there are none, all
+    values are read with ``schema``.
     """
 
     format: ValueFormat = ValueFormat.RAW
@@ -57,22 +59,22 @@ class Values:
     keep_raw: bool = False
 
     def check(self) -> None:
-        """Raises ConfigError for what contradicts itself."""
+        """Raises ConfigError for options that contradict each other."""
         if self.format is ValueFormat.AVRO:
             from odradek.pipelines.avro import Decoder
 
             if self.schema is None:
-                raise ConfigError("value format avro needs a schema: the Avro schema, or a file that holds it")
+                raise ConfigError("value format avro needs a schema: the Avro schema, or a file with it")
             Decoder(self.schema, self.framing, self.writer_schemas)
         elif self.framing is not Framing.NONE or self.writer_schemas:
-            raise ConfigError(f"framing and writers' schemas are for value format avro, not {self.format}")
+            raise ConfigError(f"framing and writer schemas are for value format avro, not {self.format}")
         if self.format is ValueFormat.RAW and (self.schema is not None or self.keep_raw):
-            raise ConfigError("value format raw keeps bytes as they are: a schema is for json and avro")
+            raise ConfigError("value format raw does not change bytes: a schema is for json and avro")
         if self.flat and (self.format is ValueFormat.RAW or self.schema is None):
             raise ConfigError("flat columns need fields: a schema, and value format json or avro")
 
     def table(self, records: DataFrame) -> DataFrame:
-        """The columns of the table from those of the source. Raises ConfigError."""
+        """Returns the table's columns for records of the source. Raises ConfigError."""
         names = [*RECORD_COLUMNS, *(["headers"] if self.headers else [])]
         match self.format:
             case ValueFormat.RAW:
@@ -87,7 +89,7 @@ class Values:
         return self._shaped(read, names)
 
     def _shaped(self, read: DataFrame, names: list[str]) -> DataFrame:
-        """From ``names``, ``value``, ``raw`` (the bytes) and ``error``."""
+        """Returns the table's columns from ``names``, ``value``, ``raw`` (the bytes) and ``error``."""
         from pyspark.sql import functions as f
 
         raw = f.col(RAW) if self.keep_raw else f.when(f.col(ERROR).isNotNull(), f.col(RAW)).alias(RAW)
@@ -96,7 +98,7 @@ class Values:
         fields = read.schema["value"].dataType.names
         taken = sorted({name.lower() for name in fields} & {*names, RAW, ERROR})
         if taken:
-            raise ConfigError(f"flat columns: a field {taken[0]!r} would take the place of the record's own column")
+            raise ConfigError(f"flat columns: a field {taken[0]!r} has the same name as a column of the record")
         return read.select("value.*", *names, raw, ERROR)
 
 
@@ -105,12 +107,12 @@ def _read_json(records: DataFrame, names: list[str], schema: str | None) -> Data
     from pyspark.sql.types import StringType, StructField, StructType
 
     text = f.col("value").cast("string")
-    # Objects without known fields are cheap to read; where no schema is given any JSON value will do.
+    # Spark reads objects without known fields quickly. Without a schema, any JSON value is accepted.
     mark = f'"{_MARK}"' if schema is None else f'{{"{_MARK}":"{_MARK}"}}'
     kind = "array<string>" if schema is None else f"array<struct<`{_MARK}`:string>>"
     whole = f.from_json(f.concat(f.lit("["), text, f.lit(f",{mark}]")), kind, _JSON).alias("_odradek_whole")
     value: Column = text
-    problem = f.when(f.col("value").isNull(), None).when(~f.is_valid_utf8("value"), "it is no UTF-8 text")
+    problem = f.when(f.col("value").isNull(), None).when(~f.is_valid_utf8("value"), "it is not valid UTF-8")
     if schema is not None:
         fields = StructType([*json_fields(schema).fields, StructField(_BAD, StringType())])
         value = f.from_json(text, fields, _JSON | {"columnNameOfCorruptRecord": _BAD})
@@ -130,12 +132,12 @@ def _read_json(records: DataFrame, names: list[str], schema: str | None) -> Data
 
 
 def what_it_should_be(*, is_object: bool) -> str:
-    """What is said of a value that is no JSON."""
+    """Returns the error for a value that is not JSON."""
     return "it is not one JSON object" if is_object else "it is not one JSON value"
 
 
 def json_fields(schema: str) -> StructType:
-    """The fields that a schema's text names: Spark's DDL (``id bigint, name string``) or Spark's JSON.
+    """Returns the fields in a schema's text: Spark's DDL (``id bigint, name string``) or Spark's JSON.
 
     Needs a running Spark. Raises ConfigError.
     """
@@ -150,29 +152,30 @@ def json_fields(schema: str) -> StructType:
             check_depth(text, "<(", ">)", MAX_DDL_DEPTH)
             fields = StructType.fromDDL(text)
         if not isinstance(fields, StructType) or not fields.names:
-            raise ConfigError(f"the schema {schema!r} names no fields")
+            raise ConfigError(f"the schema {schema!r} has no fields")
     except (PySparkException, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(
-            f"the schema {shortened(schema)!r} is neither DDL, as 'id bigint, name string', nor Spark's JSON: {reason}"
+            f"the schema {shortened(schema)!r} is neither DDL (such as 'id bigint, name string') nor Spark's JSON: "
+            f"{reason}"
         ) from error
     lowered = [name.lower() for name in fields.names]
     if len(set(lowered)) != len(lowered):
-        raise ConfigError(f"the schema {schema!r} names a field twice (Spark tells no capitals)")
+        raise ConfigError(f"the schema {schema!r} has a field twice (Spark ignores case)")
     return fields
 
 
 def read_schema(given: str) -> str:
-    """A schema's text, or that of the file which ``given`` names. Raises ConfigError."""
+    """Returns a schema's text, or the text of the file with the name ``given``. Raises ConfigError."""
     try:
         is_file = Path(given).is_file()
-    except (OSError, ValueError):  # too long for a name, or no name at all
+    except (OSError, ValueError):  # too long for a file name, or not a file name
         is_file = False
     if not is_file:
         if given.endswith((".avsc", ".json", ".ddl", ".sql")):
-            raise ConfigError(f"the schema's file {given} is not there")
+            raise ConfigError(f"the schema file {given} does not exist")
         return given
     try:
         return Path(given).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the schema's file {given} cannot be read: {error}") from error
+        raise ConfigError(f"the schema file {given} cannot be read: {error}") from error

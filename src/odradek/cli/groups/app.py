@@ -1,4 +1,4 @@
-"""``odradek groups``: its commands, in the order of the help."""
+"""``odradek groups``: its commands in the order of the help text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
-    help="Consumer groups of any Kafka.",
+    help="Consumer groups of any Kafka cluster.",
     epilog="Example:\n\n\b\n  odradek groups describe --group flight-lake -b 127.0.0.1:9092",
 )
 

@@ -1,4 +1,4 @@
-"""``odradek groups delete``: groups without live members, with all their offsets."""
+"""``odradek groups delete``: deletes groups without live members, with all their offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``odradek groups delete-offsets``: a group's offsets in topics that its members do not read."""
+"""``odradek groups delete-offsets``: deletes a group's offsets in topics that its members do not read."""
 
 from __future__ import annotations
 
@@ -30,13 +30,16 @@ def delete_offsets(
     *,
     bootstrap: Bootstrap,
     group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group.")],
-    topic: Annotated[list[str], typer.Option("--topic", metavar="TOPIC[:0,1]", help="Topic, or partitions of it.")],
+    topic: Annotated[
+        list[str],
+        typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some of its partitions. Repeatable."),
+    ],
     yes: Yes = False,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
-    """Forget a group's offsets in topics that none of its live members read."""
+    """Delete a group's offsets in topics that none of its live members read."""
     from odradek.core.ids import TopicPartition
 
     names_given([group], "--group")
@@ -48,11 +51,11 @@ def delete_offsets(
         held = admin.list_group_offsets(group)
         gone = {tp: held[tp].offset for tp in sorted(chosen) if tp in held}
         what = ", ".join(f"{tp} ({offset})" for tp, offset in gone.items()) or "nothing"
-        if gone and not confirm(f"Forget the offsets of group {group}: {what}?", yes):
+        if gone and not confirm(f"Delete the offsets of group {group}: {what}?", yes):
             return
         admin.delete_group_offsets(group, sorted(chosen))
     if as_json:
         rows = [{"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in gone.items()]
         print_json({"group": group, "deleted": rows}, indent=2)
     else:
-        note(f"Group {group} forgot {what}.")
+        note(f"Deleted from group {group}: {what}.")

@@ -1,4 +1,4 @@
-"""``odradek groups describe``: what groups have committed, and how far they are behind."""
+"""``odradek groups describe``: the committed offsets of groups, and their lag."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def describe(
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
-    """Show what groups have committed and how far they are behind, as kafka-consumer-groups --describe does.
+    """Show the committed offsets of groups and their lag, as kafka-consumer-groups --describe does.
 
-    CURRENT-OFFSET is the next record to read, LAG how many there are from it to the end of the log; "-" where
-    there is none.
+    CURRENT-OFFSET is the next record to read. LAG is the number of records from there to the end of the log. "-"
+    stands for a missing value.
     """
     from odradek import lag
 
@@ -68,7 +68,7 @@ def describe(
 
 
 def _table(rows: Sequence[LagRow]) -> str:
-    """Kafka's layout; in a terminal that this does not fit into, a heading and what differs from row to row."""
+    """Returns Kafka's layout. If the terminal is too narrow for it, a heading and only the columns that differ."""
     from odradek import lag
 
     table, width = lag.format_table(rows), terminal_columns()

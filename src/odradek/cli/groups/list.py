@@ -19,8 +19,12 @@ EPILOG = (
 def list_(
     *,
     bootstrap: Bootstrap,
-    state: Annotated[list[str] | None, typer.Option(help="Only groups in this state (Stable, Empty, …).")] = None,
-    kind: Annotated[list[str] | None, typer.Option("--type", help="Only this type: classic, consumer.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only groups in this state (Stable, Empty, …). Repeatable.")
+    ] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option("--type", help="Only groups of this type: classic, consumer. Repeatable.")
+    ] = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,

@@ -1,4 +1,4 @@
-"""``odradek groups locate``: the partition that keeps a group, and its coordinator."""
+"""``odradek groups locate``: the partition that stores a group, and its coordinator."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def locate(
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
-    """Show which partition of __consumer_offsets keeps a group, and which broker coordinates it.
+    """Show which partition of __consumer_offsets stores a group, and which broker coordinates it.
 
-    The partition is Java's hash of the group's name modulo the topic's actual number of partitions; the leader of
-    that partition is the coordinator. The topic is made by the cluster if no group ever asked for it.
+    The partition is Java's hash of the group's name modulo the topic's present number of partitions. The leader of
+    that partition is the coordinator. If no group has used the topic yet, the cluster creates it.
     """
     from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
 

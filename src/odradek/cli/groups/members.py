@@ -30,7 +30,7 @@ def members(
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
-    """Show the live members of groups, and how many partitions each of them reads."""
+    """Show the live members of groups and how many partitions each member reads."""
     check_scope(group, all_groups)
     with connect(bootstrap, timeout_ms, command_config) as admin:
         found = [admin.describe_groups([name])[name] for name in chosen_groups(admin, group, all_groups)]

@@ -1,4 +1,4 @@
-"""``odradek groups reset``: plan, show, ask, keep an undo file, commit."""
+"""``odradek groups reset``: plans and shows the reset, asks, writes an undo file, and commits."""
 
 from __future__ import annotations
 
@@ -57,45 +57,49 @@ EPILOG = (
 
 @dataclass(frozen=True, kw_only=True)
 class ResetLine:
-    """The command line, as it was given."""
+    """The command line."""
 
     bootstrap: Bootstrap
     group: Groups = None
     all_groups: AllGroups = False
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="TOPIC[:0,1]", help="Topic, or partitions of it. Repeatable.")
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some partitions. Repeatable."),
     ] = None
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="Every partition the group has an offset in.")] = (
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="All partitions with an offset of the group.")] = (
         False
     )
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start.")] = False
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the log end.")] = False
-    to_current: Annotated[bool, typer.Option("--to-current", help="To where it stands; the end if nowhere.")] = False
-    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", help="To one offset.")] = None
-    shift_by: Annotated[int | None, typer.Option("--shift-by", metavar="N", help="By N records; back if < 0.")] = None
+    to_current: Annotated[bool, typer.Option("--to-current", help="To the committed offset, else the log end.")] = False
+    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", help="To this offset.")] = None
+    shift_by: Annotated[int | None, typer.Option("--shift-by", metavar="N", help="By N records; N < 0 moves back.")] = (
+        None
+    )
     to_datetime: Annotated[
         str | None,
-        typer.Option("--to-datetime", metavar="TIME", help="To the first record since YYYY-MM-DDTHH:mm:SS.sss."),
+        typer.Option("--to-datetime", metavar="TIME", help="To the first record at or after YYYY-MM-DDTHH:mm:SS.sss."),
     ] = None
     by_duration: Annotated[
-        str | None, typer.Option("--by-duration", metavar="PnDTnHnMnS", help="To the first record of the last so long.")
+        str | None,
+        typer.Option("--by-duration", metavar="PnDTnHnMnS", help="To the first record after now minus this duration."),
     ] = None
     from_file: Annotated[
         Path | None,
-        typer.Option("--from-file", metavar="CSV", help="To what a file says: [group,]topic,partition,offset."),
+        typer.Option("--from-file", metavar="CSV", help="To the offsets in a file: [group,]topic,partition,offset."),
     ] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False
-    execute: Annotated[bool, typer.Option("--execute", help="Do it without asking.")] = False
-    export: Annotated[bool, typer.Option("--export", help="Print the new offsets as Kafka's CSV.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the new offsets.")] = False
+    execute: Annotated[bool, typer.Option("--execute", help="Reset without asking.")] = False
+    export: Annotated[bool, typer.Option("--export", help="Print the new offsets in Kafka's CSV form.")] = False
     undo_file: Annotated[
-        Path | None, typer.Option("--undo-file", metavar="CSV", help="Where to keep the offsets as they were.")
+        Path | None, typer.Option("--undo-file", metavar="CSV", help="File for the previous offsets.")
     ] = None
     command_config: CommandConfig = None
     as_json: AsJson = False
     timeout_ms: Timeout = TIMEOUT_MS
 
     def groups(self) -> list[str]:
-        """Raises CommandError."""
+        """Returns the names of --group. Raises CommandError."""
         return names_given(self.group or [], "--group")
 
 
@@ -103,24 +107,25 @@ class ResetLine:
 def reset(line: ResetLine) -> None:
     """Move the offsets of groups without live members, as kafka-consumer-groups --reset-offsets does.
 
-    Shows before and after and asks. The offsets as they were go to an undo file, itself an input of --from-file.
+    Shows the offsets before and after, and asks. The previous offsets are written to an undo file, which --from-file
+    can read.
     """
     if not (line.from_file and not line.group and not line.all_groups):
         check_scope(line.group, line.all_groups)
     scenario = scenario_of(line)
     if line.dry_run and line.execute:
-        raise CommandError("--dry-run and --execute exclude each other")
+        raise CommandError("--dry-run and --execute cannot be used together")
     if line.from_file is None and bool(line.topic) == line.all_topics:
-        raise CommandError("which partitions: give --topic TOPIC[:0,1], once or more, or --all-topics")
+        raise CommandError("choose the partitions: give --topic TOPIC[:0,1] (repeatable) or --all-topics")
     if line.from_file is not None and (line.topic or line.all_topics):
-        raise CommandError("--from-file names its partitions itself: leave out --topic and --all-topics")
+        raise CommandError("the file of --from-file contains the partitions: omit --topic and --all-topics")
     parse_partitions(line.topic or [])
     with connect(line.bootstrap, line.timeout_ms, line.command_config) as admin:
         raise typer.Exit(run_reset(admin, scenario, line))
 
 
 def scenario_of(line: ResetLine) -> Scenario:
-    """The one scenario among the options. Raises CommandError for none or several, ConfigError for an ill value."""
+    """Returns the scenario of the options. Raises CommandError for none or several, ConfigError for a wrong value."""
     from odradek.lag import reset as resets
     from odradek.lag import reset_csv
 
@@ -136,14 +141,18 @@ def scenario_of(line: ResetLine) -> Scenario:
     }
     chosen = [name for name, value in given.items() if value is not None]
     if len(chosen) != 1:
-        what = " and ".join(f"--{name}" for name in chosen) + " exclude each other" if chosen else "where to"
+        what = (
+            " and ".join(f"--{name}" for name in chosen) + " cannot be used together"
+            if chosen
+            else "the target is missing"
+        )
         raise CommandError(f"groups reset: {what}: give one of {', '.join('--' + name for name in given)}")
     kind = chosen[0]
     if line.from_file is not None:
         try:
             text = line.from_file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+            reason = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
             raise CommandError(f"--from-file {line.from_file}: {reason}") from error
         return resets.Scenario(kind, offsets=reset_csv.parse(text, line.groups(), str(line.from_file)))
     if line.to_datetime is not None:
@@ -154,14 +163,14 @@ def scenario_of(line: ResetLine) -> Scenario:
 
 
 def run_reset(admin: Admin, scenario: Scenario, line: ResetLine) -> int:
-    """Plans and shows the reset, asks unless told, does it. Returns the exit code."""
+    """Plans and shows the reset, asks unless an option answers, and commits it. Returns the exit code."""
     plans = _plans(admin, scenario, line)
     live = [plan for plan in plans if not _resettable(plan)]
     ready = [plan for plan in plans if _resettable(plan) and plan.rows]
     quiet = line.export or line.as_json
     for plan in live:
         error_line(
-            f"group {plan.group} is {plan.state}: stop its members first, offsets of live groups cannot be reset"
+            f"group {plan.group} is {plan.state}: stop its members first; offsets of live groups cannot be reset"
         )
     if not quiet:
         _show(plans)
@@ -193,7 +202,7 @@ def _plans(admin: Admin, scenario: Scenario, line: ResetLine) -> list[GroupReset
         groups = sorted(scenario.offsets)
     for group in groups:
         if scenario.kind == "from-file" and group not in scenario.offsets and not line.all_groups:
-            raise CommandError(f"--from-file: it has no row of group {group}")
+            raise CommandError(f"--from-file: it has no row for group {group}")
     made = []
     with progress("Looking up offsets", len(groups), "groups") as advance:
         for group in groups:
@@ -238,7 +247,7 @@ def _show(plans: list[GroupReset]) -> None:
         again = -sum(row.distance for row in plan.rows if row.distance < 0)
         skipped = sum(row.distance for row in plan.rows if row.distance > 0)
         note_table(fitting(head, lines, right=frozenset({1, 2, 3})), "", f"Group {plan.group}")
-        note(f"In all: {counted(again, 'record')} read again, {skipped:,} skipped.")
+        note(f"Total: {counted(again, 'record')} read again, {skipped:,} skipped.")
 
 
 def _effect(row: ResetRow) -> str:
@@ -253,29 +262,31 @@ def _warn_of_clamps(plan: GroupReset) -> None:
     for row in plan.rows:
         if row.clamped_from is not None:
             edge = "starts" if row.clamped_from < row.after else "ends"
-            said = f"offset {row.clamped_from} of {row.topic}-{row.partition} is outside of the log, which {edge} at"
-            warning_lines(f"Warning: {said} {row.after}: {row.after} is taken.")
+            said = f"offset {row.clamped_from} of {row.topic}-{row.partition} is outside the log, which {edge} at"
+            warning_lines(f"Warning: {said} {row.after}: {row.after} is used.")
 
 
 def _wanted(ready: list[GroupReset], line: ResetLine) -> bool:
-    """Whether to go on: told so by an option, or by whoever sits at the terminal."""
+    """Whether to reset: an option says it, or the user at the terminal."""
     if line.execute:
         return True
     if line.dry_run or line.export:
         return False
     if line.as_json or not sys.stdin.isatty():
-        raise CommandError("groups reset: no terminal to ask at: add --execute to do it, --dry-run to only show it")
+        raise CommandError(
+            "groups reset: no terminal to ask at: add --execute to reset, or --dry-run to only show the offsets"
+        )
     return ask(f"Reset {_named([plan.group for plan in ready])}?")
 
 
 def _named(groups: list[str]) -> str:
-    """Their names, or how many they are where the names would not fit into a line of a terminal."""
+    """Returns the names of the groups, or their number if the names are too long for a line of a terminal."""
     names = ", ".join(groups)
     return names if len(groups) == 1 or len(names) <= NAMES_WIDTH else counted(len(groups), "group")
 
 
 def _write_undo(ready: list[GroupReset], wished: Path | None) -> Path:
-    """Keeps the offsets as they were, as input of --from-file, on disk before anything changes."""
+    """Writes the previous offsets, as input of --from-file, to the disk before anything changes."""
     from odradek.core.ids import TopicPartition
     from odradek.lag import reset_csv
 
@@ -293,9 +304,9 @@ def _write_undo(ready: list[GroupReset], wished: Path | None) -> Path:
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError:
-        raise CommandError(f"--undo-file {path} exists: name another one, it is never overwritten") from None
+        raise CommandError(f"--undo-file {path} exists and is not overwritten: give another file") from None
     except OSError as error:
-        raise CommandError(f"undo file {path}: {error.strerror}: name another one by --undo-file") from error
+        raise CommandError(f"undo file {path}: {error.strerror}: give another file with --undo-file") from error
     return path
 
 

@@ -1,4 +1,4 @@
-"""Which groups a command is about."""
+"""The groups that a command works on."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
 
 Groups = Annotated[list[str] | None, typer.Option("--group", metavar="GROUP", help="The group. Repeatable.")]
-AllGroups = Annotated[bool, typer.Option("--all-groups", help="Every group of the cluster.")]
+AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups of the cluster.")]
 
 
 def check_scope(groups: list[str] | None, all_groups: bool) -> None:
-    """Raises CommandError unless exactly one way of naming groups was used, with names that can be."""
+    """Raises CommandError unless either --group, with valid names, or --all-groups is given."""
     if bool(groups) == all_groups:
         raise CommandError("missing option '--group' or '--all-groups'" if not groups else "--group or --all-groups")
     names_given(groups or [], "--group")
 
 
 def chosen_groups(admin: Admin, groups: list[str] | None, all_groups: bool) -> list[str]:
-    """The groups a command is about."""
+    """Returns the groups that a command works on."""
     return [row.group_id for row in admin.list_groups()] if all_groups else names_given(groups or [], "--group")

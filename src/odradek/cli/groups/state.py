@@ -22,7 +22,7 @@ def state(
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
-    """Show the state of groups, their coordinator and assignor, and how many members they have."""
+    """Show the state of groups, their coordinator, their assignor, and the number of their members."""
     check_scope(group, all_groups)
     with connect(bootstrap, timeout_ms, command_config) as admin:
         found = [admin.describe_groups([name])[name] for name in chosen_groups(admin, group, all_groups)]

@@ -1,1 +1,1 @@
-"""The pipeline of ``odradek demo``: flights into a topic, from there into a table, and the check of the table."""
+"""The pipeline of ``odradek demo``: flights into a topic, from the topic into a table, and a check of the table."""

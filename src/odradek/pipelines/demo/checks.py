@@ -1,7 +1,8 @@
-"""Does the table hold exactly what was published? Computed from the input file, read by pyarrow and by Spark.
+"""The demo's check that the table has exactly the published events, computed from the input file.
 
-A row is known by its record's (partition, offset). Rows read again after a rewind are more rows of the same record;
-they are counted apart. Ranges that a rewind jumped over may be missing, nothing else.
+The table is read by pyarrow and by Spark. A row is identified by its record's (partition, offset). A record that is
+read again after a rewind has several rows; these are counted separately. Only ranges that a rewind skipped may be
+missing.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ _SCHEMA = pa.schema(
 
 
 class CheckError(OdradekError):
-    """The table cannot be read; the message names the file where the reader does."""
+    """The table cannot be read. The message has the file if the reader reports it."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """``rows`` in all; over distinct records their number and the sum of their distances, miles."""
+    """``rows``: all rows. ``distinct``: distinct records. ``distance``: the sum of their distances in miles."""
 
     rows: int
     distinct: int
@@ -45,13 +46,13 @@ class Count:
 
     @property
     def again(self) -> int:
-        """Rows that hold a record another row holds already."""
+        """The number of rows whose record already has another row."""
         return self.rows - self.distinct
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What should be there and what is. ``skipped`` holds the ranges that were jumped over and are still missing."""
+    """The expected and the found counts. ``skipped``: the ranges that a rewind skipped and that are still missing."""
 
     expected_distinct: int
     expected_distance: int
@@ -62,17 +63,17 @@ class CheckReport:
 
     @property
     def skipped_count(self) -> int:
-        """How many records were jumped over on purpose: they are not expected."""
+        """The number of records that a rewind skipped; these are not expected."""
         return sum(stop - start for ranges in self.skipped.values() for start, stop in ranges)
 
     @property
     def holds(self) -> bool:
-        """Whether everything agrees."""
+        """Whether all counts agree."""
         return not self.problems
 
 
 def check(spark: SparkSession, lake: Lake, feed: Feed, skipped: Mapping[int, Sequence[Range]]) -> CheckReport:
-    """Compares the table with the feed it was made from. Raises CheckError where it cannot be read."""
+    """Compares the table with its feed. Raises CheckError if the table cannot be read."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -85,7 +86,7 @@ def check(spark: SparkSession, lake: Lake, feed: Feed, skipped: Mapping[int, Seq
 
 
 def judge(rows: pa.Table, by_spark: Count, feed: Feed, skipped: Mapping[int, Sequence[Range]]) -> CheckReport:
-    """Compares the rows pyarrow read, and what Spark counted, with the feed."""
+    """Compares the rows that pyarrow read, and Spark's counts, with the feed."""
     by_pyarrow = count_rows(rows)
     missing_allowed = _allowed_gaps(feed, rows, skipped)
     expected_distinct = feed.target - int(sum(gap.sum() for gap in missing_allowed))
@@ -108,7 +109,7 @@ def judge(rows: pa.Table, by_spark: Count, feed: Feed, skipped: Mapping[int, Seq
 
 
 def read_rows(lake: Lake) -> pa.Table:
-    """The table's rows as pyarrow sees them, in the columns that the check needs."""
+    """Returns the table's rows, read by pyarrow, with the columns that the check needs."""
     files = sorted(str(path) for path in lake.files())
     if not files:
         return _SCHEMA.empty_table()
@@ -116,7 +117,7 @@ def read_rows(lake: Lake) -> pa.Table:
 
 
 def count_rows(rows: pa.Table) -> Count:
-    """Counts what pyarrow read."""
+    """Counts the rows that pyarrow read."""
     partition = _integers(rows, "partition")
     offset = _integers(rows, "offset")
     _, first = np.unique(partition << 48 | offset, return_index=True)
@@ -125,12 +126,12 @@ def count_rows(rows: pa.Table) -> Count:
 
 
 def count_with_spark(spark: SparkSession, lake: Lake) -> Count:
-    """Counts what Spark reads from the same directory."""
+    """Counts the rows that Spark reads from the same directory."""
     from pyspark.sql import functions as f
 
     if not list(lake.files()):
         return Count(0, 0, 0)
-    # Else Spark takes a path for a glob; escaped, Hadoop would still stumble over a colon beside it.
+    # Otherwise Spark reads the path as a glob. Escaping does not help: Hadoop cannot parse a colon in an escaped path.
     reader = spark.read.option("__globPaths__", "false")
     table = reader.parquet(LocalPlace(lake.table).spark_uri).select("partition", "offset", "distance")
     records = table.groupBy("partition", "offset").agg(
@@ -142,13 +143,13 @@ def count_with_spark(spark: SparkSession, lake: Lake) -> Count:
 
 
 def _integers(rows: pa.Table, name: str) -> Integers:
-    """A column as integers; null, which no event of ours has there, becomes -1."""
+    """Returns a column as integers. Null becomes -1; our events have no null there."""
     filled: Integers = rows[name].fill_null(-1).to_numpy().astype(np.int64)
     return filled
 
 
 def _present(feed: Feed, rows: pa.Table) -> list[npt.NDArray[np.bool_]]:
-    """For each partition which of its offsets the table holds."""
+    """Returns for each partition which of its offsets the table has."""
     partition, offset = _integers(rows, "partition"), _integers(rows, "offset")
     present = []
     for number, sequence in enumerate(feed.sequences):
@@ -160,7 +161,7 @@ def _present(feed: Feed, rows: pa.Table) -> list[npt.NDArray[np.bool_]]:
 
 
 def _allowed_gaps(feed: Feed, rows: pa.Table, skipped: Mapping[int, Sequence[Range]]) -> list[npt.NDArray[np.bool_]]:
-    """For each partition which offsets are missing because a rewind jumped over them."""
+    """Returns for each partition which offsets are missing because a rewind skipped them."""
     gaps = []
     for number, held in enumerate(_present(feed, rows)):
         jumped = np.zeros(len(held), dtype=bool)
@@ -171,13 +172,13 @@ def _allowed_gaps(feed: Feed, rows: pa.Table, skipped: Mapping[int, Sequence[Ran
 
 
 def _ranges(mask: npt.NDArray[np.bool_]) -> list[Range]:
-    """The runs of True, as half-open ranges."""
+    """Returns the runs of True as half-open ranges."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
     return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
 
 
 def _wrong_rows(feed: Feed, rows: pa.Table) -> list[str]:
-    """Rows that hold another event than the one published at their partition and offset."""
+    """Returns a line if rows have another event than the one published at their partition and offset."""
     partition, offset, event = (_integers(rows, name) for name in ("partition", "offset", "event"))
     wrong = np.ones(len(event), dtype=bool)
     for number, sequence in enumerate(feed.sequences):

@@ -1,4 +1,4 @@
-"""The demo's table of flights: from its topic, as a consumer group, with the events' fields as columns."""
+"""The demo's table of flights: read from its topic as a consumer group, with the events' fields as columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_OFFSETS_PER_TRIGGER = 60_000
 
 @dataclass(frozen=True)
 class Filled:
-    """``rows`` went into the table in ``batches`` micro-batches; it took ``seconds``."""
+    """``rows``: rows added to the table in ``batches`` micro-batches. ``seconds``: the duration."""
 
     rows: int
     batches: int
@@ -30,13 +30,13 @@ class Filled:
 
 
 def flight_source(bootstrap: str, topic: str, max_offsets_per_trigger: int = MAX_OFFSETS_PER_TRIGGER) -> Source:
-    """The topic as the demo's group reads it, following the group when somebody resets it."""
+    """Returns the topic as the source of the demo's group. The query follows resets of the group."""
     options = {"onGroupReset": "follow", "maxOffsetsPerTrigger": str(max_offsets_per_trigger)}
     return Source(bootstrap, GROUP, topics=(topic,), options=options)
 
 
 def parse_events(records: DataFrame) -> DataFrame:
-    """The event's fields with their types, then the record's key, partition, offset and timestamp."""
+    """Returns the event's fields with their types, then the record's key, partition, offset and timestamp."""
     from pyspark.sql import functions as f
 
     event = f.from_json(f.col("value").cast("string"), EVENT_SCHEMA).alias("e")
@@ -45,7 +45,7 @@ def parse_events(records: DataFrame) -> DataFrame:
 
 
 def fill(spark: SparkSession, source: Source, lake: Lake, advance: Callable[[int], None]) -> Filled:
-    """Reads all there is for the group into the table; calls ``advance`` with each batch's rows.
+    """Reads all unread records of the group into the table; calls ``advance`` with each batch's rows.
 
     Raises QueryFailed.
     """

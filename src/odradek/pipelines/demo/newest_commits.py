@@ -1,4 +1,4 @@
-"""A group's newest commits, as they stand in ``__consumer_offsets``."""
+"""The newest commits of a group in ``__consumer_offsets``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from odradek.core.records import OffsetCommitRecord, OffsetKey, decode
 
 
 def newest_commits(admin: Admin, group: str) -> list[Entry]:
-    """The newest record for each partition the group ever committed, tombstones too, by topic and partition."""
+    """Returns the newest commit record of each partition of a group, with tombstones, by topic and partition."""
     newest: dict[OffsetKey, Entry] = {}
     for entry in offsets_topic.entries(admin, group):
         record = decode(entry.key, entry.value)

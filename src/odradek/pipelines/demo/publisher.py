@@ -1,8 +1,8 @@
-"""Publishes flights with an ordinary Kafka producer, so that a run killed anywhere is completed, never repeated.
+"""Publishes flights with an ordinary Kafka producer. The next run completes a killed run and sends no event twice.
 
-A partition's events form a fixed sequence (see ``Feed``), and an idempotent producer appends them in
-order. So what a partition's log holds is always a beginning of its sequence: its end offset says how much, and its
-last record proves it.
+The events of a partition are a fixed sequence (see ``Feed``), and an idempotent producer appends them in order. So the
+log of a partition is always a prefix of its sequence. The log end offset is the length of that prefix, and the last
+record proves it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from odradek.core.json_depth import parse_json
 from odradek.pipelines.demo.flights import Feed, Integers
 
 _TIMEOUT_S = 30.0
-# No event acknowledged for so long means that no broker answers; on a slow machine a second's work may take one.
+# If no event is acknowledged for this long, no broker answers. The limit is long because slow machines need more time.
+# more.
 _STALLED_S = 300.0
 _POLL_S = 0.2
 _REMEDY = "use another --data-dir"
 
-# librdkafka reports lost connections here; what matters comes back as a failed delivery.
+# librdkafka logs lost connections here. Lost events are reported as failed deliveries.
 _log = logging.getLogger("odradek.publish")
 _log.addHandler(logging.NullHandler())
 _log.propagate = False
 
 
 class PublishError(OdradekError):
-    """Events could not be delivered, or the topic holds something else than the demo's events."""
+    """Events could not be delivered, or the topic has records other than the demo's events."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """``found`` events were in the topic before, ``sent`` were added; ``seconds`` it took to send them."""
+    """``found``: events that were in the topic before. ``sent``: added events. ``seconds``: the time to send them."""
 
     found: int
     sent: int
@@ -52,18 +53,18 @@ class Published:
 
 
 def prepare_topic(bootstrap: str, feed: Feed) -> list[int]:
-    """Creates the topic where it is missing; returns how many events each partition holds. Raises PublishError."""
+    """Creates the topic if it is missing; returns the number of events in each partition. Raises PublishError."""
     try:
         create_topic(bootstrap, feed.topic, feed.partition_count)
     except KafkaException as error:
-        raise PublishError(f"topic {feed.topic} cannot be had: {error.args[0].str()}") from error
+        raise PublishError(f"topic {feed.topic} cannot be created: {error.args[0].str()}") from error
     return find_published(bootstrap, feed)
 
 
 def publish(bootstrap: str, feed: Feed, found: Sequence[int], advance: Callable[[int], None]) -> Published:
-    """Brings the topic from the events it holds to exactly those of the feed; ``advance`` hears how many are there.
+    """Adds the missing events of the feed to the topic. ``advance`` is called with the number of events in the topic.
 
-    Raises PublishError. The topic then holds, in each partition, a beginning of what it should.
+    Raises PublishError. Then each partition has a prefix of its sequence.
     """
     try:
         advance(sum(found))
@@ -75,7 +76,7 @@ def publish(bootstrap: str, feed: Feed, found: Sequence[int], advance: Callable[
 
 
 def create_topic(bootstrap: str, topic: str, partition_count: int) -> None:
-    """Creates the topic unless it is there. Its records are kept for ever: the demo checks them on every run."""
+    """Creates the topic if it is missing. Its records are kept forever, because the demo checks them in every run."""
     admin = AdminClient({"bootstrap.servers": bootstrap}, logger=_log)
     known = admin.list_topics(timeout=_TIMEOUT_S).topics
     if topic not in known:
@@ -87,15 +88,15 @@ def create_topic(bootstrap: str, topic: str, partition_count: int) -> None:
 
 
 def missing_events(sequences: Sequence[Integers], found: Sequence[int]) -> Integers:
-    """The numbers of the events not in the log yet, ascending, given how many each partition holds."""
+    """Returns the numbers of the events that are not in the log yet, ascending. ``found``: events by partition."""
     missing = [sequence[count:] for sequence, count in zip(sequences, found, strict=True)]
     return np.sort(np.concatenate(missing)) if missing else np.empty(0, dtype=np.int64)
 
 
 def find_published(bootstrap: str, feed: Feed) -> list[int]:
-    """How many events each partition holds, its last record proven to be the one expected there.
+    """Returns the number of events in each partition, after a check that its last record is the expected one.
 
-    Raises PublishError when a partition holds more than its sequence, or something else.
+    Raises PublishError if a partition has more records than its sequence, or another record.
     """
     partitions = [TopicPartition(feed.topic, partition) for partition in range(feed.partition_count)]
     with Admin(bootstrap) as admin:
@@ -127,7 +128,7 @@ def _event_at(config: ClientConfig, place: TopicPartition, offset: int) -> int |
 
 
 def event_number(value: bytes | None) -> int | None:
-    """The running number in an event; None for bytes that are no event."""
+    """Returns the number of an event; None for bytes that are not an event."""
     try:
         number = parse_json(value or b"")["event"]
     except (ValueError, TypeError, KeyError):
@@ -136,7 +137,7 @@ def event_number(value: bytes | None) -> int | None:
 
 
 def _send(bootstrap: str, feed: Feed, wanted: Integers, advance: Callable[[int], None]) -> int:
-    """Sends the wanted events and waits until each is acknowledged; returns how many were."""
+    """Sends the wanted events and waits until each is acknowledged; returns their number."""
     if not len(wanted):
         return 0
     deliveries = _Deliveries(advance)
@@ -152,7 +153,7 @@ def _send(bootstrap: str, feed: Feed, wanted: Integers, advance: Callable[[int],
             try:
                 producer.produce(feed.topic, value, key, partition, on_delivery=deliveries)
                 break
-            except BufferError:  # the queue is full: let deliveries come in
+            except BufferError:  # the queue is full: handle deliveries
                 producer.poll(_POLL_S)
         producer.poll(0)
         if deliveries.failure is not None:
@@ -160,11 +161,11 @@ def _send(bootstrap: str, feed: Feed, wanted: Integers, advance: Callable[[int],
     while deliveries.count < len(wanted) and deliveries.hopeful():
         producer.poll(_POLL_S)
     if deliveries.failure is not None:
-        # What still waits must not go out behind something that was given up.
+        # The waiting events must not be sent after an event that has failed.
         producer.purge()
         raise PublishError(
             f"{len(wanted) - deliveries.count:,} of {len(wanted):,} events were not delivered to {feed.topic}:"
-            f" {deliveries.failure}; run the same again to complete them"
+            f" {deliveries.failure}; run the same command again to complete them"
         )
     deliveries.report()
     return deliveries.count
@@ -176,18 +177,18 @@ def _producer_config(bootstrap: str) -> Mapping[str, Any]:
         "client.id": "odradek-demo",
         "acks": "all",
         "enable.idempotence": True,
-        # A gap in a partition would be there for good. So an event is never given up while later ones are sent: its
-        # time does not run out (0), and any other failure that could leave a gap stops the producer.
+        # A gap in a partition would be permanent. So an event never times out (0) while later events are sent, and any
+        # other failure that could leave a gap stops the producer.
         "message.timeout.ms": 0,
         "enable.gapless.guarantee": True,
         "linger.ms": 20,
-        # A short queue: what was handed over and not yet acknowledged when the process dies stays small.
+        # A short queue limits the unacknowledged events when the process dies.
         "queue.buffering.max.messages": 50_000,
     }
 
 
 class _Deliveries:
-    """Counts acknowledged events, keeps the first failure; no acknowledgement for a long time is one."""
+    """Counts acknowledged events and keeps the first failure. A long time without acknowledgement is a failure, too."""
 
     __slots__ = ("_advance", "_last", "_reported", "count", "failure")
 
@@ -199,7 +200,7 @@ class _Deliveries:
         self._last = time.monotonic()
 
     def hopeful(self) -> bool:
-        """Whether to go on waiting for acknowledgements."""
+        """Whether to wait further for acknowledgements."""
         if self.failure is None and time.monotonic() - self._last > _STALLED_S:
             self.failure = f"no answer from a broker for {_STALLED_S:.0f} s"
         return self.failure is None

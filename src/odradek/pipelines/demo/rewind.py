@@ -1,6 +1,6 @@
-"""Moves a group's committed offsets before a run, as any Kafka tool does: by place, by time, or by a number of records.
+"""A reset of a group's committed offsets before a run, as by any Kafka tool: to an end, a time, or N records back.
 
-Only the group is touched. The pipeline notices by itself that its group stands elsewhere and follows.
+Only the group's offsets change. The pipeline notices that they differ from its own and follows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.core.ids import NO_OFFSET, OffsetAndMetadata, TopicPartition
 
 
 class RewindKind(Enum):
-    """The ways to say where to."""
+    """The forms of a rewind's target."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -28,7 +28,7 @@ class RewindKind(Enum):
 
 @dataclass(frozen=True)
 class Rewind:
-    """Where to: ``amount`` is milliseconds since 1970 for TIME, a number of records for BACK, else 0."""
+    """The target of a rewind. ``amount``: milliseconds since 1970 for TIME, a number of records for BACK, else 0."""
 
     kind: RewindKind
     amount: int = 0
@@ -36,7 +36,7 @@ class Rewind:
 
 @dataclass(frozen=True)
 class Move:
-    """One partition's reset. ``wanted`` is what was asked for, ``after`` what the log has nearest to it."""
+    """The reset of one partition. ``wanted``: the requested offset. ``after``: the nearest offset in the log."""
 
     partition: int
     before: int
@@ -45,18 +45,18 @@ class Move:
 
     @property
     def clamped(self) -> bool:
-        """Whether the log starts later than asked for."""
+        """Whether the requested offset is outside of the log."""
         return self.wanted != self.after
 
 
 def parse_rewind(text: str) -> Rewind:
-    """Reads ``earliest``, ``latest``, ``-N`` or an ISO 8601 time (UTC unless it says otherwise). Raises ConfigError."""
+    """Reads ``earliest``, ``latest``, ``-N`` or an ISO 8601 time (default zone: UTC). Raises ConfigError."""
     word = text.strip()
     if word.lower() in ("earliest", "latest"):
         return Rewind(RewindKind(word.lower()))
     if re.fullmatch(r"-\d+", word, re.ASCII):
         if int(word) == 0:
-            raise ConfigError("--rewind -0 goes nowhere: give -N with N of 1 or more")
+            raise ConfigError("--rewind -0 changes nothing: give -N with N of 1 or more")
         return Rewind(RewindKind.BACK, -int(word))
     if re.fullmatch(r"\+?\d{1,7}", word, re.ASCII):
         raise ConfigError(f"--rewind {word}: to go back {word.lstrip('+')} records write --rewind -{word.lstrip('+')}")
@@ -67,12 +67,12 @@ def parse_rewind(text: str) -> Rewind:
         return Rewind(RewindKind.TIME, round(moment.timestamp() * 1000))
     except (ValueError, OverflowError):
         raise ConfigError(
-            f"--rewind {text!r} is not earliest, latest, -N or a time like 2026-01-31T12:00:00Z"
+            f"--rewind {text!r} is not earliest, latest, -N or a time such as 2026-01-31T12:00:00Z"
         ) from None
 
 
 def plan_rewind(admin: Admin, topic: str, rewind: Rewind, positions: Mapping[TopicPartition, int]) -> list[Move]:
-    """What the reset would do to each partition. One without a position stands at the start of its log.
+    """Returns the effect of the reset on each partition. A partition without a position is at its log start offset.
 
     Raises UnknownTopic.
     """
@@ -91,14 +91,14 @@ def plan_rewind(admin: Admin, topic: str, rewind: Rewind, positions: Mapping[Top
                 wanted = end
             case RewindKind.BACK:
                 wanted = before - rewind.amount
-            case RewindKind.TIME:  # nothing that young: the next record to come will be
+            case RewindKind.TIME:  # no record is that new: use the end
                 wanted = end if found[place].offset == NO_OFFSET else found[place].offset
         moves.append(Move(place.partition, before, wanted, min(max(wanted, start), end)))
     return moves
 
 
 def execute_rewind(admin: Admin, group: str, topic: str, moves: Sequence[Move]) -> None:
-    """Commits the planned offsets from outside the group. Raises GroupNotEmpty while it has live members."""
+    """Commits the planned offsets from outside the group. Raises GroupNotEmpty while the group has live members."""
     offsets: Mapping[TopicPartition, OffsetAndMetadata] = {
         TopicPartition(topic, move.partition): OffsetAndMetadata(move.after) for move in moves
     }

@@ -1,9 +1,9 @@
-"""A rewind that happens once, however often the run that does it is killed.
+"""A rewind that is made once, even if the run that makes it is killed several times.
 
-What it means is decided first and kept with the demo's state; then the group is reset; then the query follows. A run
-that dies in between leaves the decision, and the next run, asked for the same or for nothing, carries that out instead
-of deciding anew: else ``-100`` would be 200 after a kill. Doing it again is safe as long as the query has not followed,
-and whether it has, its checkpoint tells.
+The new offsets are first decided and saved in the demo's state. Then the group is reset. Then the query follows. If a
+run dies in between, the decision remains. The next run carries it out if it is asked for the same rewind or for none,
+and makes no new decision: otherwise ``-100`` would be 200 after a kill. The reset can be repeated as long as the query
+has not followed it; the query's checkpoint shows whether it has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek.pipelines.demo.state import DemoState, PendingRewind
 
 @dataclass(frozen=True)
 class Query:
-    """Whose offsets are moved, and the checkpoint that tells how far it is. ``data_dir`` keeps the state."""
+    """The group whose offsets are moved, and the query's checkpoint. ``data_dir`` has the demo's state."""
 
     group: str
     topic: str
@@ -31,7 +31,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Reset:
-    """``asked``: in the user's words. ``continued``: it was decided by an earlier run."""
+    """``asked``: the rewind in the user's words. ``continued``: whether an earlier run decided it."""
 
     asked: str
     moves: Sequence[Move]
@@ -39,7 +39,7 @@ class Reset:
 
 
 def reset_once(admin: Admin, query: Query, state: DemoState, asked: str | None) -> Reset | None:
-    """Resets the group as asked, or as an earlier run had decided to; None where there is nothing to reset.
+    """Resets the group as requested, or as an earlier run had decided; returns None if there is nothing to reset.
 
     ``state.pending`` stays until ``DemoState.end_rewind`` is called. Raises ConfigError, StorageError.
     """
@@ -53,7 +53,7 @@ def reset_once(admin: Admin, query: Query, state: DemoState, asked: str | None) 
         return None
     positions = standing(newest, admin.list_group_offsets(query.group, admin.partitions(query.topic)))
     if pending is not None:
-        if not followed:  # the group may stand where that one wanted it; this one goes from where the query is
+        if not followed:  # the group may be reset already; the new rewind starts at the query's offsets
             positions |= {TopicPartition(query.topic, move.partition): move.before for move in pending.moves}
         state.end_rewind(followed)
     moves = plan_rewind(admin, query.topic, parse_rewind(asked), positions)

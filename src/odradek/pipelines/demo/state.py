@@ -1,9 +1,9 @@
-"""What the demo has to remember between runs, in one small file that is replaced whole.
+"""The demo's state between runs, in one small file that is replaced atomically.
 
-``target`` is how many events the topic shall hold. It is written before the first of them is published, so a run that
-was killed is completed by the next. ``pending`` is a rewind that was decided and not carried through yet: the next run
-does that, in place of a second one of the same kind. ``skipped`` holds the ranges a rewind jumped over on purpose: the
-table may lack those, and only those.
+``target``: the number of events that the topic should have. It is written before the first of them is published, so the
+next run completes a killed run. ``pending``: a rewind that is decided and not finished. The next run finishes it
+instead of making a second one. ``skipped``: the ranges that a rewind skipped on purpose. Only these may be missing from
+the table.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from odradek.pipelines.filesystems import sync_directory
 _FILE = "demo.json"
 _VERSION = 1
 
-# Half-open: the first offset jumped over, and the first one read again.
+# Half-open: the first skipped offset, and the first offset that is read again.
 Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class PendingRewind:
-    """What was asked for, in the user's words, and what that means for each partition.
+    """A rewind in the user's words, and its effect on each partition.
 
-    ``batch`` is the newest in the query's checkpoint at that time: once there is a newer one, the query has followed.
+    ``batch``: the newest batch in the query's checkpoint at that time. A newer batch means that the query has followed.
     """
 
     asked: str
@@ -47,12 +47,12 @@ class DemoState:
     skipped: dict[int, list[Range]] = field(default_factory=dict)
 
     def skip(self, partition: int, start: int, stop: int) -> None:
-        """Notes that ``start … stop-1`` of a partition were jumped over."""
+        """Records that ``start … stop-1`` of a partition were skipped."""
         if stop > start:
             self.skipped.setdefault(partition, []).append((start, stop))
 
     def end_rewind(self, followed: bool) -> None:
-        """Forgets the pending rewind; one that was followed has jumped over what it meant to."""
+        """Removes the pending rewind. If the query has followed it, records the ranges that it skipped."""
         if self.pending is not None and followed:
             for move in self.pending.moves:
                 self.skip(move.partition, move.before, move.after)
@@ -60,7 +60,7 @@ class DemoState:
 
     @classmethod
     def load(cls, data_dir: Path) -> DemoState | None:
-        """The state of this directory; None where no demo ran yet. Raises ConfigError, StorageError."""
+        """Returns the state of this directory; None if no demo ran there. Raises ConfigError, StorageError."""
         path = data_dir / _FILE
         try:
             text = path.read_text(encoding="utf-8")
@@ -75,10 +75,10 @@ class DemoState:
             skipped = {int(p): [(int(a), int(b)) for a, b in ranges] for p, ranges in stored["skipped"].items()}
             return cls(int(stored["target"]), _pending_from(stored.get("pending")), skipped)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{path} is no state of this demo ({error}); use another --data-dir") from error
+            raise ConfigError(f"{path} is not a state file of this demo ({error}); use another --data-dir") from error
 
     def save(self, data_dir: Path) -> None:
-        """Replaces the file; after a crash it holds the old state or the new one. Raises StorageError."""
+        """Replaces the file; after a crash it has the old state or the new one. Raises StorageError."""
         path = data_dir / _FILE
         new = path.with_suffix(".new")
         skipped = {str(partition): ranges for partition, ranges in sorted(self.skipped.items()) if ranges}
