@@ -267,7 +267,7 @@ def test_a_member_begins_where_it_is_told_and_says_what_cannot_be(bootstrap: str
     for wrong, told in (
         (["consume", f"{filled}:1", "--group", "g"], "omit the partitions"),
         (["consume", filled, "--group", "g", "--from", "7"], "odradek groups reset"),
-        (["consume", filled, "--output", "x", "--json"], "leave out --json"),
+        (["consume", filled, "--output", "x", "--json"], "omit --json"),
         (["consume", "no-such-topic", "--group", "g"], "no-such-topic"),
         (["consume", filled, "--from", "yesterday"], "--from 'yesterday': expected earliest, latest, an offset, or a"),
         (["consume", f"{filled}:x"], f"odradek: '{filled}:x': expected TOPIC or TOPIC:0,1,2"),

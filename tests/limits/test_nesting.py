@@ -155,9 +155,9 @@ def read_manifest(place: Path, text: str) -> object:
 
 def read_table_state(place: Path, text: str) -> object:
     from odradek.pipelines.filesystems import LocalPlace
-    from odradek.pipelines.table_state import _understood
+    from odradek.pipelines.table_state import _parse
 
-    return _understood(LocalPlace(place), text)
+    return _parse(LocalPlace(place), text)
 
 
 FILES = (read_demo_state, read_checkpoint, read_query_id, read_manifest, read_table_state)

@@ -30,7 +30,7 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
-from odradek.pipelines.checkpoint import GroupState, settle_group, state_with_nothing_to_read
+from odradek.pipelines.checkpoint import GroupState, idle_state, settle_group
 from odradek.pipelines.filesystems import place_of
 from odradek.pipelines.ingest_job import Ingest, Table, Target, parse_trigger, run_ingest
 from odradek.pipelines.lake import Added
@@ -304,7 +304,7 @@ def test_members_that_join_during_the_run_are_a_warning_at_its_end(
     eventually(lambda: (member.poll(0.1), member.assignment())[1], what="an assignment")
     source, checkpoint = Source(bootstrap, group, (topic,)), place_of(str(output / "_odradek" / "checkpoint"), None)
     try:
-        states = settle_group(source, checkpoint), state_with_nothing_to_read(source, checkpoint)
+        states = settle_group(source, checkpoint), idle_state(source, checkpoint)
     finally:
         member.close()
     assert "the-newcomer at " in caplog.text

@@ -75,7 +75,7 @@ def test_mistakes_of_a_replay_are_one_line(bootstrap: str, topic: str, tmp_path:
     def replay(says: str, *arguments: str) -> int:
         return _refused(capsys, ["replay", "-b", bootstrap, *arguments], says)
 
-    assert replay("say where to", "--topics", topic) == 2
+    assert replay("choose the destination", "--topics", topic) == 2
     assert replay("say what to read", "--dry-run") == 2
     assert replay("either --output", "--topics", topic, "--output", str(tmp_path), "--to-topic", topic) == 2
     assert replay("expected for example", "--offsets", "x", "--dry-run") == 2

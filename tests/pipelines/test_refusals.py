@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.ingest_job import Target, opened
+from odradek.pipelines.ingest_job import Target, open_table
 from odradek.pipelines.table_state import begin_table
 
 
@@ -31,7 +31,7 @@ def test_a_foreign_folder_stays_as_it_is(held: str, table_format: str, tmp_path:
     before = everything(tmp_path)
     with (
         pytest.raises(ConfigError, match=r"holds something other than a table of odradek: \S+"),
-        opened(Target(output=str(tmp_path / "theirs"), table_format=table_format), no_spark),
+        open_table(Target(output=str(tmp_path / "theirs"), table_format=table_format), no_spark),
     ):
         pass
     assert everything(tmp_path) == before
@@ -39,12 +39,12 @@ def test_a_foreign_folder_stays_as_it_is(held: str, table_format: str, tmp_path:
 
 def test_a_table_of_another_shape_gets_no_folder_beside_it(tmp_path: Path) -> None:
     target = Target(output=str(tmp_path / "t"), partition_by=("topic",))
-    with opened(target, no_spark) as (table, _):
+    with open_table(target, no_spark) as (table, _):
         begin_table(table.place, target.shape())
     (tmp_path / "t" / "_odradek" / "batches").mkdir()
     (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-01234567.json").write_text("{}")
     before = everything(tmp_path)
     other: Any = Target(output=str(tmp_path / "t"), partition_by=("key",))
-    with pytest.raises(ConfigError, match="was begun with partition by topic, not key"), opened(other, no_spark):
+    with pytest.raises(ConfigError, match="was begun with partition by topic, not key"), open_table(other, no_spark):
         pass
     assert everything(tmp_path) == before

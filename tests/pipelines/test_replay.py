@@ -27,7 +27,16 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines import Replayed, ingest, replay
 from odradek.pipelines.ingest_job import Target
 from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions, declared
-from odradek.pipelines.ranges import Commit, Range, RangeGone, commits_of, legs, merge, parse_ranges, read_between
+from odradek.pipelines.ranges import (
+    Commit,
+    Range,
+    RangeGone,
+    batch_reads,
+    commits_of,
+    merge,
+    parse_ranges,
+    read_between,
+)
 from odradek.pipelines.replay_job import Found, Replay, Selection, Topic, find, run_replay
 from odradek.pipelines.values import BadRecords
 
@@ -52,7 +61,7 @@ def test_ranges_of_one_partition_are_read_after_each_other() -> None:
     pieces = [Range(T0, 7, 8), Range(T1, 5, 9), Range(T0, 1, 5), Range(T0, 2, 6), Range(T0, 6, 6)]
     merged = merge(pieces)
     assert merged == [Range(T0, 1, 6), Range(T0, 7, 8), Range(T1, 5, 9)]
-    assert legs(merged) == [[Range(T0, 1, 6), Range(T1, 5, 9)], [Range(T0, 7, 8)]]
+    assert batch_reads(merged) == [[Range(T0, 1, 6), Range(T1, 5, 9)], [Range(T0, 7, 8)]]
 
 
 def test_what_a_group_read_is_what_lies_between_its_commits() -> None:
@@ -328,8 +337,8 @@ def test_an_unknown_option_is_named_with_the_nearest_one(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({}, "say where to: output (a table) or to_topic; or dry_run to see what would be read"),
-        ({"output": "t", "to_topic": "u"}, "say where to: either output (a table) or to_topic"),
+        ({}, "choose the destination: output (a table) or to_topic; or dry_run to only show the ranges"),
+        ({"output": "t", "to_topic": "u"}, "choose the destination: either output (a table) or to_topic"),
         ({"output": "t", "keep_partitions": True}, "keep_partitions and keep_timestamps are for to_topic"),
         ({"output": "t", "producer_options": {"a": "b"}}, "producer_options is for to_topic"),
         ({"output": "t", "files_per_batch": 0}, "files per batch 0: expected 1 or more"),
@@ -378,7 +387,7 @@ def test_into_a_topic(spark: Any, bootstrap: str, topic: str) -> None:
     assert {row.mark.key for row in copies} == {"odradek-replayed-from"}
     with pytest.raises(UnknownTopic):
         replay(bootstrap, topics=topic, to_topic=unique("nowhere"), spark=spark)
-    with pytest.raises(ConfigError, match=r"say where to: output \(a table\) or to_topic"):
+    with pytest.raises(ConfigError, match=r"choose the destination: output \(a table\) or to_topic"):
         replay(bootstrap, topics=topic, spark=spark)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.pipelines.ingest_job import Target, opened
+from odradek.pipelines.ingest_job import Target, open_table
 from odradek.pipelines.staging import has_other_attempts, tagged_jobs
 
 
@@ -18,11 +18,11 @@ def records(output: Path) -> list[dict[str, Any]]:
 
 def test_a_run_whose_batch_ends_leaves_no_record_and_one_that_is_stopped_does(spark: Any, tmp_path: Path) -> None:
     target = Target(output=str(tmp_path / "t"))
-    with opened(target, lambda: spark) as (table, started), table._watched(started()):
+    with open_table(target, lambda: spark) as (table, started), table._watched(started()):
         assert spark.range(100, numPartitions=2).count() == 100
     assert records(tmp_path / "t") == []
     # A query that is stopped within a batch raises in the thread of that batch, and ends without an error.
-    with opened(target, lambda: spark) as (table, started):
+    with open_table(target, lambda: spark) as (table, started):
         with pytest.raises(InterruptedError), table._watched(started()):
             raise InterruptedError
         with table._watched(started()):

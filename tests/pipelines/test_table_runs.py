@@ -503,7 +503,7 @@ def test_of_runs_that_begin_at_once_one_goes_on(place: LocalPlace) -> None:
 def test_a_run_that_failed_keeps_its_record_and_the_next_one_begins(place: LocalPlace) -> None:
     run = Run(place)
     run.begin()
-    run.is_left = True
+    run.may_have_leftovers = True
     run.end()
     with begun(place) as other:
         assert other.dead == {run.id}
@@ -523,4 +523,4 @@ def test_what_earlier_versions_did_not_count_is_not_known(tmp_path: Path) -> Non
         custom_metadata={"odradek.batch": f"0 {QUERY} 4 0 aaaaaaaa"}, app_transactions=[Transaction(QUERY, 0)]
     )
     write_deltalake(tmp_path / "d" / "t", pa.table({"n": range(4)}), commit_properties=said)
-    assert delta_table(tmp_path / "d", "b" * 32).told(0, QUERY) == Added(4, 0, None, None)
+    assert delta_table(tmp_path / "d", "b" * 32).find_added(0, QUERY) == Added(4, 0, None, None)

@@ -67,7 +67,7 @@ def amazon(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr("pyarrow.fs.resolve_s3_region", told)
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
-    s3_regions._told_by_amazon.cache_clear()
+    s3_regions._amazons_region.cache_clear()
     return asked
 
 

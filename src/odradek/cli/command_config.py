@@ -45,10 +45,10 @@ def without_values(path: Path | None) -> Iterator[None]:
     except ConfigError as error:
         if path is None:
             raise
-        said = _about(path, str(error))
+        message = _about(path, str(error))
     else:
         return
-    raise CommandError(said)
+    raise CommandError(message)
 
 
 def _about(path: Path, message: str) -> str:

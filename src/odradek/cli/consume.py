@@ -45,7 +45,7 @@ _RESETS = ("earliest", "latest", "none")
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """The command line. ``start``: earliest, latest, an offset, or a time in ISO 8601."""
 
     topic: str
@@ -74,48 +74,48 @@ class Sink(Protocol):
         """Whether all records passed to ``write`` are written; for a Parquet file, only after it is closed."""
 
 
-def run_consume(asked: Asked) -> int:
-    if asked.output is not None and asked.as_json:
-        raise CommandError("--output writes Parquet: leave out --json")
-    with without_values(asked.command_config):
-        return _alone(asked) if asked.group is None else _as_member(asked)
+def run_consume(request: Request) -> int:
+    if request.output is not None and request.as_json:
+        raise CommandError("--output writes Parquet: omit --json")
+    with without_values(request.command_config):
+        return _alone(request) if request.group is None else _as_member(request)
 
 
 # --- without a group --------------------------------------------------------------------------------------------
 
 
-def _alone(asked: Asked) -> int:
+def _alone(request: Request) -> int:
     from odradek.client.consumer.config import ConsumerConfig
     from odradek.client.reader import read_range
 
-    with _admin(asked) as admin:
-        ranges = _ranges(admin, asked)
+    with _admin(request) as admin:
+        ranges = _ranges(admin, request)
         config = admin.config
-    level = ConsumerConfig.of(_settings(asked)).isolation_level
-    if asked.follow:
-        return _follow(asked, config, {tp: first for tp, (first, _) in ranges.items()})
+    level = ConsumerConfig.of(_settings(request)).isolation_level
+    if request.follow:
+        return _follow(request, config, {tp: first for tp, (first, _) in ranges.items()})
     total = sum(max(0, end - first) for first, end in ranges.values())
-    with _sink(asked, total if asked.most is None else min(total, asked.most)) as sink:
+    with _sink(request, total if request.most is None else min(total, request.most)) as sink:
         batches = (
             batch
             for tp, (first, end) in ranges.items()
             if first < end
-            for batch in read_range(config, tp, first, end, columns=asked.columns, isolation_level=level)
+            for batch in read_range(config, tp, first, end, columns=request.columns, isolation_level=level)
         )
-        for batch in _at_most(batches, asked.most):
+        for batch in _at_most(batches, request.most):
             sink.write(batch)
     return 0
 
 
-def _ranges(admin: Admin, asked: Asked) -> dict[TopicPartition, tuple[int, int]]:
+def _ranges(admin: Admin, request: Request) -> dict[TopicPartition, tuple[int, int]]:
     """Returns for each partition where to begin, and the present log end offset."""
     from odradek.client.model import EARLIEST, LATEST
     from odradek.core.errors import ConfigError
     from odradek.core.ids import NO_OFFSET, TopicPartition
     from odradek.lag.reset import datetime_ms
 
-    topics, single = parse_partitions([asked.topic], "")
-    start = asked.start
+    topics, single = parse_partitions([request.topic], "")
+    start = request.start
     exact = int(start) if start.isascii() and start.isdigit() else None
     named = {"earliest": EARLIEST, "latest": LATEST}
     try:
@@ -129,7 +129,7 @@ def _ranges(admin: Admin, asked: Asked) -> dict[TopicPartition, tuple[int, int]]
     starts = admin.list_offsets(dict.fromkeys(chosen, moment))
     ends = {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(chosen, LATEST)).items()}
     if exact is not None:
-        _warn_of_ends(asked, {tp: ends[tp] for tp in chosen if exact > ends[tp]})
+        _warn_of_ends(request, {tp: ends[tp] for tp in chosen if exact > ends[tp]})
     return {
         tp: (
             ends[tp] if starts[tp].offset == NO_OFFSET else min(max(exact or 0, starts[tp].offset), ends[tp]),
@@ -139,22 +139,22 @@ def _ranges(admin: Admin, asked: Asked) -> dict[TopicPartition, tuple[int, int]]
     }
 
 
-def _warn_of_ends(asked: Asked, ends: Mapping[TopicPartition, int]) -> None:
+def _warn_of_ends(request: Request, ends: Mapping[TopicPartition, int]) -> None:
     for tp, end in ends.items():
-        what = f"{end} is used" if asked.follow else "nothing is read"
-        said = f"offset {asked.start} of {tp} is outside the log, which ends at {end}: {what}."
-        warning_lines(f"Warning: {said}")
+        what = f"{end} is used" if request.follow else "nothing is read"
+        message = f"offset {request.start} of {tp} is outside the log, which ends at {end}: {what}."
+        warning_lines(f"Warning: {message}")
 
 
-def _follow(asked: Asked, config: ClientConfig, starts: Mapping[TopicPartition, int]) -> int:
+def _follow(request: Request, config: ClientConfig, starts: Mapping[TopicPartition, int]) -> int:
     from odradek.client.consumer import Consumer
 
-    settings = _settings(asked) | {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
-    with _sink(asked, asked.most or 0) as sink, Consumer(settings) as consumer:
+    settings = _settings(request) | {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    with _sink(request, request.most or 0) as sink, Consumer(settings) as consumer:
         consumer.assign(starts)
         for tp, offset in starts.items():
             consumer.seek(tp, offset)
-        left = asked.most
+        left = request.most
         try:
             while left is None or left > 0:
                 for batch in _at_most(consumer.poll(POLL_S).record_batches(), left):
@@ -169,43 +169,45 @@ def _follow(asked: Asked, config: ClientConfig, starts: Mapping[TopicPartition, 
 # --- as a member ------------------------------------------------------------------------------------------------
 
 
-def _settings(asked: Asked) -> dict[str, Any]:
+def _settings(request: Request) -> dict[str, Any]:
     """Returns the consumer's settings: those of the command, overridden by the properties file."""
-    given = read_properties(asked.command_config) if asked.command_config is not None else {}
+    given = read_properties(request.command_config) if request.command_config is not None else {}
     own = {
         "client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "max_partition_fetch_bytes": FETCH_BYTES,
-        "bootstrap_timeout_ms": 0, "columns": asked.columns,
+        "bootstrap_timeout_ms": 0, "columns": request.columns,
     }  # fmt: skip
     return (
-        own | {name.replace(".", "_"): value for name, value in given.items()} | {"bootstrap_servers": asked.bootstrap}
+        own
+        | {name.replace(".", "_"): value for name, value in given.items()}
+        | {"bootstrap_servers": request.bootstrap}
     )
 
 
-def _admin(asked: Asked) -> Admin:
+def _admin(request: Request) -> Admin:
     """Returns an Admin for the first look-ups, with the same settings but shorter timeouts. Raises ConfigError."""
     from odradek.client.admin import Admin
     from odradek.client.consumer.config import ConsumerConfig
 
     quick = {"default_api_timeout_ms": 5_000, "socket_connection_setup_timeout_ms": 4_000}
-    return Admin(ConsumerConfig.of(quick | _settings(asked)).client())
+    return Admin(ConsumerConfig.of(quick | _settings(request)).client())
 
 
-def _as_member(asked: Asked) -> int:
+def _as_member(request: Request) -> int:
     from odradek.client.consumer import Consumer
 
-    topics, single = parse_partitions([asked.topic], "")
+    topics, single = parse_partitions([request.topic], "")
     if single:
-        raise CommandError(f"{asked.topic}: a group assigns whole topics: omit the partitions, or omit --group")
-    if asked.start not in _RESETS and not asked.start.startswith("by_duration:"):
+        raise CommandError(f"{request.topic}: a group assigns whole topics: omit the partitions, or omit --group")
+    if request.start not in _RESETS and not request.start.startswith("by_duration:"):
         raise CommandError(
-            f"--from {asked.start}: with --group, it says where to begin in partitions without a commit ("
+            f"--from {request.start}: with --group, it says where to begin in partitions without a commit ("
             f"{', '.join(_RESETS)}, by_duration:P1D); use `odradek groups reset` to move a group"
         )
-    with _admin(asked) as admin:
+    with _admin(request) as admin:
         admin.partitions(topics[0])  # fails at once if the cluster or the topic is missing; a member would wait
-    settings = _settings(asked) | {"group_id": asked.group, "enable_auto_commit": False}
-    with Consumer(settings | {"auto_offset_reset": asked.start}) as consumer, ExitStack() as stack:
-        sink = stack.enter_context(_sink(asked, asked.most or 0))
+    settings = _settings(request) | {"group_id": request.group, "enable_auto_commit": False}
+    with Consumer(settings | {"auto_offset_reset": request.start}) as consumer, ExitStack() as stack:
+        sink = stack.enter_context(_sink(request, request.most or 0))
         written: dict[TopicPartition, OffsetAndMetadata] = {}
 
         def give_up(partitions: Iterable[TopicPartition]) -> None:
@@ -215,18 +217,20 @@ def _as_member(asked: Asked) -> int:
 
         consumer.subscribe(topics, on_revoked=give_up, on_lost=lambda lost: [written.pop(tp, None) for tp in lost])
         try:
-            code = _member_loop(asked, consumer, sink, written)
+            code = _member_loop(request, consumer, sink, written)
         except KeyboardInterrupt:
-            code = 0 if asked.follow else 130
+            code = 0 if request.follow else 130
         stack.close()  # a file is complete now, so its records can be committed
         if written:
             consumer.commit(written)
     return code
 
 
-def _member_loop(asked: Asked, consumer: Consumer, sink: Sink, written: dict[TopicPartition, OffsetAndMetadata]) -> int:
+def _member_loop(
+    request: Request, consumer: Consumer, sink: Sink, written: dict[TopicPartition, OffsetAndMetadata]
+) -> int:
     """Polls and writes records. Keeps ``written`` at the offsets below which all records are written."""
-    left = asked.most
+    left = request.most
     ends: dict[TopicPartition, int] = {}
     until_s = time.monotonic() + PATIENCE_S
     while left is None or left > 0:
@@ -240,11 +244,11 @@ def _member_loop(asked: Asked, consumer: Consumer, sink: Sink, written: dict[Top
         written |= now
         if now and sink.written():
             consumer.commit_async(now)
-        if asked.follow:
+        if request.follow:
             continue
         own = consumer.assignment()
         if not own and time.monotonic() > until_s:
-            note(f"This member gets no partition of {asked.topic}: group {asked.group} has enough members.")
+            note(f"This member gets no partition of {request.topic}: group {request.group} has enough members.")
             return EXIT_FAILED
         if fresh := own - ends.keys():
             ends |= consumer.end_offsets(fresh)
@@ -271,7 +275,7 @@ def _give_back(consumer: Consumer, polled: Polled, count: int) -> None:
             count -= batch.num_rows
 
 
-# --- where records go -------------------------------------------------------------------------------------------
+# --- destinations -----------------------------------------------------------------------------------------------
 
 
 def _at_most(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa.RecordBatch]:
@@ -286,12 +290,12 @@ def _at_most(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa
 
 
 @contextmanager
-def _sink(asked: Asked, total: int) -> Iterator[Sink]:
-    if asked.output is None:
+def _sink(request: Request, total: int) -> Iterator[Sink]:
+    if request.output is None:
         if sys.stdout.isatty():
-            yield _TerminalLines(printable_json_lines if asked.as_json else printable_value_lines)
+            yield _TerminalLines(printable_json_lines if request.as_json else printable_value_lines)
         else:
-            yield _Lines(json_lines if asked.as_json else value_lines)
+            yield _Lines(json_lines if request.as_json else value_lines)
         return
     import pyarrow.parquet as pq
 
@@ -299,14 +303,14 @@ def _sink(asked: Asked, total: int) -> Iterator[Sink]:
 
     try:
         with (
-            pq.ParquetWriter(asked.output, schema(COLUMNS)) as writer,
+            pq.ParquetWriter(request.output, schema(COLUMNS)) as writer,
             progress("Reading", total, "records") as advance,
         ):
             file = _Parquet(writer, advance)
             yield file
     except OSError as error:
-        raise CommandError(f"--output {asked.output}: {error.strerror or error}") from error
-    note(f"{counted(file.count, 'record')} of {asked.topic} written to {asked.output}.")
+        raise CommandError(f"--output {request.output}: {error.strerror or error}") from error
+    note(f"{counted(file.count, 'record')} of {request.topic} written to {request.output}.")
 
 
 class _Lines:

@@ -246,14 +246,14 @@ class _Job:
         """Runs the Spark query to the end of the topic; returns the number of processed events."""
         from odradek.pipelines.demo.flight_lake import GROUP, MAX_OFFSETS_PER_TRIGGER, fill, flight_source
         from odradek.pipelines.queries import QueryFailed
-        from odradek.pipelines.sources import behind
+        from odradek.pipelines.sources import unread_offsets
 
         heading(f"3. Spark reads as group {GROUP}")
         with self._timing.step("start Spark (rest)"), waiting("starting Spark"):
             spark = starting.result()
         limit = self._options.batch_events or MAX_OFFSETS_PER_TRIGGER
         source = flight_source(self._bootstrap, feed.topic, limit)
-        unread = behind(self._admin, GROUP, self._admin.partitions(feed.topic))
+        unread = unread_offsets(self._admin, GROUP, self._admin.partitions(feed.topic))
         with self._timing.step("ingest"), progress("reading", unread, "events") as advance:
             try:
                 done = self._workers.submit(fill, spark, source, self._lake, advance).result()

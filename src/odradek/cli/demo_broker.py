@@ -23,8 +23,8 @@ _STOP_S = 15.0
 # How long the broker of a killed run can keep its directory, even on a busy machine.
 _PREDECESSOR_S = 30.0
 # A broker that still answers after this many tries and this long is not stopping.
-_WELL_TRIES = 4
-_WELL_S = 2.0
+_ALIVE_TRIES = 4
+_ALIVE_S = 2.0
 _ANSWER_S = 1.0
 _RETRY_S = 0.2
 _LONGEST_PAUSE_S = 1.0
@@ -54,24 +54,24 @@ class BrokerProcess:
         """
         give_up = time.monotonic() + _PREDECESSOR_S
         pause_s = _RETRY_S
-        well_since, well_tries = 0.0, 0
+        alive_since, alive_tries = 0.0, 0
         while True:
             address = self._start_once()
             if address is not None:
                 self._shorten_log()
                 return address
-            code, line = self._what_it_said()
+            code, line = self._exit_report()
             if code != EXIT_BAD_INPUT:
                 raise CommandError(f"the broker did not start: {line} (see {self._log})", EXIT_FAILED)
             if _HELD not in line or time.monotonic() > give_up:
                 raise CommandError(line)
             if _holder_answers(line):
-                well_since = well_since if well_tries else time.monotonic()
-                well_tries += 1
-                if well_tries >= _WELL_TRIES and time.monotonic() - well_since >= _WELL_S:
+                alive_since = alive_since if alive_tries else time.monotonic()
+                alive_tries += 1
+                if alive_tries >= _ALIVE_TRIES and time.monotonic() - alive_since >= _ALIVE_S:
                     raise CommandError(line)
             else:
-                well_tries = 0
+                alive_tries = 0
             say(f"waiting: {line}")
             threading.Event().wait(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -114,7 +114,7 @@ class BrokerProcess:
         if self._log_start > _LOG_KEPT_BYTES:
             os.truncate(self._log, 0)
 
-    def _what_it_said(self) -> tuple[int, str]:
+    def _exit_report(self) -> tuple[int, str]:
         """Returns the exit code and the last line of a broker that did not get ready."""
         assert self._process is not None
         try:
@@ -122,9 +122,9 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:  # it neither got ready nor ended
             self.stop()
             return EXIT_FAILED, f"not ready after {_READY_S:.0f} s"
-        said = self._log.read_bytes()[self._log_start :].decode(errors="replace").strip().splitlines()
+        output = self._log.read_bytes()[self._log_start :].decode(errors="replace").strip().splitlines()
         # Another broker may have written lines since.
-        lines = [line for line in said if line.startswith("odradek")] or said or [f"it ended with code {code}"]
+        lines = [line for line in output if line.startswith("odradek")] or output or [f"it ended with code {code}"]
         return code, lines[-1].removeprefix("odradek: ")
 
 

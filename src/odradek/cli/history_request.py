@@ -16,7 +16,7 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """The command line. Times are in microseconds since 1970."""
 
     group: str | None
@@ -35,37 +35,37 @@ class Spark(NamedTuple):
     options: Mapping[str, str]
 
 
-def check_asked(asked: Asked) -> None:
+def check_request(request: Request) -> None:
     """Checks the report's file before the long read. Raises CommandError."""
     from odradek.core.errors import StorageError
     from odradek.history.report import PlotlyMissing, check_page
 
-    if asked.report is not None:
+    if request.report is not None:
         try:
-            check_page(asked.report)
+            check_page(request.report)
         except (PlotlyMissing, StorageError) as error:
             raise CommandError(str(error) if isinstance(error, PlotlyMissing) else f"--report {error}") from error
 
 
-def write_report(asked: Asked, found: Analysis) -> None:
+def write_report(request: Request, found: Analysis) -> None:
     from odradek.core.errors import StorageError
     from odradek.history.report import render, write_page
 
-    if asked.report is not None:
-        whose = asked.bootstrap if asked.group is None else f"{asked.group} on {asked.bootstrap}"
+    if request.report is not None:
+        whose = request.bootstrap if request.group is None else f"{request.group} on {request.bootstrap}"
         try:
-            write_page(asked.report, render(found, whose))
+            write_page(request.report, render(found, whose))
         except StorageError as error:
             raise CommandError(f"--report {error}") from error
 
 
-def tell(asked: Asked, found: Analysis) -> None:
+def print_findings(request: Request, found: Analysis) -> None:
     from odradek.history.findings import KINDS
     from odradek.history.report import TITLES, incompleteness
 
     rows = found.findings.to_pylist()
-    if asked.as_json:
-        print_json(_as_json(asked, found, rows), indent=2, default=str)
+    if request.as_json:
+        print_json(_as_json(request, found, rows), indent=2, default=str)
         return
     note(
         f"{len(found.groups):,} groups, {found.commit_count:,} commits in {found.record_count:,} records; "
@@ -78,17 +78,17 @@ def tell(asked: Asked, found: Analysis) -> None:
         for row in of_kind[:_SHOWN]:
             note(f"  {row['group']}  {row['text']}{'' if row['certainty'] == 'certain' else ' (likely)'}")
         if len(of_kind) > _SHOWN:
-            where = "" if asked.output or asked.report else ": see --output, --report"
+            where = "" if request.output or request.report else ": see --output, --report"
             note(f"  and {len(of_kind) - _SHOWN:,} more{where}")
     if found.incomplete_below:
         note("", incompleteness(found))
-    if asked.output is not None:
-        note("", f"Tables: {asked.output}")
-    if asked.report is not None:
-        note(*([] if asked.output else [""]), f"Report: {asked.report}")
+    if request.output is not None:
+        note("", f"Tables: {request.output}")
+    if request.report is not None:
+        note(*([] if request.output else [""]), f"Report: {request.report}")
 
 
-def _as_json(asked: Asked, found: Analysis, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _as_json(request: Request, found: Analysis, rows: list[dict[str, Any]]) -> dict[str, Any]:
     for row in rows:
         for one in (row, *row["proof"]):
             for name, value in one.items():
@@ -102,6 +102,6 @@ def _as_json(asked: Asked, found: Analysis, rows: list[dict[str, Any]]) -> dict[
         "incomplete_below": {str(number): offset for number, offset in sorted(found.incomplete_below.items())},
         "coverage": found.coverage.to_pylist(),
         "findings": rows,
-        "output": asked.output,
-        "report": None if asked.report is None else str(asked.report),
+        "output": request.output,
+        "report": None if request.report is None else str(request.report),
     }

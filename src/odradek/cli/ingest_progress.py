@@ -109,10 +109,10 @@ def _bar(progress: RunProgress, total: int | None) -> Iterator[Watch]:
             found = progress.snapshot()
             bar.update(task, completed=found.records, lag=found.lag)
 
-        yield _Shown(progress, show)
+        yield _BarWatch(progress, show)
 
 
-class _Shown:
+class _BarWatch:
     """Updates the counts, then the bar."""
 
     def __init__(self, progress: RunProgress, show: Callable[[], None]) -> None:

@@ -180,7 +180,9 @@ def serve(
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to send to.")],
     *,
-    bootstrap: Annotated[str, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="The cluster.")],
+    bootstrap: Annotated[
+        str, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="Address of a broker.")
+    ],
     file: Annotated[Path | None, typer.Option(help="The file to send. Default: standard input.")] = None,
     form: Annotated[
         str, typer.Option("--format", help="Format of the input: lines, json (lines), csv, parquet.")
@@ -220,7 +222,9 @@ def produce(
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC[:0,1]", help="The topic, or some of its partitions.")],
     *,
-    bootstrap: Annotated[str, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="The cluster.")],
+    bootstrap: Annotated[
+        str, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="Address of a broker.")
+    ],
     start: Annotated[
         str,
         typer.Option(
@@ -247,10 +251,10 @@ def consume(
     keys, values and header values are texts, or {"base64": "…"} if they are not UTF-8; `odradek produce --format json`
     reads them back. A timestamp is ISO 8601, null for a record without one, and milliseconds after the year 9999.
     """
-    from odradek.cli.consume import Asked, run_consume
+    from odradek.cli.consume import Request, run_consume
 
     raise typer.Exit(
-        run_consume(Asked(topic, start, group, follow, max_records, output, as_json, bootstrap, command_config))
+        run_consume(Request(topic, start, group, follow, max_records, output, as_json, bootstrap, command_config))
     )
 
 

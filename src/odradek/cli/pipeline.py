@@ -41,7 +41,7 @@ app.command(short_help=SUMMARY, epilog=EPILOG)(history)
     "      --progress json -b 127.0.0.1:9092 2> progress.jsonl",
 )
 @of_fields(PipelineOptions, PipelineLine)
-def ingest(asked: IngestLine) -> None:
+def ingest(request: IngestLine) -> None:
     """Read the records of topics that a group has not read into a Parquet or Delta table, each record once.
 
     The next run completes a run that was killed. With --trigger, Ctrl-C and SIGTERM end the run after the current
@@ -49,8 +49,8 @@ def ingest(asked: IngestLine) -> None:
     """
     from odradek.cli.pipeline_ingest import run_ingest_command
 
-    with terminable(), without_values(asked.command_config):
-        code = run_ingest_command(asked)
+    with terminable(), without_values(request.command_config):
+        code = run_ingest_command(request)
     raise typer.Exit(code)
 
 
@@ -63,13 +63,13 @@ def ingest(asked: IngestLine) -> None:
     "  odradek pipeline replay --read-by billing --since 2026-01-31T12:00 --dry-run -b 127.0.0.1:9092",
 )
 @of_fields(PipelineOptions, PipelineLine)
-def replay(asked: ReplayLine) -> None:
+def replay(request: ReplayLine) -> None:
     """Read ranges of topics again: by offsets, by times, or what a group has read between two of its commits.
 
     A replay into a table is identified by its ranges: a second run of the same replay adds nothing, even after a kill.
     """
     from odradek.cli.pipeline_replay import run_replay_command
 
-    with terminable(), without_values(asked.command_config):
-        code = run_replay_command(asked)
+    with terminable(), without_values(request.command_config):
+        code = run_replay_command(request)
     raise typer.Exit(code)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek.cli.command_config import without_values
-from odradek.cli.history_request import Asked, Spark, check_asked, tell, write_report
+from odradek.cli.history_request import Request, Spark, check_request, print_findings, write_report
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, client_config
 from odradek.cli.pipeline_options import spark_client_options
@@ -85,7 +85,7 @@ def history(line: HistoryLine) -> None:
     if line.group == "":
         raise CommandError("--group: a group's name cannot be empty")
     since_us = None if line.since is None else parse_since(line.since)
-    asked = Asked(line.group, since_us, line.output, line.report, line.as_json, line.bootstrap)
+    request = Request(line.group, since_us, line.output, line.report, line.as_json, line.bootstrap)
     config = client_config(line.bootstrap, line.timeout_ms, line.command_config)
     expires_within_ms = span_ms("--expires-within", line.expires_within)
     if line.master is not None or line.conf or is_submitted():
@@ -93,12 +93,12 @@ def history(line: HistoryLine) -> None:
 
         spark = Spark(line.master or "local[*]", line.conf or {}, spark_client_options(line.command_config))
         with terminable(), without_values(line.command_config):
-            run_history_on_spark(asked, config, expires_within_ms, spark)
+            run_history_on_spark(request, config, expires_within_ms, spark)
         return
     if line.output is not None and "://" in line.output:
         raise CommandError(f"--output {line.output}: a URI needs --master: without Spark, tables are written locally")
     with terminable():
-        run_history(asked, config, expires_within_ms)
+        run_history(request, config, expires_within_ms)
 
 
 def span_ms(option: str, text: str) -> int:
@@ -122,40 +122,40 @@ def parse_since(text: str) -> int:
         raise CommandError(f"--since {text!r}: expected a time such as 2026-01-31T12:00 or a span such as 7d") from None
 
 
-def run_history(asked: Asked, config: ClientConfig, expires_within_ms: int) -> None:
+def run_history(request: Request, config: ClientConfig, expires_within_ms: int) -> None:
     """Runs the analysis without Spark. Raises CommandError, BrokerUnreachable, RequestTimedOut, KafkaError."""
     from odradek.history import analysis as analysing
     from odradek.history.findings import Rules
     from odradek.history.journal import Journal
 
-    check_asked(asked)
+    check_request(request)
     journal = Journal()
-    with _tables(None if asked.output is None else Path(asked.output)) as writers:
-        _read(asked, config, journal, writers)
-        if asked.group is not None and asked.group not in journal.groups:
-            raise CommandError(f"the offsets topic has no records of group {asked.group}")
+    with _tables(None if request.output is None else Path(request.output)) as writers:
+        _read(request, config, journal, writers)
+        if request.group is not None and request.group not in journal.groups:
+            raise CommandError(f"the offsets topic has no records of group {request.group}")
         with progress("Looking up log ends", analysing.POINTS, "moments") as advance:
             found = analysing.finish(
-                config, journal, since_us=asked.since_us, advance=advance,
+                config, journal, since_us=request.since_us, advance=advance,
                 rules=Rules(expires_within_ms=expires_within_ms),
             )  # fmt: skip
         for name in analysing.RESULTS:
             writers.write(name, getattr(found, name))
-    write_report(asked, found)
-    tell(asked, found)
+    write_report(request, found)
+    print_findings(request, found)
 
 
-def _read(asked: Asked, config: ClientConfig, journal: Journal, writers: Writers) -> None:
+def _read(request: Request, config: ClientConfig, journal: Journal, writers: Writers) -> None:
     from odradek.client.admin import Admin
     from odradek.history.read import history_ranges, stream_offset_history
 
     with Admin(config) as admin:
-        ranges = history_ranges(admin, asked.group)
+        ranges = history_ranges(admin, request.group)
     total = sum(end - start for start, end in ranges.values())
     with progress("Reading", total, "records") as advance:
-        for batch in stream_offset_history(config, group=asked.group, advance=advance, coverage=journal.coverage):
+        for batch in stream_offset_history(config, group=request.group, advance=advance, coverage=journal.coverage):
             journal.add(batch)
-            writers.take_in(batch, asked.since_us)
+            writers.take_in(batch, request.since_us)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

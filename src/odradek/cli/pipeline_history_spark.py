@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from odradek.cli.history_request import Asked, Spark, check_asked, tell, write_report
+from odradek.cli.history_request import Request, Spark, check_request, print_findings, write_report
 from odradek.cli.pipeline_options import check_pyspark
 from odradek.cli.terminal import progress, waiting
 
@@ -17,45 +17,45 @@ if TYPE_CHECKING:
     from odradek.history.findings import Rules
 
 
-def run_history_on_spark(asked: Asked, config: ClientConfig, expires_within_ms: int, spark: Spark) -> None:
+def run_history_on_spark(request: Request, config: ClientConfig, expires_within_ms: int, spark: Spark) -> None:
     """Runs the analysis on Spark. ``config``: for the first look-up, with short timeouts. Raises OdradekError."""
     check_pyspark()
     from odradek.client.admin import Admin
     from odradek.history.findings import Rules
     from odradek.history.read import history_ranges
 
-    check_asked(asked)
+    check_request(request)
     with waiting("checking the cluster"), Admin(config) as admin:
-        total = sum(end - start for start, end in history_ranges(admin, asked.group).values())
+        total = sum(end - start for start, end in history_ranges(admin, request.group).values())
     # Java handles Ctrl-C badly. So the work runs in a thread, and Ctrl-C interrupts the main thread, which only waits.
     workers = ThreadPoolExecutor(1, "history")
     try:
         with progress("Reading", total, "records") as advance:
             rules = Rules(expires_within_ms=expires_within_ms)
-            analysing = workers.submit(_begin, asked, rules, spark, advance).result()
+            analysing = workers.submit(_begin, request, rules, spark, advance).result()
         with waiting("analysing"):
             found = workers.submit(analysing).result()
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
-    write_report(asked, found)
-    tell(asked, found)
+    write_report(request, found)
+    print_findings(request, found)
 
 
-def _begin(asked: Asked, rules: Rules, spark: Spark, advance: Callable[[int], None]) -> Callable[[], Analysis]:
+def _begin(request: Request, rules: Rules, spark: Spark, advance: Callable[[int], None]) -> Callable[[], Analysis]:
     """Reads the records into Spark; returns the function that does the rest."""
     from odradek.pipelines.history import analyse_on_spark
     from odradek.pipelines.history_report import check_group, place_for_tables, write_tables
     from odradek.pipelines.ingest_job import start_spark
-    from odradek.pipelines.queries import failures_told
+    from odradek.pipelines.queries import spark_failures
 
     session = start_spark(spark.master, spark.conf)
-    place = None if asked.output is None else place_for_tables(session, asked.output)
-    with failures_told("the analysis stopped"):
+    place = None if request.output is None else place_for_tables(session, request.output)
+    with spark_failures("the analysis stopped"):
         frames = analyse_on_spark(
             session,
-            asked.bootstrap,
-            group=asked.group,
-            since_us=asked.since_us,
+            request.bootstrap,
+            group=request.group,
+            since_us=request.since_us,
             rules=rules,
             options=spark.options,
             advance=advance,
@@ -63,11 +63,11 @@ def _begin(asked: Asked, rules: Rules, spark: Spark, advance: Callable[[int], No
 
     def finish() -> Analysis:
         try:
-            with failures_told("the analysis stopped"):
+            with spark_failures("the analysis stopped"):
                 found = frames.collected()
-            check_group(found, asked.group)
+            check_group(found, request.group)
             if place is not None:
-                write_tables(session, frames, place, asked.since_us)
+                write_tables(session, frames, place, request.since_us)
         finally:
             frames.release()
         return found

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def run_ingest_command(asked: IngestLine) -> int:
+def run_ingest_command(request: IngestLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
     check_pyspark()
     from odradek.pipelines.ingest_job import run_ingest, start_spark
 
-    check_kind(asked.progress)
-    job = _job(asked)
+    check_kind(request.progress)
+    job = _job(request)
     stop = threading.Event()
     with waiting("checking the cluster"):
         unread = job.check()
@@ -37,17 +37,17 @@ def run_ingest_command(asked: IngestLine) -> int:
     workers = ThreadPoolExecutor(1, "pipeline")
 
     def get_spark() -> SparkSession:
-        return start_spark(asked.master, asked.conf, job.target)
+        return start_spark(request.master, request.conf, job.target)
 
     def advance(added: Added) -> None:
-        _tell_batch(asked, added)
+        _print_batch(request, added)
 
     try:
-        with shown(asked.progress, unread, has_end=asked.trigger is None) as watch:
+        with shown(request.progress, unread, has_end=request.trigger is None) as watch:
             done, code = _finished(workers.submit(run_ingest, job, get_spark, stop, advance, watch), stop, job)
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
-    _tell(asked, done)
+    _print_result(request, done)
     if code == EXIT_TERMINATED:
         error_line("stopped cleanly by SIGTERM")
     return code
@@ -70,44 +70,44 @@ def _finished(running: Future[T], stop: threading.Event, job: Ingest) -> tuple[T
         raise Terminated(f"stopped by SIGTERM: {error}") from error
 
 
-def _job(asked: IngestLine) -> Ingest:
+def _job(request: IngestLine) -> Ingest:
     from odradek.pipelines.ingest_job import Ingest
 
-    if asked.available_now and asked.trigger is not None:
+    if request.available_now and request.trigger is not None:
         raise CommandError("--available-now stops at the present end, --trigger continues: omit one of them")
-    return Ingest.of(dataclasses.replace(asked, options=asked.source_options()))
+    return Ingest.of(dataclasses.replace(request, options=request.source_options()))
 
 
-def _tell_batch(asked: IngestLine, added: Added) -> None:
-    if asked.trigger is None:
+def _print_batch(request: IngestLine, added: Added) -> None:
+    if request.trigger is None:
         return
-    if asked.as_json:
+    if request.as_json:
         print_json({"rows": added.rows, "bad": added.bad})
     else:
         note(f"{added.rows:,} records" + (f", {added.bad:,} unreadable" if added.bad else ""))
 
 
-def _tell(asked: IngestLine, done: Ingested) -> None:
-    if asked.as_json:
-        print_json({"output": asked.output, "group": asked.group, **_summary(done)})
+def _print_result(request: IngestLine, done: Ingested) -> None:
+    if request.as_json:
+        print_json({"output": request.output, "group": request.group, **_summary(done)})
         return
     batches = "1 batch" if done.batches == 1 else f"{done.batches:,} batches"
     what = f"{counted(done.rows, 'record')} in {batches}" if done.batches else "Nothing new: 0 records"
     files = ""
     if done.batches and done.files is not None and done.size is not None:
         files = f", {counted(done.files, 'file')} of {done.size:,} bytes"
-    note(f"{what}{files} ({done.seconds:.1f} s), into {asked.output}; {_group(asked, done)}")
+    note(f"{what}{files} ({done.seconds:.1f} s), into {request.output}; {_group(request, done)}")
     if done.slowest is not None:
         note(_slowest(done.slowest))
     if done.bad:
         note(f"{done.bad:,} of them have an unreadable value: see columns error and raw.")
 
 
-def _group(asked: IngestLine, done: Ingested) -> str:
+def _group(request: IngestLine, done: Ingested) -> str:
     group = done.group
     if group.is_committed:
-        return f"group {asked.group} is committed."
-    return f"group {asked.group} is not committed: {'. '.join(filter(None, (group.why, group.remedy)))}."
+        return f"group {request.group} is committed."
+    return f"group {request.group} is not committed: {'. '.join(filter(None, (group.why, group.remedy)))}."
 
 
 def _slowest(one: PartitionTime) -> str:

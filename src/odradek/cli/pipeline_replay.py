@@ -16,35 +16,35 @@ if TYPE_CHECKING:
     from odradek.pipelines.replay_job import Found, Replayed
 
 
-def run_replay_command(asked: ReplayLine) -> int:
+def run_replay_command(request: ReplayLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
     check_pyspark()
     from odradek.pipelines.ingest_job import Target, start_spark
     from odradek.pipelines.replay_job import Replay, destination, find_ranges, run_replay
 
-    asked = dataclasses.replace(asked, options=asked.source_options())
-    into = destination(asked, partial(flag, ReplayLine))
+    request = dataclasses.replace(request, options=request.source_options())
+    into = destination(request, partial(flag, ReplayLine))
     with waiting("checking the cluster"):
-        found = find_ranges(asked)
-    if asked.dry_run or not asked.as_json:
-        _show(asked, found)
-    if asked.dry_run or into is None:
+        found = find_ranges(request)
+    if request.dry_run or not request.as_json:
+        _show(request, found)
+    if request.dry_run or into is None:
         return EXIT_OK
     table = into if isinstance(into, Target) else None
-    job = Replay(asked.bootstrap_servers, found, into, asked.options or {}, asked.again)
+    job = Replay(request.bootstrap_servers, found, into, request.options or {}, request.again)
     workers = ThreadPoolExecutor(1, "replay")
     try:
-        with progress("replaying", 0 if asked.as_json else found.offsets, "records") as advance:
-            running = workers.submit(run_replay, job, lambda: start_spark(asked.master, asked.conf, table), advance)
+        with progress("replaying", 0 if request.as_json else found.offsets, "records") as advance:
+            running = workers.submit(run_replay, job, lambda: start_spark(request.master, request.conf, table), advance)
             done = running.result()
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
-    _tell(asked, done)
+    _print_result(request, done)
     return EXIT_OK
 
 
-def _show(asked: ReplayLine, found: Found) -> None:
-    if asked.as_json:
+def _show(request: ReplayLine, found: Found) -> None:
+    if request.as_json:
         ranges = [
             {"topic": tp.topic, "partition": tp.partition, "from": low, "to": high} for tp, low, high in found.ranges
         ]
@@ -65,9 +65,9 @@ def _read_lines(found: Found) -> list[str]:
 
     lines = []
     for tp, read in found.read.items():
-        went = f"; {read.rewinds} rewinds" if read.rewinds > 1 else "; 1 rewind"
+        rewinds = f"; {read.rewinds} rewinds" if read.rewinds > 1 else "; 1 rewind"
         first, last = f"{read.first.offset} ({iso(read.first.at_ms)})", f"{read.last.offset} ({iso(read.last.at_ms)})"
-        lines.append(f"{tp}: committed {first}, then up to {last}{went if read.rewinds else ''}")
+        lines.append(f"{tp}: committed {first}, then up to {last}{rewinds if read.rewinds else ''}")
     return lines
 
 
@@ -87,9 +87,9 @@ def _read_json(found: Found) -> dict[str, Any]:
     return {"read": read}
 
 
-def _tell(asked: ReplayLine, done: Replayed) -> None:
-    where = asked.output or asked.to_topic
-    if asked.as_json:
+def _print_result(request: ReplayLine, done: Replayed) -> None:
+    where = request.output or request.to_topic
+    if request.as_json:
         print_json({"into": where, **dataclasses.asdict(done)})
         return
     if done.already:

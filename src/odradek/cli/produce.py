@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("lines", "json", "csv", "parquet")
 COLUMNS = ("key", "value", "headers", "partition", "timestamp")
-LET_FALL = frozenset({"topic", "offset", "timestampType"})
+IGNORED = frozenset({"topic", "offset", "timestampType"})
 ROWS = 10_000
 PIECE_BYTES = 256 << 10
 LAST_MS = (1 << 63) - 1
@@ -170,8 +170,8 @@ def _whole_rows(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
             yield line, rows
             line += _line_ends(rows)
         if len(rest) > LONGEST_ROW:
-            told = f"a row is longer than {LONGEST_ROW >> 20} MiB"
-            raise ValueError(f"line {line}: {told}: is there an unclosed quote?")
+            message = f"a row is longer than {LONGEST_ROW >> 20} MiB"
+            raise ValueError(f"line {line}: {message}: is there an unclosed quote?")
     if place.inside is _IN_QUOTES and place.at == len(rest):
         raise ValueError(f"line {line}: the input ends inside quotes: is there an unclosed quote?")
     if rest:
@@ -251,8 +251,8 @@ def _cells(names: list[str], rows: bytes, line: int) -> pa.RecordBatch:
         )
     except pa.ArrowInvalid as error:
         # pyarrow counts rows from the start of this piece.
-        said = re.sub(r"Row #(\d+)", lambda row: f"line {_line_of(rows, int(row[1]) - 1, line)}", str(error))
-        raise ValueError(said) from error
+        message = re.sub(r"Row #(\d+)", lambda row: f"line {_line_of(rows, int(row[1]) - 1, line)}", str(error))
+        raise ValueError(message) from error
     columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}
     for name, read, kind in (("timestamp", _time_cell, pa.int64()), ("headers", _headers_cell, _headers_kind())):
         if name in columns:
@@ -291,7 +291,7 @@ def _columns(batches: Iterator[pa.RecordBatch]) -> Sized:
 
 def _chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Returns the batch without the ignored columns."""
-    names = [name for name in batch.schema.names if name not in LET_FALL]
+    names = [name for name in batch.schema.names if name not in IGNORED]
     if "value" not in names:
         raise ValueError(f"no column value among {', '.join(batch.schema.names)}; expected {', '.join(COLUMNS)}")
     return batch.select(names)
@@ -345,10 +345,10 @@ def _json_row(line: bytes) -> dict[str, Any] | None:
     if not line.strip():
         return None
     row = _json(line)
-    if not isinstance(row, dict) or not row.keys() <= {*COLUMNS, *LET_FALL}:
+    if not isinstance(row, dict) or not row.keys() <= {*COLUMNS, *IGNORED}:
         shown = line[:60].decode(errors="replace")
         raise ValueError(f"expected an object with {', '.join(COLUMNS)}, not {shown}")
-    return {name: _PARTS[name](value) for name, value in row.items() if name not in LET_FALL}
+    return {name: _PARTS[name](value) for name, value in row.items() if name not in IGNORED}
 
 
 def _json(text: str | bytes) -> Any:

@@ -11,7 +11,7 @@ from types import FrameType
 
 EXIT_TERMINATED = 143
 # A file system that does not answer delays the exit only this long: SIGKILL usually follows SIGTERM soon.
-_LEAVE_S = 5.0
+_MARK_S = 5.0
 
 
 class Terminated(BaseException):
@@ -32,7 +32,7 @@ def terminable() -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, Terminated):
-        _leave_tables()
+        _mark_runs_ended()
         raise
     finally:
         if is_ours:
@@ -43,9 +43,9 @@ def _raise(number: int, frame: FrameType | None) -> None:
     raise Terminated("stopped by SIGTERM")
 
 
-def _leave_tables() -> None:
+def _mark_runs_ended() -> None:
     runs = sys.modules.get("odradek.pipelines.runs")  # if it is not loaded, nothing was written
     if runs is not None:
-        leaving = threading.Thread(target=runs.leave_all, name="odradek-leave", daemon=True)
-        leaving.start()
-        leaving.join(_LEAVE_S)
+        marking = threading.Thread(target=runs.mark_all_ended, name="odradek-leave", daemon=True)
+        marking.start()
+        marking.join(_MARK_S)

@@ -249,15 +249,15 @@ def read_columns(  # noqa: PLR0917  as above
             continue
         before[:] = counts
         at, end = np.int64(offsets[row]), np.int64(offsets[row + 1])
-        said = -1
+        outcome = -1
         if len(skipped) == 0 or (end - at >= len(skipped) and data[at] == 0):
-            said = _read_one(
+            outcome = _read_one(
                 nodes, _pointer(data), at + len(skipped), end, row, _pointer(counts), _pointer(capacities),
                 _pointer(slots), _pointer(lengths), _pointer(states), _pointer(stack),
             )  # fmt: skip
-        if said == DONE:
+        if outcome == DONE:
             continue
-        full = _refuse(nodes, said, row, before, counts, capacities, marks, lengths, states)
+        full = _refuse(nodes, outcome, row, before, counts, capacities, marks, lengths, states)
         if full:
             return full
     return DONE

@@ -77,8 +77,8 @@ class RangeRows:
     """Rows of ranges that Spark's workers read, decode and write, each task separately.
 
     ``ids`` and ``epochs``: the topic ids and leader epochs when the ranges were planned. ``task_bytes``: the most data,
-    as stored in the topics, that one task reads. ``most``: the largest number of tasks. ``told`` is called with the
-    reports of the tasks after all their files are found.
+    as stored in the topics, that one task reads. ``most``: the largest number of tasks. ``on_reports`` is called with
+    the reports of the tasks after all their files are found.
     """
 
     spark: SparkSession
@@ -91,7 +91,7 @@ class RangeRows:
     task_bytes: int
     most: int | None = None
     fail_on_bad: bool = False
-    told: Callable[[Sequence[TaskReport]], None] = lambda reports: None
+    on_reports: Callable[[Sequence[TaskReport]], None] = lambda reports: None
     in_place = True
 
     @property
@@ -112,7 +112,7 @@ class RangeRows:
             for file in found:
                 folder.delete(file.name)
             raise BadRecords(bad_record(bad))
-        self.told(reports)
+        self.on_reports(reports)
         return found
 
     def _tasks(self) -> list[list[Piece]]:

@@ -89,7 +89,9 @@ def _offset_at(checkpoint: Place, batch_id: int) -> SourceOffset:
     return _offset_of(text, f"{checkpoint.uri}/offsets/{batch_id}")
 
 
-def standing(planned: Planned, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, int]:
+def offsets_after_newest_batch(
+    planned: Planned, committed: Mapping[TopicPartition, OffsetAndMetadata]
+) -> dict[TopicPartition, int]:
     """Returns the query's offsets after its newest batch: that batch's end, or the offsets of a reset of its group."""
     settled = settle(planned.end, committed, OnGroupReset.FOLLOW, "any")
     return {
@@ -123,7 +125,7 @@ def settle_group(source: Source, checkpoint: Place) -> GroupState:
             return _refused(lookups)
 
 
-def state_with_nothing_to_read(source: Source, checkpoint: Place) -> GroupState | None:
+def idle_state(source: Source, checkpoint: Place) -> GroupState | None:
     """Returns the group's state if the query would plan no batch: its newest batch is done, the topics have no new
     records, and there is no reset to follow. The group is committed first, as the query would do it. Returns None if
     this is not certain, for example because the cluster does not answer: then the query itself reports the reason.

@@ -26,7 +26,7 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.batch_rows import check_covers
 from odradek.pipelines.delta_leftovers import DeltaLeftovers
 from odradek.pipelines.filesystems import File, LocalPlace, Place
-from odradek.pipelines.lake import Added, named_for, prefix_of
+from odradek.pipelines.lake import Added, prefix_of, table_file_name
 from odradek.pipelines.staging import StagedFile, Staging
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ class _Batch(NamedTuple):
     added: Added
     covers: str | None
 
-    def told(self, run: str) -> str:
+    def commit_text(self, run: str) -> str:
         """Returns the text for the batch in the table commit."""
         added = self.added
-        told = f"{self.number} {self.query_id} {added.rows} {added.bad} {run[:8]} {added.files} {added.size}"
-        return told if self.covers is None else f"{told} {self.covers}"
+        text = f"{self.number} {self.query_id} {added.rows} {added.bad} {run[:8]} {added.files} {added.size}"
+        return text if self.covers is None else f"{text} {self.covers}"
 
 
 class DeltaTable:
@@ -124,8 +124,8 @@ class DeltaTable:
         log = self._opened()
         if log is None:
             return False
-        told = (str(commit.get("odradek.batch", "0 replay-")) for commit in log.history())
-        return any(not text.startswith("0 replay-") for text in told)
+        texts = (str(commit.get("odradek.batch", "0 replay-")) for commit in log.history())
+        return any(not text.startswith("0 replay-") for text in texts)
 
     def holds_any(self) -> bool:
         """Whether a query or a replay has added anything. True if the start of the log was removed: then it is unknown.
@@ -151,7 +151,7 @@ class DeltaTable:
         except (DeltaError, OSError) as error:
             raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
 
-    def told(self, batch_id: int, query_id: str) -> Added | None:
+    def find_added(self, batch_id: int, query_id: str) -> Added | None:
         """Returns the counts of a batch in the table; None if the table does not have it. Raises StorageError."""
         from deltalake.exceptions import DeltaError
 
@@ -200,7 +200,7 @@ class DeltaTable:
         if rows.in_place:
             return rows.write(self._table, prefix, self._partition_by)
         staged = self._staging.stage(rows, batch_id, prefix, self._partition_by)
-        named = [replace(file, name=named_for(file.name, prefix, number)) for number, file in enumerate(staged)]
+        named = [replace(file, name=table_file_name(file.name, prefix, number)) for number, file in enumerate(staged)]
         moves = [(file.name, to.name) for file, to in zip(staged, named, strict=True)]
         folder = self._staging.root.child(self._staging.batch(batch_id))
         self._table.move_here(folder, moves)
@@ -245,7 +245,7 @@ class DeltaTable:
         from deltalake import CommitProperties, Transaction
 
         properties = CommitProperties(
-            custom_metadata={"odradek.batch": batch.told(self._run)},
+            custom_metadata={"odradek.batch": batch.commit_text(self._run)},
             max_commit_retries=0,
             app_transactions=[Transaction(batch.query_id, batch.number)],
         )
@@ -327,13 +327,13 @@ class DeltaTable:
     def _committed(log: Log, batch_id: int, query_id: str) -> _Batch:
         """Returns a batch in the table. Its counts are known only while its commit is one of the newest."""
         for commit in log.history(_COMMITS_LOOKED_AT):
-            told = str(commit.get("odradek.batch", "")).split()
-            if told[:2] == [str(batch_id), query_id]:
+            words = str(commit.get("odradek.batch", "")).split()
+            if words[:2] == [str(batch_id), query_id]:
                 files, size = (
-                    map(int, told[5:7]) if len(told) > 6 else (None, None)
+                    map(int, words[5:7]) if len(words) > 6 else (None, None)
                 )  # commits of earlier versions have no counts
-                covers = told[7] if len(told) > 7 else None
-                return _Batch(batch_id, query_id, Added(int(told[2]), int(told[3]), files, size), covers)
+                covers = words[7] if len(words) > 7 else None
+                return _Batch(batch_id, query_id, Added(int(words[2]), int(words[3]), files, size), covers)
         return _Batch(batch_id, query_id, Added(0, 0), None)
 
 

@@ -75,7 +75,7 @@ class DeltaLeftovers:
         if not found:
             return
         commits = _Commits(self._table, [] if log is None else log.history(), set(found.values()))
-        is_whole = log is None or len(commits.told) > log.version()
+        is_whole = log is None or len(commits.history) > log.version()
         for file, batch in found.items():
             if commits.may_have(file, batch, is_whole=is_whole):
                 continue
@@ -85,13 +85,13 @@ class DeltaLeftovers:
 class _Commits:
     """The commits in the log that concern some batches."""
 
-    def __init__(self, table: Place, told: Sequence[dict[str, Any]], batches: Collection[Batch]) -> None:
-        self.told = told
+    def __init__(self, table: Place, history: Sequence[dict[str, Any]], batches: Collection[Batch]) -> None:
+        self.history = history
         self._kept: set[str] = set()
         self._unknown: set[Batch] = set()
-        self._oldest_s = min((commit.get("timestamp", 0) / 1000 for commit in told), default=0.0)
+        self._oldest_s = min((commit.get("timestamp", 0) / 1000 for commit in history), default=0.0)
         log = table.child("_delta_log")
-        for commit in told:
+        for commit in history:
             words = str(commit.get("odradek.batch", "")).split()
             if len(words) < 5 or (batch := Batch(prefix_of(int(words[0]), words[1]), words[4])) not in batches:
                 continue
@@ -108,13 +108,13 @@ class _Commits:
         return not is_whole and file.written_s < self._oldest_s + _SKEW_S
 
 
-def _added(text: str | None, said: str) -> set[str] | None:
+def _added(text: str | None, batch_text: str) -> set[str] | None:
     """Returns the file names in a commit, without folders. Returns None if the commit's file is missing or is another
     commit's: deltalake's history counts only commits with a ``commitInfo`` action, and not all commits have one."""
     if text is None:
         return None
     actions = [parse_json(line) for line in text.splitlines() if line.strip()]
-    if not any(action.get("commitInfo", {}).get("odradek.batch") == said for action in actions):
+    if not any(action.get("commitInfo", {}).get("odradek.batch") == batch_text for action in actions):
         return None
     return {_last(action["add"]["path"]) for action in actions if "add" in action}
 

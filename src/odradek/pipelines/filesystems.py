@@ -240,7 +240,7 @@ class HadoopPlace:
         self._jvm: Any = spark._jvm
         self.spark_uri = uri
         self._path = self._jvm.org.apache.hadoop.fs.Path(uri)
-        with self._told("reached"):
+        with self._storage_errors("reached"):
             self._fs = self._path.getFileSystem(self.settings)
 
     @property
@@ -249,13 +249,13 @@ class HadoopPlace:
         return self._spark._jsc.hadoopConfiguration()
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Any:
+    def _storage_errors(self, action: str) -> Any:
         from py4j.protocol import Py4JJavaError
 
         try:
             yield
         except Py4JJavaError as error:
-            raise StorageError(f"{self.uri} cannot be {what}: {error.java_exception.toString()}") from error
+            raise StorageError(f"{self.uri} cannot be {action}: {error.java_exception.toString()}") from error
 
     def _at(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}")
@@ -270,17 +270,17 @@ class HadoopPlace:
         return HadoopPlace(self._spark, f"{parent.toString()}/{prefix}{self._path.getName()}{suffix}")
 
     def make(self) -> None:
-        with self._told("used"):
+        with self._storage_errors("used"):
             self._fs.mkdirs(self._path)
 
     def children(self) -> list[str]:
-        with self._told("read"):
+        with self._storage_errors("read"):
             if not self._fs.exists(self._path):
                 return []
             return sorted(status.getPath().getName() for status in self._fs.listStatus(self._path))
 
     def age_s(self) -> float:
-        with self._told("read"):
+        with self._storage_errors("read"):
             if not self._fs.exists(self._path):
                 return 0.0
             changed = self._changed_ms() / 1000
@@ -296,7 +296,7 @@ class HadoopPlace:
 
     def data_files(self) -> list[File]:
         found: list[File] = []
-        with self._told("read"):
+        with self._storage_errors("read"):
             if not self._fs.exists(self._path):
                 return []
             root = self._fs.makeQualified(self._path).toUri().getPath().rstrip("/") + "/"
@@ -310,7 +310,7 @@ class HadoopPlace:
 
     def move_here(self, source: Place, moves: Sequence[tuple[str, str]]) -> None:
         assert isinstance(source, HadoopPlace)
-        with self._told("written"):
+        with self._storage_errors("written"):
             for name, target in moves:
                 before, after = source._at(name), self._at(target)
                 if not self._fs.exists(before):
@@ -325,7 +325,7 @@ class HadoopPlace:
     def footer(self, name: str) -> Any:
         """Returns a Parquet file's footer, read by Java: ``ParquetMetadata``."""
         parquet = self._jvm.org.apache.parquet.hadoop
-        with self._told("read"):
+        with self._storage_errors("read"):
             file = parquet.util.HadoopInputFile.fromPath(self._at(name), self.settings)
             reader = parquet.ParquetFileReader.open(file)
             try:
@@ -335,7 +335,7 @@ class HadoopPlace:
 
     def read_text(self, name: str) -> str | None:
         path = self._at(name)
-        with self._told("read"):
+        with self._storage_errors("read"):
             if not self._fs.exists(path):
                 return None
             stream = self._fs.open(path)
@@ -346,7 +346,7 @@ class HadoopPlace:
 
     def write_text(self, name: str, text: str) -> None:
         path, new = self._at(name), self._at(f"{name}.new")
-        with self._told("written"):
+        with self._storage_errors("written"):
             self._fs.mkdirs(path.getParent())
             stream = self._fs.create(new, True)
             stream.write(text.encode())
@@ -356,15 +356,15 @@ class HadoopPlace:
                 raise StorageError(f"{path.toString()} cannot be written")
 
     def delete(self, name: str) -> None:
-        with self._told("written"):
+        with self._storage_errors("written"):
             self._fs.delete(self._at(name), False)
 
     def remove(self) -> None:
-        with self._told("written"):
+        with self._storage_errors("written"):
             self._fs.delete(self._path, True)
 
     def remove_empty(self) -> None:
-        with contextlib.suppress(StorageError), self._told("written"):
+        with contextlib.suppress(StorageError), self._storage_errors("written"):
             if not self.children():  # Hadoop refuses to delete a folder with content
                 self._fs.delete(self._path, False)
 

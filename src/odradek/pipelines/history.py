@@ -159,9 +159,9 @@ def analyse_on_spark(options: AnalysisOptions) -> HistoryFrames:
     spark, bootstrap, of_format = options.spark, options.bootstrap_servers, options.options or {}
     config = _config(bootstrap, of_format)
     with contextlib.ExitStack() as kept:  # releases the persisted frames when a step fails
-        with told(spark, options.advance) as telling:
+        with told(spark, options.advance) as progress_options:
             read = _planned(bootstrap, options.group, of_format)
-            given = {**of_format, **read.fixed, **telling}
+            given = {**of_format, **read.fixed, **progress_options}
             records = offset_history(spark, bootstrap, group=options.group, options=given).persist()
             kept.callback(records.unpersist)
             keys = records.where(_IS_COMMIT).select("topic", "partition").distinct().collect()

@@ -19,7 +19,7 @@ from odradek.pipelines.history import HistoryFrames, analyse_on_spark, table_of
 from odradek.pipelines.history_options import ReportOptions
 from odradek.pipelines.ingest_job import start_spark
 from odradek.pipelines.lake import check_spark_sees
-from odradek.pipelines.queries import failures_told, plain_timestamps
+from odradek.pipelines.queries import plain_timestamps, spark_failures
 from odradek.pipelines.runs import RUNS, Run
 from odradek.pipelines.staging import DAY_S, StagedFile, write_counted
 from odradek.pipelines.table_state import STATE
@@ -43,7 +43,7 @@ def report_history(options: ReportOptions) -> Analysis:
     running = options.spark or start_spark(options.master)
     place = None if options.output is None else place_for_tables(running, str(options.output))
     group, bootstrap = options.group, options.bootstrap_servers
-    with failures_told("the analysis stopped"):
+    with spark_failures("the analysis stopped"):
         frames = analyse_on_spark(
             running, bootstrap, group=group, since_us=options.since_us, rules=options.rules, options=options.options
         )
@@ -104,7 +104,7 @@ def _remove_left(place: Place, dead: Collection[str]) -> None:
 def _write(spark: SparkSession, frames: HistoryFrames, place: Place, since_us: int | None, staged: Place) -> None:
     found: dict[str, list[StagedFile]] = {}
     try:
-        with failures_told(f"{place.uri} was not written"), plain_timestamps(spark):
+        with spark_failures(f"{place.uri} was not written"), plain_timestamps(spark):
             for name, frame in _tables(frames, since_us).items():
                 found[name] = write_counted(frame, staged.child(name))
         for name in (*TABLES, *RESULTS):

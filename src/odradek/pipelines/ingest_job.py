@@ -24,9 +24,9 @@ from odradek.pipelines.checkpoint import (
     COMMITTED,
     GroupState,
     PlannedBatch,
+    idle_state,
     planned_batch,
     settle_group,
-    state_with_nothing_to_read,
 )
 from odradek.pipelines.decoders import Decoder, decoder_for
 from odradek.pipelines.delta import DeltaTable, check_installed
@@ -216,10 +216,10 @@ class Table:
         batch_id: int,
         *,
         query: str | None = None,
-        heard: Callable[[Sequence[TaskReport]], None] = lambda reports: None,
+        on_reports: Callable[[Sequence[TaskReport]], None] = lambda reports: None,
     ) -> Added:
-        """Adds a batch to the table; Spark's workers read its ranges and write the rows. ``heard`` is called with the
-        reports of the tasks. Raises what ``add`` raises, and RangesNotRead.
+        """Adds a batch to the table; Spark's workers read its ranges and write the rows. ``on_reports`` is called with
+        the reports of the tasks. Raises what ``add`` raises, and RangesNotRead.
         """
         assert self._decoder is not None
         assert self._columns is not None
@@ -234,7 +234,7 @@ class Table:
             task_bytes=self.target.task_bytes,
             most=self.target.files_per_batch,
             fail_on_bad=self.target.on_bad == "fail",
-            told=heard,
+            on_reports=on_reports,
         )
         with self._watched(spark):
             return self._writer.add(rows, batch_id, query or query_id(self.checkpoint))
@@ -244,14 +244,14 @@ class Table:
         """Marks this run for a search for leftover files by later runs if a task may still write when the run ends:
         a task of a batch that failed, or another attempt of a task that succeeded.
         """
-        was_left, self._run.is_left = self._run.is_left, True
+        had_leftovers, self._run.may_have_leftovers = self._run.may_have_leftovers, True
         with tagged_jobs(spark) as tag:
             yield
-            self._run.is_left = was_left or has_other_attempts(spark, tag)
+            self._run.may_have_leftovers = had_leftovers or has_other_attempts(spark, tag)
 
-    def told(self, query: str) -> Added | None:
+    def find_added(self, query: str) -> Added | None:
         """Returns the counts of the replay with this id; None if the table does not have it."""
-        return self._writer.told(0, query)
+        return self._writer.find_added(0, query)
 
     def close(self) -> None:
         self._locked.close()
@@ -314,9 +314,9 @@ def run_ingest(
     job.check()
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        table, started_spark = stack.enter_context(opened(job.target, get_spark))
+        table, started_spark = stack.enter_context(open_table(job.target, get_spark))
         table.check_checkpoint()
-        group = state_with_nothing_to_read(job.source, table.checkpoint) if job.trigger is None else None
+        group = idle_state(job.source, table.checkpoint) if job.trigger is None else None
         if group is None:
             done = _run_query(job, table, started_spark(), stop, (advance, watch))
         else:
@@ -331,16 +331,16 @@ def _run_query(
     table: Table,
     spark: SparkSession,
     stop: threading.Event | None,
-    hearers: tuple[Callable[[Added], None], Watch | None],
+    listeners: tuple[Callable[[Added], None], Watch | None],
 ) -> Ingested:
-    advance, watch = hearers
+    advance, watch = listeners
     seen: list[Added] = []
     times = PartitionTimes()
 
     def add(batch: DataFrame, batch_id: int) -> None:
         planned = planned_batch(table.checkpoint, batch_id)
         if job.target.writer == "workers":
-            added = table.add_ranges(batch.sparkSession, options, planned, batch_id, heard=times.add)
+            added = table.add_ranges(batch.sparkSession, options, planned, batch_id, on_reports=times.add)
         else:
             added = table.add(batch, batch_id, planned=planned)
         seen.append(added)
@@ -349,8 +349,8 @@ def _run_query(
             watch.added(added, sum(item.size for item in planned.ranges), lag.beyond(planned.ends))
 
     with contextlib.ExitStack() as stack:
-        telling = {} if watch is None else stack.enter_context(told(spark, watch.passed))
-        source = _bounded(job, telling)
+        progress_options = {} if watch is None else stack.enter_context(told(spark, watch.passed))
+        source = _bounded(job, progress_options)
         options = parse_options(source.all_options(), streaming=True)
         lag = stack.enter_context(contextlib.closing(TopicLag(options)))
         trigger = None if job.trigger is None else parse_trigger(job.trigger)
@@ -385,7 +385,9 @@ def _bounded(job: Ingest, more: Mapping[str, str]) -> Source:
 
 
 @contextlib.contextmanager
-def opened(target: Target, get_spark: Callable[[], SparkSession]) -> Iterator[tuple[Table, Callable[[], SparkSession]]]:
+def open_table(
+    target: Target, get_spark: Callable[[], SparkSession]
+) -> Iterator[tuple[Table, Callable[[], SparkSession]]]:
     """Yields the table and a function that returns a Spark session which sees the table; closes the table at the end.
     Starts Spark only when that function is called, or at once if the table or the checkpoint has a URI.
     """
@@ -454,11 +456,11 @@ def parse_trigger(text: str) -> str:
     if found is None:
         raise ConfigError(f"trigger {text!r}: expected an interval such as 10s, 500ms or 5m")
     amount, unit = found.groups()
-    seconds = float(amount) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit if unit in _UNITS else _short(unit)]
+    seconds = float(amount) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit if unit in _UNITS else _short_unit(unit)]
     return f"{round(seconds * 1000)} milliseconds"
 
 
-def _short(unit: str) -> str:
+def _short_unit(unit: str) -> str:
     return "ms" if unit.startswith("milli") else unit[0]
 
 

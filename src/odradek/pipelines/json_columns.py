@@ -301,10 +301,10 @@ def _read_one(  # noqa: PLR0917  as above
 
 @_compiled(_I64(_INTS, _I64, _I64, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
 def _refuse(  # noqa: PLR0917  as above
-    nodes: Any, said: int, row: int, before: Any, counts: Any, capacities: Any, marks: Any, lengths: Any, states: Any
+    nodes: Any, outcome: int, row: int, before: Any, counts: Any, capacities: Any, marks: Any, lengths: Any, states: Any
 ) -> Any:
     """Erases and marks a row. If the cause is a full domain, returns that domain instead, without a change."""
-    if said == FULL:
+    if outcome == FULL:
         for domain in range(1, len(counts)):
             if counts[domain] >= capacities[domain]:
                 return domain
@@ -330,14 +330,14 @@ def read_columns(  # noqa: PLR0917  as above
         if marks[row]:
             continue
         before[:] = counts
-        said = _read_one(
+        outcome = _read_one(
             nodes, _pointer(names), _pointer(data), np.int64(offsets[row]), np.int64(offsets[row + 1]), row,
             _pointer(counts), _pointer(capacities), _pointer(slots), _pointer(lengths), _pointer(states),
             _pointer(stack), _pointer(skipped),
         )  # fmt: skip
-        if said == DONE:
+        if outcome == DONE:
             continue
-        full = _refuse(nodes, said, row, before, counts, capacities, marks, lengths, states)
+        full = _refuse(nodes, outcome, row, before, counts, capacities, marks, lengths, states)
         if full:
             return full
     return DONE

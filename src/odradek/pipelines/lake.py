@@ -87,7 +87,7 @@ class ParquetTable:
     def check(self, batch: DataFrame) -> None:
         """Accepts every batch: each Parquet file has its own columns."""
 
-    def told(self, batch_id: int, query_id: str) -> Added | None:
+    def find_added(self, batch_id: int, query_id: str) -> Added | None:
         """Returns the counts of a batch in the table; None if the table does not have it."""
         manifest = self._find(prefix_of(batch_id, query_id))
         return None if manifest is None else _added(manifest)
@@ -113,7 +113,7 @@ class ParquetTable:
     def take_in(self, staged_in: str, staged: Sequence[StagedFile], prefix: str, covers: str | None = None) -> Added:
         """Writes the manifest of a batch whose files are ready in a staging folder, and moves the files in."""
         self._remove_leftovers(prefix)
-        moves = [(file.name, named_for(file.name, prefix, number)) for number, file in enumerate(staged)]
+        moves = [(file.name, table_file_name(file.name, prefix, number)) for number, file in enumerate(staged)]
         added = Added.of(staged)
         manifest = {
             "version": 1,
@@ -231,7 +231,7 @@ def prefix_of(batch_id: int, query_id: str) -> str:
     return query_id[:23] if query_id.startswith("replay-") else f"batch-{batch_id:06d}-{query_id[:8]}"
 
 
-def named_for(name: str, prefix: str, number: int) -> str:
+def table_file_name(name: str, prefix: str, number: int) -> str:
     """Returns the name of a staged file in the table: in the same folder, with the batch in its name."""
     folder, _, _ = name.rpartition("/")
     return f"{folder}/{prefix}-part-{number:05d}.parquet".lstrip("/")

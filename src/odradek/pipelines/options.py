@@ -51,7 +51,7 @@ class PipelineOptions:
 
     bootstrap_servers: str
     _: KW_ONLY
-    table_format: Annotated[str, Option("The kind of table.", choices=TABLE_FORMATS)] = "parquet"
+    table_format: Annotated[str, Option("The format of the table.", choices=TABLE_FORMATS)] = "parquet"
     value_format: Annotated[str, Option("The format of the values.", choices=tuple(ValueFormat))] = "raw"
     schema: Annotated[
         str | None,
@@ -103,7 +103,7 @@ class IngestOptions(PipelineOptions):
     """
 
     group: Annotated[str, Option("The consumer group; each batch in the table is committed to it.", "GROUP")]
-    output: Annotated[str | Path, Option("The table's place.", "DIR|URI")]
+    output: Annotated[str | Path, Option("Where to write the table.", "DIR|URI")]
     topics: Topics = ()
     subscribe_pattern: Annotated[
         str | None, Option("A regular expression for the names of the topics to read.", "REGEX")

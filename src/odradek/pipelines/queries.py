@@ -34,7 +34,7 @@ def run_query(
     """Calls ``add`` with each batch and its number. Without ``trigger``, it reads what the topics have now. With
     ``trigger`` (``10 seconds``), it reads at this interval until ``stop`` is set. Raises QueryFailed.
     """
-    with failures_told("the Spark query stopped"), plain_timestamps(stream.sparkSession):
+    with spark_failures("the Spark query stopped"), plain_timestamps(stream.sparkSession):
         writer = stream.writeStream.foreachBatch(add).option("checkpointLocation", checkpoint)
         chosen = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
         query = chosen.start()
@@ -64,7 +64,7 @@ def plain_timestamps(spark: SparkSession) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def failures_told(what: str) -> Iterator[None]:
+def spark_failures(what: str) -> Iterator[None]:
     """Turns an exception of Spark into QueryFailed with the cause in one line."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -90,5 +90,5 @@ def cause_of(error: BaseException) -> str:
     if found := _PYTHON.findall(text):
         return str(found[-1])
     lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(_PY4J)] or lines
-    return telling[0] if telling else type(error).__name__
+    causes = [line for line in lines if not line.startswith(_PY4J)] or lines
+    return causes[0] if causes else type(error).__name__

@@ -83,7 +83,7 @@ def merge(pieces: Iterable[Range]) -> list[Range]:
     return merged
 
 
-def legs(ranges: Sequence[Range]) -> list[list[Range]]:
+def batch_reads(ranges: Sequence[Range]) -> list[list[Range]]:
     """Divides ranges into lists with at most one range of each partition: one batch read can read one such list."""
     found: list[list[Range]] = []
     seen: dict[TopicPartition, int] = {}

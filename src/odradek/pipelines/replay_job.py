@@ -24,20 +24,20 @@ from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_OFFSET, TopicPartition
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.checkpoint import PlannedBatch
-from odradek.pipelines.ingest_job import Target, make_target, opened, start_spark
+from odradek.pipelines.ingest_job import Target, make_target, open_table, start_spark
 from odradek.pipelines.options import ReplayOptions, names
-from odradek.pipelines.queries import failures_told, plain_timestamps
+from odradek.pipelines.queries import plain_timestamps, spark_failures
 from odradek.pipelines.ranges import (
     RangeGone,
     ReadByGroup,
+    batch_reads,
     commits_of,
-    legs,
     merge,
     parse_ranges,
     read_between,
     time_ms,
 )
-from odradek.pipelines.sources import check_topics, quick
+from odradek.pipelines.sources import check_topics, with_short_timeouts
 from odradek.spark import data_loss
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
@@ -89,7 +89,7 @@ class Selection:
         since, until = self.times()
         if since is not None and until is not None and since > until:
             raise ConfigError(f"since {self.since} is after until {self.until}")
-        start, end = _place(self.start, "from"), _place(self.end, "to")
+        start, end = _parse_target(self.start, "from"), _parse_target(self.end, "to")
         if start is None and end is None:
             start, end = time_ms(self.start, "from"), time_ms(self.end, "to")
         if isinstance(start, int) and isinstance(end, int) and start > end:
@@ -177,7 +177,7 @@ class Replayed:
 def find(config: ClientConfig, chosen: Selection) -> Found:
     """Looks up the ranges. Raises ConfigError, UnknownTopic, RangeGone, BrokerUnreachable."""
     chosen.check()
-    with Admin(quick(config)) as admin:
+    with Admin(with_short_timeouts(config)) as admin:
         # The ids are looked up before the offsets: if a topic is created again after this, reading its ranges fails.
         ids = {name: topic.topic_id for name, topic in admin.describe_topics().items() if topic.topic_id}
         read: dict[TopicPartition, ReadByGroup] = {}
@@ -190,7 +190,7 @@ def find(config: ClientConfig, chosen: Selection) -> Found:
             check_topics(admin, sorted({piece.partition.topic for piece in wanted}))
         else:
             wanted = _between_places(admin, chosen)
-        held, gone = _held(admin, config, wanted)
+        held, gone = _available(admin, config, wanted)
     missing += gone
     if missing and not chosen.allow_missing:
         raise RangeGone("; ".join(missing))
@@ -226,7 +226,7 @@ def _read_by(
     return read, missing
 
 
-def _place(text: str, option: str) -> str | int | None:
+def _parse_target(text: str, option: str) -> str | int | None:
     """Returns ``earliest``, ``latest``, an offset as int, or None for a time. Raises ConfigError."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
@@ -243,13 +243,13 @@ def _place(text: str, option: str) -> str | int | None:
 
 def _between_places(admin: Admin, chosen: Selection) -> list[Range]:
     partitions = [tp for name in check_topics(admin, chosen.topics) for tp in admin.partitions(name)]
-    starts = _resolved(admin, partitions, chosen.start, "from")
-    ends = _resolved(admin, partitions, chosen.end, "to")
+    starts = _resolve(admin, partitions, chosen.start, "from")
+    ends = _resolve(admin, partitions, chosen.end, "to")
     return [Range(tp, starts[tp], ends[tp]) for tp in partitions if starts[tp] < ends[tp]]
 
 
-def _resolved(admin: Admin, partitions: Sequence[TopicPartition], text: str, option: str) -> dict[TopicPartition, int]:
-    place = _place(text, option)
+def _resolve(admin: Admin, partitions: Sequence[TopicPartition], text: str, option: str) -> dict[TopicPartition, int]:
+    place = _parse_target(text, option)
     if isinstance(place, int):
         return dict.fromkeys(partitions, place)
     if place is not None:
@@ -260,7 +260,7 @@ def _resolved(admin: Admin, partitions: Sequence[TopicPartition], text: str, opt
     return {tp: ends[tp].offset if found[tp].offset == NO_OFFSET else found[tp].offset for tp in partitions}
 
 
-def _held(admin: Admin, config: ClientConfig, wanted: Sequence[Range]) -> tuple[list[Range], list[str]]:
+def _available(admin: Admin, config: ClientConfig, wanted: Sequence[Range]) -> tuple[list[Range], list[str]]:
     """Returns the parts of the ranges that the logs still have, and a line for each missing part."""
     there = {tp for name in {piece.partition.topic for piece in wanted} for tp in _partitions(admin, name)}
     asked = sorted({piece.partition for piece in wanted} & there)
@@ -297,7 +297,7 @@ def _options(config: ClientConfig, asked: Sequence[TopicPartition]) -> ReadOptio
     return dataclasses.replace(parse_options(given, streaming=False), client=config)
 
 
-# --- doing it -------------------------------------------------------------------------------------------------------
+# --- the replay -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -317,13 +317,13 @@ class Replay:
         from odradek.spark.registration import register
 
         register(spark)
-        reads = [self._leg(leg, headers, more) for leg in legs(self.found.ranges)]
+        reads = [self._read_options(ranges, headers, more) for ranges in batch_reads(self.found.ranges)]
         frames = [spark.read.format("odradek").options(**options).load() for options in reads]
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def planned(self, headers: bool, more: Mapping[str, str]) -> tuple[ReadOptions, PlannedBatch]:
         """Returns the read options, and the ranges as one batch. Raises what lookups raise."""
-        options = parse_options(self._leg(legs(self.found.ranges)[0], headers, more), streaming=False)
+        options = parse_options(self._read_options(batch_reads(self.found.ranges)[0], headers, more), streaming=False)
         wanted = {piece.partition for piece in self.found.ranges}
         lookups = Lookups(options)
         try:
@@ -334,11 +334,11 @@ class Replay:
             lookups.close()
         return options, PlannedBatch(self.found.ranges, ids, epochs)
 
-    def _leg(self, leg: Sequence[Range], headers: bool, more: Mapping[str, str]) -> dict[str, str]:
+    def _read_options(self, ranges: Sequence[Range], headers: bool, more: Mapping[str, str]) -> dict[str, str]:
         """Returns the options of one batch read with at most one range of each partition."""
-        names = sorted({piece.partition.topic for piece in leg})
+        names = sorted({piece.partition.topic for piece in ranges})
         starts, ends = (
-            {name: {str(p.partition.partition): p[at] for p in leg if p.partition.topic == name} for name in names}
+            {name: {str(p.partition.partition): p[at] for p in ranges if p.partition.topic == name} for name in names}
             for at in (1, 2)
         )
         assigned = {name: [int(number) for number in starts[name]] for name in names}
@@ -393,19 +393,19 @@ def _into_table(
     salt = uuid.uuid4().hex if job.again else ""
     query, by_names = (f"replay-{digest(salt)}" for digest in (job.found.digest, job.found.digest_of_names))
     started = time.monotonic()
-    with opened(into, get_spark) as (table, started_spark):
+    with open_table(into, get_spark) as (table, started_spark):
         for known_as in dict.fromkeys((query, by_names)):
-            before = table.told(known_as)
+            before = table.find_added(known_as)
             if before is not None:
                 seconds, is_older = time.monotonic() - started, known_as != query
                 return Replayed(job.found.offsets, before.rows, before.bad, True, seconds, is_older)
         spark = started_spark()
         started = time.monotonic()
-        with failures_told("the replay stopped"), plain_timestamps(spark), told(spark, advance) as telling:
-            records = job.frame(spark, into.values.headers, telling)
+        with spark_failures("the replay stopped"), plain_timestamps(spark), told(spark, advance) as progress_options:
+            records = job.frame(spark, into.values.headers, progress_options)
             table.begin(records)
             if into.writer == "workers":
-                options, planned = job.planned(into.values.headers, telling)
+                options, planned = job.planned(into.values.headers, progress_options)
                 added = table.add_ranges(spark, options, planned, 0, query=query)
             else:
                 added = table.add(records, 0, query)
@@ -421,7 +421,7 @@ def _into_topic(
     given = {"kafka.bootstrap.servers": job.bootstrap, **job.options}
     config = parse_options({"subscribe": into.name, **given}, streaming=False).client
     writing = into.options(given)
-    with Admin(quick(config)) as admin:
+    with Admin(with_short_timeouts(config)) as admin:
         check_topics(admin, [into.name])
         count = len(admin.partitions(into.name))
     most = max(piece.partition.partition for piece in job.found.ranges)
@@ -430,8 +430,10 @@ def _into_topic(
     spark = get_spark()
     started = time.monotonic()
     sent = Observation()
-    with told(spark, advance) as telling, failures_told("the replay stopped"):
-        frame = _copies(job.frame(spark, headers=True, more=telling), into).observe(sent, f.count("*").alias("rows"))
+    with told(spark, advance) as progress_options, spark_failures("the replay stopped"):
+        frame = _copies(job.frame(spark, headers=True, more=progress_options), into).observe(
+            sent, f.count("*").alias("rows")
+        )
         frame.write.format("odradek").mode("append").options(**writing).save()
         rows = int(sent.get["rows"])
     return Replayed(job.found.offsets, rows, 0, already=False, seconds=time.monotonic() - started)
@@ -478,7 +480,7 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
     """
     output, to_topic = shown("output"), shown("to_topic")
     if options.output is not None and options.to_topic is not None:
-        raise ConfigError(f"say where to: either {output} (a table) or {to_topic}")
+        raise ConfigError(f"choose the destination: either {output} (a table) or {to_topic}")
     if options.to_topic is not None:
         producer = options.producer_options or {}
         topic = Topic(options.to_topic, options.keep_partitions, options.keep_timestamps, producer=producer)
@@ -493,8 +495,8 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
         target.check()
         return target
     if not options.dry_run:
-        what = f"{output} (a table) or {to_topic}; or {shown('dry_run')} to see what would be read"
-        raise ConfigError(f"say where to: {what}")
+        what = f"{output} (a table) or {to_topic}; or {shown('dry_run')} to only show the ranges"
+        raise ConfigError(f"choose the destination: {what}")
     return None
 
 

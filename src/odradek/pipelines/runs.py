@@ -55,7 +55,7 @@ class Run:
         self._record = Record(self.id, socket.gethostname(), _process(os.getpid()), time.time(), 0.0, holds=False)
         self._record = self._record._replace(machine=_machine())
         self._renewing: threading.Thread | None = None
-        self.is_left = False
+        self.may_have_leftovers = False
         self.dead: frozenset[str] = frozenset()
         """Runs whose leftovers can be removed."""
 
@@ -65,12 +65,12 @@ class Run:
         try:
             others = self._others()
             until = time.monotonic() + _DECIDED_S
-            while rivals := [one for one in others if _lives(one)]:
+            while rivals := [one for one in others if _is_alive(one)]:
                 first = min(rivals, key=_order)
                 if first.holds or _order(first) < _order(self._record) or time.monotonic() > until:
                     raise StorageError(
-                        f"another pipeline is writing to this table: {_named(first)}. If that run is dead, wait for "
-                        f"{SILENT_S:.0f} s of silence, or remove {self._runs.uri}/{first.run}.json"
+                        f"another pipeline is writing to this table: {_description(first)}. If that run is dead, wait "
+                        f"for {SILENT_S:.0f} s of silence, or remove {self._runs.uri}/{first.run}.json"
                     )
                 self._ended.wait(0.2)
                 others = self._others()
@@ -78,7 +78,7 @@ class Run:
             self._runs.delete(f"{self.id}.json")
             raise
         self._write(holds=True)
-        _living.add(self)
+        _active_runs.add(self)
         self.dead = frozenset(one.run for one in others if self._is_over(one))
         self._renewing = threading.Thread(target=self._renew, name="odradek-run", daemon=True)
         self._renewing.start()
@@ -90,15 +90,15 @@ class Run:
                 self._runs.delete(f"{one.run}.json")
 
     def end(self) -> None:
-        """Removes the record, unless a task of this run may still be writing (``is_left``)."""
-        if self.is_left:
-            self.leave()
+        """Removes the record, unless a task of this run may still be writing (``may_have_leftovers``)."""
+        if self.may_have_leftovers:
+            self.mark_ended()
             return
         self._stop_renewing()
         with contextlib.suppress(OdradekError, OSError):
             self._runs.delete(f"{self.id}.json")
 
-    def leave(self) -> None:
+    def mark_ended(self) -> None:
         """Marks the run as ended. Later runs treat its leftovers as those of a dead run."""
         self._stop_renewing()
         self._record = self._record._replace(process="")
@@ -106,7 +106,7 @@ class Run:
             self._write(holds=False)
 
     def _stop_renewing(self) -> None:
-        _living.discard(self)
+        _active_runs.discard(self)
         self._ended.set()
         if self._renewing is not None:
             self._renewing.join()
@@ -124,17 +124,17 @@ class Run:
         return [one for one in _records(self._runs) if one.run != self.id]
 
     def _is_over(self, other: Record) -> bool:
-        return not _lives(other) and (_is_here(other) or time.time() - other.seen_s > DAY_S)
+        return not _is_alive(other) and (_is_here(other) or time.time() - other.seen_s > DAY_S)
 
 
-_living: set[Run] = set()
+_active_runs: set[Run] = set()
 """The runs of this process that have begun and not ended."""
 
 
-def leave_all() -> None:
+def mark_all_ended() -> None:
     """Marks all runs of this process as ended, for a process that is about to exit. Other machines see this at once."""
-    for run in list(_living):
-        run.leave()
+    for run in list(_active_runs):
+        run.mark_ended()
 
 
 def _records(runs: Place) -> list[Record]:
@@ -151,7 +151,7 @@ def _records(runs: Place) -> list[Record]:
     return found
 
 
-def _lives(record: Record) -> bool:
+def _is_alive(record: Record) -> bool:
     if not record.process:
         return False
     if _is_here(record):
@@ -159,7 +159,7 @@ def _lives(record: Record) -> bool:
     return time.time() - record.seen_s < SILENT_S
 
 
-def _named(record: Record) -> str:
+def _description(record: Record) -> str:
     ago_s = max(0.0, time.time() - record.seen_s)
     process = record.process.partition("@")[0]
     return f"process {process} on {record.host}, run {record.run[:8]}, last seen {ago_s:.0f} s ago"

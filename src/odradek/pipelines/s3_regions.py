@@ -1,6 +1,6 @@
 """The region of an S3 bucket, for pyarrow and deltalake: both sign requests for a region, and neither looks it up.
 
-Spark's own s3a needs no setting: it follows Amazon's redirects to the bucket's region, so users expect the same here.
+Spark's own s3a needs no setting: it follows Amazon's answers to the bucket's region, so users expect the same here.
 The region is the first of these: ``fs.s3a.endpoint.region``; the region in the name of Amazon's endpoint;
 ``AWS_REGION``, ``AWS_DEFAULT_REGION``; Amazon's answer for the bucket. A non-Amazon endpoint accepts any region.
 """
@@ -29,11 +29,11 @@ def region_of(bucket: str, configured: str | None, host: str) -> str:
     named = host.lower().rpartition("@")[2].partition("/")[0].partition(":")[0]
     if found := _REGIONAL.search(named):
         return found[1]
-    if said := next((value for name in _VARIABLES if (value := os.environ.get(name, "").strip())), ""):
-        return said
+    if region := next((value for name in _VARIABLES if (value := os.environ.get(name, "").strip())), ""):
+        return region
     if named and not _AMAZON.search(named):
         return ANY_REGION
-    return _told_by_amazon(bucket)
+    return _amazons_region(bucket)
 
 
 def is_central(host: str) -> bool:
@@ -42,7 +42,7 @@ def is_central(host: str) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _told_by_amazon(bucket: str) -> str:
+def _amazons_region(bucket: str) -> str:
     from pyarrow.fs import resolve_s3_region
 
     try:

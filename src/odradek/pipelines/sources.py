@@ -65,7 +65,7 @@ class Source:
         Raises UnknownTopic, GroupNotEmpty, BrokerUnreachable.
         """
         found = parse_options(self.all_options(), streaming=True)
-        with Admin(quick(found.client)) as admin:
+        with Admin(with_short_timeouts(found.client)) as admin:
             topics = check_topics(admin, self.topics, self.pattern)
             members = _members(admin, self.group) if found.commit_offsets else []
             if members:
@@ -74,7 +74,7 @@ class Source:
                     f"group {self.group} has members ({names}), and members commit its offsets: stop them, or use "
                     "another group"
                 )
-            return behind(admin, self.group, [tp for topic in topics for tp in admin.partitions(topic)])
+            return unread_offsets(admin, self.group, [tp for topic in topics for tp in admin.partitions(topic)])
 
 
 class TopicLag:
@@ -109,7 +109,7 @@ def _members(admin: Admin, group: str) -> Sequence[MemberDescription]:
         return ()
 
 
-def quick(config: ClientConfig) -> ClientConfig:
+def with_short_timeouts(config: ClientConfig) -> ClientConfig:
     """Returns the same configuration with short timeouts, for a user who waits at a terminal."""
     import dataclasses
 
@@ -133,7 +133,7 @@ def check_topics(admin: Admin, topics: Sequence[str], pattern: str | None = None
     return list(topics)
 
 
-def behind(admin: Admin, group: str, partitions: Sequence[TopicPartition]) -> int:
+def unread_offsets(admin: Admin, group: str, partitions: Sequence[TopicPartition]) -> int:
     """Returns how many offsets of these partitions the group has not read."""
     committed = admin.list_group_offsets(group, partitions)
     starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))

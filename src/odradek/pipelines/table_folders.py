@@ -161,7 +161,7 @@ def folder_of(place: Place, hadoop: Settings | None = None, region: str | None =
         case "abfss" | "abfs":
             container, _, host = parts.netloc.partition("@")
             given = {"account_name": host.partition(".")[0], "account_key": get(f"fs.azure.account.key.{host}")}
-            return TableFolder("abfss", f"{container}/{path}".rstrip("/"), place.uri, _told(given))
+            return TableFolder("abfss", f"{container}/{path}".rstrip("/"), place.uri, _non_empty(given))
         case scheme:
             raise ConfigError(
                 f"workers cannot write to {scheme}: choose --writer spark (writer='spark') for {place.uri}"
@@ -184,7 +184,7 @@ def _s3_settings(get: Any, bucket: str, region: str | None) -> tuple[tuple[str, 
     found = {}
     for ours, theirs in _S3A.items():
         found[ours] = get(f"fs.s3a.bucket.{bucket}.{theirs}") or get(f"fs.s3a.{theirs}")
-    settings = dict(_told(found))
+    settings = dict(_non_empty(found))
     host = _endpoint(settings)[1]
     settings["region"] = region or region_of(bucket, settings.get("region"), host)
     if is_central(host):
@@ -192,7 +192,7 @@ def _s3_settings(get: Any, bucket: str, region: str | None) -> tuple[tuple[str, 
     return tuple(settings.items())
 
 
-def _told(given: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:
+def _non_empty(given: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:
     return tuple((name, value.strip()) for name, value in given.items() if value and value.strip())
 
 
@@ -200,24 +200,24 @@ def _told(given: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:
 def _filesystem(scheme: str, settings: tuple[tuple[str, str], ...]) -> FileSystem:
     from pyarrow import fs
 
-    told = dict(settings)
+    options = dict(settings)
     match scheme:
         case "file":
             return fs.LocalFileSystem()
         case "s3":
-            return _s3(told)
+            return _s3(options)
         case "gs":
             return fs.GcsFileSystem()
         case _:
-            return fs.AzureFileSystem(**told)
+            return fs.AzureFileSystem(**options)
 
 
-def _s3(told: Mapping[str, str]) -> FileSystem:
+def _s3(settings: Mapping[str, str]) -> FileSystem:
     from pyarrow import fs
 
     names = ("access_key", "secret_key", "session_token", "region")
-    given: dict[str, Any] = {name: told[name] for name in names if name in told}
-    scheme, host = _endpoint(told)
+    given: dict[str, Any] = {name: settings[name] for name in names if name in settings}
+    scheme, host = _endpoint(settings)
     if host:
         given |= {"endpoint_override": host, "scheme": scheme}
     return fs.S3FileSystem(**given, allow_bucket_creation=False)

@@ -48,15 +48,15 @@ def check_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = 
     if text is None:
         check_not_foreign(table, shape)
         return None
-    known_as, held = _understood(table, text)
+    table_id, held = _parse(table, text)
     wanted = _stored(shape)
     for name, value in wanted.items():
         if held.get(name) != value and _holds_anything(table, held, wanted, log_holds_any):
             option = name.replace("_", " ")
             raise ConfigError(
-                f"the table {table.uri} was begun with {option} {_shown(held.get(name))}, not {_shown(value)}"
+                f"the table {table.uri} was begun with {option} {_display(held.get(name))}, not {_display(value)}"
             )
-    return known_as
+    return table_id
 
 
 def check_not_foreign(table: Place, shape: Shape) -> None:
@@ -74,17 +74,17 @@ def begin_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = 
     """Returns the table's id. Begins the table if there is none, or begins it again with the same id if it holds
     nothing and has another shape. Raises what ``check_table`` raises.
     """
-    known_as = check_table(table, shape, log_holds_any)
+    table_id = check_table(table, shape, log_holds_any)
     state = table.child(STATE)
     text = state.read_text(_FILE)
-    if known_as is None or text is None or _understood(table, text)[1] != _stored(shape):
-        known_as = known_as or uuid.uuid4().hex
-        content = {"version": 1, "id": known_as, "shape": _stored(shape)}
+    if table_id is None or text is None or _parse(table, text)[1] != _stored(shape):
+        table_id = table_id or uuid.uuid4().hex
+        content = {"version": 1, "id": table_id, "shape": _stored(shape)}
         state.write_text(_FILE, json.dumps(content, indent=1) + "\n")
-    return known_as
+    return table_id
 
 
-def _understood(table: Place, text: str) -> tuple[str, dict[str, object]]:
+def _parse(table: Place, text: str) -> tuple[str, dict[str, object]]:
     """Returns the id and the stored shape. Raises StorageError."""
     name = f"{table.child(STATE).uri}/{_FILE}"
     try:
@@ -114,10 +114,10 @@ def _holds_anything(
     return bool(table.child(STATE).child(BATCHES).children() or _DELTA in table.children() or table.data_files())
 
 
-def check_checkpoint(checkpoint: Place, table: Place, known_as: str | None, *, has_batches: bool) -> None:
+def check_checkpoint(checkpoint: Place, table: Place, table_id: str | None, *, has_batches: bool) -> None:
     """Raises ConfigError if the checkpoint belongs to another table, or is new although the table has batches."""
     mark = checkpoint.read_text(_MARK)
-    if mark is not None and mark.strip() == known_as:
+    if mark is not None and mark.strip() == table_id:
         return
     if mark is not None or {"offsets", "metadata"} & set(checkpoint.children()):
         raise ConfigError(f"the checkpoint {checkpoint.uri} belongs to another query than the one for {table.uri}")
@@ -128,15 +128,15 @@ def check_checkpoint(checkpoint: Place, table: Place, known_as: str | None, *, h
         )
 
 
-def bind(checkpoint: Place, table: Place, known_as: str, *, has_batches: bool) -> None:
+def bind(checkpoint: Place, table: Place, table_id: str, *, has_batches: bool) -> None:
     """Marks the checkpoint as that of this table. Raises what ``check_checkpoint`` raises."""
-    check_checkpoint(checkpoint, table, known_as, has_batches=has_batches)
+    check_checkpoint(checkpoint, table, table_id, has_batches=has_batches)
     if checkpoint.read_text(_MARK) is None:
         checkpoint.make()
-        checkpoint.write_text(_MARK, known_as + "\n")
+        checkpoint.write_text(_MARK, table_id + "\n")
 
 
-def _shown(value: object) -> str:
+def _display(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "nothing"
     return "none" if value is None else " ".join(str(value).split())[:60]

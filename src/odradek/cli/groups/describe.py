@@ -58,9 +58,9 @@ def describe(
         print_json([_as_json(one) for one in found], indent=2)
         return
     for one in found:
-        said = lag.notice(one.group, one.state)
-        if said is not None:
-            warning_lines("", said)
+        notice = lag.notice(one.group, one.state)
+        if notice is not None:
+            warning_lines("", notice)
         if one.rows:
             note_table(_table(one.rows), "")
         for line in lag.lost_notices(one):

@@ -55,9 +55,9 @@ def _members_json(one: GroupDescription) -> dict[str, Any]:
 def _print_members(one: GroupDescription, verbose: bool) -> None:
     from odradek import lag
 
-    said = lag.notice(one.group_id, one.state)
-    if said is not None:
-        warning_lines("", said)
+    notice = lag.notice(one.group_id, one.state)
+    if notice is not None:
+        warning_lines("", notice)
     if not one.members:
         return
     static = any(m.instance_id for m in one.members)

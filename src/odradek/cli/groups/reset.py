@@ -178,7 +178,7 @@ def run_reset(admin: Admin, scenario: Scenario, line: ResetLine) -> int:
         _warn_of_clamps(plan)
     code = EXIT_FAILED if live else 0
     undo: Path | None = None
-    if ready and _wanted(ready, line):
+    if ready and _is_confirmed(ready, line):
         undo = _write_undo(ready, line.undo_file)
         _commit(admin, ready, undo, quiet=quiet)
     if line.export:
@@ -262,11 +262,11 @@ def _warn_of_clamps(plan: GroupReset) -> None:
     for row in plan.rows:
         if row.clamped_from is not None:
             edge = "starts" if row.clamped_from < row.after else "ends"
-            said = f"offset {row.clamped_from} of {row.topic}-{row.partition} is outside the log, which {edge} at"
-            warning_lines(f"Warning: {said} {row.after}: {row.after} is used.")
+            message = f"offset {row.clamped_from} of {row.topic}-{row.partition} is outside the log, which {edge} at"
+            warning_lines(f"Warning: {message} {row.after}: {row.after} is used.")
 
 
-def _wanted(ready: list[GroupReset], line: ResetLine) -> bool:
+def _is_confirmed(ready: list[GroupReset], line: ResetLine) -> bool:
     """Whether to reset: an option says it, or the user at the terminal."""
     if line.execute:
         return True
@@ -276,22 +276,22 @@ def _wanted(ready: list[GroupReset], line: ResetLine) -> bool:
         raise CommandError(
             "groups reset: no terminal to ask at: add --execute to reset, or --dry-run to only show the offsets"
         )
-    return ask(f"Reset {_named([plan.group for plan in ready])}?")
+    return ask(f"Reset {_group_names([plan.group for plan in ready])}?")
 
 
-def _named(groups: list[str]) -> str:
+def _group_names(groups: list[str]) -> str:
     """Returns the names of the groups, or their number if the names are too long for a line of a terminal."""
     names = ", ".join(groups)
     return names if len(groups) == 1 or len(names) <= NAMES_WIDTH else counted(len(groups), "group")
 
 
-def _write_undo(ready: list[GroupReset], wished: Path | None) -> Path:
+def _write_undo(ready: list[GroupReset], given: Path | None) -> Path:
     """Writes the previous offsets, as input of --from-file, to the disk before anything changes."""
     from odradek.core.ids import TopicPartition
     from odradek.lag import reset_csv
 
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
-    path = wished or Path(f"odradek-undo-{stamp}Z.csv")
+    path = given or Path(f"odradek-undo-{stamp}Z.csv")
     before = {
         plan.group: {
             TopicPartition(row.topic, row.partition): row.before for row in plan.rows if row.before is not None
@@ -324,7 +324,7 @@ def _commit(admin: Admin, ready: list[GroupReset], undo: Path, *, quiet: bool) -
             advance(1)
     if quiet:
         return
-    note(f"Reset {_named(done)}.")
+    note(f"Reset {_group_names(done)}.")
     single = f" --group {ready[0].group}" if len(ready) == 1 else ""
     if any(row.before is not None for plan in ready for row in plan.rows):
         note(f"Undo: odradek groups reset{single} --from-file {undo} --execute -b …")

@@ -149,7 +149,7 @@ def _send(bootstrap: str, feed: Feed, wanted: Integers, advance: Callable[[int],
     for (_, key, value), partition in zip(feed.flights.events(first, stop), places, strict=True):
         if partition < 0:
             continue
-        while deliveries.hopeful():
+        while deliveries.can_wait():
             try:
                 producer.produce(feed.topic, value, key, partition, on_delivery=deliveries)
                 break
@@ -158,7 +158,7 @@ def _send(bootstrap: str, feed: Feed, wanted: Integers, advance: Callable[[int],
         producer.poll(0)
         if deliveries.failure is not None:
             break
-    while deliveries.count < len(wanted) and deliveries.hopeful():
+    while deliveries.count < len(wanted) and deliveries.can_wait():
         producer.poll(_POLL_S)
     if deliveries.failure is not None:
         # The waiting events must not be sent after an event that has failed.
@@ -199,7 +199,7 @@ class _Deliveries:
         self._reported = 0
         self._last = time.monotonic()
 
-    def hopeful(self) -> bool:
+    def can_wait(self) -> bool:
         """Whether to wait further for acknowledgements."""
         if self.failure is None and time.monotonic() - self._last > _STALLED_S:
             self.failure = f"no answer from a broker for {_STALLED_S:.0f} s"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.checkpoint import newest_batch, standing
+from odradek.pipelines.checkpoint import newest_batch, offsets_after_newest_batch
 from odradek.pipelines.demo.rewind import Move, execute_rewind, parse_rewind, plan_rewind, topic_exists
 from odradek.pipelines.demo.state import DemoState, PendingRewind
 
@@ -51,7 +51,7 @@ def reset_once(admin: Admin, query: Query, state: DemoState, asked: str | None) 
         return Reset(pending.asked, pending.moves, continued=True)
     if asked is None or not topic_exists(admin, query.topic):
         return None
-    positions = standing(newest, admin.list_group_offsets(query.group, admin.partitions(query.topic)))
+    positions = offsets_after_newest_batch(newest, admin.list_group_offsets(query.group, admin.partitions(query.topic)))
     if pending is not None:
         if not followed:  # the group may be reset already; the new rewind starts at the query's offsets
             positions |= {TopicPartition(query.topic, move.partition): move.before for move in pending.moves}
