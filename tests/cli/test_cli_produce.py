@@ -295,7 +295,7 @@ def test_rows_of_csv_end_where_they_end_in_one_piece(text: str, size: int) -> No
             assert line == 1 + len(re.findall(rb"\r\n?|\n", b"".join(found)))
             found.append(rows)
     except ValueError as error:
-        assert "the input ends inside of quotes" in str(error)  # noqa: PT017  it may, or may not
+        assert "the input ends inside quotes" in str(error)  # noqa: PT017  it may, or may not
         assert b"".join(found) == data[: whole.end()]
     else:
         assert b"".join(found) == data

@@ -248,7 +248,7 @@ def test_all_groups_from_a_file_with_groups(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "where to: give one of --to-earliest"),
+        ([], "the target is missing: give one of --to-earliest"),
         (["--to-earliest", "--to-latest"], "--to-earliest and --to-latest cannot be used together"),
         (["--to-datetime", "yesterday"], "--to-datetime 'yesterday': expected YYYY-MM-DD"),
         (["--by-duration", "2h"], "--by-duration '2h': expected PnDTnHnMnS"),

@@ -92,7 +92,7 @@ def unique_missing(topic: str) -> str:
     [
         (["create", "t", "--config", "retention.ms"], "--config 'retention.ms': expected NAME=VALUE"),
         (["alter", "t"], "nothing to change"),
-        (["alter", "t", "--config", "a=1", "--delete-config", "a"], "both name a"),
+        (["alter", "t", "--config", "a=1", "--delete-config", "a"], "both contain a"),
         (["delete-records", "--topic", "t", "--before", "x"], "--before 'x': expected an offset or end"),
         (["describe", ""], "a topic's name cannot be empty"),
     ],

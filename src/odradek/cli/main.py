@@ -107,7 +107,7 @@ def _odradek(
     epilog="Examples:\n\n\b\n"
     "  odradek demo                    the whole flight data set, checked\n"
     "  odradek demo --more 1000        publish and process 1,000 further events\n"
-    "  odradek demo --rewind -100      read the last 100 records of each partition again\n"
+    "  odradek demo --rewind -100      go back 100 records in each partition\n"
     "  odradek demo --rewind earliest  read everything again\n"
     "  odradek demo --rewind 2026-01-31T12:00:00Z",
 )
