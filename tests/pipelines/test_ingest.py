@@ -458,7 +458,7 @@ def test_what_is_not_there_is_refused_first(bootstrap: str, topic: str, group: s
         ({"framing": "x"}, ConfigError, "choose one of none, confluent"),
         ({"on_bad": "x"}, ConfigError, "choose one of keep, fail"),
         ({"trigger": "soon"}, ConfigError, "expected an interval"),
-        ({"output": ""}, ConfigError, "needs a place"),
+        ({"output": ""}, ConfigError, "the output is empty"),
         ({"options": {"maxOfsetsPerTrigger": "1"}}, ConfigError, "did you mean maxOffsetsPerTrigger"),
     ):
         with pytest.raises(error, match=says):

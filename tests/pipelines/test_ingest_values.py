@@ -71,7 +71,7 @@ def test_avro_types_are_columns() -> None:
     ("damage", "says"),
     [
         (lambda data: data[:-1], "it "),
-        (lambda data: data + b"x", "1 bytes are left over"),
+        (lambda data: data + b"x", "1 bytes follow the value"),
         (lambda data: b"", "ends too early"),
         (lambda data: b"\xff" * 30, "does not fit"),
         (lambda data: data.replace(b"Alice", b"Al\xff\xfee"), "does not fit"),

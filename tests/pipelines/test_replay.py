@@ -104,7 +104,7 @@ def test_one_way_to_say_what_to_read() -> None:
         (Selection(("t",), start="5", read_by="g"), "choose one way"),
         (Selection(("t",), offsets='{"t":{"0":[1,2]}}'), "omit topics"),
         (Selection(("t",), since="2026-01-01"), "need read by"),
-        (Selection(read_by="g", since="then"), "since 'then' is no time"),
+        (Selection(read_by="g", since="then"), "since 'then' is not a time"),
         (Selection(("t",), start="soon"), "neither earliest, latest, an offset nor a time"),
         (Selection(read_by=""), "cannot be empty"),
         (Selection(("t",), start="10", end="9"), "from 10 is after to 9"),
