@@ -1,8 +1,9 @@
-"""The broker process: sockets, one handler per API, partitions, the machines it drives."""
+"""The broker process: connections, a handler for each API, partitions, the metadata log, and the group coordinator."""
 
 import logging
 
 from odradek.core.log_lines import escape_controls
 
-for _name in ("odradek.broker", "odradek.cleaner"):  # in an application's process, its own handlers format the records
+# If an application runs the broker, the application's own handlers format these records.
+for _name in ("odradek.broker", "odradek.cleaner"):
     logging.getLogger(_name).addFilter(escape_controls)

@@ -1,9 +1,9 @@
-"""``python -m odradek.broker DIR HOST:PORT [name=value]…``: a broker with nothing around it.
+"""``python -m odradek.broker DIR HOST:PORT [name=value]…``: a broker process without further tools.
 
-``--exit-with-parent``: stops when stdin ends. ``--control``: the same, and stdin is a Unix socket that carries
-commands (broker/control_channel). ``--clock-ahead-ms=N``: its clock was moved before. ``--remove-orphaned=PATH``:
-removes this directory when it stopped because the other side of ``--control`` was gone. ``--delete-config=NAME,…``:
-deletes what was set for these settings while running, before it serves.
+``--exit-with-parent``: stops at the end of stdin. ``--control``: the same, and stdin is a Unix socket for commands
+(broker/control_channel). ``--clock-ahead-ms=N``: moves the broker's clock forward by N ms before the start.
+``--remove-orphaned=PATH``: removes this directory if the broker stops because the other side of the ``--control``
+socket was closed. ``--delete-config=NAME,…``: deletes the dynamic values of these settings before the broker serves.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import os
 import sys
 from pathlib import Path
 
-gc.disable()  # until the broker serves: what a start makes, it keeps
+gc.disable()  # until the broker serves: the objects that a start creates stay in use
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 2 and one line on stderr for what cannot work."""
+    """Runs the broker. Returns exit code 2, with one line on stderr, if the broker cannot start."""
     from odradek.broker.clock import Clock
     from odradek.broker.config import BrokerConfig
     from odradek.broker.process import run
@@ -28,7 +28,10 @@ def main(arguments: list[str]) -> int:
     places = [argument for argument in arguments if not argument.startswith("--")]
     options = dict(argument.partition("=")[::2] for argument in arguments if argument.startswith("--"))
     if len(places) < 2:
-        sys.stderr.write("usage: python -m odradek.broker DIR HOST:PORT [name=value]... [--exit-with-parent]\n")
+        sys.stderr.write(
+            "usage: python -m odradek.broker DIR HOST:PORT [name=value]... [--exit-with-parent | --control] "
+            "[--clock-ahead-ms=N] [--remove-orphaned=PATH] [--delete-config=NAME,...]\n"
+        )
         return 2
     log_to_stderr(os.environ.get("ODRADEK_LOG_LEVEL", "WARNING").upper(), logging.BASIC_FORMAT)
     host, _, port = places[1].rpartition(":")
@@ -54,7 +57,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"odradek broker: {error}\n")
         return 2
     if orphaned and (doomed := options.get("--remove-orphaned")):
-        import shutil  # it brings codecs that take half a megabyte for as long as the broker runs
+        import shutil  # not at the start: it imports codecs that occupy half a megabyte while the broker runs
 
         shutil.rmtree(doomed, ignore_errors=True)
     return 0

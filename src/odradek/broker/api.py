@@ -1,4 +1,4 @@
-"""What the handler of an API sees: who asks, which services of the broker it may use, and what it may return."""
+"""The types of handlers: the context of a request, the services of the broker, and the kinds of replies."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 Reply = Mapping[str, Any] | bytes | list["Chunk"] | None
 Handle = Callable[[Any, "Context", Any], "Reply | Deferred[Reply] | Steps[Reply]"]
 ANONYMOUS = "ANONYMOUS"
-"""The user of a client that has not said who it is, as Kafka calls it."""
+"""Kafka's user name for a client that has not authenticated."""
 
 
 class Hangup(Refusal):
-    """Raised by a handler where Kafka answers by closing the connection; the message says why."""
+    """Raised by a handler where Kafka closes the connection instead of a reply. The message is the reason."""
 
 
 class Context:
-    """Who asks: the request's header and the connection it came on. ``client_host`` is as Kafka prints it.
+    """A request's header and connection. ``client_host`` has Kafka's format, an address after a slash.
 
-    ``throttle_ms`` is what the reply says of how long the connection rests (broker/quotas). ``must_finish`` is set by
-    a handler that works in shares and may not stop half-way when its client disconnects.
+    ``throttle_ms`` is the throttle time in the reply (broker/quotas). A handler that works in shares sets
+    ``must_finish`` while it has to continue although its client disconnects.
     """
 
     __slots__ = (
@@ -63,34 +63,34 @@ class Context:
         self._is_reply_long = False
 
     def grow_reply(self, size: int) -> None:
-        """Counts bytes of a long reply that is being made. Raises Hangup where it becomes too long."""
+        """Counts ``size`` more bytes of a long reply while a handler makes it. Raises Hangup if it gets too long."""
         if not self._is_reply_long:
             self._is_reply_long = True
             self.connection.begin_long_reply()
         self.connection.grow_reply(size)
 
     def hold_reply(self, size: int) -> None:
-        """Counts the bytes of a long reply that is ready. Raises Hangup where there is no memory for it."""
+        """Counts the bytes of a finished long reply. Raises Hangup if there is no memory for it."""
         if not self._is_reply_long:
             self.connection.hold_reply(size)
 
     def throttle(self, duration_ms: int) -> None:
-        """Lets the connection rest: nothing is read from it for that long, and the reply says so."""
+        """Mutes the connection for ``duration_ms`` and reports this in the reply. The longest duration counts."""
         if duration_ms > self.throttle_ms:
             self.throttle_ms = duration_ms
             self.connection.mute(duration_ms)
 
 
 if TYPE_CHECKING:
-    # Types alone: at run time each Protocol would take kilobytes.
+    # For type checks only: at run time each Protocol would occupy kilobytes.
 
     class Abandonable(Protocol):
-        """Something that waits for a client and is forgotten when the client goes."""
+        """A waiting request that its connection abandons when the client disconnects."""
 
         def abandon(self) -> None: ...
 
     class Client(Protocol):
-        """The connection that a request came on."""
+        """The connection of a request."""
 
         client_host: str
         local_host: str
@@ -99,29 +99,29 @@ if TYPE_CHECKING:
         parked_partitions: int
 
         def mute(self, duration_ms: int) -> None:
-            """Reads and serves nothing for so long."""
+            """Reads and serves no request for ``duration_ms``."""
 
         def begin_long_reply(self) -> None: ...
 
         def grow_reply(self, size: int) -> None:
-            """Counts bytes of a reply in the making. Raises Hangup where there is no memory for them."""
+            """Counts bytes of an unfinished reply. Raises Hangup if it gets too long or there is no memory for it."""
 
         def hold_reply(self, size: int) -> None:
-            """Counts the bytes of a reply that is ready. Raises Hangup likewise."""
+            """Counts the bytes of a finished reply. Raises Hangup if there is no memory for it."""
 
         def hold(self, task: Task[Any]) -> None:
-            """Serves nothing until ``release``: a request that takes several shares comes before those behind it."""
+            """Serves no later request until ``release``, because ``task`` needs several shares for its request."""
 
         def release(self, task: Task[Any]) -> None: ...
 
         def go_on(self) -> None:
-            """Serves the requests that wait."""
+            """Serves the waiting requests."""
 
         def abort(self) -> None:
             """Closes the connection at once."""
 
     class ServedApi(Protocol):
-        """An API as ApiVersions lists it, and what serves it."""
+        """An API as ApiVersions lists it, and the function that serves it."""
 
         key: int
         advertised_oldest: int
@@ -129,10 +129,10 @@ if TYPE_CHECKING:
         handle: Handle
 
     class BrokerServices(Protocol):
-        """What handlers may use of a broker. Using it any other way is a change of this list first.
+        """The parts of a broker that handlers may use. A handler that needs another part adds it here first.
 
-        No handler changes logs because of a topic, nor quotas, settings or groups: it gives its request to the
-        controller, and publishers (``broker/metadata_publishers``) do what follows. A test holds the handlers to that.
+        A handler passes each change of the catalogue to the controller. The publishers (``broker/metadata_publishers``)
+        then apply it to logs, quotas, settings and groups. A test checks that handlers do not do this themselves.
         """
 
         config: BrokerConfig
@@ -151,25 +151,25 @@ if TYPE_CHECKING:
 
         @property
         def runtime(self) -> GroupRuntime:
-            """The coordinators of the groups."""
+            """The coordinator of groups."""
 
         @property
         def leftovers(self) -> Leftovers: ...
 
         @property
         def workers(self) -> Workers:
-            """Threads and memory for long work."""
+            """Threads and memory for work that takes longer than a share."""
 
         @property
         def apis(self) -> Mapping[int, ServedApi]:
-            """The APIs that are served, by key."""
+            """The served APIs by key."""
 
         packed_api_versions: dict[int, tuple[int, bytes]]
-        """Packed replies to ApiVersions by version, each with the end of the metadata log that it is of."""
+        """Packed replies to ApiVersions by version, each with the end offset of the metadata log that it reflects."""
 
         @property
         def intercepts_requests(self) -> bool:
-            """Whether there is a middleware: then each request goes through the router."""
+            """Whether a middleware is installed. Every request then goes through the router."""
 
         @property
         def node_id(self) -> int: ...
@@ -181,12 +181,12 @@ if TYPE_CHECKING:
         def has_offsets_topic(self) -> bool: ...
 
         def now_ms(self) -> int:
-            """The broker's clock, in ms since the epoch."""
+            """Returns the time of the broker's clock, in ms since 1970."""
 
         def new_uuid(self) -> UUID: ...
 
         def advertised(self, context: Context) -> tuple[str, int]:
-            """Host and port that a client is given to connect to."""
+            """Returns the host and port that replies give to this client as the broker's address."""
 
         def partition(self, topic: str, index: int) -> Partition | None: ...
 
@@ -195,7 +195,7 @@ if TYPE_CHECKING:
 
         @property
         def log_dir(self) -> Path:
-            """The directory that the partitions' logs are in."""
+            """The directory with the logs of the partitions."""
 
         def checkpoint_log_starts(self) -> None:
-            """Writes down log starts that the files alone do not tell. Raises OSError."""
+            """Writes the checkpoint of log start offsets. Raises OSError."""

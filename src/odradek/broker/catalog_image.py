@@ -1,4 +1,4 @@
-"""The catalogue as requests and publishers read it, and what a publisher is. Loaded for types alone."""
+"""Protocols of the catalogue's image and of its publishers. Imported for type checks only."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class CatalogImage(Protocol):
-    """All that was committed and published: ``metadata_log.Catalog``, without what changes it."""
+    """The committed and published catalogue: ``metadata_log.Catalog`` without the methods that change it."""
 
     @property
     def log_end_offset(self) -> int:
-        """Rises with each change."""
+        """The end offset of the metadata log. It grows with each change."""
 
     def topic(self, name: str) -> Topic | None: ...
 
@@ -28,31 +28,32 @@ class CatalogImage(Protocol):
     def topics(self) -> Iterable[Topic]: ...
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
-        """What was set on a topic itself."""
+        """Returns the settings of a topic, without the broker's defaults."""
 
     def configs(self, resource_type: int, resource_name: str) -> Mapping[str, str]: ...
 
     def configured(self, resource_type: int) -> list[str]:
-        """Names of the resources of a type on which something is set."""
+        """Returns the names of the resources of a type that have settings."""
 
     def quotas(self) -> Mapping[Entity, Mapping[str, float]]:
-        """Every client quota, by whom it binds."""
+        """Returns all client quotas by entity."""
 
     def users(self) -> Mapping[str, Mapping[int, Credential]]:
-        """SCRAM credentials: user → mechanism → credential."""
+        """Returns the SCRAM credentials: user → mechanism → credential."""
 
     def features(self) -> Mapping[str, int]:
-        """Feature → its level, which is not 0."""
+        """Returns feature → level. Features at level 0 are absent."""
 
     def check_replicas(self, replicas: tuple[int, ...]) -> None:
-        """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) where brokers cannot keep a partition so."""
+        """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if these brokers cannot be the replicas of a partition."""
 
 
 class Publisher(Protocol):
     """A part of the broker that follows the catalogue."""
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None] | None:
-        """Acts on what has changed; in steps where there may be much to do.
+        """Applies a change of the catalogue. Returns steps if the work may take long.
 
-        May raise at start, which is refused then. Later the change is committed, and there is no way back.
+        An exception during the broker's start ends the start. A later change is already committed and cannot be
+        refused.
         """

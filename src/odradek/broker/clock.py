@@ -1,8 +1,8 @@
-"""The broker's time: the system's, moved by as much as a test or its user likes.
+"""The broker's clock: the system time plus an offset that tests and users can increase.
 
-Two readings of it. ``now_ms`` is the calendar's: what records, commits and retention go by. It jumps when the system's
-time is set, and when the machine wakes up. ``steady_ms`` only counts what passes while the machine is awake: what
-alarms go by, so that no session ends because somebody corrected the time. Both begin equal, and ``advance`` moves both.
+The clock has two readings. ``now_ms`` is the calendar time for records, commits and retention. It jumps when the system
+time is set and when the machine wakes up. ``steady_ms`` only advances while the machine is awake. Alarms use it, so a
+correction of the system time expires no session. Both readings start with the same value, and ``advance`` moves both.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ class Clock:
         return time.time_ns() // 1_000_000 + self._offset_ms
 
     def steady_ms(self) -> int:
-        """As ``now_ms`` if the system's time had not been set, nor the machine been asleep, since this was made."""
+        """Returns ``now_ms`` without the changes of system time, and without the sleep, since the clock's creation."""
         return time.monotonic_ns() // 1_000_000 + self._begun_ms + self._offset_ms
 
     @property
     def skew_ms(self) -> int:
-        """How far ``now_ms`` is ahead of ``steady_ms``."""
+        """The difference ``now_ms`` - ``steady_ms`` in ms."""
         return self.now_ms() - self.steady_ms()
 
     def advance(self, by_ms: int) -> None:
-        """Moves the clock forward and tells those who set it alarms. Raises ValueError for going back."""
+        """Moves the clock forward and calls ``on_moved``. Raises ValueError if ``by_ms`` is negative."""
         if by_ms < 0:
-            raise ValueError(f"a clock that goes back by {-by_ms} ms breaks what was promised")
+            raise ValueError(f"the broker's clock cannot go back (by {-by_ms} ms)")
         self._offset_ms += by_ms
         for told in self.on_moved:
             told()
 
 
 class Alarm:
-    """A callback due at a time of the clock, in its ``steady_ms``; ``cancel`` forgets it."""
+    """A callback at a time of the clock's ``steady_ms``."""
 
     __slots__ = ("_callback", "_is_cancelled", "_timer", "_timers", "at_ms")
 
@@ -78,7 +78,7 @@ class Alarm:
         self._timers.run(self.ring)
 
     def ring(self) -> None:
-        """Calls back, unless it was cancelled since it went off."""
+        """Calls the callback, unless the alarm was cancelled after its timer fired."""
         if not self._is_cancelled:
             self._callback()
 
@@ -90,12 +90,12 @@ class Alarm:
 
 
 class Alarms:
-    """Callbacks at times of a clock that can be moved, on an event loop that knows only its own."""
+    """Alarms of a clock that can be moved, on an event loop that has its own clock."""
 
     def __init__(
         self, loop: Loop, clock: Clock, run: Callable[[Callable[[], None]], None] = lambda callback: callback()
     ) -> None:
-        """``run`` gets what is due: it may run it at once or later."""
+        """``run`` gets each due callback and calls it at once or later."""
         self.loop = loop
         self.clock = clock
         self.run = run
@@ -103,14 +103,17 @@ class Alarms:
         clock.on_moved.append(self._rearm)
 
     def call_at(self, at_ms: int, callback: Callable[[], None]) -> Alarm:
-        """Calls back when as much time has passed as there is now from ``now_ms`` to ``at_ms``."""
+        """Calls ``callback`` after the time that is left now from ``now_ms`` to ``at_ms``.
+
+        Later changes of the system time do not move the alarm.
+        """
         alarm = Alarm(self, at_ms - self.clock.skew_ms, callback)
         self.pending.add(alarm)
         return alarm
 
     @property
     def due(self) -> bool:
-        """Whether an alarm's time has come that has not gone off yet."""
+        """Whether a pending alarm has reached its time."""
         steady_ms = self.clock.steady_ms()
         return any(alarm.at_ms <= steady_ms for alarm in self.pending)
 

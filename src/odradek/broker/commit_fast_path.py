@@ -1,9 +1,9 @@
-"""The short way of OffsetCommit: for who commits the same partitions again and again, which is what consumers do.
+"""The fast path of OffsetCommit for clients that commit the same partitions again and again, as consumers do.
 
-A frame whose bytes are those of an earlier commit, but for correlation id, offsets and leader epochs, need not be taken
-apart: its plan (groups/commit_plan) is found by the bytes that are the same, and such frames that stand one behind the
-other on a connection are handled as one. What is answered and what is written is what the long way (router, k08) would
-have made of each of them; every commit goes that way at first, and any that is new, unusual or refused in part.
+Such a frame differs from an earlier frame only in correlation id, offsets and leader epochs. It is not parsed again:
+the equal bytes are the key of its commit plan (groups/commit_plan). Consecutive frames of one plan on a connection are
+handled together. Replies and records are the same as on the general path (router, k08). The general path serves the
+first commits of a kind, unusual commits, and commits that name unknown partitions.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices
 
 MAX_PLAN_BYTES = 10 << 20
-"""So many in each of two generations."""
+"""The largest size of a generation of plans. There are two generations."""
 MAX_LAYOUT_BYTES = 4 << 20
 USES_PER_PLAN = 4
-"""So often plans have to be of use, on average, before others may push them out."""
+"""A full generation makes room for new plans after this average number of uses for each plan."""
 REFUSALS_PER_PLAN = 20
-"""Or so many commits have to have found no room: the plans there are may be of members that are gone."""
+"""It also makes room after this number of refused new plans for each plan: members of its plans may have left."""
 MAX_SEEN = 10_000
-"""So many in each of two generations."""
+"""The largest number of hashes in a generation of frames that arrived once. There are two generations."""
 MAX_LAYOUTS_PER_LENGTH = 8
 COMMITS_PER_LOOK = 32
-"""So many commits are read between two looks at the clock."""
-_PLAN_BYTES, _PARTITION_BYTES, _COPIES_OF_FRAME = 2800, 270, 4  # what a plan takes, measured
+"""The number of commits that are read between two readings of the clock."""
+_PLAN_BYTES, _PARTITION_BYTES, _COPIES_OF_FRAME = 2800, 270, 4  # measured memory of a plan
 
 Answer = Callable[[list[bytes]], None]
 Key = tuple[bytes, Same]
 
 
 class Planned(NamedTuple):
-    """A plan with what it takes to serve it: the topics as they were when it was made, and how to reply."""
+    """A plan, the parsed commit with its topics at that time, and the constant bytes of its reply."""
 
     plan: CommitPlan
     commit: k08_offset_commit.Commit
     version: int
     most_bytes: int
     bytes_kept: int
-    reply_start: bytes  # of the reply to a commit that was taken whole: up to its correlation id
-    reply_rest: bytes
+    reply_start: bytes  # of a reply without errors: the bytes before the correlation id
+    reply_rest: bytes  # and the bytes after it
 
 
 class Run:
-    """The place of the replies to a run of commits; who was promised them is told all of them at once."""
+    """The replies to commits of one plan. ``resolve`` passes all of them to ``answer`` at once."""
 
     __slots__ = ("_answer", "_correlation_ids", "_planned")
 
@@ -74,11 +74,12 @@ class Run:
 
 
 class CommitLane:
-    """The plans of one broker.
+    """The layouts and plans of one broker.
 
-    Their bytes are bounded by generations: when the young are too many, they become the old, and the old that were not
-    used meanwhile are forgotten. Where more members commit than there is room for, so that plans are hardly ever used,
-    new ones are made at a slow pace only. The layouts' bytes are bounded as well; the oldest lengths go first.
+    Two generations bound the memory of plans. A full young generation becomes the old generation. The plans of the
+    former old generation that were not used meanwhile are dropped. If there are more members than plans fit, so that
+    plans are hardly used, new plans are made only at a slow rate. The memory of layouts is bounded, too: the layouts of
+    the frame length that was added first are dropped first.
     """
 
     def __init__(self, broker: BrokerServices) -> None:
@@ -93,10 +94,10 @@ class CommitLane:
         self._seen_before: set[int] = set()
 
     def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[Planned, list[Commit]] | None:
-        """The commits at the head of the backlog that are of one plan, at most ``room``; None: take the long way.
+        """Returns the commits at the head of the backlog that have one plan, at most ``room``, and the plan.
 
-        Once ``until_s`` has come by the scheduler's clock, few more are taken. They stay in the backlog: who takes them
-        removes as many.
+        Returns None if the general path has to serve the first frame. Reading ends soon after ``until_s`` by the
+        scheduler's clock. The frames stay in the backlog: the caller removes them.
         """
         frame = backlog[0]
         layouts = self._layouts.get(len(frame), ())
@@ -115,7 +116,7 @@ class CommitLane:
         broker = self._broker
         if broker.intercepts_requests:
             return None
-        if not planned.commit.is_current(broker):  # to be learnt anew
+        if not planned.commit.is_current(broker):  # a topic has changed: later frames make a new plan
             if self._plans.pop(key, None) is not None:
                 self._plan_bytes -= planned.bytes_kept
             self._old_plans.pop(key, None)
@@ -139,7 +140,7 @@ class CommitLane:
         return planned, commits
 
     def submit(self, planned: Planned, commits: list[Commit], answer: Answer) -> None:
-        """Has the coordinator handle them; ``answer`` is called with their replies, now or later."""
+        """Passes the commits to the coordinator. ``answer`` gets their replies, now or later."""
         if len(commits) == 1:
             correlation_id, offsets, epochs = commits[0]
             correlation_ids = [correlation_id]
@@ -154,14 +155,14 @@ class CommitLane:
 
     @property
     def bytes_kept(self) -> int:
-        """What plans and layouts take, more or less."""
+        """The estimated memory of plans and layouts."""
         return self._layout_bytes + sum(map(_bytes_of, (*self._plans.values(), *self._old_plans.values())))
 
     def _learn(self, frame: bytes) -> None:
-        """Makes a plan of what comes for the second time."""
+        """Makes a plan if a commit of this kind has arrived before."""
         if len(frame) > MAX_FRAME_BYTES or not self._has_room(_PLAN_BYTES):
             return
-        layout = self._layout(frame)  # one of the right length may still have its offsets elsewhere
+        layout = self._layout(frame)  # layouts of the same length may have their offsets at other positions
         found = None if layout is None else layout.read(frame)
         if layout is None or found is None:
             return
@@ -181,7 +182,7 @@ class CommitLane:
             self._plan_bytes += size
 
     def _has_room(self, size: int) -> bool:
-        """Whether a plan of so many bytes fits; makes room, unless the plans there are have hardly been used."""
+        """Returns whether a plan of ``size`` bytes fits. Makes room, unless the present plans have hardly been used."""
         if self._plan_bytes + size > MAX_PLAN_BYTES:
             plans = len(self._plans)
             if self._uses < USES_PER_PLAN * plans and self._refused < REFUSALS_PER_PLAN * plans:
@@ -192,7 +193,7 @@ class CommitLane:
         return True
 
     def _revived(self, key: Key) -> Planned | None:
-        """An old plan that is of use again, if there is one."""
+        """Returns the plan of the old generation, or None. Moves the plan to the young generation if it fits."""
         planned = self._old_plans.get(key)
         if planned is not None and self._has_room(planned.bytes_kept) and self._old_plans.pop(key, None) is not None:
             self._plans[key] = planned
@@ -218,7 +219,7 @@ class CommitLane:
         return made
 
     def _plan(self, frame: bytes, read: Commit, size: int) -> Planned | None:
-        """None for what the long way has to look at each time."""
+        """Returns the plan of a frame, or None if the general path has to serve such frames each time."""
         head = read_request_head(frame)
         try:
             message, _ = schemas.decode(head.api_key, head.version, Kind.REQUEST, frame, head.body)
@@ -243,7 +244,7 @@ def _bytes_of(planned: Planned) -> int:
 
 
 def _reply_parts(version: int, message: bytes) -> tuple[bytes, bytes]:
-    """A reply up to its correlation id, and behind it."""
+    """Returns the bytes of a reply before and after its correlation id."""
     head = response_head(OFFSET_COMMIT, version, 0)
     return (len(head) + len(message)).to_bytes(4, "big"), head[4:] + message
 

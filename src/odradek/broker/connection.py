@@ -1,11 +1,11 @@
-"""One client's connection: frames in, replies out, in the order the requests came.
+"""A client's connection: it reads frames and writes the replies in the order of the requests.
 
-A connection serves its requests for a share of each turn of the loop (broker/scheduler). Requests that are left then
-wait in the queue with those of other connections, and little is read from the socket meanwhile.
+In each turn of the event loop, a connection serves its requests for one share (broker/scheduler). The connection waits
+in the scheduler's queue with its remaining requests, and it reads little from its socket meanwhile.
 
-Memory stays bounded: reading stops while too many requests, or bytes of them, are unanswered, while too many bytes of
-replies wait for the one before them, and while the client does not take what was written. What goes wrong here closes
-this connection and touches no other.
+Memory is bounded. Reading stops while too many requests, or too many bytes of requests, wait for replies. It stops
+while too many bytes of replies wait for an earlier reply, and while the client does not read. An error closes only this
+connection.
 """
 
 from __future__ import annotations
@@ -38,16 +38,18 @@ MAX_IN_FLIGHT = 1000
 MAX_IN_FLIGHT_BYTES = 64 << 20
 MAX_READY_BYTES = 64 << 20
 MAX_PARKED_PARTITIONS = 10_000
-"""In all requests of one connection that wait for partitions (broker/purgatory)."""
+"""The limit for partitions in the waiting requests of one connection (broker/purgatory)."""
 MAX_WAITING_BYTES = 64 << 10
-"""Of requests that have arrived and wait for a share: reading stops there."""
+"""The limit for received requests that wait for a share. Above it, reading stops."""
 SHARE_BYTES = 1 << 20
-"""So many bytes are received from one connection in a turn of the loop."""
+"""The limit for bytes that one connection receives in a turn of the event loop."""
 FULL_READ_BYTES = 256_000
-"""uvloop's buffer for one read, and a little less than asyncio's. libuv reads again at once after a full one."""
+"""The size of a full read: uvloop's read buffer, slightly less than asyncio's. After a full read, libuv reads again at
+once."""
 WRITE_BUFFER_BYTES = 1 << 20
 HELD_S = 0.005
-"""Replies are written together while the connection has requests that wait for another share: seconds at most."""
+"""The longest time in seconds that replies wait for later replies, to be written together. They wait only while the
+connection has requests that wait for another share."""
 _JOIN_BELOW = FILE_FROM_BYTES
 
 
@@ -55,14 +57,17 @@ class FastPath(Protocol):
     """Serves several requests at the head of a backlog together."""
 
     def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[Any, list[Any]] | None:
-        """How to serve those at the head, at most ``room``, and what they say; None: each is served alone."""
+        """Returns how to serve the requests at the head, at most ``room``, and their contents.
+
+        Returns None if each request has to be served alone.
+        """
 
     def submit(self, planned: Any, requests: list[Any], answer: Callable[[list[bytes]], None]) -> None:
-        """Serves what ``take`` found; ``answer`` gets their replies, now or later."""
+        """Serves the requests that ``take`` has returned. ``answer`` gets their replies, now or later."""
 
 
 class Host(Protocol):
-    """What connections use of their broker."""
+    """The parts of a broker that its connections use."""
 
     config: BrokerConfig
     scheduler: Scheduler
@@ -71,20 +76,20 @@ class Host(Protocol):
     reply_memory: ReplyMemory
 
     def admit(self, connection: Connection, host: str) -> bool:
-        """Whether one more connection is welcome."""
+        """Registers a new connection. Returns False if there are too many."""
 
     def discharge(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Removes a closed connection."""
 
     def fast_path(self, frame: bytes) -> FastPath | None:
-        """What may serve a request together with those behind it, if there is such a thing for requests of its API."""
+        """Returns the fast path for requests of the frame's API, or None."""
 
     def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
         """Serves a request. Raises FrameError, Hangup."""
 
 
 class _Slot:
-    """The place of a reply, or of several, in the order of replies; ``chunks`` is ``None`` until they are there."""
+    """The place of one or several replies in the order of replies. ``chunks`` is ``None`` until they are ready."""
 
     __slots__ = ("chunks", "request_bytes", "requests")
 
@@ -95,9 +100,9 @@ class _Slot:
 
 
 class Connection(asyncio.Protocol):
-    """The protocol asyncio drives. ``parked`` holds what is to be forgotten when the connection goes."""
+    """The asyncio protocol of a client. When the connection closes, it abandons the waiting requests in ``parked``."""
 
-    # More than thirty attributes: without slots CPython gives each connection a dictionary of its own.
+    # With more than thirty attributes and without slots, CPython makes an unshared dictionary for each connection.
     __slots__ = (
         "_backlog", "_closing", "_files", "_flush_due", "_gone", "_has_long_reply", "_held_until_s", "_holds_memory",
         "_host", "_idle_timer", "_in_flight", "_in_flight_bytes", "_is_read_on", "_last_active_s", "_loop",
@@ -118,11 +123,11 @@ class Connection(asyncio.Protocol):
         self._unsent_bytes = 0
         self._writable = True
         self._reading = True
-        self._held_until_s = 0.0  # when the replies that are held are written; 0: none is held
+        self._held_until_s = 0.0  # when the waiting replies are written; 0: no reply waits
         self._holds_memory = False
-        self._may_receive = True  # what broker/request_memory says
-        self._queued = False  # for a share in a later turn
-        self._is_read_on = False  # whether what is received next belongs to the same turn
+        self._may_receive = True  # set by broker/request_memory
+        self._queued = False  # in the scheduler's queue
+        self._is_read_on = False  # whether the next received bytes belong to the same turn
         self._share_ends_s = 0.0
         self._share_bytes = 0
         self._waiting_bytes = 0
@@ -136,14 +141,14 @@ class Connection(asyncio.Protocol):
         self._muted_until_s = 0.0
         self._mute_timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self._files: FileSender | None = None  # made for the first reply with a file in it
+        self._files: FileSender | None = None  # made for the first reply that contains a file part
         self.sends_files = False
         self.parked: set[Abandonable] = set()
         self.parked_partitions = 0
         self.client_host = ""
         self.local_host = ""
 
-    # --- what asyncio calls -------------------------------------------------------------------------------------
+    # --- callbacks of asyncio -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -154,13 +159,13 @@ class Connection(asyncio.Protocol):
         self.local_host = str(local[0]) if local else ""
         is_one_too_many = takes_spare(transport)
         if is_one_too_many:
-            log.info("refusing a connection of %s: the last descriptors are for files", self.client_host)
+            log.info("refused a connection from %s: the last file descriptors are kept for logs", self.client_host)
         if is_one_too_many or not self._host.admit(self, peer_host):
             self._closing = True
             transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
             return
         if hold_ms := self._host.quotas.connected(peer_host):
-            log.info("refusing a connection of %s: its address makes too many", self.client_host)
+            log.info("refused a connection from %s: the quota connection_creation_rate is exceeded", self.client_host)
             self._closing = True
             self._transport.pause_reading()
             self._mute_timer = self._loop.call_later(hold_ms / 1000, self._transport.abort)
@@ -189,8 +194,8 @@ class Connection(asyncio.Protocol):
         try:
             self._backlog.extend(reader.feed(data))
         except FrameError as error:
-            # What came before the bad bytes is still served.
-            log.info("closing the connection of %s: %s", self.client_host, error)
+            # The frames before the invalid bytes are still served.
+            log.info("closing the connection from %s: %s", self.client_host, error)
             self._closing = True
         unfinished = reader.buffered
         if unfinished > SMALL_REQUEST_BYTES or self._holds_memory:
@@ -239,16 +244,16 @@ class Connection(asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a request awaits its reply, or a reply its way out."""
+        """Whether a request waits for its reply, or a reply is not fully sent."""
         return bool(self._slots or self._backlog or self._sending or self._transport.get_write_buffer_size())
 
     @property
     def _sending(self) -> bool:
-        """Whether a part of a file, or what follows it, waits for the client."""
+        """Whether a file part, or a chunk after it, waits for the client."""
         return self._files is not None and self._files.busy
 
     def go_on(self) -> None:
-        """Serves what is left, now or in a share of a later turn."""
+        """Serves the waiting requests, now or in a share of a later turn."""
         if not self._queued and not self._gone:
             scheduler = self._host.scheduler
             if self._serve_backlog(scheduler.begin_share()):
@@ -271,7 +276,7 @@ class Connection(asyncio.Protocol):
     def _serve_backlog(self, until_s: float) -> bool:
         """Serves requests until the share ends or there is no room for their replies.
 
-        Returns whether only the time was missing. Where room is missing, what makes room goes on.
+        Returns whether only the share's time ran out. If room is missing, the event that makes room calls ``go_on``.
         """
         backlog, clock, fast_path = self._backlog, self._host.scheduler.clock, self._host.fast_path
         while True:
@@ -285,14 +290,14 @@ class Connection(asyncio.Protocol):
                 return True
             self._held_until_s = 0.0
             self._flush()
-            # A reply that was written may have made room.
+            # A written reply may have made room.
             if not backlog or not self._has_room():
                 return False
             if clock() >= until_s:
                 return True
 
     def _may_hold(self, now_s: float) -> bool:
-        """Whether replies may wait for those of the next share: one write for many of them costs both sides less."""
+        """Returns whether replies may wait for those of the next share. One write of many replies costs less."""
         if not self._held_until_s:
             self._held_until_s = now_s + HELD_S
         return now_s < self._held_until_s
@@ -311,19 +316,19 @@ class Connection(asyncio.Protocol):
         )
 
     def hold(self, task: Task[Any]) -> None:
-        """Serves nothing until ``release``: a request that takes several shares comes before those behind it."""
+        """Serves no later request until ``release``, because ``task`` needs several shares for its request."""
         self._task = task
         self.parked.add(task)
 
     def release(self, task: Task[Any]) -> None:
-        if self._task is task:  # it may have begun another one, which a middleware has put in its place
+        if self._task is task:  # a middleware may have started another task instead
             self._task = None
         self.parked.discard(task)
 
     def _serve_together(self, fast_path: FastPath, until_s: float) -> bool:
-        """Serves requests at the head of the backlog together, where the fast path can.
+        """Serves requests at the head of the backlog together. Returns False if the fast path cannot serve them.
 
-        Those that it has no time for are served in the next share, together again.
+        Requests for which this share has no time are served together in the next share.
         """
         backlog = self._backlog
         taken = fast_path.take(backlog, MAX_IN_FLIGHT - self._in_flight, until_s)
@@ -348,7 +353,7 @@ class Connection(asyncio.Protocol):
             return
         except Exception:
             log.exception("a request from %s could not be served", self.client_host)
-            self._hang_up("see above")
+            self._hang_up("a request failed with the unexpected error above")
             return
         later = isinstance(reply, Deferred)
         if not (later or self._slots or self._backlog or self._sending) and self._write_short(cast(list[Chunk], reply)):
@@ -363,11 +368,11 @@ class Connection(asyncio.Protocol):
             self._answer(slot, reply)
 
     def _write_short(self, reply: list[Chunk]) -> bool:
-        """Writes a reply that no other comes before, if it is short."""
+        """Writes a reply if it is short. No other reply may wait before it. Returns whether it was short."""
         size = sum(map(len, reply))
         if size >= _JOIN_BELOW:
             return False
-        if size:  # so short a reply has no file in it
+        if size:  # such a short reply contains no file part
             self._transport.write(cast(bytes, reply[0]) if len(reply) == 1 else b"".join(cast(list[bytes], reply)))
         return True
 
@@ -394,7 +399,7 @@ class Connection(asyncio.Protocol):
                 self.go_on()
 
     def _flush(self) -> None:
-        """Writes every reply whose turn has come."""
+        """Writes the replies that are ready, up to the first one that is not."""
         slots = self._slots
         if not slots and not self._closing:
             return
@@ -411,7 +416,7 @@ class Connection(asyncio.Protocol):
             if self._sending:
                 self._send_files(out)
             elif size < _JOIN_BELOW:
-                self._transport.write(b"".join(cast(list[bytes], out)))  # so short a reply has no file in it
+                self._transport.write(b"".join(cast(list[bytes], out)))  # such a short reply contains no file part
             elif any(isinstance(chunk, Slice) for chunk in out):
                 self._send_files(out)
             else:
@@ -425,7 +430,7 @@ class Connection(asyncio.Protocol):
                 self._files = FileSender(
                     self._loop, self._transport, on_room=self.go_on, on_progress=self._note_activity
                 )
-            except OSError:  # no descriptor is left for that: the records go through here
+            except OSError:  # no file descriptor is left: the records are read and copied instead
                 self.sends_files = False
                 self._transport.write(joined(out))
                 return
@@ -468,7 +473,7 @@ class Connection(asyncio.Protocol):
         return self._ready_bytes + self._transport.get_write_buffer_size() + files
 
     def mute(self, duration_ms: int) -> None:
-        """Serves nothing from this connection for so long; what was begun is answered (throttling, as in Kafka)."""
+        """Reads and serves no request for ``duration_ms``, as Kafka throttles. Begun requests are answered."""
         until_s = self._loop.time() + duration_ms / 1000
         if until_s <= self._muted_until_s or self._gone:
             return
@@ -485,20 +490,20 @@ class Connection(asyncio.Protocol):
         self.go_on()
 
     def receive_more(self) -> None:
-        """There is memory again for the request that was being received (broker/request_memory)."""
+        """Continues to read a request for which there is memory again (broker/request_memory)."""
         self._may_receive = True
         self._read_or_pause()
 
     # --- ending -------------------------------------------------------------------------------------------------
 
     def _hang_up(self, reason: str) -> None:
-        """Reads no more; closes once the requests before the bad one are answered."""
-        log.info("closing the connection of %s: %s", self.client_host, reason)
+        """Stops reading. The connection closes when the requests before the bad one are answered."""
+        log.info("closing the connection from %s: %s", self.client_host, reason)
         self._closing = True
         self._backlog.clear()
 
     def close(self) -> None:
-        """Asks the connection to end when what it has begun is answered (the broker is stopping)."""
+        """Closes the connection when its begun requests are answered. The broker calls it when it stops."""
         self._closing = True
         self._backlog.clear()
         for waiting in tuple(self.parked):
@@ -512,17 +517,17 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _watch_idleness(self) -> None:
-        """Closes a connection on which no byte moves, even while a request waits on it, as Kafka does."""
+        """Closes an idle connection, even while a request waits on it, as Kafka does."""
         limit_s = self._host.config.connections_max_idle_ms / 1000
         if limit_s <= 0:
             return
         unsent = self._transport.get_write_buffer_size()
-        if unsent != self._unsent_bytes:  # the client has taken some of a long reply since the last look
+        if unsent != self._unsent_bytes:  # the client has received a part of a long reply since the last check
             self._unsent_bytes = unsent
             self._note_activity()
         idle_s = self._loop.time() - self._last_active_s
         if idle_s >= limit_s:
-            log.info("closing the connection of %s: idle for %.0f s", self.client_host, idle_s)
+            log.info("closing the connection from %s: it was idle for %.0f s", self.client_host, idle_s)
             self._transport.abort()
             return
         self._idle_timer = self._loop.call_later(max(limit_s - idle_s, 1.0), self._watch_idleness)

@@ -1,19 +1,19 @@
-"""A channel for the process that started the broker: it moves the broker's clock and sets faults.
+"""Commands from the parent process to the broker: moves of its clock, faults, and checks of its state.
 
-One command is one line of JSON, ``{"do": "advance", "by_ms": 1000}``; its answer is one line too, ``{"result": …}``
-or ``{"error": "…"}``. They travel over a Unix socket pair that the broker inherits as its stdin: nobody else can
-reach it, and its end says that the other side has died. A broker in a thread gets the same commands as calls.
+A command is one line of JSON, ``{"do": "advance", "by_ms": 1000}``. Its answer is one line, ``{"result": …}`` or
+``{"error": "…"}``. The broker inherits one end of a Unix socket pair as its stdin, so no other process can send
+commands, and the end of the stream shows that the parent has died. A broker in a thread gets the commands as calls.
 
 | do | with | result |
 |---|---|---|
-| ``advance`` | ``by_ms`` | the clock afterwards, once all that was due has been done |
-| ``now_ms`` | | the clock |
-| ``fault`` | ``kind``, ``api`` and what ``Rules.add`` takes | the fault's number |
+| ``advance`` | ``by_ms`` | the broker's time in ms, after all due alarms have run |
+| ``now_ms`` | | the broker's time in ms |
+| ``fault`` | ``kind``, ``api`` and the other arguments of ``Rules.add`` | the fault's number |
 | ``faults`` | | ``fired`` (rows in the order of ``Fired``) and ``pending`` (numbers) |
 | ``clear_faults`` | | |
-| ``cleaner`` | | how the log cleaner fares: the fields of ``testing.broker.CleanerHealth`` |
-| ``collect`` | | so many objects only this full collection of garbage has freed |
-| ``memory`` | | ``blocks``: small objects that the interpreter holds; ``bytes``: of the C library's heap, in use |
+| ``cleaner`` | | the state of the log cleaner: the fields of ``testing.broker.CleanerHealth`` |
+| ``collect`` | | the number of objects that a full garbage collection freed |
+| ``memory`` | | ``blocks``: small objects in the interpreter; ``bytes``: used bytes of the C library's heap |
 | ``create_topic`` | ``name``, ``partition_count`` (-1: the broker's default), ``configs`` | |
 """
 
@@ -41,7 +41,7 @@ MAX_COMMAND_BYTES = 1 << 20
 
 
 class Control:
-    """Carries commands out, on the broker's event loop."""
+    """Executes commands on the broker's event loop."""
 
     def __init__(self, broker: BrokerServer) -> None:
         self._broker = broker
@@ -56,7 +56,7 @@ class Control:
         return self._found
 
     async def execute(self, command: Mapping[str, Any]) -> Any:
-        """Does what ``command`` says. Raises ValueError where that cannot be done."""
+        """Executes a command and returns its result. Raises ValueError if the command fails."""
         arguments = dict(command)
         do = arguments.pop("do", None)
         if do == "advance":
@@ -80,7 +80,7 @@ class Control:
             return {"blocks": sys.getallocatedblocks(), "bytes": bytes_in_use()}
         if do == "create_topic":
             return await self._create_topic(**arguments)
-        raise ValueError(f"no command {do!r}")
+        raise ValueError(f"unknown command {do!r}")
 
     def _cleaner(self) -> dict[str, Any]:
         status = self._broker.cleaning.status()
@@ -110,7 +110,7 @@ class Control:
 
 
 class ControlChannel(asyncio.Protocol):
-    """Commands from a stream, one after another."""
+    """Commands from a stream, executed one after another."""
 
     def __init__(self, control: Control, on_end: Callable[[], None]) -> None:
         self._control = control
@@ -147,7 +147,7 @@ class ControlChannel(asyncio.Protocol):
 
 
 async def open_channel(broker: BrokerServer, descriptor: int, on_end: Callable[[], None]) -> None:
-    """Takes commands from an inherited Unix socket; ``on_end`` is called when its other side is gone."""
+    """Reads commands from an inherited Unix socket. ``on_end`` is called when the other side closes it."""
     inherited = socket.socket(fileno=descriptor)
     inherited.setblocking(False)
     await asyncio.get_running_loop().create_connection(lambda: ControlChannel(Control(broker), on_end), sock=inherited)

@@ -1,9 +1,9 @@
-"""The controller: requests about the catalogue become records of the metadata log, one request after another.
+"""The controller: it writes the changes of the catalogue to the metadata log, one request after another.
 
 A request is a write event, as in Kafka's controller: an operation that generates records, and the promise of its
-result. All records of an event are one batch with one sync. When the batch is committed, it is replayed and published
-(``broker/metadata_loader``): logs are made, settings act, groups learn of topics. Then the promise is resolved, and the
-next event has its turn. The controller itself does none of what follows from a record.
+result. All records of an event are one batch with one sync. The committed batch is replayed and published
+(``broker/metadata_loader``): the publishers create logs, apply settings, and inform groups of topics. Then the promise
+is resolved, and the next event starts. The controller itself only writes records.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
     from odradek.broker.quotas import Quotas
     from odradek.broker.scheduler import Scheduler
 
-    # Types alone: at run time each Protocol would take kilobytes.
+    # For type checks only: at run time each Protocol would occupy kilobytes.
 
     Operation = Callable[["Change"], Steps[T]]
     """Generates the records of an event: adds requests to the change and returns the event's result.
 
-    Raises KafkaError where all of it is refused. It writes nothing, and nothing is true before it has returned.
+    Raises KafkaError if the whole event is refused. It writes nothing: its records take effect after it returns.
     """
 
     class Connection(Protocol):
-        """``parked`` holds what is abandoned when the client leaves."""
+        """``parked`` has the waiting requests that are abandoned when the client disconnects."""
 
-        parked: set[Any]  # of each thing that can be abandoned; sets are invariant
+        parked: set[Any]  # not a narrower type, because sets are invariant
 
     class Context(Protocol):
-        """Whose request it is."""
+        """The client and connection of a request."""
 
         user: str
         client_id: str | None
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
         def throttle(self, duration_ms: int) -> None: ...
 
     class ControlledBroker(Protocol):
-        """What a controller uses of the broker that it runs in."""
+        """The parts of a broker that its controller uses."""
 
         config: BrokerConfig
         quotas: Quotas
@@ -90,17 +90,17 @@ if TYPE_CHECKING:
         def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]: ...
 
         def check_room(self) -> None:
-            """Raises KafkaError where no more logs can be made now."""
+            """Raises KafkaError if no more logs can be created now."""
 
 
 log = logging.getLogger("odradek.broker")
 
 INTERNAL = frozenset({METADATA_TOPIC, OFFSETS_TOPIC})
-"""Topics that are not created by asking for them, or not with the broker's defaults."""
+"""Topics that are never auto-created (the metadata topic) or not with the broker's defaults (the offsets topic)."""
 
 
 class NewTopic(NamedTuple):
-    """A topic as a client wants it; -1 takes the broker's default."""
+    """A requested topic. -1 stands for the broker's default."""
 
     name: str
     partition_count: int = -1
@@ -110,7 +110,7 @@ class NewTopic(NamedTuple):
 
 
 class _Turn:
-    """A place in the queue, for as long as the ``with`` block lasts. ``come`` is resolved when it is the first."""
+    """A place in the queue during a ``with`` block. ``come`` is resolved when the place is the first."""
 
     def __init__(self, queue: deque[_Turn]) -> None:
         self.come: Deferred[None] = Deferred()
@@ -130,7 +130,7 @@ class _Turn:
 
 
 class _Event:
-    """A write event. ``is_written``: its records are in the log, so it is finished though its client leaves."""
+    """A write event. ``is_written``: the records are in the log, so the event is completed without its client, too."""
 
     __slots__ = ("is_written",)
 
@@ -139,8 +139,10 @@ class _Event:
 
 
 class Controller:
-    """A promise of these methods may hold an exception (``scheduler.value_of``). A method that returns ``Steps`` raises
-    it; such steps are for who runs a broker or a test, and wait for no client.
+    """The queue of write events.
+
+    Methods that return a promise may resolve it with an exception (``scheduler.value_of``). Methods that return
+    ``Steps`` raise the exception. These steps have no client: they are for the broker itself, its owner and tests.
     """
 
     def __init__(self, broker: ControlledBroker) -> None:
@@ -150,7 +152,7 @@ class Controller:
 
     @property
     def waiting(self) -> int:
-        """Events that have their turn or wait for it."""
+        """The number of events that run or wait."""
         return len(self._queue)
 
     # --- write events -------------------------------------------------------------------------------------------
@@ -163,9 +165,9 @@ class Controller:
         validate_only: bool = False,
         max_records: int | None = MAX_CHANGE_RECORDS,
     ) -> Deferred[T]:
-        """The promise of the operation's result, for when its records are committed and published.
+        """Returns the promise of the operation's result. It is resolved when the records are committed and published.
 
-        An event whose client leaves before the records are written is forgotten.
+        An event whose client disconnects before its records are written is dropped.
         """
         event = _Event()
         steps = self.steps_of(operation, event, validate_only=validate_only, max_records=max_records)
@@ -200,9 +202,9 @@ class Controller:
         validate_only: bool = False,
         max_records: int | None = MAX_CHANGE_RECORDS,
     ) -> Steps[T]:
-        """An event's steps, from its place in the queue to its result. Raises what the operation raises.
+        """Returns the steps of an event, from its place in the queue to its result. Raises what the operation raises.
 
-        Raises KafkaError where the records cannot be written; nothing has changed then.
+        Raises KafkaError if the records cannot be written. Nothing has changed then.
         """
         broker = self._broker
         with self._turn() as turn:
@@ -214,19 +216,19 @@ class Controller:
                     broker.check_room()
                 if event is not None:
                     event.is_written = True
-                change.write()  # and committed: no other node has to have it
+                change.write()  # this also commits the records, because there is only one controller
                 delta = yield from change.replay()
                 yield from broker.loader.publish(delta)
         return result
 
     def _turn(self) -> _Turn:
-        """``with self._turn() as turn: yield turn.come`` lets other events end before."""
+        """Returns a new last place. ``with self._turn() as turn: yield turn.come`` waits for the earlier events."""
         return _Turn(self._queue)
 
     # --- topics -------------------------------------------------------------------------------------------------
 
     def new_topic(self, wanted: NewTopic) -> CreateTopic:
-        """Raises ConfigError."""
+        """Returns the catalogue's request for a topic, with the broker's defaults for -1. Raises ConfigError."""
         config = self._broker.config
         count, factor = wanted.partition_count, wanted.replication_factor
         return CreateTopic(
@@ -250,9 +252,9 @@ class Controller:
         return topic
 
     def auto_create(self, names: Collection[str], context: Context) -> Deferred[dict[str, KafkaError]]:
-        """Creates topics with the broker's defaults unless they are there. The promise holds why some are refused.
+        """Creates the missing topics with the broker's defaults. The promise holds the errors of refused topics.
 
-        It holds a KafkaError where all of them are.
+        The promise holds a KafkaError if the whole request is refused.
         """
         event = _Event()
         return self._start(self._auto_create(names, event), event, context)
@@ -278,12 +280,12 @@ class Controller:
         return refused
 
     def ensure_offsets_topic(self, context: Context) -> Deferred[None]:
-        """Creates ``__consumer_offsets`` unless it is there."""
+        """Creates ``__consumer_offsets`` if it does not exist."""
         event = _Event()
         return self._start(self.create_offsets_topic(event), event, context)
 
     def create_offsets_topic(self, event: _Event | None = None) -> Steps[None]:
-        """Creates ``__consumer_offsets`` unless it is there. Where it cannot be made, that is logged, as in Kafka."""
+        """Creates ``__consumer_offsets`` if it does not exist. A failure is only logged, as in Kafka."""
         broker = self._broker
         config = broker.config
         wanted = NewTopic(
@@ -307,7 +309,7 @@ class Controller:
             log.error("%s cannot be created: %s", OFFSETS_TOPIC, error)
 
     def raise_epochs(self, epochs: Iterable[tuple[tuple[str, int], int]]) -> Steps[None]:
-        """Begins leader epochs of partitions whose logs were found damaged. Raises KafkaError."""
+        """Begins new leader epochs for partitions with damaged logs. Raises KafkaError."""
         left = list(epochs)
         while left:
             batch, left = left[:MAX_CHANGE_RECORDS], left[MAX_CHANGE_RECORDS:]
@@ -318,9 +320,10 @@ class Controller:
     def update_features(
         self, request: UpdateFeatures, context: Context | None = None, *, validate_only: bool = False
     ) -> Deferred[None]:
-        """Changes levels of features, of all that are named or of none.
+        """Changes the levels of all named features or of none.
 
-        With ELIGIBLE_LEADERS, ``min.insync.replicas`` is set for all brokers and for none of them alone.
+        With ELIGIBLE_LEADERS, ``min.insync.replicas`` has a cluster-wide value and no value of a single broker. So the
+        change to this feature deletes the broker's own value. The change back keeps the cluster-wide value.
         """
         broker = self._broker
 
@@ -336,13 +339,13 @@ class Controller:
         return self.write(update, context, validate_only=validate_only)
 
     def allocate_producer_ids(self, broker_id: int) -> Deferred[None]:
-        """Allocates a block of producer ids to a broker, which gets it as a record (``broker/producer_ids``)."""
+        """Allocates a block of producer ids to a broker, which reads it from a record (``broker/producer_ids``)."""
         return self.write(_adding(AllocateProducerIds(broker_id)))
 
     # --- snapshots ----------------------------------------------------------------------------------------------
 
     def begin_snapshot(self) -> None:
-        """Makes a snapshot of the catalogue in the background, unless one is being made."""
+        """Starts a snapshot of the catalogue in the background, unless one is in progress."""
         if not self._is_snapshotting:
             self._is_snapshotting = True
             self._broker.scheduler.start(self._snapshot()).then(self._end_snapshot)
@@ -354,7 +357,7 @@ class Controller:
         yield from steps
 
     def _end_snapshot(self, result: Exception | None) -> None:
-        """One that failed is tried again when the next is due."""
+        """Reports a failure. The next snapshot is tried when it is due."""
         self._is_snapshotting = False
         if result is not None:
             foreseen = isinstance(result, OSError | KafkaError)
@@ -362,5 +365,5 @@ class Controller:
 
 
 def _adding(request: CatalogRequest) -> Operation[None]:
-    """The operation that consists of one request."""
+    """Returns an operation with this one request."""
     return lambda change: change.add(request)

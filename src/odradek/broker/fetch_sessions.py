@@ -1,19 +1,19 @@
-"""Incremental fetch sessions (KIP-227): the client names what changed, the broker answers what changed.
+"""Incremental fetch sessions (KIP-227): requests and replies contain only the partitions that changed.
 
-A session remembers, in order, which partitions a client reads, from where, and what it was told last. A reply then
-carries only partitions that have records, an error, or a moved high watermark or log start. Those that gave records
-go to the end of the order, so that none starves.
+A session keeps the ordered list of partitions that a client reads, their fetch offsets, and the offsets of the last
+reply. A reply then contains only partitions with records, with an error, or with a changed high watermark or log start
+offset. Partitions whose records were sent move to the end of the list, so that each partition gets its share.
 
 | session id | epoch | meaning |
 |---|---|---|
-| any | −1 | close that session, if it is one; answer everything, keep nothing |
-| any | 0 | close that session, if it is one; begin a new one; answer everything |
-| known | the expected | change the session; answer what changed |
+| any | −1 | close this session if it exists; reply with all partitions; keep no session |
+| any | 0 | close this session if it exists; begin a new session; reply with all partitions |
+| known | the expected one | change the session; reply with the changed partitions |
 
-Sessions are bounded in number (``max.incremental.fetch.session.cache.slots``) and in bytes, all of them together. Room
-for another one is made by those idle for two minutes, then by those that no connection uses any more: its connection
-has gone, or has begun another session. Where there is no room, a client is served without a session. A client whose
-session outgrows the bound has to begin a new one, as if the session had been evicted.
+Sessions are limited in number (``max.incremental.fetch.session.cache.slots``) and in their total bytes. To make room
+for another session, sessions that were idle for two minutes are evicted first. Then sessions without a connection are
+evicted: their connection has closed or has begun another session. Without room, a client is served without a session.
+A client whose session outgrows the limit has to begin a new one, as after an eviction.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Key = tuple[TopicKey, int]
 
 @dataclass(slots=True)
 class Wanted:
-    """One partition a client wants read, and, in a session, what the client was told of it last."""
+    """A partition that a client reads. In a session, it also has the offsets of the last reply."""
 
     topic: TopicKey
     partition: int
@@ -55,12 +55,12 @@ class Wanted:
 
 
 def _bytes_of(topic: TopicKey) -> int:
-    """What an entry takes, more or less; the name counts with each of its partitions."""
+    """Returns the estimated memory of an entry. The topic's name counts for each of its partitions."""
     return _ENTRY_BYTES + (len(topic) if isinstance(topic, str) else _ID_BYTES)
 
 
 class Session:
-    """What one client reads. ``epoch`` is the one its next request must carry. ``owner`` is who used it last."""
+    """The partitions of one client. Its next request must have ``epoch``. ``owner`` is the last connection."""
 
     def __init__(self, session_id: int, by_id: bool, now_ms: int) -> None:
         self.id = session_id
@@ -98,9 +98,9 @@ class Session:
         self, key: Key, *, error_code: int, size: int, high_watermark: int, log_start_offset: int,
         diverging: bool, full: bool,
     ) -> bool:  # fmt: skip
-        """Whether this partition's answer belongs into the reply; remembers what the client is told then.
+        """Returns whether the reply contains this partition, and stores the offsets of the reply.
 
-        ``full``: the reply has every partition, as the first of a session has.
+        ``full``: the reply contains every partition, as the first reply of a session does.
         """
         known = self._partitions.get(key)
         if known is None:
@@ -113,7 +113,7 @@ class Session:
             or known.log_start_offset != log_start_offset
         )
         if error_code:
-            # Told again next time, whatever it says then: the client waits to hear that the trouble is over.
+            # The next reply contains the partition in any case, so that the client sees the end of the error.
             known.high_watermark = known.log_start_offset = -1
         else:
             known.high_watermark, known.log_start_offset = high_watermark, log_start_offset
@@ -124,7 +124,7 @@ class Session:
 
 
 class FetchContext(NamedTuple):
-    """How one request is answered. ``session`` is ``None`` where nothing is remembered; then ``wanted`` is all."""
+    """The partitions and session of one request. Without a session, ``wanted`` are the partitions of the request."""
 
     wanted: list[Wanted]
     session: Session | None
@@ -136,13 +136,13 @@ class FetchContext(NamedTuple):
 
 
 class FetchSessions:
-    """All sessions, at most ``slots`` and ``max_bytes``."""
+    """All sessions: at most ``slots`` of them, with at most ``max_bytes``."""
 
     def __init__(self, slots: int, max_bytes: int = MAX_BYTES) -> None:
         self._slots = slots
         self._max_bytes = max_bytes
         self._sessions: OrderedDict[int, Session] = OrderedDict()
-        self._unused: OrderedDict[int, Session] = OrderedDict()  # no connection's
+        self._unused: OrderedDict[int, Session] = OrderedDict()  # without a connection
         self._by_owner: dict[Hashable, Session] = {}
         self.bytes = 0
 
@@ -150,11 +150,11 @@ class FetchSessions:
         return len(self._sessions)
 
     def find(self, session_id: int) -> Session | None:
-        """The session of this id, if there is one; it is not used by that."""
+        """Returns the session with this id, or None. This does not count as a use of the session."""
         return self._sessions.get(session_id)
 
     def forget(self, session_id: int) -> None:
-        """Ends a session its client will never hear of."""
+        """Removes a session, if it exists."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.bytes -= session.bytes
@@ -162,7 +162,7 @@ class FetchSessions:
             self._disown(session)
 
     def owner_gone(self, owner: Hashable) -> None:
-        """The connection has closed. Its session stays, as its client may go on with it on another connection."""
+        """Handles the close of a connection. Its session stays, because the client may use it on another connection."""
         session = self._by_owner.get(owner)
         if session is not None:
             self._disown(session)
@@ -180,9 +180,9 @@ class FetchSessions:
         new_id: Callable[[], int],
         owner: Hashable = None,
     ) -> FetchContext:
-        """Finds or makes the session of a request. Raises KafkaError where client and broker have lost each other.
+        """Finds or makes the session of a request. Raises KafkaError if its session id or epoch is not expected.
 
-        ``owner`` is the connection. Of the sessions of one connection, the last one counts as used.
+        ``owner`` is the connection. If a connection uses several sessions, only the last one counts as used.
         """
         session = self._of_request(now_ms, session_id, epoch, by_id=by_id, new_id=new_id, owner=owner)
         if session is None:
@@ -206,13 +206,13 @@ class FetchSessions:
         new_id: Callable[[], int],
         owner: Hashable = None,
     ) -> Generator[None, None, FetchContext]:
-        """The same for many partitions, a few at a time."""
+        """Does the same as ``begin`` in steps, for many partitions."""
         session = self._of_request(now_ms, session_id, epoch, by_id=by_id, new_id=new_id, owner=owner)
         if session is None:
             return FetchContext(wanted, None, True)
         full = epoch == INITIAL_EPOCH
         to_add, to_remove = iter(wanted), iter(forgotten)
-        known = not full  # to its client
+        known = not full  # whether the client knows the session's id
         try:
             while some := list(islice(to_add, STEP_PARTITIONS)):
                 if not self._add(session, some, now_ms, full=full):
@@ -223,7 +223,7 @@ class FetchSessions:
                 yield
             known = True
         finally:
-            if not known:  # it does not fit, or its client has disconnected
+            if not known:  # the session does not fit, or its client has disconnected
                 self.forget(session.id)
         return self._context(session, full=full)
 
@@ -243,10 +243,10 @@ class FetchSessions:
         if found.epoch != epoch:
             raise KafkaError(
                 ErrorCode.invalid_fetch_session_epoch,
-                f"fetch session {session_id} is at epoch {found.epoch}, not {epoch}",
+                f"fetch session {session_id} expects epoch {found.epoch}, not {epoch}",
             )
         if found.by_id != by_id:
-            raise KafkaError(ErrorCode.fetch_session_topic_id_error, "a session speaks topic names or ids, not both")
+            raise KafkaError(ErrorCode.fetch_session_topic_id_error, "a session has topic names or ids, not both")
         found.epoch = found.epoch + 1 if found.epoch < _MAX_INT else 1
         found.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
@@ -254,7 +254,9 @@ class FetchSessions:
         return found
 
     def _add(self, session: Session, wanted: list[Wanted], now_ms: int, *, full: bool) -> bool:
-        """Adds to a session. False: they do not fit. Raises KafkaError where the client goes on with the session."""
+        """Adds partitions to a session. Removes the session if they do not fit: then returns False for a new session
+        (``full``) and raises KafkaError for another one.
+        """
         if self._sessions.get(session.id) is session:  # another connection may have closed it between two steps
             before = session.bytes
             session.add(wanted)
@@ -264,7 +266,7 @@ class FetchSessions:
             self.forget(session.id)
         if full:
             return False
-        raise KafkaError(ErrorCode.fetch_session_id_not_found, f"fetch session {session.id} does not fit any more")
+        raise KafkaError(ErrorCode.fetch_session_id_not_found, f"fetch session {session.id} was removed")
 
     def _remove(self, session: Session, forgotten: Iterable[Key]) -> None:
         before = session.bytes
@@ -281,7 +283,7 @@ class FetchSessions:
     # --- room ---------------------------------------------------------------------------------------------------
 
     def _make_room(self, now_ms: int, growing: Session | None = None) -> bool:
-        """For one more session, or for what ``growing`` has grown by."""
+        """Evicts sessions for one more session or for the growth of ``growing``. Returns whether there is room."""
         if growing is not None and growing.bytes > self._max_bytes:
             return False
         while len(self._sessions) >= self._slots if growing is None else self.bytes > self._max_bytes:
@@ -308,7 +310,7 @@ class FetchSessions:
         return session
 
     def _own(self, session: Session, owner: Hashable) -> None:
-        """Notes which connection has used a session; the one that it used before is left unused."""
+        """Stores which connection uses a session. The connection's former session then counts as unused."""
         if owner is None or session.owner == owner:
             return
         before = self._by_owner.get(owner)

@@ -1,8 +1,8 @@
-"""Full garbage collections of a broker's process, at moments when no long request is at work.
+"""Full garbage collections of the broker's process while no long request is in progress.
 
-CPython runs one by itself when enough objects have been made, and looks at every object then. In the middle of a
-request of a hundred thousand elements that takes up to a tenth of a second, in which no other client is served. Nearly
-all that a broker drops goes by reference counts, so a full collection can wait.
+By itself, CPython starts a full collection after a number of new objects and then visits all objects. During a request
+of a hundred thousand elements this takes up to a tenth of a second, in which no other client is served. Reference
+counts free nearly all objects of a broker, so a full collection can wait.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import gc
 from collections.abc import Callable
 
 INTERVAL_S = 5.0
-"""Between two looks whether a collection is due."""
+"""Seconds between two checks whether a collection is due."""
 DUE_COLLECTIONS = 10
-"""So many collections of the middle generation make a full one due. CPython's own value."""
+"""A full collection is due after this number of collections of the middle generation. It is CPython's own value."""
 PATIENCE = 24
-"""So many looks may find the broker at work; then it is collected all the same."""
+"""A due collection waits for a busy broker for at most this number of checks."""
 _NEVER = 1 << 30
 
 
 class Collector:
-    """``call_later`` is the event loop's. ``is_busy`` says whether a long request is at work.
+    """The timer of full collections. ``call_later`` is the event loop's. ``is_busy``: a long request is in progress.
 
     ``on_collected`` is called after each full collection.
     """
@@ -37,7 +37,7 @@ class Collector:
         self._waited = 0
 
     def start(self) -> None:
-        """Turns the collector on. What is there now stays, so it is never looked at again."""
+        """Turns the collector on. Collections never visit the present objects, since these stay in use."""
         gc.freeze()
         young, middle, _ = gc.get_threshold()
         gc.set_threshold(young, middle, _NEVER)

@@ -1,4 +1,4 @@
-"""The coordinator of groups: the runtime's first tenant, with ``__consumer_offsets`` for its records."""
+"""The coordinator of groups: the first tenant of the coordinator runtime. Its log is ``__consumer_offsets``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.groups.shard import GroupShard
 
 
 class GroupRuntime(Runtime[GroupShard]):
-    """``topic_id`` tells the id of a topic; ``image`` is what KIP-848 groups see of the topics."""
+    """The runtime of groups. ``topic_id`` returns the id of a topic. ``image`` has the topics for KIP-848 groups."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class GroupRuntime(Runtime[GroupShard]):
         return machine
 
     group_partition = Runtime.partition_of
-    """The partition of ``__consumer_offsets`` that keeps this group; -1 while the topic does not exist."""
+    """Returns the partition of ``__consumer_offsets`` for a group, or -1 while the topic does not exist."""
 
     def on_topics_deleted(self, topics: Collection[str]) -> None:
-        """Deletes what groups have committed for these topics."""
+        """Deletes the committed offsets of these topics in all groups."""
         self.on_event(TopicsDeleted(topics))
 
     def on_topics_changed(self, topics: Collection[str], *, created: bool = False) -> None:
-        """Topics were created, deleted, or have more partitions: KIP-848 groups that read them assign again."""
+        """Handles topics that were created, deleted, or got partitions: KIP-848 groups that read them reassign."""
         self.on_notice(TopicsChanged(topics, created))

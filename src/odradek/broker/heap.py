@@ -1,7 +1,7 @@
-"""Memory that a burst of long requests and replies leaves free in the C library's heap goes back to the system.
+"""Trims of the C library's heap: they return free memory to the system after a burst of long requests and replies.
 
-The C library keeps freed blocks between blocks that are in use. Without a trim, a broker that once held 100 MB of
-requests occupies most of it until it ends.
+The C library keeps freed blocks that are between used blocks. Without a trim, a broker that once held 100 MB of
+requests occupies most of this memory until it ends.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 TRIM_BYTES = 32 << 20
-"""So many bytes of long requests and replies are freed before a trim."""
+"""A trim is due after this number of freed bytes of long requests and replies."""
 PAUSE_S = 1.0
-"""From that moment to the trim, so that a burst may end."""
+"""Seconds from that moment to the trim, so that a burst can end. Also the time between two checks."""
 PATIENCE = 24
-"""So many looks may find a long request at work; then the heap is trimmed all the same, and again later."""
+"""A due trim waits for a long request for at most this number of checks. It is repeated after that request."""
 
 _MALLINFO2 = (
     "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
@@ -21,9 +21,9 @@ _MALLINFO2 = (
 
 
 class Heap:
-    """Counts what is freed. ``call_later`` is the event loop's; ``in_thread`` runs a job that takes milliseconds.
+    """Counts freed bytes and trims. ``call_later`` is the event loop's. ``in_thread`` runs a job of some milliseconds.
 
-    ``is_busy`` says whether a long request is at work. Its bytes are free only when it ends: the trim waits.
+    ``is_busy`` says whether a long request is in progress. Its memory is free only at its end, so the trim waits.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class Heap:
         self._waited = 0
 
     def freed(self, size: int) -> None:
-        """Notes ``size`` bytes of a long request or reply that nothing needs any more, or only the request at work."""
+        """Counts ``size`` freed bytes of a long request or reply. A request in progress may still use them."""
         self._freed += size
         if self._freed >= TRIM_BYTES:
             self.trim_soon()
 
     def trim_soon(self) -> None:
-        """Trims a second later, however little was freed: after a full collection of garbage."""
+        """Trims after ``PAUSE_S``, whatever size was freed: for use after a full garbage collection."""
         if not self._is_due:
             self._is_due = True
             self._call_later(PAUSE_S, self._trim)
@@ -65,8 +65,8 @@ class Heap:
 
 
 def trim() -> None:
-    """Gives whole free pages back. Does nothing where the C library has no such call (musl, macOS)."""
-    import ctypes  # most brokers never need it
+    """Returns whole free pages to the system. Does nothing where the C library has no such call (musl, macOS)."""
+    import ctypes  # here, because most brokers never need it
 
     try:
         ctypes.CDLL(None).malloc_trim(0)
@@ -75,7 +75,7 @@ def trim() -> None:
 
 
 def bytes_in_use() -> int | None:
-    """Bytes that the C library has handed out and not got back; None where it does not say (musl, macOS)."""
+    """Returns the allocated bytes of the C library's heap, or None where it does not report them (musl, macOS)."""
     import ctypes
 
     try:

@@ -1,4 +1,4 @@
-"""How many connections one host may have: ``max.connections.per.ip`` and its overrides."""
+"""The limit for connections from one address: ``max.connections.per.ip`` and its overrides."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MAPPED = bytes(10) + b"\xff\xff"
 
 
 def plain_address(host: str) -> str | None:
-    """An address in its usual spelling, without a scope; ``None`` for a name.
+    """Returns an address in its usual spelling without a scope, or ``None`` for a name.
 
-    An IPv4 address that came over IPv6 is an IPv4 address: both are one host, as in Kafka.
+    An IPv4-mapped IPv6 address becomes the IPv4 address, because both are one host, as in Kafka.
     """
     host = host.strip("[]").partition("%")[0]
     for family in (socket.AF_INET, socket.AF_INET6):
@@ -39,11 +39,11 @@ def is_loopback(host: str) -> bool:
 
 
 class HostLimits:
-    """The limits in effect. Addresses are compared; names of the overrides are looked up when they are set.
+    """The limits in effect. They are limits of addresses. Names in the overrides are resolved when they are set.
 
-    A name that was set at the start is looked up before the broker serves, and one without an address stops the
-    start, as in Kafka. A name that is set while running is looked up by a thread, since a slow resolver must not hold
-    up the event loop; the limit holds from then on.
+    Names in the static configuration are resolved before the broker serves. A name without an address ends the start,
+    as in Kafka. A thread resolves names that are set while the broker runs, because a slow resolver must not block the
+    event loop. Their limits apply as soon as they are resolved.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -51,17 +51,17 @@ class HostLimits:
         self._text = ""
         self._counts: dict[str, int] = {}
         self._wanted: dict[str, int] = {}
-        """Names that wait for their address."""
+        """Names that are not resolved yet, with their limits."""
         self._thread: threading.Thread | None = None
 
     def most(self, host: str) -> int:
-        """The connections that an address may have."""
+        """Returns the limit for connections from an address."""
         if not self._counts:
             return self._config.max_connections_per_ip
         return self._counts.get(plain_address(host) or host, self._config.max_connections_per_ip)
 
     def take(self, *, at_start: bool = False) -> None:
-        """To be called when settings may have changed. Raises ConfigError where a start names a host that is none."""
+        """Applies changed settings. Raises ConfigError at the start if a name in the overrides has no address."""
         text = self._config.max_connections_per_ip_overrides
         if text == self._text:
             return
@@ -79,7 +79,7 @@ class HostLimits:
         self._look_up_wanted()
 
     def _look_up_wanted(self) -> None:
-        """One thread at a time: settings may change faster than a resolver answers."""
+        """Starts the thread unless one runs: settings may change faster than a resolver answers."""
         if not self._wanted or self._thread is not None:
             return
         loop, wanted = asyncio.get_running_loop(), self._wanted
@@ -92,8 +92,8 @@ class HostLimits:
                 try:
                     found[_look_up(name)] = count
                 except OSError as error:
-                    log.warning("%s: %s: %s", OVERRIDES, name, error)
-            with suppress(RuntimeError):  # the broker has ended
+                    log.warning("%s: the limit of %s is ignored: %s", OVERRIDES, name, error)
+            with suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(self._take_found, wanted, found)
 
         self._thread = threading.Thread(target=run, name="host names", daemon=True)
@@ -108,7 +108,7 @@ class HostLimits:
 
 
 def _look_up(name: str) -> str:
-    """The address of a name that Java would take: an IPv4 one if there is any. Raises OSError."""
+    """Returns the address that Java would choose for a name: an IPv4 address if there is one. Raises OSError."""
     if not name:
         return "127.0.0.1"
     for family in (socket.AF_INET, socket.AF_INET6):

@@ -1,7 +1,8 @@
-"""What long requests leave behind: hundreds of thousands of objects, freed a few at a time.
+"""Large containers of finished requests: hundreds of thousands of objects, freed in steps.
 
-CPython frees what a list or a dictionary held in one go, with the last name of it: 250,000 small objects take up to a
-tenth of a second. So what has become long is left here, and is emptied in shares of the loop.
+CPython frees all objects of a list or dictionary at once when its last reference is removed: 250,000 small objects take
+up to a tenth of a second. So handlers hand over their large containers, and these are emptied in shares of the event
+loop.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from typing import Any
 
 STEP_ELEMENTS = 500
 FEW = 1000
-"""Containers that hold no more together are not worth a step."""
+"""Containers with at most this number of elements together are freed at once."""
 
 Container = list[Any] | dict[Any, Any] | set[Any]
 
 
 class Leftovers:
-    """``start`` runs a generator in shares of the loop."""
+    """The containers to empty. ``start`` runs a generator in shares of the event loop."""
 
     def __init__(self, start: Callable[[Generator[None, None, None]], object]) -> None:
         self._start = start
         self._left: deque[Container] = deque()
 
     def add(self, *containers: Container) -> None:
-        """Empties them later. No other code may use them after this call."""
+        """Empties the containers later. No other code may use them after this call."""
         if sum(map(len, containers)) <= FEW:
             return
         is_idle = not self._left
@@ -38,14 +39,14 @@ class Leftovers:
         while left:
             room = STEP_ELEMENTS
             while left and room > 0:
-                room -= _take_from(left[0], room) + 1  # the container is one more
+                room -= _take_from(left[0], room) + 1  # the container itself counts, too
                 if not left[0]:
                     left.popleft()
             yield
 
 
 def _take_from(container: Container, most: int) -> int:
-    """Removes so many elements at most; how many they were."""
+    """Removes at most ``most`` elements and returns their number."""
     count = min(most, len(container))
     if isinstance(container, list):
         del container[len(container) - count :]
