@@ -97,7 +97,7 @@ def test_auto_offset_reset_is_for_committed_starts_only() -> None:
     assert stream(**GROUP, startingOffsets="committed").auto_offset_reset == "earliest"
     chosen = stream(**GROUP, startingOffsets="committed", kafka__auto__offset__reset="none")
     assert chosen.auto_offset_reset == "none"
-    with pytest.raises(ConfigError, match="say with startingOffsets where to start"):
+    with pytest.raises(ConfigError, match="set the start with startingOffsets"):
         stream(kafka__auto__offset__reset="earliest")
     with pytest.raises(ConfigError, match="expected earliest, latest, none, not 'newest'"):
         stream(**GROUP, startingOffsets="committed", kafka__auto__offset__reset="newest")

@@ -493,7 +493,7 @@ def test_committed_outside_of_the_log_falls_back_too(commit: int) -> None:
     position, committed = Position(Start.COMMITTED), {P0: foreign(0), P1: foreign(commit)}
     assert plan.starting_offsets(position, LOG, committed=committed)[P1] == 10
     assert plan.starting_offsets(position, LOG, committed=committed, auto_offset_reset="latest")[P1] == 20
-    with pytest.raises(plan.NoCommittedOffset, match=f"flights-1 has offset {commit} committed"):
+    with pytest.raises(plan.NoCommittedOffset, match=f"flights-1 has the committed offset {commit}, which is outside"):
         plan.starting_offsets(position, LOG, committed=committed, auto_offset_reset="none")
 
 
