@@ -176,9 +176,9 @@ def test_deep_files_of_a_table_or_checkpoint_are_none(
 def test_what_others_send_where_progress_is_told_is_nothing() -> None:
     from odradek.pipelines.demo.publisher import event_number
     from odradek.spark.lag import progress_of
-    from odradek.spark.progress import _understood
+    from odradek.spark.progress import _parse
 
-    assert _understood(BRACKETS.encode(), "token") is None
+    assert _parse(BRACKETS.encode(), "token") is None
     assert progress_of(BRACES, BRACES) is None
     assert event_number(BRACES.encode()) is None
 

@@ -303,8 +303,8 @@ def read_by(
             raise error
 
     monkeypatch.setattr(PartitionReader, "read", read)
-    monkeypatch.setattr(read_task, "_forget_another_topic", lambda *given: None)
-    monkeypatch.setattr(read_task, "_what_is_gone", lambda *given: "gone")
+    monkeypatch.setattr(read_task, "_drop_former_topic", lambda *given: None)
+    monkeypatch.setattr(read_task, "_loss_message", lambda *given: "gone")
     given = {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "failOnDataLoss": str(fail).lower()}
     writer = TableWriter(
         parse_options(given, streaming=True), decoder_for(Values()), folder_of(LocalPlace(place)), "batch-000000-ab"

@@ -102,7 +102,7 @@ def test_a_batch_that_runs_is_not_committed(running: Running) -> None:
         assert begun.wait(60)
         running.wait_for_commit(10)
         # longer than a commit after a finished batch ever waits
-        assert not go_on.wait(batch_commits._SOON_S + batch_commits._LATER_S + 0.5)
+        assert not go_on.wait(batch_commits._REPORT_DELAY_S + batch_commits._TRIGGER_RETRY_S + 0.5)
         assert running.run.committed() == {0: 10}
     finally:
         go_on.set()

@@ -385,10 +385,8 @@ def test_of_two_queries_in_a_group_both_go_on_with_one_warning_each(
         query.next(again)
         later.next(second)
         where = f"has overwritten: {query.topic}-0. "
-        assert [where in one and one.endswith("or set commitOffsets=false on one") for one in warnings()] == [
-            True,
-            True,
-        ]
+        remedy = "or set commitOffsets=false on one"
+        assert [where in one and one.endswith(remedy) for one in warnings()] == [True, True]
         for other, warning in zip((later_id, old_id), warnings(), strict=True):
             assert f"another query ({other})" in warning
     finally:

@@ -40,7 +40,7 @@ def test_an_analysis_that_fails_keeps_nothing(monkeypatch: pytest.MonkeyPatch, f
     records = Frame(failing)
 
     @contextlib.contextmanager
-    def told(*given: Any) -> Iterator[dict[str, str]]:
+    def progress_options(*given: Any) -> Iterator[dict[str, str]]:
         yield {}
 
     def step(name: str) -> Any:
@@ -52,7 +52,7 @@ def test_an_analysis_that_fails_keeps_nothing(monkeypatch: pytest.MonkeyPatch, f
 
         return run
 
-    monkeypatch.setattr(history, "told", told)
+    monkeypatch.setattr(history, "progress_options", progress_options)
     monkeypatch.setattr(history, "_planned", lambda *given: history._Read([], "read_committed", {}))
     monkeypatch.setattr(history, "offset_history", lambda *given, **named: records)
     for name in ("_logs", "_coverage", "_analyser", "HistoryFrames"):

@@ -23,7 +23,7 @@ def test_format_may_be_told_its_source_by_name(monkeypatch: pytest.MonkeyPatch, 
     def choose(self: Any, source: str) -> str:
         return source
 
-    chosen = session_activation._activating(choose, "odradek")
+    chosen = session_activation._with_activation(choose, "odradek")
     frame = SimpleNamespace(_spark=SimpleNamespace(_jsparkSession="its session"))
     assert chosen(frame, **{name: "parquet"}) == "parquet"
     assert activated == []

@@ -65,15 +65,19 @@ def test_the_epoch_of_the_reigning_leader_is_kept_wherever_a_batch_ends() -> Non
         pytest.param(700, 650, 650, "no other records there", id="cut-and-not-to-be-read-yet"),
     ],
 )
-def test_a_log_that_parts_from_what_was_read_is_data_loss(position: int, reach: int, begins: int, others: str) -> None:
+def test_a_log_that_parts_from_what_was_read_is_data_loss(
+    position: int, epoch_end: int, begins: int, others: str
+) -> None:
     start = at(positions={P0: position, P1: 20}, epochs={P0: 3, P1: 3})
     with pytest.raises(DataLoss) as caught:
-        plan.plan_batch(start, GROWN, topics=TopicStates(reaches={P0: reach, P1: 20}))
+        plan.plan_batch(start, GROWN, topics=TopicStates(epoch_ends={P0: epoch_end, P1: 20}))
     message = str(caught.value)
     assert f"flights-0: it was read up to offset {position}, but the log of its new leader (epoch 4)" in message
-    assert f"offsets {reach} to {position - 1} are lost, and the log has {others} (truncation:" in message
+    assert f"offsets {epoch_end} to {position - 1} are lost, and the log has {others} (truncation:" in message
     assert "flights-1" not in message
-    batch = plan.plan_batch(start, GROWN, topics=TopicStates(reaches={P0: reach, P1: 20}), fail_on_data_loss=False)
+    batch = plan.plan_batch(
+        start, GROWN, topics=TopicStates(epoch_ends={P0: epoch_end, P1: 20}), fail_on_data_loss=False
+    )
     assert batch is not None
     assert batch.end.origins == {P0: begins}
     assert batch.end.positions == {P0: max(begins, 600), P1: 20}
@@ -82,7 +86,7 @@ def test_a_log_that_parts_from_what_was_read_is_data_loss(position: int, reach: 
 
 def test_what_retention_took_of_a_parted_log_is_not_read_again() -> None:
     start = at(positions={P0: 600, P1: 15}, epochs={P1: 3})
-    batch = plan.plan_batch(start, GROWN, topics=TopicStates(reaches={P1: 5}), fail_on_data_loss=False)
+    batch = plan.plan_batch(start, GROWN, topics=TopicStates(epoch_ends={P1: 5}), fail_on_data_loss=False)
     assert batch is not None
     assert plan.ranges(start, batch.end) == [Range(P1, 10, 20)]
 
@@ -90,23 +94,23 @@ def test_what_retention_took_of_a_parted_log_is_not_read_again() -> None:
 def test_a_leader_that_holds_what_was_read_and_cannot_serve_it_yet_is_no_loss() -> None:
     """Its high watermark is behind: known for certain, where a log that is only shorter might have been cut."""
     start = at(positions={P0: 620, P1: 10}, epochs={P0: 3})
-    batch = plan.plan_batch(start, GROWN, topics=TopicStates(reaches={P0: 650}))
+    batch = plan.plan_batch(start, GROWN, topics=TopicStates(epoch_ends={P0: 650}))
     assert batch is not None
     assert batch.end.positions == {P0: 620, P1: 20}
     assert plan.ranges(start, batch.end) == [Range(P1, 10, 20)]
     assert batch.end.epochs == {P0: 3, P1: 4}, "which is to be asked for again, until all can be read"
-    assert plan.plan_batch(batch.end, GROWN, topics=TopicStates(reaches={P0: 650})) is None
+    assert plan.plan_batch(batch.end, GROWN, topics=TopicStates(epoch_ends={P0: 650})) is None
     caught_up = GROWN | {P0: LogRange(0, 650, leader_epoch=4)}
-    following = plan.plan_batch(batch.end, caught_up, topics=TopicStates(reaches={P0: 650}))
+    following = plan.plan_batch(batch.end, caught_up, topics=TopicStates(epoch_ends={P0: 650}))
     assert following is not None
     assert plan.ranges(batch.end, following.end) == [Range(P0, 620, 650)]
     assert following.end.epochs == {P0: 4, P1: 4}
 
 
 def test_a_commit_that_cannot_be_read_from_yet_is_no_loss_either() -> None:
-    committed, reaches = {P0: foreign(620), P1: foreign(10)}, {P0: 650}
-    assert plan.lost_of_committed(committed, GROWN, reaches=reaches) == []
-    begin = plan.starting_offsets(Position(Start.COMMITTED), GROWN, committed=committed, reaches=reaches)
+    committed, epoch_ends = {P0: foreign(620), P1: foreign(10)}, {P0: 650}
+    assert plan.lost_of_committed(committed, GROWN, epoch_ends=epoch_ends) == []
+    begin = plan.starting_offsets(Position(Start.COMMITTED), GROWN, committed=committed, epoch_ends=epoch_ends)
     assert begin == {P0: 620, P1: 10}
     batch = plan.plan_batch(INITIAL, GROWN, GroupOffsets(begin=begin, origin_epochs={P0: 3}))
     assert batch is not None
@@ -139,6 +143,6 @@ def test_commits_carry_the_epoch_that_is_kept_beside_their_offset() -> None:
 
 def test_a_start_from_commits_of_another_history_begins_where_it_parts() -> None:
     begin = plan.starting_offsets(
-        Position(Start.COMMITTED), GROWN, committed={P0: foreign(500), P1: foreign(15)}, reaches={P0: 450, P1: 5}
+        Position(Start.COMMITTED), GROWN, committed={P0: foreign(500), P1: foreign(15)}, epoch_ends={P0: 450, P1: 5}
     )
     assert begin == {P0: 450, P1: 10}

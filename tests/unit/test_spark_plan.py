@@ -791,6 +791,6 @@ def test_what_a_group_committed_and_nobody_holds_any_more_is_a_loss() -> None:
     assert removed.startswith("flights-1: offsets 5 to 9 are lost (its log starts at 10), removed by")
     (cut,) = plan.lost_of_committed({P0: foreign(601)}, LOG)
     assert cut.startswith("flights-0: it was read up to offset 601 but ends at 600")
-    assert plan.lost_of_committed({P0: foreign(50)}, LOG, reaches={P0: 50}) == []
-    (parted,) = plan.lost_of_committed({P0: foreign(50)}, LOG, reaches={P0: 40})
+    assert plan.lost_of_committed({P0: foreign(50)}, LOG, epoch_ends={P0: 50}) == []
+    (parted,) = plan.lost_of_committed({P0: foreign(50)}, LOG, epoch_ends={P0: 40})
     assert "the records that were read at offsets 40 to 49 are lost" in parted

@@ -14,7 +14,7 @@ from support.brokers import eventually
 
 from odradek.core.ids import TopicPartition
 from odradek.spark import progress
-from odradek.spark.progress import OPTION, telling, told
+from odradek.spark.progress import OPTION, progress_options, report_progress
 
 T0 = TopicPartition("t", 0)
 
@@ -30,8 +30,8 @@ def batches(*last: int) -> Any:
 
 def test_each_batch_brings_a_piece_forward_and_its_end_counts_though_offsets_are_missing() -> None:
     calls: list[int] = []
-    with told(session(), calls.append) as options:
-        passing = telling(options[OPTION], batches(14, 17), T0, 10, 20)
+    with progress_options(session(), calls.append) as options:
+        passing = report_progress(options[OPTION], batches(14, 17), T0, 10, 20)
         assert next(passing)["offset"][0].as_py() == 14
         assert next(passing)["offset"][0].as_py() == 17
         eventually(lambda: calls == [5], what="the first batch is told once the second is asked for")
@@ -41,32 +41,32 @@ def test_each_batch_brings_a_piece_forward_and_its_end_counts_though_offsets_are
 
 def test_a_task_that_is_tried_again_counts_once() -> None:
     calls: list[int] = []
-    with told(session(), calls.append) as options:
+    with progress_options(session(), calls.append) as options:
         for _ in range(2):
-            assert len(list(telling(options[OPTION], batches(4, 9), T0, 0, 10))) == 2
-        assert len(list(telling(options[OPTION], batches(4), TopicPartition("t", 1), 0, 5))) == 1
+            assert len(list(report_progress(options[OPTION], batches(4, 9), T0, 0, 10))) == 2
+        assert len(list(report_progress(options[OPTION], batches(4), TopicPartition("t", 1), 0, 5))) == 1
     assert calls == [5, 5, 5]
 
 
 def test_of_a_query_that_goes_on_the_newest_pieces_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_MOST_PIECES", 2)
     calls: list[int] = []
-    with told(session(), calls.append) as options:
+    with progress_options(session(), calls.append) as options:
         for start in (0, 10, 20, 20, 0):
-            list(telling(options[OPTION], batches(), T0, start, start + 5))
+            list(report_progress(options[OPTION], batches(), T0, start, start + 5))
     assert calls == [5, 5, 5, 5], "the one from 20 on is known, the one from 0 on is not any more"
 
 
 def test_what_others_send_counts_nothing() -> None:
     calls: list[int] = []
-    with told(session(), calls.append) as options, socket.socket(type=socket.SOCK_DGRAM) as stranger:
+    with progress_options(session(), calls.append) as options, socket.socket(type=socket.SOCK_DGRAM) as stranger:
         host, port, token = json.loads(options[OPTION])
         infinite, deep = b'["x", "t", 0, 0, Infinity]', b"[" * 2000
         ours = (json.dumps([token, *rest]).encode() for rest in (["t", 0, 0, float("inf")], ["t"], ["t", 0, 0, None]))
         strangers = json.dumps(["x" * len(token), "t", 0, 0, 9]).encode()
         for said in (b"", b"\xff", b"[]", b"7", b"{}", infinite, deep, strangers, *ours):
             stranger.sendto(said, (host, port))
-        list(telling(options[OPTION], batches(1), T0, 0, 2))
+        list(report_progress(options[OPTION], batches(1), T0, 0, 2))
     assert calls == [2]
 
 
@@ -96,10 +96,10 @@ def test_one_that_goes_on_sending_does_not_keep_a_run_from_its_end(monkeypatch: 
 @pytest.mark.parametrize("to", ['["127.0.0.1", 9, "x"]', '["no.such.host.invalid", 9, "x"]'])
 def test_a_driver_that_cannot_be_told_stops_nobody(to: str) -> None:
     progress._connection.cache_clear()
-    assert len(list(telling(to, batches(1, 2), T0, 0, 3))) == 2
+    assert len(list(report_progress(to, batches(1, 2), T0, 0, 3))) == 2
 
 
 def test_a_place_that_cannot_be_listened_at_is_a_run_without_a_bar() -> None:
-    with told(session(**{"spark.driver.bindAddress": "203.0.113.1"}), lambda more: None) as options:
+    with progress_options(session(**{"spark.driver.bindAddress": "203.0.113.1"}), lambda more: None) as options:
         assert options == {}
-    assert [batch.num_rows for batch in telling(None, batches(1), T0, 0, 2)] == [1]
+    assert [batch.num_rows for batch in report_progress(None, batches(1), T0, 0, 2)] == [1]

@@ -161,7 +161,7 @@ def test_a_refused_setting_stops_only_what_began_with_it(monkeypatch: pytest.Mon
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", context if is_running else None)
     monkeypatch.setattr("pyspark.sql.SparkSession", SimpleNamespace(builder=Refusing(context)))
     with pytest.raises(PySparkException if is_running else ConfigError, match=r"Master URL|expected local"):
-        spark_session._begun({"spark.master": "x"})
+        spark_session._get_session({"spark.master": "x"})
     assert context.is_stopped is not is_running
 
 
@@ -175,7 +175,7 @@ def test_a_running_session_keeps_its_time_zone_under_spark_submit(
     monkeypatch.setenv(spark_session._SUBMITTED, "1")
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", running)
     monkeypatch.setattr(spark_session, "_where_unset", dict)
-    monkeypatch.setattr(spark_session, "_begun", asked.append)
+    monkeypatch.setattr(spark_session, "_get_session", asked.append)
     spark_session.session("app", config={"spark.x": "y"})
     (settings,) = asked
     assert settings.pop("spark.sql.session.timeZone", None) == zone

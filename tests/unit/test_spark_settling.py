@@ -103,8 +103,8 @@ def ends(run_id: str) -> Any:
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GroupCommits]]:
     """A listener whose queries are the given ones, by their names; they end with the test."""
-    monkeypatch.setattr(batch_commits, "_SOON_S", 0.001)
-    monkeypatch.setattr(batch_commits, "_LATER_S", 0.001)
+    monkeypatch.setattr(batch_commits, "_REPORT_DELAY_S", 0.001)
+    monkeypatch.setattr(batch_commits, "_TRIGGER_RETRY_S", 0.001)
     monkeypatch.setattr(batch_commits, "_run_of", lambda run: run)
     made: list[GroupCommits] = []
 
@@ -158,7 +158,7 @@ def test_the_driver_waits_for_as_long_as_a_trigger_is_active(listener: Callable[
 def test_a_commit_that_cannot_be_made_is_tried_again_without_another_batch(
     listener: Callable[..., GroupCommits], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_commits, "_AGAIN_S", 0.001)
+    monkeypatch.setattr(batch_commits, "_COMMIT_RETRY_S", 0.001)
     query, group = Query(), Group()
     group.refusals = 3
     one = listener(q=run_of(query, group))

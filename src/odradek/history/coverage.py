@@ -66,9 +66,9 @@ class Coverage:
 
     rows: list[Covered] = field(default_factory=list)
 
-    def begin(self, partition: int, log_start_offset: int, end_offset: int) -> Covering:
+    def begin(self, partition: int, log_start_offset: int, end_offset: int) -> PartitionCoverage:
         """Starts a partition that is read up to ``end_offset``. Its ``finish`` adds the row."""
-        return Covering(self.rows, partition, log_start_offset, end_offset)
+        return PartitionCoverage(self.rows, partition, log_start_offset, end_offset)
 
     @property
     def incomplete_below(self) -> dict[int, int]:
@@ -80,7 +80,7 @@ class Coverage:
         return pa.table([[getattr(row, name) for row in rows] for name in SCHEMA.names], schema=SCHEMA)
 
 
-class Covering:
+class PartitionCoverage:
     """The coverage of one partition while it is read.
 
     The caller notes batches before their records, both in log order.
@@ -115,10 +115,10 @@ class Covering:
         before = np.concatenate(([self._next - 1], found[:-1]))
         gaps = np.flatnonzero(found != before + 1)
         if len(gaps):
-            self._look_at(before[gaps] + 1, found[gaps])
+            self._check_gaps(before[gaps] + 1, found[gaps])
         self._next = int(found[-1]) + 1
 
-    def _look_at(self, begins: Int64s, ends: Int64s) -> None:
+    def _check_gaps(self, begins: Int64s, ends: Int64s) -> None:
         """Finds removed offsets in the gaps between records. A span is in one gap at most and contains no record."""
         sums = np.concatenate(([0], np.cumsum(self._sizes)))
         first, last = np.searchsorted(self._begins, begins), np.searchsorted(self._begins, ends)
@@ -130,7 +130,7 @@ class Covering:
     def finish(self) -> None:
         """Checks the offsets after the last record and adds the partition's row."""
         if self._next < self._end:
-            self._look_at(np.array([self._next]), np.array([self._end]))
+            self._check_gaps(np.array([self._next]), np.array([self._end]))
         covered = self._data + self._control + self._rolled_back
         self._rows.append(
             Covered(

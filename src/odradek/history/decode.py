@@ -22,7 +22,7 @@ NEEDED = ("key", "value", "partition", "offset", "timestamp")
 """The input columns that ``decode_batch`` uses."""
 
 _UNKNOWN, _COMMIT_CODE = KINDS.index(UNKNOWN), KINDS.index(OFFSET_COMMIT)
-_NULLS_KEPT = 1 << 16
+_SHARED_NULLS = 1 << 16
 _null_arrays: dict[pa.DataType, pa.Array] = {}
 _KIND_NAMES = pa.array(KINDS, pa.string())
 
@@ -144,10 +144,10 @@ def _gathered(kind: pa.DataType, buffer: Array, at: Array, sizes: Array) -> pa.A
 
 def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
     """Returns an array of nulls. Columns that are null throughout share one array of each type."""
-    if rows > _NULLS_KEPT:
+    if rows > _SHARED_NULLS:
         return pa.nulls(rows, kind)
     if kind not in _null_arrays:
-        _null_arrays[kind] = pa.nulls(_NULLS_KEPT, kind)
+        _null_arrays[kind] = pa.nulls(_SHARED_NULLS, kind)
     return _null_arrays[kind].slice(0, rows)
 
 
@@ -169,9 +169,9 @@ def _commit_columns(found: Parsed, texts: dict[str, pa.Array], values: Array, ha
         "kind": _kinds(found),
         "partition": _numbers(pa.int32(), found.partitions, is_keyed),
         "committed_offset": _numbers(pa.int64(), found.offsets, is_commit),
-        "leader_epoch": _told(pa.int32(), found.epochs, is_commit),
+        "leader_epoch": _optional_numbers(pa.int32(), found.epochs, is_commit),
         "commit_timestamp": _numbers(TIME, found.commit_us, is_commit),
-        "expire_timestamp": _told(TIME, found.expire_us, is_commit),
+        "expire_timestamp": _optional_numbers(TIME, found.expire_us, is_commit),
         "topic_id": _topic_ids(found, values),
         "is_tombstone": pa.Array.from_buffers(
             pa.bool_(), rows, [None, pa.py_buffer(np.packbits(has_value == 0, bitorder="little"))]
@@ -191,12 +191,12 @@ def _kinds(found: Parsed) -> pa.Array:
     )
 
 
-def _told(kind: pa.DataType, data: Array, is_commit: Array | None) -> pa.Array:
+def _optional_numbers(kind: pa.DataType, data: Array, is_commit: Array | None) -> pa.Array:
     """Returns numbers of commits, with null for -1."""
-    is_told = data != -1
+    is_present = data != -1
     if is_commit is not None:
-        is_told &= is_commit
-    return _numbers(kind, data, is_told) if is_told.any() else _nulls(len(data), kind)
+        is_present &= is_commit
+    return _numbers(kind, data, is_present) if is_present.any() else _nulls(len(data), kind)
 
 
 def _topic_ids(found: Parsed, values: Array) -> pa.Array:

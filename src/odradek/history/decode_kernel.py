@@ -232,22 +232,22 @@ def _parse(  # noqa: PLR0917
 ) -> Any:  # fmt: skip
     """Fills the arrays; returns the number of rows that are not commits."""
     mixed = np.int64(0)
-    alike = np.int64(0)  # whether a layout is known: the last commit's, with key version 1 and value version 3 or 4
+    has_layout = np.int64(0)  # whether the last commit's layout is known: key version 1, value version 3 or 4
     key_size = value_size = group_size = topic_size = metadata_size = version = id_at = tags_size = np.int64(0)
     tags = _U64(0)
     for row in range(len(status)):
         at, end = np.int64(key_ends[row]), np.int64(key_ends[row + 1])
         start, stop = np.int64(value_ends[row]), np.int64(value_ends[row + 1])
-        if alike and end - at == key_size and stop - start == value_size and has_key[row] and has_value[row]:
-            key, value, told = _U64(at), _U64(start), _U64(start + 14)
-            length = _be16(values, told) if version == 3 else _U64(values[told]) - _U64(1)
-            behind = told + _U64(2 if version == 3 else 1) + _U64(metadata_size)
+        if has_layout and end - at == key_size and stop - start == value_size and has_key[row] and has_value[row]:
+            key, value, length_at = _U64(at), _U64(start), _U64(start + 14)
+            length = _be16(values, length_at) if version == 3 else _U64(values[length_at]) - _U64(1)
+            metadata_end = length_at + _U64(2 if version == 3 else 1) + _U64(metadata_size)
             if (
                 _be32(keys, key) == _U64((1 << 16) | group_size)
                 and _be16(keys, key + _U64(4 + group_size)) == _U64(topic_size)
                 and _be16(values, value) == _U64(version)
                 and length == _U64(metadata_size)
-                and _tags(values, behind + _U64(8), version, tags_size) == tags
+                and _tags(values, metadata_end + _U64(8), version, tags_size) == tags
             ):
                 status[row] = COMMIT
                 key_types[row], versions[row] = 1, version
@@ -256,12 +256,12 @@ def _parse(  # noqa: PLR0917
                 partitions[row] = np.int32(_be32(keys, key + _U64(6 + group_size + topic_size)))
                 offsets[row] = np.int64(_be64(values, value + _U64(2)))
                 epochs[row] = np.int32(_be32(values, value + _U64(10)))
-                metadata_at[row], metadata_sizes[row] = np.int64(behind) - metadata_size, metadata_size
-                commit_us[row] = _micros(np.int64(_be64(values, behind)))
+                metadata_at[row], metadata_sizes[row] = np.int64(metadata_end) - metadata_size, metadata_size
+                commit_us[row] = _micros(np.int64(_be64(values, metadata_end)))
                 expire_us[row] = -1
                 topic_id_at[row] = -1
                 if id_at > 0:
-                    found = behind + _U64(11)
+                    found = metadata_end + _U64(11)
                     if (_be64(values, found) | _be64(values, found + _U64(8))) != _U64(0):
                         topic_id_at[row] = np.int64(found)
                 continue
@@ -276,18 +276,18 @@ def _parse(  # noqa: PLR0917
         mixed -= 1
         version = np.int64(versions[row])
         if key_types[row] != 1 or version < 3 or metadata_sizes[row] > 126:
-            alike = np.int64(0)
+            has_layout = np.int64(0)
             continue
-        alike = np.int64(1)
+        has_layout = np.int64(1)
         key_size, value_size = end - at, stop - start
         group_size, topic_size = np.int64(group_sizes[row]), np.int64(topic_sizes[row])
         metadata_size = np.int64(metadata_sizes[row])
-        behind = _U64(metadata_at[row] + metadata_size)
-        tags_size = stop - np.int64(behind) - 8
-        tags = _tags(values, behind + _U64(8), version, tags_size)
+        metadata_end = _U64(metadata_at[row] + metadata_size)
+        tags_size = stop - np.int64(metadata_end) - 8
+        tags = _tags(values, metadata_end + _U64(8), version, tags_size)
         id_at = np.int64(tags_size == 19 and tags == _U64(0x010010))
         if version == 4 and not id_at and not (tags_size == 1 and tags == _U64(0)):
-            alike = np.int64(0)  # unknown tags: the full parser reads them one by one
+            has_layout = np.int64(0)  # unknown tags: the full parser reads them one by one
     return mixed
 
 

@@ -152,9 +152,9 @@ def waiting_since(evidence: Evidence, places: Sequence[Place]) -> dict[Place, in
     known: dict[Place, int] = {}
     for tp, offset in places:
         log = evidence.logs.by_partition.get(tp)
-        told = None if log is None else log.time_of(offset)
-        if told is not None and told[1] == 0:
-            known[tp, offset] = told[0]
+        estimate = None if log is None else log.time_of(offset)
+        if estimate is not None and estimate[1] == 0:
+            known[tp, offset] = estimate[0]
     return known | dict(evidence.times_of([place for place in places if place not in known]))
 
 
@@ -184,7 +184,7 @@ def _row(one: Finding) -> dict[str, Any]:
     return row
 
 
-def told_us(us: int) -> str:
+def format_duration(us: int) -> str:
     """Formats a duration in a suitable unit: 12 ms, 2.5 s, 40.0 min, 3.1 h, 2.0 d."""
     seconds = us / 1e6
     if seconds < 1:

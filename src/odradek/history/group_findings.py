@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from odradek.history.columns import TIME
-from odradek.history.findings import Evidence, Finding, event_proof, told_us
+from odradek.history.findings import Evidence, Finding, event_proof, format_duration
 from odradek.history.journal import GroupEvent, Key
 
 _COMMITTING = ("consumer", "streams")
@@ -43,7 +43,7 @@ def _bursts(times: Sequence[int], least: int, window_us: int) -> list[tuple[int,
 
 def _storm(evidence: Evidence, group: str, found: Sequence[GroupEvent]) -> Finding:
     first, last = found[0], found[-1]
-    took = told_us(last.record_us - first.record_us)
+    took = format_duration(last.record_us - first.record_us)
     now_us, window_us = evidence.logs.now_us, evidence.rules.storm_window_ms * 1000
     return Finding(
         "rebalance_storm", group,
@@ -150,7 +150,7 @@ def expiring(evidence: Evidence) -> Iterator[Finding]:
         if one.expires_us is None or one.expires_us > horizon:
             continue
         offset, left = int(commits.offsets[one.row]), one.expires_us - now_us
-        when = f"expires in {told_us(left)}" if left > 0 else "is past retention: the next check deletes it"
+        when = f"expires in {format_duration(left)}" if left > 0 else "is past retention: the next check deletes it"
         events = evidence.events.get(one.key.group)
         proofs = evidence.commit_proofs([one.row])
         if one.counted_from == "empty" and events:
@@ -173,25 +173,26 @@ def never_commit(evidence: Evidence) -> Iterator[Finding]:
     for group, events in evidence.events.items():
         if group in committing or events[-1].protocol_type not in (*_COMMITTING, ""):
             continue
-        inhabited = [event for event in events if event.members and event.protocol_type in _COMMITTING]
-        if not inhabited:
+        with_members = [event for event in events if event.members and event.protocol_type in _COMMITTING]
+        if not with_members:
             continue
-        lived = _lived_us(events, evidence.logs.now_us)
-        if lived < evidence.rules.never_after_ms * 1000:
+        member_time_us = _member_time_us(events, evidence.logs.now_us)
+        if member_time_us < evidence.rules.never_after_ms * 1000:
             continue
-        shown = sorted({inhabited[0].record_offset: inhabited[0], events[-1].record_offset: events[-1]}.items())
-        partition = inhabited[0].record_partition
+        shown = sorted({with_members[0].record_offset: with_members[0], events[-1].record_offset: events[-1]}.items())
+        partition = with_members[0].record_partition
         yield Finding(
             "never_commits", group,
-            f"Had members for {told_us(lived)} and never committed an offset", [event_proof(one) for _, one in shown],
-            cause="no commits", from_us=inhabited[0].record_us, to_us=events[-1].record_us,
+            f"Had members for {format_duration(member_time_us)} and never committed an offset",
+            [event_proof(one) for _, one in shown],
+            cause="no commits", from_us=with_members[0].record_us, to_us=events[-1].record_us,
             is_ongoing=events[-1].members > 0, history_complete=evidence.is_complete(partition, 0),
             certainty="certain" if evidence.is_complete(partition, 0) else "likely",
         )  # fmt: skip
 
 
-def _lived_us(events: Sequence[GroupEvent], now_us: int) -> int:
+def _member_time_us(events: Sequence[GroupEvent], now_us: int) -> int:
     """Returns the total time in which the group had members."""
     ends = [*(event.record_us for event in events[1:]), max(now_us, events[-1].record_us)]
-    lived = [end - event.record_us for event, end in zip(events, ends, strict=True) if event.members]
-    return int(np.sum(np.maximum(lived, 0))) if lived else 0
+    member_time_us = [end - event.record_us for event, end in zip(events, ends, strict=True) if event.members]
+    return int(np.sum(np.maximum(member_time_us, 0))) if member_time_us else 0

@@ -117,7 +117,7 @@ class Journal:
     _keys: dict[Key, int] = field(default_factory=dict)
     _topic_ids: dict[bytes, int] = field(default_factory=dict)
     _queries: dict[str, int] = field(default_factory=dict)
-    _living: dict[str, dict[str, frozenset[str] | None]] = field(default_factory=dict)
+    _members: dict[str, dict[str, frozenset[str] | None]] = field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
@@ -197,27 +197,27 @@ class Journal:
         return numbers
 
     def _add_event(self, row: dict[str, Any]) -> None:
-        kind, group, gone = row["kind"], row["group"], row["is_tombstone"]
+        kind, group, is_tombstone = row["kind"], row["group"], row["is_tombstone"]
         events = self.events.setdefault(group, [])
-        living = self._living.setdefault(group, {})
+        members = self._members.setdefault(group, {})
         before = events[-1] if events else None
         generation = -1 if row["generation"] is None else row["generation"]
         state_us = -1 if row["state_timestamp"] is None else row["state_timestamp"]
         protocol_type = row["protocol_type"] or ""
         if kind == "group_metadata":
-            living.clear()
-            living.update({one["member_id"]: _topics(one) for one in row["members"] or ()})
-            is_rebalance = bool(living) and (before is None or before.generation != generation)
+            members.clear()
+            members.update({one["member_id"]: _topics(one) for one in row["members"] or ()})
+            is_rebalance = bool(members) and (before is None or before.generation != generation)
         else:
             protocol_type = kind.split("_")[0]
             if kind in _MEMBERSHIP:
                 generation = before.generation if before else -1
-                if gone:
-                    living.pop(row["member_id"], None)
+                if is_tombstone:
+                    members.pop(row["member_id"], None)
                 else:
-                    living[row["member_id"]] = _topics(row["members"][0]) if row["members"] else None
-            is_rebalance = kind in _EPOCHS and not gone and (before is None or before.generation != generation)
-        every = None if not living or None in living.values() else frozenset().union(*filter(None, living.values()))
+                    members[row["member_id"]] = _topics(row["members"][0]) if row["members"] else None
+            is_rebalance = kind in _EPOCHS and not is_tombstone and (before is None or before.generation != generation)
+        topics = None if not members or None in members.values() else frozenset().union(*filter(None, members.values()))
         events.append(
             GroupEvent(
                 row["record_partition"],
@@ -225,10 +225,10 @@ class Journal:
                 row["record_timestamp"],
                 kind,
                 generation,
-                len(living),
+                len(members),
                 state_us,
                 protocol_type,
-                every,
+                topics,
                 is_rebalance,
             )
         )

@@ -30,7 +30,7 @@ out."""
 
 RETENTION_MS = 7 * 86_400_000
 """Kafka's default of offsets.retention.minutes, in ms."""
-_UNDER_WAY = 16
+_PARALLEL_READS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +90,18 @@ def look_up(
     no longer exist are left out.
     """
     retention_ms, is_known = retention(admin)
-    there = _existing(admin, partitions)
-    if not there:
+    existing = _existing(admin, partitions)
+    if not existing:
         return Logs(now_us, moments, retention_ms, is_known)
-    starts = {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(there, EARLIEST)).items()}
+    starts = {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(existing, EARLIEST)).items()}
     listed = []
     for moment in moments.tolist():
-        listed.append(admin.list_offsets(dict.fromkeys(there, max(0, -(-moment // 1000)))))
+        listed.append(admin.list_offsets(dict.fromkeys(existing, max(0, -(-moment // 1000)))))
         advance(1)
     # The ends are read last, so that no record that arrived in the meantime is beyond them.
-    ends = {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(there, LATEST)).items()}
+    ends = {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(existing, LATEST)).items()}
     logs = {}
-    for tp in there:
+    for tp in existing:
         at = np.array([found[tp].offset for found in listed], np.int64)
         times = np.array([found[tp].timestamp_ms for found in listed], np.int64)
         found_us = np.where(at == NO_OFFSET, -1, times * 1000)
@@ -115,8 +115,8 @@ def look_up(
 def _existing(admin: Admin, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     wanted = set(partitions)
     topics = admin.describe_topics(sorted({tp.topic for tp in wanted}), missing_ok=True) if wanted else {}
-    there = {TopicPartition(name, one.partition) for name, topic in topics.items() for one in topic.partitions}
-    return sorted(wanted & there)
+    existing = {TopicPartition(name, one.partition) for name, topic in topics.items() for one in topic.partitions}
+    return sorted(wanted & existing)
 
 
 def retention(admin: Admin) -> tuple[int, bool]:
@@ -128,8 +128,8 @@ def retention(admin: Admin) -> tuple[int, bool]:
         if isinstance(error, KafkaError) and error.code not in NOT_TOLD:
             raise
         return RETENTION_MS, False
-    told = next((entry.value for entry in entries if entry.name == "offsets.retention.minutes"), None)
-    return (RETENTION_MS, False) if told is None else (int(told) * 60_000, True)
+    minutes = next((entry.value for entry in entries if entry.name == "offsets.retention.minutes"), None)
+    return (RETENTION_MS, False) if minutes is None else (int(minutes) * 60_000, True)
 
 
 def record_times(config: ClientConfig, places: Sequence[Place]) -> dict[Place, int]:
@@ -151,6 +151,6 @@ def record_times(config: ClientConfig, places: Sequence[Place]) -> dict[Place, i
 
     if not places:
         return {}
-    with ThreadPoolExecutor(_UNDER_WAY) as pool:
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         times = pool.map(read, places)
         return {place: time for place, time in zip(places, times, strict=True) if time is not None}

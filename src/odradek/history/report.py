@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.printable import printable
 from odradek.history.analysis import Analysis
-from odradek.history.findings import KINDS, told_us
+from odradek.history.findings import KINDS, format_duration
 
 TITLES = {
     "rewind": "Rewinds: records read again",
@@ -111,7 +111,7 @@ def render(analysis: Analysis, source: str) -> str:
     by_kind = Counter(row["kind"] for row in findings)
     parts = [
         f"<h1>Offset history of {escape(source)}</h1>",
-        f'<p class="sub">{_moment(analysis.since_us)} to {_moment(analysis.now_us)} UTC · '
+        f'<p class="sub">{_time_text(analysis.since_us)} to {_time_text(analysis.now_us)} UTC · '
         f"{len(analysis.groups):,} groups · {analysis.commit_count:,} commits in {analysis.record_count:,} records "
         "of <code>__consumer_offsets</code></p>",
         '<div class="tiles">' + "".join(_tile(kind, by_kind[kind]) for kind in KINDS) + "</div>",
@@ -140,7 +140,7 @@ def _tile(kind: str, count: int) -> str:
     return f'<div class="tile {"some" if count else "none"}"><b>{count:,}</b><span>{_TILES[kind]}</span></div>'
 
 
-def _moment(us: int | None) -> str:
+def _time_text(us: int | None) -> str:
     """Formats a time as ``2026-01-31 12:00:00``, or as a number if it is beyond Python's calendar."""
     if us is None:
         return "–"
@@ -209,7 +209,7 @@ def _finding(row: dict[str, Any]) -> str:
         tags.append(f'<span class="tag">{row["certainty"]}</span>')
     if not row["history_complete"]:
         tags.append('<span class="tag">history incomplete</span>')
-    when = f"{_moment(_us(row['from_timestamp']))}<br>to {_moment(_us(row['to_timestamp']))}"
+    when = f"{_time_text(_us(row['from_timestamp']))}<br>to {_time_text(_us(row['to_timestamp']))}"
     return (
         f'<tr><td class="name">{escape(row["group"])}</td>'
         f"<td>{escape(row['text'])} {' '.join(tags)}{_proof(row)}</td>"
@@ -223,14 +223,14 @@ def _proof(row: dict[str, Any]) -> str:
         shown = shown[: _MOST_ROWS // 2] + shown[-_MOST_ROWS // 2 :]
     lines = "".join(
         f'<tr><td>{one["record_partition"]}</td><td class="n">{one["record_offset"]:,}</td>'
-        f'<td class="when">{_moment(_us(one["record_timestamp"]))}</td><td>{_record(one)}</td></tr>'
+        f'<td class="when">{_time_text(_us(one["record_timestamp"]))}</td><td>{_record(one)}</td></tr>'
         for one in shown
     )
     count = row["proof_count"]
-    told = f"{count:,} record{'s' * (count != 1)} prove{'s' * (count == 1)} it"
-    told += f", {len(shown)} shown" if len(shown) < count else ""
+    summary = f"{count:,} record{'s' * (count != 1)} prove{'s' * (count == 1)} it"
+    summary += f", {len(shown)} shown" if len(shown) < count else ""
     head = '<tr><th>Partition</th><th class="n">Offset</th><th>Written</th><th>Record</th></tr>'
-    return f"<details><summary>{told}</summary><table>{head}{lines}</table></details>"
+    return f"<details><summary>{summary}</summary><table>{head}{lines}</table></details>"
 
 
 def _record(one: dict[str, Any]) -> str:
@@ -265,11 +265,11 @@ def _groups(analysis: Analysis, findings: list[dict[str, Any]]) -> str:
 
 def _group(lag: pa.Table, name: str, findings: list[dict[str, Any]]) -> str:
     counts = Counter(row["kind"] for row in findings)
-    told = " · ".join(_counted(count, kind) for kind, count in counts.items()) or "no findings"
-    return f'<div class="card"><h3>{escape(name)}</h3><p class="facts">{told}</p>{_figure(lag, findings)}</div>'
+    summary = " · ".join(_count_text(count, kind) for kind, count in counts.items()) or "no findings"
+    return f'<div class="card"><h3>{escape(name)}</h3><p class="facts">{summary}</p>{_figure(lag, findings)}</div>'
 
 
-def _counted(count: int, kind: str) -> str:
+def _count_text(count: int, kind: str) -> str:
     if kind == "never_commits":
         return "never commits"
     return (
@@ -332,7 +332,7 @@ def _figure(lag: pa.Table, findings: list[dict[str, Any]]) -> str:
                 hovertemplate="%{y:,.4~f}",
             )
             figure.add_trace(line, row=at, col=1)
-    _mark(figure, findings)
+    _mark_findings(figure, findings)
     figure.update_layout(
         template="plotly_white",
         height=520,
@@ -356,7 +356,7 @@ def _time_unit(lag: pa.Table) -> tuple[int, str]:
     return 1_000, "seconds"
 
 
-def _mark(figure: Any, findings: list[dict[str, Any]]) -> None:
+def _mark_findings(figure: Any, findings: list[dict[str, Any]]) -> None:
     """Marks the findings in the plots: rewinds and jumps as lines, the others as bands."""
     named: set[tuple[str, int]] = set()
     for row in findings[:60]:
@@ -366,13 +366,13 @@ def _mark(figure: Any, findings: list[dict[str, Any]]) -> None:
             continue
         label = row["kind"].replace("_", " ")
         if row["kind"] in ("rewind", "jump"):
-            figure.add_vline(x=_moment(end), line={"color": colour, "width": 1.4, "dash": "dot"}, row="all", col=1)
+            figure.add_vline(x=_time_text(end), line={"color": colour, "width": 1.4, "dash": "dot"}, row="all", col=1)
         else:
             figure.add_vrect(
-                x0=_moment(begin), x1=_moment(end), fillcolor=colour, opacity=0.13, line_width=0, row="all"
+                x0=_time_text(begin), x1=_time_text(end), fillcolor=colour, opacity=0.13, line_width=0, row="all"
             )
         if (label, end) not in named:
-            at = _moment(end if row["kind"] in ("rewind", "jump") else begin)
+            at = _time_text(end if row["kind"] in ("rewind", "jump") else begin)
             figure.add_annotation(
                 x=at, y=1, yref="y domain", text=label, showarrow=False, xanchor="left", yanchor="top", xshift=3,
                 yshift=-13 * (len(named) % 4),
@@ -388,14 +388,13 @@ def _expiry(analysis: Analysis) -> str:
     table = analysis.expiry
     if not table.num_rows:
         return ""
-    going = table.filter(pc.is_valid(table["expires_at"]))
-    kept = table.num_rows - going.num_rows
-    told = (
-        f"offsets.retention.minutes is {analysis.retention_ms // 60_000:,} ({told_us(analysis.retention_ms * 1000)}). "
-    )
-    told += f"{kept:,} of {table.num_rows:,} committed offsets do not expire: members read their topics."
-    if not going.num_rows:
-        return f'<h2>Expiry of committed offsets</h2><div class="card"><p class="facts">{told}</p></div>'
+    expiring = table.filter(pc.is_valid(table["expires_at"]))
+    unexpired = table.num_rows - expiring.num_rows
+    retention = format_duration(analysis.retention_ms * 1000)
+    summary = f"offsets.retention.minutes is {analysis.retention_ms // 60_000:,} ({retention}). "
+    summary += f"{unexpired:,} of {table.num_rows:,} committed offsets do not expire: members read their topics."
+    if not expiring.num_rows:
+        return f'<h2>Expiry of committed offsets</h2><div class="card"><p class="facts">{summary}</p></div>'
     reasons = {
         "empty": "the time the group became empty",
         "commit": "the commit: no member reads the topic",
@@ -404,18 +403,18 @@ def _expiry(analysis: Analysis) -> str:
     rows = "".join(
         f'<tr><td class="name">{escape(row["group"])}</td>'
         f'<td class="name">{escape(row["topic"])}-{row["partition"]}</td>'
-        f'<td class="n">{row["committed_offset"]:,}</td><td class="when">{_moment(_us(row["expires_at"]))}</td>'
+        f'<td class="n">{row["committed_offset"]:,}</td><td class="when">{_time_text(_us(row["expires_at"]))}</td>'
         f"<td>{reasons[row['counted_from']]}</td></tr>"
-        for row in going.slice(0, _MOST_EXPIRIES).to_pylist()
+        for row in expiring.slice(0, _MOST_EXPIRIES).to_pylist()
     )
-    left = going.num_rows - _MOST_EXPIRIES
+    left = expiring.num_rows - _MOST_EXPIRIES
     more = f'<p class="facts">{left:,} more are in the table expiry.</p>' if left > 0 else ""
     head = (
         '<tr><th>Group</th><th>Partition</th><th class="n">Offset</th><th>Deleted at the first check after (UTC)</th>'
         "<th>Retention counts from</th></tr>"
     )
     return (
-        f'<h2>Expiry of committed offsets</h2><div class="card"><p class="facts">{told}</p>'
+        f'<h2>Expiry of committed offsets</h2><div class="card"><p class="facts">{summary}</p>'
         f"<table>{head}{rows}</table>{more}</div>"
     )
 

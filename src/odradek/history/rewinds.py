@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odradek.history.findings import Evidence, Finding, Rules, event_proof, told_us, waiting_since
+from odradek.history.findings import Evidence, Finding, Rules, event_proof, format_duration, waiting_since
 from odradek.history.journal import Array, Commits, GroupEvent, Key
 from odradek.history.log_ends import Place
 
@@ -54,7 +54,7 @@ def moves(evidence: Evidence) -> Iterator[Finding]:
         return
     rows = classify(evidence)
     yield from _between_commits(evidence, rows)
-    yield from _too_fast(evidence, rows)
+    yield from _fast_moves(evidence, rows)
 
 
 def classify(evidence: Evidence) -> _Rows:
@@ -85,22 +85,22 @@ def _group_state(commits: Commits, events: Mapping[str, list[GroupEvent]]) -> tu
     count = len(commits)
     event, members = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     had = np.zeros(count, bool)
-    told: dict[str, tuple[Array, Array, Array]] = {}
+    group_states: dict[str, tuple[Array, Array, Array]] = {}
     for number, key in enumerate(commits.keys):
         of_group = events.get(key.group)
         if not of_group:
             continue
-        if key.group not in told:
+        if key.group not in group_states:
             sizes = np.array([one.members for one in of_group])
-            told[key.group] = (
+            group_states[key.group] = (
                 np.array([one.record_offset for one in of_group]), sizes, np.maximum.accumulate(sizes) > 0,
             )  # fmt: skip
-        places, sizes, inhabited = told[key.group]
+        places, sizes, with_members = group_states[key.group]
         rows = commits.rows_of(number)
         at = np.searchsorted(places, commits.record_offsets[rows]) - 1
         event[rows] = at
         members[rows] = np.where(at >= 0, sizes[at], -1)
-        had[rows] = (at >= 0) & inhabited[at]
+        had[rows] = (at >= 0) & with_members[at]
     return event, members, had
 
 
@@ -128,12 +128,12 @@ def _between_commits(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
         first = row
         while rows.is_reset[first] and first > commits.starts[commits.key[row]] and rows.is_reset[first - 1]:
             first -= 1
-        found = _judged(evidence, rows, first, row)
+        found = _judge(evidence, rows, first, row)
         if found is not None:
             yield found
 
 
-def _judged(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding | None:
+def _judge(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding | None:
     """Judges the rows ``first`` to ``last``: consecutive resets, or one single commit."""
     commits = evidence.commits
     before = int(rows.before[first])
@@ -156,9 +156,9 @@ def _judged(evidence: Evidence, rows: _Rows, first: int, last: int) -> Finding |
 
 
 def _was_overtaken(evidence: Evidence, rows: _Rows, row: int) -> bool:
-    """Returns whether the next commit is as far again within a second.
+    """Returns whether the next commit, within a second, is at or above the offset before the move.
 
-    Then this commit may be an asynchronous one that a later one overtook.
+    Then the commit in ``row`` may be an asynchronous commit that a later one overtook.
     """
     commits, before, after = evidence.commits, int(rows.before[row]), row + 1
     if after >= len(commits) or commits.key[after] != commits.key[row] or commits.is_tombstone[after]:
@@ -180,7 +180,7 @@ def _move(evidence: Evidence, rows: _Rows, span: tuple[int, int, int], cause: st
     return Finding(
         "rewind" if new < old else "jump",
         key.group,
-        f"{key.topic_partition}: {_course(old, new)}. {_reason(old, new, cause, last - first + 1)}",
+        f"{key.topic_partition}: {_move_text(old, new)}. {_cause_text(old, new, cause, last - first + 1)}",
         proofs,
         topic=key.topic,
         partition=key.partition,
@@ -195,13 +195,13 @@ def _move(evidence: Evidence, rows: _Rows, span: tuple[int, int, int], cause: st
     )
 
 
-def _course(old: int, new: int) -> str:
+def _move_text(old: int, new: int) -> str:
     if new < old:
         return f"from {old:,} back to {new:,}: records {new:,} to {old - 1:,} are read again"
     return f"from {old:,} forward to {new:,}: records {old:,} to {new - 1:,} were skipped"
 
 
-def _reason(old: int, new: int, cause: str, commits: int) -> str:
+def _cause_text(old: int, new: int, cause: str, commits: int) -> str:
     if cause == "reset":
         return f"Set from outside{f' in {commits} steps' if commits > 1 else ''}"
     if cause == "another query":
@@ -231,7 +231,7 @@ class _Steps:
         if moved.sum() <= _STEPS_NEEDED:
             return []
         return [
-            i for i in far if self.rates[i] > rules.jump_factor * _usual_best(self.rates[moved & _all_but(moved, i)])
+            i for i in far if self.rates[i] > rules.jump_factor * _high_rate(self.rates[moved & _all_but(moved, i)])
         ]
 
     def compared(self, suspects: list[int]) -> list[int]:
@@ -246,12 +246,12 @@ def _all_but(rows: Array, i: int) -> Array:
     return others
 
 
-def _usual_best(rates: Array) -> float:
+def _high_rate(rates: Array) -> float:
     """Returns the 0.9 quantile: the fastest tenth may contain other jumps."""
     return float(np.quantile(rates, 0.9)) if len(rates) else np.inf
 
 
-def _too_fast(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
+def _fast_moves(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
     """Yields the steps in which the reader cannot have read all records that it passed."""
     budget = MOST_LOOKED_UP
     for steps in _steps(evidence, rows):
@@ -265,12 +265,12 @@ def _too_fast(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
         capable = [i for i in compared if _had_backlog(evidence, steps, i, waits_since)]
         if len(capable) < _STEPS_NEEDED:
             continue
-        fastest = _usual_best(steps.rates[capable])
+        fastest = _high_rate(steps.rates[capable])
         for i in suspects:
             begin, _ = _ends_of(evidence, steps, i)
             waited = waits_since.get(begin, np.inf) <= evidence.commits.times[steps.rows[i] - 1]
             if waited and steps.rates[i] > evidence.rules.jump_factor * fastest:
-                yield _fast(evidence, rows, int(steps.rows[i]), fastest)
+                yield _fast_move(evidence, rows, int(steps.rows[i]), fastest)
 
 
 def _steps(evidence: Evidence, rows: _Rows) -> Iterator[_Steps]:
@@ -303,7 +303,7 @@ def _had_backlog(evidence: Evidence, steps: _Steps, i: int, waits_since: Mapping
     return bool(waits_since.get(end, np.inf) <= evidence.commits.times[steps.rows[i] - 1])
 
 
-def _fast(evidence: Evidence, rows: _Rows, row: int, fastest: float) -> Finding:
+def _fast_move(evidence: Evidence, rows: _Rows, row: int, fastest: float) -> Finding:
     commits = evidence.commits
     key = commits.keys[commits.key[row]]
     found = _move(evidence, rows, (row - 1, row, row), "reader")
@@ -311,7 +311,7 @@ def _fast(evidence: Evidence, rows: _Rows, row: int, fastest: float) -> Finding:
     assert found.from_offset is not None
     assert found.to_offset is not None
     text = (
-        f"{key.topic_partition}: from {found.from_offset:,} to {found.to_offset:,} within {told_us(took_us)}; "
+        f"{key.topic_partition}: from {found.from_offset:,} to {found.to_offset:,} within {format_duration(took_us)}; "
         f"with a backlog, this reader never read more than {fastest:,.0f} records/s"
     )
     return found._replace(text=text, certainty="likely")

@@ -56,21 +56,21 @@ def _tables(evidence: Evidence) -> Iterator[pa.Table]:
         if not len(shown):
             continue
         offsets = commits.offsets[rows]
-        gone = commits.is_tombstone[rows]
-        committed = np.where(gone[at[shown]], -1, offsets[at[shown]])
+        deleted = commits.is_tombstone[rows]
+        committed = np.where(deleted[at[shown]], -1, offsets[at[shown]])
         log = evidence.logs.by_partition.get(key.topic_partition)
         ends = np.full(len(shown), -1) if log is None else log.ends[shown]
         lag = np.where((ends < 0) | (committed < 0), -1, ends - np.maximum(committed, 0 if log is None else log.start))
         lag = np.where((ends >= 0) & (committed >= 0), np.maximum(lag, 0), -1)
         ages, errors = _ages(log, newest.get(key), committed, lag, moments[shown])
-        rates = _rates(times, _progress(offsets, gone, is_reset[rows]), moments)[shown]
+        rates = _rates(times, _progress(offsets, deleted, is_reset[rows]), moments)[shown]
         yield _table(key, moments[shown], (committed, ends, lag, ages, errors), rates)
 
 
-def _progress(offsets: Array, gone: Array, is_reset: Array) -> Array:
+def _progress(offsets: Array, deleted: Array, is_reset: Array) -> Array:
     """Returns how many records were read before each commit since the previous one; 0 for resets and tombstones."""
     advanced = np.zeros(len(offsets), np.int64)
-    usable = ~gone[1:] & ~gone[:-1] & ~is_reset[1:]
+    usable = ~deleted[1:] & ~deleted[:-1] & ~is_reset[1:]
     advanced[1:] = np.where(usable, np.maximum(np.diff(offsets), 0), 0)
     return advanced
 

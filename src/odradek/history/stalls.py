@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from odradek.core.ids import TopicPartition
-from odradek.history.findings import Evidence, Finding, Proof, event_proof, told_us, waiting_since
+from odradek.history.findings import Evidence, Finding, Proof, event_proof, format_duration, waiting_since
 from odradek.history.journal import Array, Key
 from odradek.history.log_ends import Place
 
@@ -39,7 +39,7 @@ class _Pause:
 
 def pauses(evidence: Evidence) -> Iterator[Finding]:
     """Yields all stalls and commit gaps. It looks up the timestamps of all records that may have waited at once."""
-    stalls, gaps = list(_still(evidence)), list(_silent(evidence))
+    stalls, gaps = list(_repeated_commits(evidence)), list(_long_intervals(evidence))
     places = sorted({place for pause in (*stalls, *gaps) if (place := _place(evidence, pause)) is not None})
     waits_since = waiting_since(evidence, places)
     for pause in stalls:
@@ -55,7 +55,7 @@ def _place(evidence: Evidence, pause: _Pause) -> Place | None:
     return None if log is None or not log.start <= offset < log.end else (tp, offset)
 
 
-def _waited(
+def _waiting_record(
     evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]
 ) -> tuple[TopicPartition, int, int] | None:
     """Returns the partition and offset of the waiting record and its timestamp; None if it is unknown."""
@@ -64,7 +64,7 @@ def _waited(
     return None if place is None or since is None else (*place, since)
 
 
-def _still(evidence: Evidence) -> Iterator[_Pause]:
+def _repeated_commits(evidence: Evidence) -> Iterator[_Pause]:
     """Yields the runs of commits of one offset that are long enough for a stall."""
     commits, rules = evidence.commits, evidence.rules
     if not len(commits):
@@ -90,10 +90,10 @@ def _still(evidence: Evidence) -> Iterator[_Pause]:
 
 def _stall(evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]) -> Iterator[Finding]:
     commits, rules = evidence.commits, evidence.rules
-    waited = _waited(evidence, pause, waits_since)
-    if waited is None:
+    waiting_record = _waiting_record(evidence, pause, waits_since)
+    if waiting_record is None:
         return
-    tp, offset, since = waited
+    tp, offset, since = waiting_record
     from_us = max(pause.from_us, since)
     rows = range(pause.first, pause.last + 1)
     inside = [row for row in rows if commits.times[row] >= from_us]
@@ -103,7 +103,7 @@ def _stall(evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]) 
     waiting = "" if end is None else f", while {end - offset:,} records waited"
     yield Finding(
         "stall", pause.key.group,
-        f"{tp}: {len(inside):,} commits of {offset:,} over {told_us(pause.to_us - from_us)}{waiting}",
+        f"{tp}: {len(inside):,} commits of {offset:,} over {format_duration(pause.to_us - from_us)}{waiting}",
         evidence.commit_proofs(inside), topic=tp.topic, partition=tp.partition,
         cause="no progress", from_offset=offset, to_offset=end, from_us=from_us, to_us=pause.to_us,
         is_ongoing=pause.is_ongoing,
@@ -124,31 +124,31 @@ def _end_at(evidence: Evidence, pause: _Pause, us: int) -> int | None:
 # --- no commits at all ----------------------------------------------------------------------------------------------
 
 
-def _silent(evidence: Evidence) -> Iterator[_Pause]:
+def _long_intervals(evidence: Evidence) -> Iterator[_Pause]:
     """Yields long times between a commit and the next commit or the present."""
     commits, rules, now_us = evidence.commits, evidence.rules, evidence.logs.now_us
     least = rules.gap_after_ms * 1000
     for number in range(len(commits.keys)):
         rows = commits.rows_of(number)
-        times, gone = commits.times[rows], commits.is_tombstone[rows]
+        times, deleted = commits.times[rows], commits.is_tombstone[rows]
         steps = np.diff(np.append(times, max(now_us, int(times[-1]))))
         if not (steps >= least).any():
             continue
-        for at in np.flatnonzero((steps >= least) & ~gone).tolist():
-            if steps[at] < rules.gap_factor * _usual_us(times, at):
+        for at in np.flatnonzero((steps >= least) & ~deleted).tolist():
+            if steps[at] < rules.gap_factor * _median_interval_us(times, at):
                 continue
-            pause = _silence(evidence, number, rows.start + at, at + 1 == len(times))
+            pause = _interval(evidence, number, rows.start + at, at + 1 == len(times))
             if pause is not None:
                 yield pause
 
 
-def _usual_us(times: Array, at: int) -> float:
+def _median_interval_us(times: Array, at: int) -> float:
     """Returns the median time between commits without the one after index ``at``; 0 if there is no other."""
     others = np.delete(np.diff(times), at) if at + 1 < len(times) else np.diff(times)
     return float(np.median(others)) if len(others) else 0.0
 
 
-def _silence(evidence: Evidence, number: int, row: int, is_newest: bool) -> _Pause | None:
+def _interval(evidence: Evidence, number: int, row: int, is_newest: bool) -> _Pause | None:
     """Returns the time after the commit in ``row`` in which a reader existed that could commit; None: no such time."""
     commits, now_us = evidence.commits, evidence.logs.now_us
     key = commits.keys[number]
@@ -183,21 +183,21 @@ def _reads(members: int, topics: frozenset[str] | None, topic: str) -> bool:
 
 def _gap(evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]) -> Iterator[Finding]:
     commits, rules = evidence.commits, evidence.rules
-    waited = _waited(evidence, pause, waits_since)
-    if waited is None:
+    waiting_record = _waiting_record(evidence, pause, waits_since)
+    if waiting_record is None:
         return
-    tp, offset, since = waited
+    tp, offset, since = waiting_record
     rows = commits.rows_of(pause.number)
-    usual = _usual_us(commits.times[rows], pause.last - rows.start)
+    usual = _median_interval_us(commits.times[rows], pause.last - rows.start)
     from_us = max(int(commits.times[pause.last]), since)
     if pause.to_us - from_us < max(rules.gap_after_ms * 1000, rules.gap_factor * usual):
         return
     end = _end_at(evidence, pause, pause.to_us)
     waiting = "records" if end is None else f"{end - offset:,} records"
-    who = "" if pause.is_alive else ". The log does not show whether the reader was running"
+    remark = "" if pause.is_alive else ". The log does not show whether the reader was running"
     yield Finding(
         "commit_gap", pause.key.group,
-        f"{tp}: no commit for {told_us(pause.to_us - from_us)}, while {waiting} waited{who}",
+        f"{tp}: no commit for {format_duration(pause.to_us - from_us)}, while {waiting} waited{remark}",
         evidence.commit_proofs([pause.last]) + ([pause.ends_with] if pause.ends_with else []),
         topic=tp.topic, partition=tp.partition, certainty="certain" if pause.is_alive else "likely",
         cause="members silent" if pause.is_alive else "reader silent", from_offset=offset, to_offset=end,

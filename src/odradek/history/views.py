@@ -81,7 +81,7 @@ def view(records: pa.RecordBatch, table: str) -> pa.RecordBatch:
     return _VIEWS[table](records)
 
 
-def _cut(rows: pa.RecordBatch, table: str, **own: pa.Array) -> pa.RecordBatch:
+def _table_rows(rows: pa.RecordBatch, table: str, **own: pa.Array) -> pa.RecordBatch:
     schema = SCHEMAS[table]
     columns = [own[field.name] if field.name in own else rows.column(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -95,36 +95,36 @@ def _kind_is(records: pa.RecordBatch, *kinds: str) -> pa.Array:
     return pc.is_in(kind.dictionary, pa.array(kinds)).take(kind.indices)
 
 
-def _living(records: pa.RecordBatch) -> pa.Array:
+def _has_value(records: pa.RecordBatch) -> pa.Array:
     return pc.invert(records.column("is_tombstone"))
 
 
 def _commits(records: pa.RecordBatch) -> pa.RecordBatch:
-    return _cut(records.filter(pc.is_valid(records.column("committed_offset"))), "commits")
+    return _table_rows(records.filter(pc.is_valid(records.column("committed_offset"))), "commits")
 
 
 def _generations(records: pa.RecordBatch) -> pa.RecordBatch:
-    rows = records.filter(pc.and_(_kind_is(records, *GENERATION_KINDS), _living(records)))
-    return _cut(rows, "generations", member_count=pc.list_value_length(rows.column("members")))
+    rows = records.filter(pc.and_(_kind_is(records, *GENERATION_KINDS), _has_value(records)))
+    return _table_rows(rows, "generations", member_count=pc.list_value_length(rows.column("members")))
 
 
 def _tombstones(records: pa.RecordBatch) -> pa.RecordBatch:
     known = pc.invert(_kind_is(records, "unknown"))
-    return _cut(records.filter(pc.and_(records.column("is_tombstone"), known)), "tombstones")
+    return _table_rows(records.filter(pc.and_(records.column("is_tombstone"), known)), "tombstones")
 
 
 def _unknown(records: pa.RecordBatch) -> pa.RecordBatch:
-    return _cut(records.filter(_kind_is(records, "unknown")), "unknown")
+    return _table_rows(records.filter(_kind_is(records, "unknown")), "unknown")
 
 
 def _others(records: pa.RecordBatch) -> pa.RecordBatch:
-    told = _kind_is(records, "offset_commit", "unknown", *GENERATION_KINDS)
-    return _cut(records.filter(pc.and_(pc.invert(told), _living(records))), "others")
+    in_other_tables = _kind_is(records, "offset_commit", "unknown", *GENERATION_KINDS)
+    return _table_rows(records.filter(pc.and_(pc.invert(in_other_tables), _has_value(records))), "others")
 
 
 def _members(records: pa.RecordBatch) -> pa.RecordBatch:
     rows, members = _flat_members(records)
-    return _cut(rows, "members", **{name: pc.struct_field(members, name) for name in _OF_MEMBERS})
+    return _table_rows(rows, "members", **{name: pc.struct_field(members, name) for name in _OF_MEMBERS})
 
 
 def _flat_members(records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.StructArray]:
@@ -143,7 +143,7 @@ def _assignments(records: pa.RecordBatch) -> pa.RecordBatch:
     parents, assigned = pc.list_parent_indices(lists), pc.list_flatten(lists)
     own = {name: pc.struct_field(assigned, name) for name in ("topic", "topic_id", "partitions")}
     own["member_id"] = pc.struct_field(members, "member_id").take(parents)
-    return _cut(rows.take(parents), "assignments", **own)
+    return _table_rows(rows.take(parents), "assignments", **own)
 
 
 _VIEWS: dict[str, Callable[[pa.RecordBatch], pa.RecordBatch]] = {

@@ -48,7 +48,7 @@ from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
 from odradek.spark.offsets_source import parse_history_options
 from odradek.spark.options import Start, client_config
-from odradek.spark.progress import told
+from odradek.spark.progress import progress_options
 from odradek.spark.source import planned_ends
 
 FORMAT = "odradek-offsets"
@@ -159,9 +159,9 @@ def analyse_on_spark(options: AnalysisOptions) -> HistoryFrames:
     spark, bootstrap, of_format = options.spark, options.bootstrap_servers, options.options or {}
     config = _config(bootstrap, of_format)
     with contextlib.ExitStack() as kept:  # releases the persisted frames when a step fails
-        with told(spark, options.advance) as progress_options:
+        with progress_options(spark, options.advance) as task_options:
             read = _planned(bootstrap, options.group, of_format)
-            given = {**of_format, **read.fixed, **progress_options}
+            given = {**of_format, **read.fixed, **task_options}
             records = offset_history(spark, bootstrap, group=options.group, options=given).persist()
             kept.callback(records.unpersist)
             keys = records.where(_IS_COMMIT).select("topic", "partition").distinct().collect()

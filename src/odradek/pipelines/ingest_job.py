@@ -55,7 +55,7 @@ from odradek.pipelines.value_formats import Framing, ValueFormat
 from odradek.pipelines.value_reader import ERROR
 from odradek.pipelines.values import RECORD_COLUMNS, BadRecords, Values, read_schema
 from odradek.spark.options import ReadOptions, parse_options, parse_size
-from odradek.spark.progress import told
+from odradek.spark.progress import progress_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -349,8 +349,8 @@ def _run_query(
             watch.added(added, sum(item.size for item in planned.ranges), lag.beyond(planned.ends))
 
     with contextlib.ExitStack() as stack:
-        progress_options = {} if watch is None else stack.enter_context(told(spark, watch.passed))
-        source = _bounded(job, progress_options)
+        task_options = {} if watch is None else stack.enter_context(progress_options(spark, watch.passed))
+        source = _bounded(job, task_options)
         options = parse_options(source.all_options(), streaming=True)
         lag = stack.enter_context(contextlib.closing(TopicLag(options)))
         trigger = None if job.trigger is None else parse_trigger(job.trigger)

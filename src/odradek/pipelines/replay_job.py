@@ -42,7 +42,7 @@ from odradek.spark import data_loss
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
 from odradek.spark.options import ReadOptions, parse_options
-from odradek.spark.progress import told
+from odradek.spark.progress import progress_options
 from odradek.spark.write_options import connection_options, parse_write_options
 
 if TYPE_CHECKING:
@@ -401,11 +401,12 @@ def _into_table(
                 return Replayed(job.found.offsets, before.rows, before.bad, True, seconds, is_older)
         spark = started_spark()
         started = time.monotonic()
-        with spark_failures("the replay stopped"), plain_timestamps(spark), told(spark, advance) as progress_options:
-            records = job.frame(spark, into.values.headers, progress_options)
+        progress = progress_options(spark, advance)
+        with spark_failures("the replay stopped"), plain_timestamps(spark), progress as task_options:
+            records = job.frame(spark, into.values.headers, task_options)
             table.begin(records)
             if into.writer == "workers":
-                options, planned = job.planned(into.values.headers, progress_options)
+                options, planned = job.planned(into.values.headers, task_options)
                 added = table.add_ranges(spark, options, planned, 0, query=query)
             else:
                 added = table.add(records, 0, query)
@@ -430,8 +431,8 @@ def _into_topic(
     spark = get_spark()
     started = time.monotonic()
     sent = Observation()
-    with told(spark, advance) as progress_options, spark_failures("the replay stopped"):
-        frame = _copies(job.frame(spark, headers=True, more=progress_options), into).observe(
+    with progress_options(spark, advance) as task_options, spark_failures("the replay stopped"):
+        frame = _copies(job.frame(spark, headers=True, more=task_options), into).observe(
             sent, f.count("*").alias("rows")
         )
         frame.write.format("odradek").mode("append").options(**writing).save()

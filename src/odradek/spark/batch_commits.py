@@ -36,14 +36,14 @@ log = logging.getLogger("odradek.spark.commits")
 
 # Spark reports a batch shortly before its trigger ends. After this time, either the next trigger is active and its
 # planner commits, or no trigger is due.
-_SOON_S = 0.1
+_REPORT_DELAY_S = 0.1
 # The time until the next look at a query with an active trigger. Its planner commits, unless the trigger was the last.
-_LATER_S = 1.0
+_TRIGGER_RETRY_S = 1.0
 # The time after which a failed commit is tried again, even if no batch follows.
-_AGAIN_S = 10.0
+_COMMIT_RETRY_S = 10.0
 _NEVER = math.inf
 # The client's timeouts for these commits: other listeners and the end of Spark wait for the last commit.
-_ANSWER_MS = 10_000
+_CLIENT_TIMEOUT_MS = 10_000
 
 
 @dataclass
@@ -96,7 +96,7 @@ class GroupCommits:
         with self._changed:
             run = self._runs.get(run_id)
             if run is not None:
-                run.due_s = time.monotonic() + _SOON_S
+                run.due_s = time.monotonic() + _REPORT_DELAY_S
                 self._changed.notify()
 
     def onQueryIdle(self, event: Any) -> None:
@@ -144,12 +144,12 @@ class GroupCommits:
                 for run in due:
                     run.due_s = _NEVER
             for run in due:
-                later_s = _LATER_S
+                delay_s = _TRIGGER_RETRY_S
                 if not _is_in_a_trigger(run):
-                    later_s = _AGAIN_S if _settle(run) else _NEVER
+                    delay_s = _COMMIT_RETRY_S if _settle(run) else _NEVER
                 with self._changed:
                     if run.due_s == _NEVER:  # else another batch was finished in the meantime
-                        run.due_s = time.monotonic() + later_s
+                        run.due_s = time.monotonic() + delay_s
 
 
 def commit_finished_batches(spark: SparkSession) -> None:
@@ -234,8 +234,8 @@ def _options_of(relation: Any) -> ReadOptions | None:
         return None
     client = dataclasses.replace(
         options.client,
-        default_api_timeout_ms=min(options.client.default_api_timeout_ms, _ANSWER_MS),
-        bootstrap_timeout_ms=min(options.client.bootstrap_timeout_ms, _ANSWER_MS),
+        default_api_timeout_ms=min(options.client.default_api_timeout_ms, _CLIENT_TIMEOUT_MS),
+        bootstrap_timeout_ms=min(options.client.bootstrap_timeout_ms, _CLIENT_TIMEOUT_MS),
     )
     return dataclasses.replace(options, client=client)
 
@@ -252,7 +252,7 @@ def _is_in_a_trigger(run: _Run) -> bool:
     try:
         return bool(run.query.isActive() and run.query.status().isTriggerActive())
     except Exception as error:
-        _say(error)
+        _log_failure(error)
         return False
 
 
@@ -270,11 +270,11 @@ def _settle(run: _Run) -> bool:
                 _settle_source(run, number, end)
             return any(run.sources[number].is_behind and run.settled.get(number) != end for number, end in ends.items())
         except Exception as error:
-            _say(error)
+            _log_failure(error)
             return False
 
 
-def _say(error: Exception) -> None:
+def _log_failure(error: Exception) -> None:
     if isinstance(error, (Py4JError, OSError)):  # Java is about to end
         log.debug("cannot read the state of a query any more: %s", error)
     else:
@@ -286,7 +286,7 @@ def _settle_source(run: _Run, number: int, end: str) -> None:
         try:
             return not _is_in_a_trigger(run) and _ends_of_last_batch(run).get(number) == end
         except (Py4JError, OSError) as error:
-            _say(error)
+            _log_failure(error)
             return False
 
     lookups = run.sources[number]

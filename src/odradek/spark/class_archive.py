@@ -33,7 +33,7 @@ PARTIAL_S = 3600
 _SUFFIX, _NOTE = ".jsa", ".seen"
 _SHARING_OPTIONS = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare", "-XX:AOT")
 # Environment variables in which a user gives Java options directly.
-_ELSEWHERE = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_OPTION_VARIABLES = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
 class ClassArchive:
@@ -57,7 +57,7 @@ class ClassArchive:
             return None if name == NONE else cls._usable(Path(name).expanduser().absolute())
         options = [
             settings.get("spark.driver.extraJavaOptions", ""),
-            *(os.environ.get(name, "") for name in _ELSEWHERE),
+            *(os.environ.get(name, "") for name in _OPTION_VARIABLES),
         ]
         if default is None or any(word in option for word in _SHARING_OPTIONS for option in options):
             return None

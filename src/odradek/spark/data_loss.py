@@ -1,6 +1,6 @@
 """Data loss: messages about records that a query had to read and that no longer exist, with the cause.
 
-Free of I/O except for implementations of ``Causes`` and for ``warn``.
+Pure, except for implementations of ``Causes`` and for the log of ``warn``.
 
 | observation                                               | cause                                                  |
 |-----------------------------------------------------------|--------------------------------------------------------|
@@ -44,7 +44,7 @@ class Causes(Protocol):
         ...
 
 
-class Held(Protocol):
+class LogBounds(Protocol):
     """The attributes of ``offset_ranges.LogRange``."""
 
     @property
@@ -55,7 +55,7 @@ class Held(Protocol):
     def leader_epoch(self) -> int: ...
 
 
-class NobodyKnows:
+class UnknownCauses:
     """Causes without a cluster to look them up."""
 
     def removed_by(self, topic: str) -> str:
@@ -65,18 +65,18 @@ class NobodyKnows:
         return None
 
 
-NOBODY_KNOWS = NobodyKnows()
+UNKNOWN_CAUSES = UnknownCauses()
 
 
 def removed_by(settings: Mapping[str, str | None]) -> str:
     """Returns what removes records of a topic with these settings."""
-    kept_ms, kept_bytes = settings.get("retention.ms"), settings.get("retention.bytes")
-    limits = f"retention.ms={kept_ms}, retention.bytes={kept_bytes}"
-    if kept_ms is None or kept_bytes is None:
+    retention_ms, retention_bytes = settings.get("retention.ms"), settings.get("retention.bytes")
+    limits = f"retention.ms={retention_ms}, retention.bytes={retention_bytes}"
+    if retention_ms is None or retention_bytes is None:
         return "retention or DeleteRecords"
     if "delete" not in (settings.get("cleanup.policy") or "delete"):
         return f"DeleteRecords (nothing else removes them: cleanup.policy={settings['cleanup.policy']})"
-    if kept_ms == kept_bytes == "-1":
+    if retention_ms == retention_bytes == "-1":
         return f"DeleteRecords (nothing else removes them: {limits})"
     return f"retention ({limits}) or DeleteRecords"
 
@@ -104,34 +104,34 @@ def truncated(partition: TopicPartition, position: int, log_end: int, *, same_to
     )
 
 
-def parted(partition: TopicPartition, position: int, reach: int, held: Held) -> str:
-    """Returns the message that a new leader's log diverges at ``reach`` from the log that was read or committed."""
-    first = max(reach, held.start)
+def diverged(partition: TopicPartition, position: int, epoch_end: int, held: LogBounds) -> str:
+    """Returns the message that a new leader's log diverges at ``epoch_end`` from the log that was read or committed."""
+    first = max(epoch_end, held.start)
     others = f"other records at offsets {first} to {held.end - 1}" if held.end > first else "no other records there"
     return (
         f"{partition}: it was read up to offset {position}, but the log of its new leader (epoch {held.leader_epoch}) "
-        f"diverges at offset {reach}: the records that were read at offsets {reach} to {position - 1} are lost, and "
-        f"the log has {others} (truncation: a replica without the lost records became leader)"
+        f"diverges at offset {epoch_end}: the records that were read at offsets {epoch_end} to {position - 1} are "
+        f"lost, and the log has {others} (truncation: a replica without the lost records became leader)"
     )
 
 
-def reset_that_parted(partition: TopicPartition, offset: int, reach: int, held: Held) -> str:
+def diverged_reset(partition: TopicPartition, offset: int, epoch_end: int, held: LogBounds) -> str:
     """Returns the message that a query follows a reset at another offset, because the log diverges below its offset.
 
     No record that the query read is lost.
     """
     return (
         f"{partition}: the group was reset to offset {offset}, but the log of its leader (epoch {held.leader_epoch}) "
-        f"diverges at offset {reach} from the log of that commit (truncation: a replica without the rest became "
-        f"leader): reading from offset {max(reach, held.start)}"
+        f"diverges at offset {epoch_end} from the log of that commit (truncation: a replica without the rest became "
+        f"leader): reading from offset {max(epoch_end, held.start)}"
     )
 
 
-def parted_since(partition: TopicPartition, reach: int, end: int) -> str:
+def diverged_after_plan(partition: TopicPartition, epoch_end: int, end: int) -> str:
     """Returns the message that the log diverged after a batch up to ``end`` was planned under an earlier leader."""
     return (
-        f"{partition}: the log of its new leader diverges at offset {reach} from the log for which the batch was "
-        f"planned: the planned records at offsets {reach} to {end - 1} are lost (truncation: a replica without the "
+        f"{partition}: the log of its new leader diverges at offset {epoch_end} from the log for which the batch was "
+        f"planned: the planned records at offsets {epoch_end} to {end - 1} are lost (truncation: a replica without the "
         "lost records became leader)"
     )
 
@@ -148,7 +148,7 @@ def missing(partition: TopicPartition, position: int, causes: Causes) -> str:
     return f"{partition} is missing (it was read up to offset {position}): {why}"
 
 
-def deposed(partition: TopicPartition, held: Held, known_epoch: int) -> str:
+def former_leader(partition: TopicPartition, held: LogBounds, known_epoch: int) -> str:
     """Returns the message that the log end offset came from a former leader. This is no loss."""
     return (
         f"{partition}: leader epoch {held.leader_epoch} of the log end offset is older than the known leader epoch "

@@ -147,12 +147,12 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
     def _work(self) -> None:
         """Processes the queued reports in order. It looks up ages only for the last report of each query."""
         while True:
-            taken = [self._reports.get()]
+            reports = [self._reports.get()]
             with contextlib.suppress(queue.Empty):
                 while True:
-                    taken.append(self._reports.get_nowait())
-            last = {report.query_id: report for report in taken if report is not None}
-            for report in taken:
+                    reports.append(self._reports.get_nowait())
+            last = {report.query_id: report for report in reports if report is not None}
+            for report in reports:
                 if report is None:
                     return
                 if report.sources:
@@ -168,8 +168,8 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
         for number, progress in report.sources.items():
             ages: dict[TopicPartition, int] = {}
             if with_ages and progress.is_ours and progress.unread:
-                asked = self._ages_of(report.query_id, report.count).get(number)
-                ages = {} if asked is None else asked.of(progress.unread)
+                source_ages = self._ages_of(report.query_id, report.count).get(number)
+                ages = {} if source_ages is None else source_ages.of(progress.unread)
             sources[number] = progress.lag(report.at_ms, ages)
         with self._lock:
             before = self._queries.get(report.query_id)

@@ -15,7 +15,7 @@ from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset, Membe
 from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark import data_loss, plan
-from odradek.spark.data_loss import NOBODY_KNOWS
+from odradek.spark.data_loss import UNKNOWN_CAUSES
 from odradek.spark.offset_ranges import LogRange, Range
 from odradek.spark.options import OnGroupReset, ReadOptions
 from odradek.spark.patterns import java_pattern
@@ -30,17 +30,17 @@ _LARGE_RECORD_BYTES = 1_048_588
 _SMALLEST_SAMPLE_BYTES, _LARGEST_SAMPLE_BYTES = 4096, 262_144
 
 
-class _Question(NamedTuple):
+class _EpochKey(NamedTuple):
     """The key of a cached end offset of ``epoch``.
 
-    The answer depends on the leader (``reigning``: its epoch) and on the topic id, because epochs start at 0 in a new
-    topic of the same name.
+    The answer depends on the leader (``current_epoch``: its epoch) and on the topic id, because epochs start at 0 in a
+    new topic of the same name.
     """
 
     partition: TopicPartition
     topic_id: UUID | None
     epoch: int
-    reigning: int
+    current_epoch: int
 
 
 class Refusal(NamedTuple):
@@ -59,7 +59,7 @@ class Lookups:
         self._closed = threading.Event()
         self._topic_ids: dict[str, UUID | None] = {}
         self._epochs: dict[TopicPartition, int] = {}
-        self._reaches: dict[_Question, EpochEnd] = {}
+        self._epoch_ends: dict[_EpochKey, EpochEnd] = {}
         self._other_queries: set[str] = set()  # queries that a warning has named
         self._overwritten: set[TopicPartition] = set()  # partitions whose overwritten commit a warning has named
         self._cause: tuple[type[Exception], object] | None = None  # why the last commit failed
@@ -131,26 +131,26 @@ class Lookups:
         """Returns the epoch of the leader that reported the log end offset; -1 if it reported none."""
         return self._epochs.get(partition, NO_EPOCH)
 
-    def reaches(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Returns the end offsets of these epochs in the logs of the current leaders.
 
         A request is sent only where the current leader has a later epoch, and once for each leader. Unknown end offsets
         are left out.
         """
         keys = {
-            tp: _Question(tp, self._topic_ids.get(tp.topic), epoch, self.leader_epoch(tp))
+            tp: _EpochKey(tp, self._topic_ids.get(tp.topic), epoch, self.leader_epoch(tp))
             for tp, epoch in epochs.items()
             if 0 <= epoch < self.leader_epoch(tp)
         }
-        if unknown := {tp: epochs[tp] for tp, key in keys.items() if key not in self._reaches}:
+        if unknown := {tp: epochs[tp] for tp, key in keys.items() if key not in self._epoch_ends}:
             try:
                 found = self.admin.epoch_ends(unknown)
             except KafkaError as error:
                 if error.code not in NOT_TOLD:
                     raise
                 found = dict.fromkeys(unknown, EpochEnd(NO_EPOCH, NO_OFFSET))
-            self._reaches.update({keys[tp]: end for tp, end in found.items()})
-        ends = {tp: self._reaches[key] for tp, key in keys.items()}
+            self._epoch_ends.update({keys[tp]: end for tp, end in found.items()})
+        ends = {tp: self._epoch_ends[key] for tp, key in keys.items()}
         return {tp: end.end_offset for tp, end in ends.items() if end.leader_epoch >= 0 and end.end_offset >= 0}
 
     def has_nothing_new(self, done: SourceOffset, ends: Offsets) -> bool:
@@ -163,8 +163,8 @@ class Lookups:
         ids = self.topic_ids({tp.topic for tp in ends})
         if any(done.is_of_another_topic(topic, ids) for topic in ids):
             return False
-        reaches = self.reaches(done.epochs)
-        return all(reaches.get(tp, position) >= position for tp, position in done.positions.items())
+        epoch_ends = self.epoch_ends(done.epochs)
+        return all(epoch_ends.get(tp, position) >= position for tp, position in done.positions.items())
 
     def log(self, ends: Offsets, expected: Offsets | None = None) -> dict[TopicPartition, LogRange]:
         """Returns the offsets that each partition has.
@@ -199,14 +199,14 @@ class Lookups:
         try:
             return data_loss.removed_by(self._settings({topic})[topic])
         except OdradekError as error:
-            return f"{NOBODY_KNOWS.removed_by(topic)} (the topic's settings are unknown: {error})"
+            return f"{UNKNOWN_CAUSES.removed_by(topic)} (the topic's settings are unknown: {error})"
 
     def is_there(self, topic: str) -> bool | None:
         """Returns whether the topic exists; None if the cluster does not answer."""
         try:
             return topic in self.admin.topics()
         except OdradekError:
-            return NOBODY_KNOWS.is_there(topic)
+            return UNKNOWN_CAUSES.is_there(topic)
 
     def _settings(self, topics: set[str]) -> dict[str, dict[str, str | None]]:
         """Returns the topics' settings; empty if the broker does not report them."""
@@ -315,7 +315,7 @@ class Lookups:
         applies until the query's next commit.
         """
         on_reset = self.options.on_group_reset
-        if on_reset is OnGroupReset.FOLLOW and self._was_in_use:
+        if on_reset is OnGroupReset.FOLLOW and self._had_members:
             on_reset = OnGroupReset.ASKED
         found = plan.settle(done, committed, on_reset, uuid.uuid4().hex[:12])
         if found.resets and on_reset is OnGroupReset.FOLLOW and self.warn_of_members():
@@ -323,7 +323,7 @@ class Lookups:
         return found
 
     @property
-    def _was_in_use(self) -> bool:
+    def _had_members(self) -> bool:
         return self._cause is not None and issubclass(self._cause[0], GroupNotEmpty)
 
     def held(self, done: SourceOffset, ends: Offsets) -> dict[TopicPartition, int]:
@@ -333,9 +333,9 @@ class Lookups:
         request is between ``committed`` and the commit.
         """
         ids = self.topic_ids({tp.topic for tp in ends})
-        reaches = self.reaches(done.epochs)
+        epoch_ends = self.epoch_ends(done.epochs)
         return {
-            tp: min(end, reaches.get(tp, end))
+            tp: min(end, epoch_ends.get(tp, end))
             for tp, end in ends.items()
             if not done.is_of_another_topic(tp.topic, ids)
         }
@@ -350,11 +350,11 @@ class Lookups:
         commits = {tp: commit for tp, commit in settlement.commits.items() if commit.offset <= held.get(tp, -1)}
         if not self.commit(commits):
             return False
-        strangers = {tp: offset for tp, offset in settlement.unasked.items() if tp in commits}
-        if strangers.keys() - self._overwritten:
-            self._overwritten |= strangers.keys()
-            positions = {tp: commits[tp].offset for tp in strangers}
-            log.warning("%s", plan.overwritten(self.group_id, strangers, positions))
+        unasked = {tp: offset for tp, offset in settlement.unasked.items() if tp in commits}
+        if unasked.keys() - self._overwritten:
+            self._overwritten |= unasked.keys()
+            positions = {tp: commits[tp].offset for tp in unasked}
+            log.warning("%s", plan.overwritten(self.group_id, unasked, positions))
         for other in sorted({settlement.others[tp] for tp in commits if tp in settlement.others} - self._other_queries):
             self._other_queries.add(other)
             theirs = [tp for tp in commits if settlement.others.get(tp) == other]

@@ -23,7 +23,7 @@ from odradek.spark.source import KafkaRanges, OdradekDataSource, OdradekReader, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NOT_HERE = {
+_REFUSED = {
     "subscribe": f"this source reads {OFFSETS_TOPIC}",
     "subscribepattern": f"this source reads {OFFSETS_TOPIC}",
     "assign": "option group reads the partition of one group only",
@@ -58,7 +58,7 @@ def parse_history_options(given: Mapping[str, str], *, streaming: bool | None) -
     from odradek.history.views import check_table
 
     options = {name.lower(): value for name, value in given.items()}
-    for name, reason in _NOT_HERE.items():
+    for name, reason in _REFUSED.items():
         if name in options:
             raise ConfigError(f"option {name} is not for odradek-offsets: {reason}")
     if flag(options, "commitOffsets", False):

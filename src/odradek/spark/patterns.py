@@ -47,7 +47,7 @@ _CODE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|x\{([0-9a-fA-F]{1,
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 _GROUP = re.compile(r"\(\?<([a-zA-Z][a-zA-Z0-9]*)>|\((?:\?(?:[=!>]|<[=!]))?(?!\?)")
 """The start of a group without flags."""
-_TIMES = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
+_QUANTIFIER = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
 
 
 @functools.lru_cache(16)
@@ -78,11 +78,11 @@ class _Translation:
             if begin == "\\":
                 parts.append(self._escape())
             elif begin == "[":
-                parts.append(self._of(self._class()))
+                parts.append(self._class_text(self._class()))
             elif begin == "(":
                 parts.append(self._group())
             elif begin == "{":
-                parts.append(self._times())
+                parts.append(self._quantifier())
             else:
                 parts.append(self._literal(self._next()) if begin in _LETTERS else self._next())
                 if begin == ")" and self._outer:
@@ -97,39 +97,39 @@ class _Translation:
         """
         flags = _FLAGS.match(self._text, self._at)
         if flags is not None:
-            self._open_one(len(self._outer))
+            self._check_depth(len(self._outer))
             on, off = flags[1], flags[2] or ""
             if unknown := set(on + off) - set("ims"):
-                raise self._refused(f"the flag {min(unknown)}")
+                raise self._refusal(f"the flag {min(unknown)}")
             self._at = flags.end()
             if flags[3] == ":":
                 self._outer.append(self._any_case)
             elif self._text[self._at : self._at + 1] in {"*", "+", "?", "{"}:
-                raise self._refused(f"{self._text[self._at]} after {flags[0]}")
+                raise self._refusal(f"{self._text[self._at]} after {flags[0]}")
             self._any_case = "i" not in off and ("i" in on or self._any_case)
             return "(?:" if flags[3] == ":" else ""
-        self._open_one(len(self._outer))
+        self._check_depth(len(self._outer))
         begin = _GROUP.match(self._text, self._at)
         if begin is None:
-            raise self._refused(f"{self._text[self._at : self._at + 3]}")
+            raise self._refusal(f"{self._text[self._at : self._at + 3]}")
         self._at = begin.end()
         self._outer.append(self._any_case)
         return begin[0] if begin[1] is None else f"(?P<{begin[1]}>"
 
-    def _open_one(self, others: int) -> None:
+    def _check_depth(self, others: int) -> None:
         """Raises ConfigError at ``MAX_DEPTH``: Python's parser recurses for each nested group."""
         if others >= MAX_DEPTH:
             raise ConfigError(f"{shortened(self._text)!r} is nested deeper than {MAX_DEPTH} levels")
 
-    def _times(self) -> str:
-        found = _TIMES.match(self._text, self._at)
+    def _quantifier(self) -> str:
+        found = _QUANTIFIER.match(self._text, self._at)
         if found is None:  # Python would accept it as a literal, or {,2} as {0,2}
-            raise self._refused("{ without a number")
+            raise self._refusal("{ without a number")
         self._at = found.end()
         return found[0]
 
     def _literal(self, one: str) -> str:
-        return self._of(self._cased([one])) if self._any_case and one in _LETTERS else re.escape(one)
+        return self._class_text(self._add_cases([one])) if self._any_case and one in _LETTERS else re.escape(one)
 
     def _escape(self) -> str:
         if self._follows("\\Q"):
@@ -138,7 +138,7 @@ class _Translation:
             self._at = len(self._text) if end < 0 else end + 2
             return "".join(map(self._literal, self._text[begin : len(self._text) if end < 0 else end]))
         if self._follows("\\b{"):
-            raise self._refused(r"\b{")
+            raise self._refusal(r"\b{")
         name = self._text[self._at + 1 : self._at + 2]
         if name in _SAME and name:
             self._at += 2
@@ -153,16 +153,16 @@ class _Translation:
             return f"(?i:{same})" if self._any_case else f"(?:{same})"
         if name == "k" or (name.isascii() and name.isdigit() and name != "0"):
             # In Java the number of groups decides how many digits belong to the reference.
-            raise self._refused(self._text[self._at : self._at + (2 if name == "k" else 3)])
+            raise self._refusal(self._text[self._at : self._at + (2 if name == "k" else 3)])
         taken = self._escaped()
-        return self._literal(taken) if isinstance(taken, str) else self._of(taken)
+        return self._literal(taken) if isinstance(taken, str) else self._class_text(taken)
 
     # --- classes
 
     def _class(self) -> frozenset[str]:
         """Reads a class from its opening to its closing bracket."""
         self._at += 1
-        self._open_one(self._classes)
+        self._check_depth(self._classes)
         self._classes += 1
         is_negated = self._follows("^")
         self._at += is_negated
@@ -175,7 +175,7 @@ class _Translation:
             if self._follows("&&"):
                 self._at += 2
                 if operand is None and both is not None:
-                    raise self._refused("&& with nothing before it")
+                    raise self._refusal("&& with nothing before it")
                 if operand is not None:
                     both = operand if both is None else both & operand
                 operand = None
@@ -186,10 +186,10 @@ class _Translation:
                 is_nested = self._follows("[")
                 if both is not None and operand is not None and (is_nested or was_nested):
                     # Java ignores some of the operands, depending on their order.
-                    raise self._refused("a class next to other characters after &&")
+                    raise self._refusal("a class next to other characters after &&")
                 operand, was_nested = (operand or _NONE) | self._item(), is_nested
         if operand is None:
-            raise self._refused("&& with nothing after it")
+            raise self._refusal("&& with nothing after it")
         self._classes -= 1
         taken = operand if both is None else both & operand
         return _ALL - taken if is_negated else taken
@@ -197,23 +197,23 @@ class _Translation:
     def _item(self) -> frozenset[str]:
         if self._follows("["):
             return self._class()
-        low = self._one()
+        low = self._character()
         if not isinstance(low, str):
             return low
         if self._follows("-") and self._text[self._at + 1 : self._at + 2] not in {"", "]", "["}:
             self._at += 1
-            high = self._one()
+            high = self._character()
             if not isinstance(high, str) or high < low:
-                raise self._refused(f"the range from {low!r}")
-            return self._cased(map(chr, range(ord(low), min(ord(high), 127) + 1)))
-        return self._cased([low])
+                raise self._refusal(f"the range from {low!r}")
+            return self._add_cases(map(chr, range(ord(low), min(ord(high), 127) + 1)))
+        return self._add_cases([low])
 
-    def _one(self) -> str | frozenset[str]:
+    def _character(self) -> str | frozenset[str]:
         if self._follows("\\Q"):
-            raise self._refused(r"\Q in a class")
+            raise self._refusal(r"\Q in a class")
         return self._escaped() if self._follows("\\") else self._next()
 
-    def _cased(self, characters: Iterable[str]) -> frozenset[str]:
+    def _add_cases(self, characters: Iterable[str]) -> frozenset[str]:
         taken = frozenset(characters)
         return taken | {one.swapcase() for one in taken & _LETTERS} if self._any_case else taken
 
@@ -235,7 +235,7 @@ class _Translation:
             self._at += 2
             return _CONTROLS[name]
         if not name or (name.isascii() and name.isalnum()):
-            raise self._refused("\\" + name)
+            raise self._refusal("\\" + name)
         self._at += 2
         return name
 
@@ -243,10 +243,10 @@ class _Translation:
         found = re.compile(r"\\[pP](?:\{([^}]*)\}|(.))").match(self._text, self._at)
         name = "" if found is None else found[1] or found[2] or ""
         if found is None or name not in _PROPERTIES:
-            raise self._refused(f"\\p{{{name}}}")
+            raise self._refusal(f"\\p{{{name}}}")
         taken = _PROPERTIES[name]
         if self._any_case and taken in {_LOWER, _UPPER}:  # Java versions differ
-            raise self._refused(f"\\p{{{name}}} together with (?i)")
+            raise self._refusal(f"\\p{{{name}}} together with (?i)")
         self._at = found.end()
         return _ALL - taken if is_negated else taken
 
@@ -260,8 +260,8 @@ class _Translation:
         return self._text[self._at - 1]
 
     @staticmethod
-    def _of(taken: frozenset[str]) -> str:
+    def _class_text(taken: frozenset[str]) -> str:
         return f"[{''.join(map(re.escape, sorted(taken)))}]" if taken else "(?!)"
 
-    def _refused(self, what: str) -> ConfigError:
+    def _refusal(self, what: str) -> ConfigError:
         return ConfigError(f"{self._text!r}: {what} is not understood here, although Java may support it")

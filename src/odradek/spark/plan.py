@@ -60,7 +60,7 @@ from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 from odradek.lag.reset_mark import asks_for_reset
 from odradek.spark import data_loss
 from odradek.spark.commit_marks import mark_commit, mark_of, other_query
-from odradek.spark.data_loss import NOBODY_KNOWS, Causes, DataLoss, loss_message
+from odradek.spark.data_loss import UNKNOWN_CAUSES, Causes, DataLoss, loss_message
 from odradek.spark.offset_ranges import LogRange, Range, share
 from odradek.spark.options import EARLIEST, LATEST, OnGroupReset, Position, Start
 from odradek.spark.source_offset import Offsets, SourceOffset, TopicIds
@@ -109,7 +109,7 @@ def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_i
             moved = False
         else:
             moved = commit.offset != position
-        if moved and commit is not None and _counts(commit, mark, done.ids.get(partition.topic), on_reset):
+        if moved and commit is not None and _is_reset(commit, mark, done.ids.get(partition.topic), on_reset):
             resets[partition] = (commit.offset, mark or new_id)
         elif commit is None or commit.offset != position or mark != "" or other:
             epoch = done.epochs.get(partition, NO_EPOCH)
@@ -123,7 +123,7 @@ def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_i
     return Settlement(commits, resets, others, unasked)
 
 
-def _counts(commit: OffsetAndMetadata, mark: str | None, topic_id: UUID | None, on_reset: OnGroupReset) -> bool:
+def _is_reset(commit: OffsetAndMetadata, mark: str | None, topic_id: UUID | None, on_reset: OnGroupReset) -> bool:
     """Returns whether a commit that moved the group is a reset. A commit with our mark and an id acknowledges one."""
     if on_reset is OnGroupReset.ASKED:
         return mark is not None or asks_for_reset(commit, topic_id)
@@ -187,14 +187,14 @@ def starting_offsets(
     log: Mapping[TopicPartition, LogRange],
     *,
     committed: Commits | None = None,
-    reaches: Offsets | None = None,
+    epoch_ends: Offsets | None = None,
     found: Offsets | None = None,
     auto_offset_reset: str = "earliest",
     latest_if_none: bool = False,
 ) -> dict[TopicPartition, int]:
     """Returns the start offset of a first batch, or a batch read, in each partition of ``log``.
 
-    ``reaches``: as in ``TopicStates``, for the epochs of the commits. ``found``: the offsets of the wanted times, −1
+    ``epoch_ends``: as in ``TopicStates``, for the epochs of the commits. ``found``: the offsets of the wanted times, −1
     where no record is that recent. Raises ConfigError, NoCommittedOffset.
     """
     if position.kind is Start.EARLIEST:
@@ -202,18 +202,19 @@ def starting_offsets(
     if position.kind is Start.LATEST:
         return {tp: held.end for tp, held in log.items()}
     if position.kind is Start.COMMITTED:
-        reaches = reaches or {}
+        epoch_ends = epoch_ends or {}
         given = {
-            tp: taken_back(commit.offset, reaches.get(tp), log[tp])
+            tp: resume_offset(commit.offset, epoch_ends.get(tp), log[tp])
             for tp, commit in (committed or {}).items()
             if tp in log
         }
         return {
-            tp: usable_offset(tp, given.get(tp), held, auto_offset_reset, reaches.get(tp)) for tp, held in log.items()
+            tp: usable_offset(tp, given.get(tp), held, auto_offset_reset, epoch_ends.get(tp))
+            for tp, held in log.items()
         }
     if position.kind is Start.OFFSETS:
         _check_complete("startingOffsets", position.offsets, log)
-        return {tp: _named(position.offsets[tp], held) for tp, held in log.items()}
+        return {tp: _resolve(position.offsets[tp], held) for tp, held in log.items()}
     return _by_time("startingOffsetsByTimestamp", position, log, found or {}, latest_if_none)
 
 
@@ -223,7 +224,7 @@ def ending_offsets(
     """Returns the end of a batch read, exclusive. Without a record as recent as a wanted time it is the log end."""
     if position.kind is Start.OFFSETS:
         _check_complete("endingOffsets", position.offsets, log)
-        return {tp: _named(position.offsets[tp], held) for tp, held in log.items()}
+        return {tp: _resolve(position.offsets[tp], held) for tp, held in log.items()}
     if position.kind is Start.TIMESTAMP:
         return _by_time("endingOffsetsByTimestamp", position, log, found or {}, True)
     return {tp: held.end for tp, held in log.items()}
@@ -239,13 +240,13 @@ def wanted_times(position: Position, partitions: Iterable[TopicPartition]) -> di
 
 
 def usable_offset(
-    partition: TopicPartition, offset: int | None, held: LogRange, auto_offset_reset: str, reach: int | None = None
+    partition: TopicPartition, offset: int | None, held: LogRange, auto_offset_reset: str, epoch_end: int | None = None
 ) -> int:
     """Returns a committed offset if it is in the log, else the start by ``auto.offset.reset``, as in Kafka's consumer.
 
-    ``reach``, if known, is in the log too, even if not all records below it can be read yet.
+    ``epoch_end``, if known, is in the log too, even if not all records below it can be read yet.
     """
-    if offset is not None and held.start <= offset <= max(held.end, reach or 0):
+    if offset is not None and held.start <= offset <= max(held.end, epoch_end or 0):
         return offset
     if auto_offset_reset == "none":
         what = f"has the committed offset {offset}, which is outside of its log"
@@ -275,7 +276,7 @@ def disorder_ms(settings: Mapping[str, str | None]) -> int | None:
     return total if total < _NO_LIMIT_MS else None
 
 
-def _named(offset: int, held: LogRange) -> int:
+def _resolve(offset: int, held: LogRange) -> int:
     return {EARLIEST: held.start, LATEST: held.end}.get(offset, offset)
 
 
@@ -308,34 +309,34 @@ def _by_time(
 def lost_of_committed(
     committed: Commits,
     log: Mapping[TopicPartition, LogRange],
-    causes: Causes = NOBODY_KNOWS,
-    reaches: Offsets | None = None,
+    causes: Causes = UNKNOWN_CAUSES,
+    epoch_ends: Offsets | None = None,
 ) -> list[str]:
     """Returns the losses at a group's committed offsets: unread records that are deleted, or a truncated log.
 
-    ``reaches``: as in ``TopicStates``, for the epochs of the commits.
+    ``epoch_ends``: as in ``TopicStates``, for the epochs of the commits.
     """
     lost: list[str] = []
     for partition, held in sorted(log.items()):
         offset = committed[partition].offset if partition in committed else held.start
-        reach = (reaches or {}).get(partition)
+        epoch_end = (epoch_ends or {}).get(partition)
         if offset < held.start:
             lost.append(data_loss.removed(partition, offset, held.start, causes))
-        elif reach is not None:
-            if reach < offset:
-                lost.append(data_loss.parted(partition, offset, reach, held))
+        elif epoch_end is not None:
+            if epoch_end < offset:
+                lost.append(data_loss.diverged(partition, offset, epoch_end, held))
         elif offset > held.end:
             lost.append(data_loss.truncated(partition, offset, held.end, same_topic=False))
     return lost
 
 
-def taken_back(offset: int, reach: int | None, held: LogRange) -> int:
-    """Returns the offset at which reading continues after the log diverged at ``reach`` (None: it did not).
+def resume_offset(offset: int, epoch_end: int | None, held: LogRange) -> int:
+    """Returns the offset at which reading continues after the log diverged at ``epoch_end`` (None: it did not).
 
     The result may be above the offsets that can be read yet: the records below it exist and were read, so they must not
     be read again.
     """
-    return offset if reach is None or offset <= reach else max(reach, held.start)
+    return offset if epoch_end is None or offset <= epoch_end else max(epoch_end, held.start)
 
 
 # --- the next batch -------------------------------------------------------------------------------------------------
@@ -373,12 +374,12 @@ class GroupOffsets:
 class TopicStates:
     """The topics' state for a plan. ``ids``: the current topic ids. ``causes``: looks up the causes of a loss.
 
-    ``reaches``: the end offset of the stored epoch in the log of a leader with another epoch.
+    ``epoch_ends``: the end offset of the stored epoch in the log of a leader with another epoch.
     """
 
     ids: TopicIds = field(default_factory=dict)
-    reaches: Offsets = field(default_factory=dict)
-    causes: Causes = NOBODY_KNOWS
+    epoch_ends: Offsets = field(default_factory=dict)
+    causes: Causes = UNKNOWN_CAUSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,10 +407,10 @@ def plan_batch(
     fail_on_data_loss: bool = True,
 ) -> Batch | None:
     """Returns the batch after ``start``, or None if there is nothing to do. Raises DataLoss."""
-    waiting = told_by_deposed(start, log, topics.ids)
+    waiting = with_former_leader(start, log, topics.ids)
     resets = {tp: reset for tp, reset in group.resets.items() if tp not in waiting}
-    log = {**log, **{tp: _as_read(start, tp, log[tp]) for tp in waiting}}
-    kept, origins, lost = _keep(start, log, resets, topics)
+    log = {**log, **{tp: _log_as_read(start, tp, log[tp]) for tp in waiting}}
+    kept, origins, lost = _next_offsets(start, log, resets, topics)
     if lost and fail_on_data_loss:
         raise DataLoss(loss_message(lost))
     for partition, (offset, _) in resets.items():
@@ -438,7 +439,9 @@ def plan_batch(
     return Batch(end, acknowledge, tuple(lost))
 
 
-def told_by_deposed(start: SourceOffset, log: Mapping[TopicPartition, LogRange], ids: TopicIds) -> set[TopicPartition]:
+def with_former_leader(
+    start: SourceOffset, log: Mapping[TopicPartition, LogRange], ids: TopicIds
+) -> set[TopicPartition]:
     """Returns partitions whose log end offset is from a former leader: its epoch is older than the stored one.
 
     The topic is the same. Such a log end offset is out of date, so these partitions wait for the current leader.
@@ -448,7 +451,7 @@ def told_by_deposed(start: SourceOffset, log: Mapping[TopicPartition, LogRange],
     return {tp for tp in same if 0 <= log[tp].leader_epoch < start.epochs.get(tp, NO_EPOCH)}
 
 
-def _as_read(start: SourceOffset, partition: TopicPartition, held: LogRange) -> LogRange:
+def _log_as_read(start: SourceOffset, partition: TopicPartition, held: LogRange) -> LogRange:
     """Returns the log as the query has read it: without new records and without losses."""
     position = start.positions[partition]
     return LogRange(min(held.start, position), position, start.epochs[partition])
@@ -464,7 +467,7 @@ def _epochs(ends: Offsets, log: Mapping[TopicPartition, LogRange], known: Mappin
     return {tp: epoch for tp, epoch in epochs.items() if epoch >= 0}
 
 
-def _keep(
+def _next_offsets(
     start: SourceOffset,
     log: Mapping[TopicPartition, LogRange],
     resets: Mapping[TopicPartition, tuple[int, str]],
@@ -490,10 +493,10 @@ def _keep(
         elif position < held.start:
             lost.append(data_loss.removed(partition, position, held.start, causes))
             kept[partition] = origins[partition] = held.start
-        elif (reach := topics.reaches.get(partition)) is not None:
-            if reach < position:
-                lost.append(data_loss.parted(partition, position, reach, held))
-                kept[partition] = origins[partition] = taken_back(position, reach, held)
+        elif (epoch_end := topics.epoch_ends.get(partition)) is not None:
+            if epoch_end < position:
+                lost.append(data_loss.diverged(partition, position, epoch_end, held))
+                kept[partition] = origins[partition] = resume_offset(position, epoch_end, held)
             else:  # the records exist, but a new leader may not know its high watermark yet
                 kept[partition] = position
         elif position > held.end:
@@ -506,7 +509,7 @@ def _keep(
 
 
 def lost_of_named(
-    begin: Offsets, end: Offsets, log: Mapping[TopicPartition, LogRange], causes: Causes = NOBODY_KNOWS
+    begin: Offsets, end: Offsets, log: Mapping[TopicPartition, LogRange], causes: Causes = UNKNOWN_CAUSES
 ) -> list[str]:
     """Returns the losses of a batch read: named offsets that are deleted or do not exist yet."""
     lost: list[str] = []

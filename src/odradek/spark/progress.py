@@ -34,7 +34,7 @@ _MOST_PIECES = 100_000
 
 
 @contextlib.contextmanager
-def told(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[dict[str, str]]:
+def progress_options(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[dict[str, str]]:
     """Yields options for reads. A thread calls ``advance`` with the number of further offsets that the reads have done.
 
     Reports that have arrived when the block ends are still counted, for ``_DRAIN_S`` at most. A task that is tried
@@ -46,38 +46,38 @@ def told(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[dict[s
     with contextlib.ExitStack() as stack:
         try:
             family, kind, _, _, address = socket.getaddrinfo(bind, 0, type=socket.SOCK_DGRAM)[0]
-            listening = stack.enter_context(socket.socket(family, kind))
-            listening.bind(address)
+            receiver = stack.enter_context(socket.socket(family, kind))
+            receiver.bind(address)
         except OSError:  # the run must not fail for a progress bar
             yield {}
             return
         token = secrets.token_hex(8)
         stop = threading.Event()
-        ear = threading.Thread(target=_listen, args=(listening, token, advance, stop), daemon=True)
-        ear.start()
+        thread = threading.Thread(target=_listen, args=(receiver, token, advance, stop), daemon=True)
+        thread.start()
         try:
-            yield {OPTION: json.dumps([host, listening.getsockname()[1], token])}
+            yield {OPTION: json.dumps([host, receiver.getsockname()[1], token])}
         finally:
             stop.set()
-            ear.join()
+            thread.join()
 
 
-def _listen(listening: socket.socket, token: str, advance: Callable[[int], None], stop: threading.Event) -> None:
+def _listen(receiver: socket.socket, token: str, advance: Callable[[int], None], stop: threading.Event) -> None:
     passed: dict[tuple[str, int, int], int] = {}
-    listening.settimeout(_LOOK_S)
+    receiver.settimeout(_LOOK_S)
     until = float("inf")
     while time.monotonic() < until:
         if until == float("inf") and stop.is_set():  # count reports that have arrived, for a limited time
             until = time.monotonic() + _DRAIN_S
         try:
-            heard = _understood(listening.recv(_LONGEST), token)
+            report = _parse(receiver.recv(_LONGEST), token)
         except TimeoutError:
             if stop.is_set():
                 return
             continue
-        if heard is None:
+        if report is None:
             continue
-        key, count = heard
+        key, count = report
         more = count - passed.get(key, 0)
         if more > 0:
             passed[key] = count
@@ -86,18 +86,18 @@ def _listen(listening: socket.socket, token: str, advance: Callable[[int], None]
             del passed[next(iter(passed))]
 
 
-def _understood(datagram: bytes, token: str) -> tuple[tuple[str, int, int], int] | None:
+def _parse(datagram: bytes, token: str) -> tuple[tuple[str, int, int], int] | None:
     """Returns the piece and its count of offsets; None for a datagram of another sender, because anyone can send."""
     try:
-        said = parse_json(datagram)
-        if said[0] != token:
+        fields = parse_json(datagram)
+        if fields[0] != token:
             return None
-        return (str(said[1]), int(said[2]), int(said[3])), int(said[4])
+        return (str(fields[1]), int(fields[2]), int(fields[3])), int(fields[4])
     except (ValueError, TypeError, LookupError, OverflowError):
         return None
 
 
-def telling(
+def report_progress(
     to: str | None, batches: Iterator[pa.RecordBatch], partition: TopicPartition, start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
     """Yields the batches and reports the progress of the piece after each, if ``to`` is given. Runs in a worker."""
@@ -106,16 +106,16 @@ def telling(
         return
     for batch in batches:
         yield batch
-        _say(to, partition, start, batch.column("offset")[-1].as_py() + 1 - start)
-    _say(to, partition, start, end - start)
+        _send(to, partition, start, batch.column("offset")[-1].as_py() + 1 - start)
+    _send(to, partition, start, end - start)
 
 
-def _say(to: str, partition: TopicPartition, start: int, count: int) -> None:
+def _send(to: str, partition: TopicPartition, start: int, count: int) -> None:
     connection = _connection(to)
     if connection is not None:
-        mouth, address, token = connection
+        sender, address, token = connection
         with contextlib.suppress(OSError):  # no route, or a full buffer
-            mouth.sendto(json.dumps([token, *partition, start, count]).encode(), address)
+            sender.sendto(json.dumps([token, *partition, start, count]).encode(), address)
 
 
 @functools.lru_cache(1)  # a worker reads for one query at a time
@@ -126,6 +126,6 @@ def _connection(to: str) -> tuple[socket.socket, Any, str] | None:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     except OSError:
         return None
-    mouth = socket.socket(family, kind)
-    mouth.setblocking(False)
-    return mouth, address, token
+    sender = socket.socket(family, kind)
+    sender.setblocking(False)
+    return sender, address, token

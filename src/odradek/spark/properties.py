@@ -18,7 +18,7 @@ JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOption
 _PROPERTIES = "spark.properties"
 _FILE_OPTION, _CONF_OPTIONS = "--properties-file", ("--conf", "-c")
 # Spark refuses these options: they belong into spark.driver.memory and --conf.
-_NOT_JAVAS = ("Xmx", "-Dspark")
+_REFUSED = ("Xmx", "-Dspark")
 
 
 def submit_arguments(settings: Mapping[str, str], directory: Path) -> list[str]:
@@ -28,19 +28,19 @@ def submit_arguments(settings: Mapping[str, str], directory: Path) -> list[str]:
     copied into ours, because Spark reads only one. Without such a file, Spark's defaults apply
     (``conf/spark-defaults.conf``). Raises ConfigError for an unreadable file or malformed arguments.
     """
-    theirs, conf, others = _given(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    user_file, conf, others = _split_arguments(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     text = b""
-    if theirs is not None:
+    if user_file is not None:
         try:
-            text = Path(theirs).read_bytes() + b"\n\n"  # the second one ends a line with a continuation
+            text = Path(user_file).read_bytes() + b"\n\n"  # the second one ends a line with a continuation
         except OSError as error:
-            raise ConfigError(f"PYSPARK_SUBMIT_ARGS: {_FILE_OPTION} {theirs}: {error.strerror}") from error
+            raise ConfigError(f"PYSPARK_SUBMIT_ARGS: {_FILE_OPTION} {user_file}: {error.strerror}") from error
     kept = {**settings, **conf}
     for name in JAVA_OPTIONS:
         if name in kept:
-            kept[name] = _by_file(kept[name], directory / name)
+            kept[name] = _to_argument_file(kept[name], directory / name)
     file = _write(directory / _PROPERTIES, text + _java_properties(kept))
-    return [_FILE_OPTION, str(file), *([] if theirs is not None else ["--load-spark-defaults"]), *others]
+    return [_FILE_OPTION, str(file), *([] if user_file is not None else ["--load-spark-defaults"]), *others]
 
 
 def remove_files(directory: Path) -> None:
@@ -49,7 +49,7 @@ def remove_files(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
-def _given(arguments: str) -> tuple[str | None, dict[str, str], list[str]]:
+def _split_arguments(arguments: str) -> tuple[str | None, dict[str, str], list[str]]:
     """Splits arguments of ``spark-submit`` into the properties file, the settings, and the others."""
     try:
         left = shlex.split(arguments)
@@ -92,7 +92,7 @@ def _escaped(text: object) -> str:
     return "".join(chr(code) if chr(code).isascii() and chr(code).isalnum() else f"\\u{code:04x}" for code in codes)
 
 
-def _by_file(options: str, file: Path) -> str:
+def _to_argument_file(options: str, file: Path) -> str:
     """Moves Java options to an argument file, and returns the option that names it.
 
     Options that Spark refuses are left unchanged. Argument files among the options stay options, because Java expands
@@ -102,7 +102,7 @@ def _by_file(options: str, file: Path) -> str:
         given = shlex.split(options)
     except ValueError:
         return options
-    if any(part in option for option in given for part in _NOT_JAVAS):
+    if any(part in option for option in given for part in _REFUSED):
         return options
     plain = [option for option in given if not option.startswith("@")]
     files = [option for option in given if option.startswith("@")]

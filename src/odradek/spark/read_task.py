@@ -21,7 +21,7 @@ from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
 from odradek.spark.passage import Passage
-from odradek.spark.progress import telling
+from odradek.spark.progress import report_progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,15 +34,17 @@ def read_task(options: ReadOptions, piece: Piece, passage: Passage | None = None
     detects a log that was truncated and has grown again. ``passage`` gets the offsets that were read and lost.
     """
     passage = passage or Passage(piece.partition, piece.start)
-    return telling(options.progress_to, _read_task(options, piece, passage), piece.partition, piece.start, piece.end)
+    return report_progress(
+        options.progress_to, _read_task(options, piece, passage), piece.partition, piece.start, piece.end
+    )
 
 
 def _read_task(options: ReadOptions, piece: Piece, passage: Passage) -> Iterator[pa.RecordBatch]:
     partition, _, end, topic_id, leader_epoch = piece
-    _spare_what_stays()
+    _freeze_modules()
     columns = (*DEFAULT_COLUMNS, "headers") if options.include_headers else DEFAULT_COLUMNS
     config = as_config(options.client, default_api_timeout_ms=options.poll_timeout_ms)
-    _forget_another_topic(config, partition.topic, topic_id)
+    _drop_former_topic(config, partition.topic, topic_id)
     reader = PartitionReader(config, partition, columns, options.isolation_level, topic_id)
     while passage.position < end:
         batches = reader.read(passage.position, end, end_leader_epoch=leader_epoch, passed=passage.note_read)
@@ -50,14 +52,14 @@ def _read_task(options: ReadOptions, piece: Piece, passage: Passage) -> Iterator
             yield from batches
             return
         except OffsetOutOfRange as error:
-            _fail_or_warn(options, _what_is_gone(options, error, end), error)
+            _fail_or_warn(options, _loss_message(options, error, end), error)
             if error.log_start_offset <= error.offset:  # the log ends below the planned offsets: it was truncated
                 passage.note_lost(passage.position, end)
                 return
             passage.note_lost(passage.position, min(error.log_start_offset, end))
             passage.position = error.log_start_offset
         except LogTruncated as error:
-            _fail_or_warn(options, data_loss.parted_since(partition, error.divergence_offset, end), error)
+            _fail_or_warn(options, data_loss.diverged_after_plan(partition, error.divergence_offset, end), error)
             passage.note_lost(max(passage.position, error.divergence_offset), end)
             end = min(end, error.divergence_offset)  # below it the records are the planned ones
         except (TopicRecreated, UnknownTopic) as error:
@@ -79,7 +81,7 @@ def _fail_or_warn(options: ReadOptions, lost: str, error: OdradekError) -> None:
 
 
 @functools.cache
-def _spare_what_stays() -> None:
+def _freeze_modules() -> None:
     """Freezes the objects of the loaded modules for the garbage collector, once per process.
 
     Spark's worker collects garbage after every task. Walking through all objects of numba, pyarrow and other modules
@@ -90,7 +92,7 @@ def _spare_what_stays() -> None:
     gc.freeze()
 
 
-def _forget_another_topic(config: ClientConfig, topic: str, topic_id: UUID | None) -> None:
+def _drop_former_topic(config: ClientConfig, topic: str, topic_id: UUID | None) -> None:
     """Drops the pooled metadata of a topic that was deleted and created again before the plan."""
     cluster = shared_cluster(config)
     known = cluster.known_topic(topic)
@@ -104,7 +106,7 @@ def _log_end(options: ReadOptions, partition: TopicPartition) -> int:
         return admin.list_offsets({partition: LATEST})[partition].offset
 
 
-def _what_is_gone(options: ReadOptions, error: OffsetOutOfRange, end: int) -> str:
+def _loss_message(options: ReadOptions, error: OffsetOutOfRange, end: int) -> str:
     """Returns the message about the lost records of a task that reads up to ``end``, with the cause."""
     if error.log_start_offset <= error.offset:
         return data_loss.truncated(error.partition, end, error.log_end_offset, same_topic=True)

@@ -18,7 +18,7 @@ if sys.platform != "win32":  # without these locks, each process removes only it
 
 PREFIX = "odradek-spark-"
 LOCK = "lock"
-_held: list[int] = []
+_locks: list[int] = []
 """The descriptors of our locks, open until the process ends."""
 
 
@@ -28,7 +28,7 @@ def make_scratch() -> Path:
     It also removes the directories of killed processes.
     """
     for old in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        _remove_left(old)
+        _remove_orphaned(old)
     made = Path(tempfile.mkdtemp(prefix=PREFIX))
     _hold(made)
     atexit.register(_remove_own, made, os.getpid())
@@ -48,10 +48,10 @@ def _hold(directory: Path) -> None:
         new.unlink(missing_ok=True)
         return
     new.rename(directory / LOCK)
-    _held.append(handle)
+    _locks.append(handle)
 
 
-def _remove_left(directory: Path) -> None:
+def _remove_orphaned(directory: Path) -> None:
     """Removes the directory of another process of this user if that process has ended."""
     if sys.platform == "win32":
         return

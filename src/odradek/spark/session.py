@@ -117,18 +117,18 @@ def session(
         settings = _settings(app_name, master, dict(config or {}), scratch, options)
         _set_worker_python(master)
         _start_gateway(runtime, home, settings, scratch, archive)
-        begun = _begun(settings)
+        started = _get_session(settings)
         if archive is not None:
             archive.is_worth_keeping = True
-        return begun
+        return started
     else:
         settings = dict(config or {}) | {"spark.app.name": app_name}
         if SparkContext._active_spark_context is None:
             settings = _settings(app_name, master, settings, make_scratch())
-    return _begun(settings)
+    return _get_session(settings)
 
 
-def _begun(settings: Mapping[str, str]) -> SparkSession:
+def _get_session(settings: Mapping[str, str]) -> SparkSession:
     """Returns the session, in the running Java process. Raises ConfigError, SessionError."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
@@ -162,8 +162,8 @@ def _last_error(log: str | None) -> str | None:
     if log is None or not Path(log).exists():
         return None
     lines = [line for line in Path(log).read_text(errors="replace").splitlines() if " ERROR " in line]
-    told = [line.partition(" ERROR ")[2] for line in lines if "Error initializing SparkContext" not in line]
-    return told[-1] if told else None
+    errors = [line.partition(" ERROR ")[2] for line in lines if "Error initializing SparkContext" not in line]
+    return errors[-1] if errors else None
 
 
 def is_submitted() -> bool:
@@ -176,8 +176,8 @@ def _where_unset(settings: Mapping[str, str]) -> dict[str, str]:
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()
-    told = SparkConf()
-    return {name: value for name, value in settings.items() if not told.contains(name)}
+    given = SparkConf()
+    return {name: value for name, value in settings.items() if not given.contains(name)}
 
 
 def find_java(wanted: str = "auto") -> Java:
@@ -430,5 +430,5 @@ def _end(gateway: Any, scratch: Path, archive: ClassArchive | None) -> None:
 
 def _tail(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    telling = [line for line in lines if not line.lstrip().startswith("at ")]  # without stack traces
-    return " | ".join(telling[-5:]) or "its log is empty"
+    messages = [line for line in lines if not line.lstrip().startswith("at ")]  # without stack traces
+    return " | ".join(messages[-5:]) or "its log is empty"

@@ -63,10 +63,10 @@ def activate_when_writing(source: str) -> None:
     """Makes ``write.format(source)`` and ``writeStream.format(source)`` activate the session of their frame."""
     for writer in (DataFrameWriter, DataStreamWriter):
         if not hasattr(writer.format, _MARK):
-            writer.format = _activating(writer.format, source)
+            writer.format = _with_activation(writer.format, source)
 
 
-def _activating(choose: Any, ours: str) -> Any:
+def _with_activation(choose: Any, ours: str) -> Any:
     @functools.wraps(choose)
     def chosen(self: Any, source: str) -> Any:  # PySpark's parameter name: callers may use it as a keyword
         if isinstance(source, str) and source.lower() == ours:

@@ -165,7 +165,7 @@ def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch
             yield from read_task(options, piece)
 
 
-class _FilterTaker:
+class _FilterPushdown:
     """The value of ``OdradekReader.pushFilters``.
 
     It takes no filters unless the option ``pushFilters`` is set: Spark stores the tasks of a filtered scan with the
@@ -198,8 +198,8 @@ class OdradekReader(DataSourceReader):  # type: ignore[misc]
         return type(self), (self.options,)  # workers only need the options
 
     @property
-    def pushFilters(self) -> _FilterTaker:
-        return _FilterTaker(self)
+    def pushFilters(self) -> _FilterPushdown:
+        return _FilterPushdown(self)
 
     def partitions(self) -> Sequence[InputPartition]:
         lookups = Lookups(self.options)
@@ -267,23 +267,23 @@ def _starting_offsets(
     lookups: Lookups, log: dict[TopicPartition, LogRange], committed: Commits
 ) -> dict[TopicPartition, int]:
     options = lookups.options
-    reaches: Offsets = {}
+    epoch_ends: Offsets = {}
     if options.starting.kind is Start.COMMITTED:
-        reaches = _reaches_of(lookups, committed)
-        _check_committed(lookups, committed, log, reaches)
+        epoch_ends = _epoch_ends_of(lookups, committed)
+        _check_committed(lookups, committed, log, epoch_ends)
     return plan.starting_offsets(
         options.starting,
         log,
         committed=committed,
-        reaches=reaches,
+        epoch_ends=epoch_ends,
         found=lookups.at_times(plan.wanted_times(options.starting, log)),
         auto_offset_reset=options.auto_offset_reset,
         latest_if_none=options.latest_where_no_record_is_that_young,
     )
 
 
-def _reaches_of(lookups: Lookups, committed: Commits) -> Offsets:
-    return lookups.reaches(_epochs_of(committed))
+def _epoch_ends_of(lookups: Lookups, committed: Commits) -> Offsets:
+    return lookups.epoch_ends(_epochs_of(committed))
 
 
 def _epochs_of(committed: Commits) -> dict[TopicPartition, int]:
@@ -291,9 +291,9 @@ def _epochs_of(committed: Commits) -> dict[TopicPartition, int]:
 
 
 def _check_committed(
-    lookups: Lookups, committed: Commits, log: Mapping[TopicPartition, LogRange], reaches: Offsets
+    lookups: Lookups, committed: Commits, log: Mapping[TopicPartition, LogRange], epoch_ends: Offsets
 ) -> None:
-    lost = plan.lost_of_committed(committed, log, lookups, reaches)
+    lost = plan.lost_of_committed(committed, log, lookups, epoch_ends)
     data_loss.fail_or_warn(lost, fail=lookups.options.fail_on_data_loss)
 
 
@@ -432,7 +432,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         group = GroupOffsets(
             begin, committed or {}, usable, _epochs_of({**commits, **found}), uuid.uuid4().hex[:12], self._new_query
         )
-        topics = TopicStates(ids, self._lookups.reaches(done.epochs), self._lookups)
+        topics = TopicStates(ids, self._lookups.epoch_ends(done.epochs), self._lookups)
         limits = BatchLimits(self._upto, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         fails = options.fail_on_data_loss
         batch = plan.plan_batch(done, log, group, topics, limits, fail_on_data_loss=fails)
@@ -452,9 +452,9 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self, done: SourceOffset, log: Mapping[TopicPartition, LogRange], ids: TopicIds
     ) -> set[TopicPartition]:
         """Returns partitions that wait for the current leader. Logs a warning when their wait begins."""
-        waiting = plan.told_by_deposed(done, log, ids)
+        waiting = plan.with_former_leader(done, log, ids)
         for tp in sorted(waiting - self._waited):
-            data_loss.note(data_loss.deposed(tp, log[tp], done.epochs[tp]))
+            data_loss.note(data_loss.former_leader(tp, log[tp], done.epochs[tp]))
         self._waited = waiting
         return waiting
 
@@ -462,15 +462,15 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self, resets: Mapping[TopicPartition, tuple[int, str]], log: Mapping[TopicPartition, LogRange], found: Commits
     ) -> dict[TopicPartition, tuple[int, str]]:
         """Returns the resets with offsets that exist in the logs."""
-        reaches = _reaches_of(self._lookups, found)
+        epoch_ends = _epoch_ends_of(self._lookups, found)
         usable: dict[TopicPartition, tuple[int, str]] = {}
         for tp, (offset, reset_id) in resets.items():
             if (held := log.get(tp)) is not None:
-                reach = reaches.get(tp)
-                back = plan.taken_back(offset, reach, held)
-                usable[tp] = plan.usable_offset(tp, back, held, self.options.auto_offset_reset, reach), reset_id
-                if reach is not None and back != offset:
-                    data_loss.note(data_loss.reset_that_parted(tp, offset, reach, held))
+                epoch_end = epoch_ends.get(tp)
+                back = plan.resume_offset(offset, epoch_end, held)
+                usable[tp] = plan.usable_offset(tp, back, held, self.options.auto_offset_reset, epoch_end), reset_id
+                if epoch_end is not None and back != offset:
+                    data_loss.note(data_loss.diverged_reset(tp, offset, epoch_end, held))
         return usable
 
     def _begin(
@@ -490,9 +490,9 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if self.options.starting.kind is not Start.COMMITTED:
             return plan.starting_offsets(Position(Start.EARLIEST), fresh), {}
         commits = _commits(self._lookups, fresh, committed)
-        reaches = _reaches_of(self._lookups, commits)
-        _check_committed(self._lookups, commits, fresh, reaches)
-        return plan.starting_offsets(self.options.starting, fresh, committed=commits, reaches=reaches), commits
+        epoch_ends = _epoch_ends_of(self._lookups, commits)
+        _check_committed(self._lookups, commits, fresh, epoch_ends)
+        return plan.starting_offsets(self.options.starting, fresh, committed=commits, epoch_ends=epoch_ends), commits
 
     def _should_wait(
         self, done: SourceOffset, batch: plan.Batch, log: dict[TopicPartition, LogRange], limit: ReadLimit

@@ -273,8 +273,8 @@ class Faults:
         when: When = "before",
     ) -> int:
         """Responds with an error (``"NOT_COORDINATOR"``, or its number) for each topic or group in the request."""
-        told = int(code) if isinstance(code, int) else code
-        return self._set("error", api, times=times, topic=topic, client_id=client_id, when=when, code=told)
+        code_value = int(code) if isinstance(code, int) else code
+        return self._set("error", api, times=times, topic=topic, client_id=client_id, when=when, code=code_value)
 
     def delay(
         self,

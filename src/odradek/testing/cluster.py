@@ -63,7 +63,7 @@ class BrokerProcess:
         """The advance of the broker's clock over the system's at its next start."""
         self.process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._one_at_a_time = threading.Lock()
+        self._command_lock = threading.Lock()
         self._owner = os.getpid()
 
     @property
@@ -95,7 +95,7 @@ class BrokerProcess:
         if self.running:
             raise BrokerFailed("the broker is running already")
         if self.process is not None:  # it ended by itself
-            self._let_go(self.process)
+            self._release(self.process)
         self.directory.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
         with self.log_path.open("ab") as log, theirs:
@@ -139,7 +139,7 @@ class BrokerProcess:
         """Sends a command of broker/control_channel. Raises ValueError, or BrokerFailed if the broker has ended."""
         if self._owner != os.getpid():
             raise BrokerFailed("only the process that started the broker can send it commands, not a fork of it")
-        with self._one_at_a_time:
+        with self._command_lock:
             if not self.running or self._control is None:
                 raise BrokerFailed(f"the broker is not running\n{self.log_tail()}".strip())
             try:
@@ -169,7 +169,7 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             raise BrokerFailed(f"the broker did not stop within {STOP_TIMEOUT_S} s\n{self.log_tail()}") from None
-        self._let_go(process)
+        self._release(process)
         return code
 
     def kill(self) -> None:
@@ -178,9 +178,9 @@ class BrokerProcess:
         if process is not None:
             process.kill()
             process.wait()
-            self._let_go(process)
+            self._release(process)
 
-    def _let_go(self, process: subprocess.Popen[bytes]) -> None:
+    def _release(self, process: subprocess.Popen[bytes]) -> None:
         if process.stdout is not None:
             process.stdout.close()
         if self._control is not None:

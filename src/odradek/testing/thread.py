@@ -103,17 +103,17 @@ class BrokerThread:
 
     def stop(self) -> int:
         """Stops the broker cleanly; returns 0."""
-        self._finish(in_peace=True)
+        self._finish(clean=True)
         return 0
 
     def kill(self) -> None:
-        self._finish(in_peace=False)
+        self._finish(clean=False)
 
-    def _finish(self, *, in_peace: bool) -> None:
+    def _finish(self, *, clean: bool) -> None:
         thread, self._thread = self._thread, None
         if thread is None or not thread.is_alive():
             return
-        self._loop.call_soon_threadsafe(self._end.set_result, in_peace)
+        self._loop.call_soon_threadsafe(self._end.set_result, clean)
         thread.join(STOP_TIMEOUT_S)
         if thread.is_alive():
             raise BrokerFailed(f"the broker did not stop within {STOP_TIMEOUT_S} s")
