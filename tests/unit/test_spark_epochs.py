@@ -57,7 +57,7 @@ def test_the_epoch_of_the_reigning_leader_is_kept_wherever_a_batch_ends() -> Non
 
 @pytest.mark.behaviour(52)
 @pytest.mark.parametrize(
-    ("position", "reach", "begins", "others"),
+    ("position", "epoch_end", "begins", "others"),
     [
         pytest.param(500, 450, 450, "other records at offsets 450 to 599", id="grown-beyond"),
         pytest.param(600, 599, 599, "other records at offsets 599 to 599", id="grown-to-the-same-length"),
