@@ -127,7 +127,7 @@ class GroupCommits:
     class Java:
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
-    # --- how
+    # --- the thread
 
     def _work(self) -> None:
         while True:
