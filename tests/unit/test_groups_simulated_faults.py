@@ -178,7 +178,7 @@ def test_a_fetch_planned_just_before_partitions_go_fails_nothing() -> None:
         fetcher = Fetcher(config, NoBroker(), subscription, lambda: None)  # type: ignore[arg-type]
         subscription.subscribe(["t"])
         subscription.set_assigned([TopicPartition("t", 0)])
-        subscription.state(TopicPartition("t", 0)).place(0)
+        subscription.state(TopicPartition("t", 0)).set_position(0)
         fetcher.schedule_fetches()
         assert fetcher.in_flight.by_node
         subscription.set_assigned([])
