@@ -151,12 +151,12 @@ def test_a_directory_that_a_healthy_broker_holds_is_refused_soon(
             BrokerProcess(tmp_path / "broker", tmp_path / "log").start(heard.append)
     finally:
         holder.stop()
-    assert len(heard) >= demo_broker._WELL_TRIES - 1, "one that is about to stop is given time to do so"
+    assert len(heard) >= demo_broker._ALIVE_TRIES - 1, "one that is about to stop is given time to do so"
 
 
 def test_a_holder_that_answers_nobody_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_broker, "_ANSWER_S", 0.01)
-    monkeypatch.setattr(demo_broker, "_WELL_S", 0.0)
+    monkeypatch.setattr(demo_broker, "_ALIVE_S", 0.0)
     first = BrokerProcess(tmp_path / "broker", tmp_path / "log")
     first.start()
     assert first._process is not None
@@ -166,7 +166,7 @@ def test_a_holder_that_answers_nobody_is_waited_for(tmp_path: Path, monkeypatch:
 
     def say(what: str) -> None:
         heard.append(what)
-        if len(heard) == demo_broker._WELL_TRIES + 1:
+        if len(heard) == demo_broker._ALIVE_TRIES + 1:
             os.kill(frozen, signal.SIGKILL)
 
     second = BrokerProcess(tmp_path / "broker", tmp_path / "log")
@@ -176,4 +176,4 @@ def test_a_holder_that_answers_nobody_is_waited_for(tmp_path: Path, monkeypatch:
         first._process.kill()
         first.stop()
         second.stop()
-    assert len(heard) > demo_broker._WELL_TRIES
+    assert len(heard) > demo_broker._ALIVE_TRIES
