@@ -464,7 +464,7 @@ def test_a_partition_it_cannot_clean_is_left_alone_and_the_others_go_on(
         run(test)
     told = [record.getMessage() for record in caplog.records if "cannot be cleaned" in record.getMessage()]
     assert len(told) == 1
-    assert told[0].startswith("table-0 cannot be cleaned, it is left alone for 10 minutes: ")
+    assert told[0].startswith("table-0 cannot be cleaned; the next attempt is in 10 minutes: ")
 
 
 def test_a_process_that_is_killed_costs_nothing_but_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

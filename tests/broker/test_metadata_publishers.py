@@ -209,7 +209,7 @@ def test_a_publisher_that_fails_stops_neither_the_others_nor_the_change(
         with caplog.at_level(logging.ERROR, logger="odradek.broker"):
             assert broker.create_topic("t").partition_count == 1
         assert list(recorder.topics) == ["t"]
-        assert "Failing could not follow a change of the catalogue" in caplog.text
+        assert "Failing could not apply a change of the catalogue" in caplog.text
         await broker.stop()
 
     run(story)

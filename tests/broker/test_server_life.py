@@ -168,7 +168,7 @@ def test_one_whose_starter_is_gone_before_it_is_ready_stops_in_peace(tmp_path: P
         os.close(writing)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
-    assert "nobody is there to be told that the broker is ready" in done.stderr
+    assert "the broker stops: it cannot report that it is ready" in done.stderr
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
@@ -385,7 +385,8 @@ def test_damaged_checkpoints_stop_nobody(tmp_path: Path) -> None:
     assert "Traceback" not in told
     running.start()
     running.stop()
-    assert running.log_path.read_text().count("goes without a checkpoint") == told.count("goes without a checkpoint")
+    line = "recovery continues without a checkpoint"
+    assert running.log_path.read_text().count(line) == told.count(line) > 0
 
 
 @pytest.mark.parametrize(

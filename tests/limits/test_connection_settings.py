@@ -189,7 +189,7 @@ def test_what_an_earlier_broker_accepted_locks_no_one_out(tmp_path: Path, name: 
             assert value_of(wire, name)[1] == 5, "it is not in effect, and does not say that it is"
             assert value_of(wire, "log.retention.ms") == ("7", 2)
             assert alter(wire, {name: None}) == (0, "")
-        assert running.log_tail().count(f"{name} was set while running and is ignored") == 1
+        assert running.log_tail().count(f"the dynamic value of {name} is ignored") == 1
         running.stop()
         running.start()
         assert admitted(running.bootstrap, FIRST) == 6

@@ -505,7 +505,7 @@ def test_replies_that_nobody_takes_do_not_keep_others_from_theirs(
         now_s = 11.0
         assert await Peer(broker).ask(*ask) is not None
         assert [peer.ended for peer in idle] == [True, False]
-        assert [text for text in caplog.messages if "has taken none of" in text]
+        assert [text for text in caplog.messages if "has received none of" in text]
         # What was taken is forgotten when room is needed, and what a client asks for again replaces what it had.
         idle[1].takes = True
         for _ in range(5):

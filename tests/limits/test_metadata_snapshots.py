@@ -273,7 +273,7 @@ def test_a_log_whose_begin_is_nowhere_refuses_the_start() -> None:
     assert len(catalog.snapshots) == 1
     files.remove(catalog.snapshots[0].path)
     files.crash()
-    with pytest.raises(StorageError, match="no snapshot has what was before"):
+    with pytest.raises(StorageError, match="no snapshot has the records before it"):
         opened(files, TIGHT)
 
 

@@ -1,12 +1,13 @@
-"""The cleaner's life in the broker: which log is next, who does the work, how it fares.
+"""The broker's log cleaner: it chooses the next log, starts the cleaning, and reports its state.
 
-Each of ``log.cleaner.threads`` tasks takes the dirtiest log that is due, has it cleaned, lets retention work on
-compacted logs, and rests for ``log.cleaner.backoff.ms`` when nothing was due. Small logs are cleaned on the event
-loop, a millisecond at a time; others by a process of the lowest priority (``storage/cleaner``) that reads closed
-segments and writes new ones. Only the swap happens here: a few renames between two requests.
+There are ``log.cleaner.threads`` tasks. Each one cleans the dirtiest log that is due, applies retention to compacted
+logs, and pauses for ``log.cleaner.backoff.ms`` if no log was due. Small logs are cleaned on the event loop, a
+millisecond at a time. For larger logs, a process of the lowest priority (``storage/cleaner``) reads closed segments and
+writes new ones. Only the swap of the segments runs in the broker: a few renames between two requests.
 
-A partition whose cleaning fails is left alone for ten minutes, with one line in the log; the others go on. ``status``
-tells all this, and whether a task has died, since a dead cleaner is how ``__consumer_offsets`` fills disks.
+A partition whose cleaning fails is not cleaned for ten minutes. The failure is one line in the log, and the other
+partitions are cleaned as before. ``status`` reports all this. It also reports whether a task has died, because then
+``__consumer_offsets`` can fill the disk.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from odradek.storage.segment import Segment
 log = logging.getLogger("odradek.cleaner")
 
 SMALL_JOB_BYTES = 1 << 20
-"""Up to here a process is not worth its start."""
+"""Up to this size, a cleaning on the event loop costs less than the start of a process."""
 SMALL_BATCH_BYTES = 64 << 10
-"""A larger compressed batch would hold the event loop up while it is unpacked and packed."""
+"""The compression and decompression of a larger batch would block the event loop for too long."""
 SLICE_S = 0.001
 REST_S = 0.004
 RETRY_MS = 600_000
@@ -50,12 +51,12 @@ Key = tuple[str, int]
 
 
 class _Aborted(Exception):
-    """The log went away or changed under the cleaning; nothing is wrong with it."""
+    """The log was removed or changed during its cleaning, or the broker stops. This is not an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastCleaning:
-    """The newest finished one. ``seconds`` from begin to end; offsets [from, to) were dirty before."""
+    """The last finished cleaning. ``seconds`` is its duration. The dirty section was [first dirty, end) offset."""
 
     partition: TopicPartition
     finished_ms: int
@@ -68,10 +69,10 @@ class LastCleaning:
 
 @dataclass(frozen=True, slots=True)
 class CleaningStatus:
-    """How the cleaner fares. Times in ms since 1970 (-1: never), sizes in bytes.
+    """The state of the cleaner. Times are in ms since 1970 (-1: never), sizes in bytes.
 
-    ``dead_thread_count`` counts tasks that should run and do not, as Kafka's metric of that name. ``dirty_bytes``
-    leaves out what is uncleanable.
+    ``dead_thread_count`` is the number of tasks that should run and have ended, like Kafka's metric of that name.
+    ``dirty_bytes`` does not contain uncleanable partitions.
     """
 
     thread_count: int
@@ -94,7 +95,7 @@ class _Uncleanable:
 
 
 class Cleaning:
-    """Made by the broker once its logs are open; belongs to one event loop."""
+    """The log cleaner of one broker and event loop. The broker makes it after it has opened its logs."""
 
     def __init__(
         self,
@@ -121,10 +122,10 @@ class Cleaning:
         self._last: LastCleaning | None = None
         self._load()
 
-    # --- living ---------------------------------------------------------------------------------------------------
+    # --- tasks ----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts as many tasks as are set by now, and those anew that have died."""
+        """Starts the missing tasks of ``log.cleaner.threads``, and restarts tasks that have ended."""
         for number in range(self._config.log_cleaner_threads):
             if number == len(self._tasks) or self._tasks[number].done():
                 task = asyncio.get_running_loop().create_task(self._work(number), name=f"log cleaner {number}")
@@ -132,14 +133,14 @@ class Cleaning:
                 self._tasks[number : number + 1] = [task]
 
     async def stop(self) -> None:
-        """Ends all cleaning; what is half-done is thrown away."""
+        """Ends all cleanings and discards unfinished ones."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def wake(self) -> None:
-        """Looks for work now, whatever is left of the backoff."""
+        """Ends the backoff: the tasks look for work now."""
         self._woken.set()
 
     async def _work(self, number: int) -> None:
@@ -162,18 +163,18 @@ class Cleaning:
             alarm.cancel()
 
     def _retain(self) -> None:
-        """Retention of compacted logs is the cleaner's: it and a cleaning must not meet."""
+        """Applies retention to compacted logs. The cleaner does this, because a log must not be cleaned meanwhile."""
         for key, partition in self._compacted():
             if key in self._in_progress or key in self._uncleanable:
                 continue
             try:
                 partition.log.retain(self._now_ms())
             except KafkaError:
-                continue  # the log has said why, and is offline
+                continue  # the log is offline and has logged the reason
             except Exception as error:
                 self._give_up(key, partition.log, error)
 
-    # --- choosing -------------------------------------------------------------------------------------------------
+    # --- the next log ---------------------------------------------------------------------------------------------
 
     def _compacted(self) -> Iterator[tuple[Key, Partition]]:
         for key, partition in tuple(self._directory.partitions.items()):
@@ -181,7 +182,7 @@ class Cleaning:
                 yield key, partition
 
     def _filthiest(self) -> tuple[Key, Log, Dirt] | None:
-        """The dirtiest log that is due; it counts as being cleaned from here on."""
+        """Returns the dirtiest log that is due, if there is one, and marks it as being cleaned."""
         self._last_run_ms = self._now_ms()
         self._forgive()
         best: tuple[Key, Log, Dirt] | None = None
@@ -205,13 +206,13 @@ class Cleaning:
             self._give_up(key, found, error)
             return None
         if dirt.reset:
-            log.warning("%s-%d: cleaning begins at %d again: %s", *key, dirt.first_dirty_offset, dirt.reset)
+            log.warning("%s-%d: cleaning restarts from offset %d: %s", *key, dirt.first_dirty_offset, dirt.reset)
         if found.cleaned_offset is not None and dirt.first_dirty_offset != found.cleaned_offset:
             found.cleaned_offset = dirt.first_dirty_offset
         return dirt
 
     def _forgive(self) -> None:
-        """Forgets failures of logs that are gone, and those that were long enough ago."""
+        """Removes the failures of logs that were removed, and failures older than ``RETRY_MS``."""
         for key, failure in tuple(self._uncleanable.items()):
             partition = self._directory.partitions.get(key)
             gone = partition is None or bool(partition.failure) or partition.log is not failure.log
@@ -219,11 +220,11 @@ class Cleaning:
                 del self._uncleanable[key]
 
     def _give_up(self, key: Key, found: Log, error: BaseException) -> None:
-        """An unforeseen error is told with its traceback, any other in one line."""
+        """Excludes a log from cleaning for ``RETRY_MS``. Logs an unexpected error with its traceback."""
         reason = str(error) or type(error).__name__
         foreseen = isinstance(error, OdradekError | OSError)
         log.error(
-            "%s-%d cannot be cleaned, it is left alone for %d minutes: %s", *key, RETRY_MS // 60_000, reason,
+            "%s-%d cannot be cleaned; the next attempt is in %d minutes: %s", *key, RETRY_MS // 60_000, reason,
             exc_info=None if foreseen else error,
         )  # fmt: skip
         self._uncleanable[key] = _Uncleanable(found, reason, self._now_ms() + RETRY_MS)
@@ -239,7 +240,7 @@ class Cleaning:
         except _Aborted as why:
             log.info("%s-%d: cleaning ended early: %s", *key, why)
         except Exception as error:
-            # A log that was deleted or went offline meanwhile has said so itself.
+            # A log that was deleted or went offline meanwhile has logged this itself.
             if found.offline is None:
                 self._give_up(key, found, error)
         else:
@@ -260,8 +261,8 @@ class Cleaning:
             found.is_being_cleaned = False
 
     async def _compact(self, found: Log) -> tuple[Finished, bool]:
-        """Cleans the log; whether a process of its own did it."""
-        # Only synced segments are replaced, so that the recovery point stays true.
+        """Cleans a log. Also returns whether a separate process cleaned it."""
+        # Only synced segments are replaced, so that the recovery point stays correct.
         end = found.active.base_offset
         if found.recovery_point < end:
             await asyncio.to_thread(found.flush_closed, end)
@@ -283,11 +284,11 @@ class Cleaning:
             try:
                 return await self._clean_here(job, swap), False
             except TooCoarse:
-                log.debug("%s has batches for a process of its own", found.path.name)
+                log.debug("%s has large batches: a separate process cleans it", found.path.name)
         return await self._clean_there(job, swap), True
 
     async def _clean_here(self, job: Job, swap: _Swap) -> Finished:
-        """On the event loop, a slice at a time."""
+        """Cleans a log on the event loop, in slices of ``SLICE_S``."""
         steps = clean(job, RowEngine(), self._directory.files, max_packed=SMALL_BATCH_BYTES)
         began, size = perf_counter(), 0
         try:
@@ -311,7 +312,7 @@ class Cleaning:
             steps.close()
 
     async def _clean_there(self, job: Job, swap: _Swap) -> Finished:
-        """In a process of its own; a thread talks with it."""
+        """Cleans a log in a separate process. A thread communicates with it."""
         loop = asyncio.get_running_loop()
         worker = _Worker(job)
 
@@ -327,28 +328,28 @@ class Cleaning:
         finally:
             worker.end()
             await asyncio.wait([talk])
-            # Looked at here: where this task was cancelled nobody else does, and asyncio would print it.
+            # Retrieved here: if this task was cancelled, no other code retrieves it, and asyncio would print it.
             talk.exception()
 
-    # --- what is known --------------------------------------------------------------------------------------------
+    # --- checkpoint and status ------------------------------------------------------------------------------------
 
     def _load(self) -> None:
         files = self._directory.files
         try:
             self._written = checkpoints.read_offsets(self._directory.path / checkpoints.CLEANER, files)
         except (StorageError, OSError) as error:
-            log.warning("cleaning begins anew, since its checkpoint cannot be read: %s", error)
+            log.warning("cleaning restarts at the first offset of each log, without a checkpoint: %s", error)
         for key, partition in self._directory.partitions.items():
             if not partition.failure:
                 partition.log.cleaned_offset = self._written.get(TopicPartition(*key))
         self.forget_dropped()
 
     def forget_dropped(self) -> None:
-        """Takes logs that are gone, or have another in their place, out of the checkpoint, which knows names only.
+        """Removes deleted and replaced logs from the checkpoint, because its entries have only names.
 
-        To be called after topics were deleted or created, before that is answered.
+        The broker calls it after the deletion or creation of topics, before the reply to that request.
         """
-        self._drops += 1  # a list that a thread is about to write is older than this
+        self._drops += 1  # this makes a list that a thread is about to write outdated
         with self._file:
             if not self._written:
                 return
@@ -359,7 +360,7 @@ class Cleaning:
                 checkpoints.write_offsets(self._directory.path / checkpoints.CLEANER, kept, self._directory.files)
                 self._written = kept
             except OSError as error:
-                log.error("the cleaner's checkpoint could not be written: %s", error)
+                log.error("the checkpoint of the log cleaner could not be written: %s", error)
 
     def _is_known(self, name: TopicPartition) -> bool:
         partition = self._directory.partitions.get((name.topic, name.partition))
@@ -373,7 +374,7 @@ class Cleaning:
         }
 
     async def _checkpoint(self, cleaned: Log) -> None:
-        """Writes down where cleanings ended, after the new segments' names are on the disk."""
+        """Writes the end offsets of cleanings to the checkpoint, after the new segments' names are synced."""
         async with self._writing:
             if self._known() == self._written:
                 return
@@ -388,7 +389,7 @@ class Cleaning:
                 self._written = known
 
     def status(self) -> CleaningStatus:
-        """How the cleaner fares, measured now."""
+        """Returns the present state of the cleaner."""
         dirty: dict[TopicPartition, int] = {}
         sizes: dict[TopicPartition, int] = {}
         ratios = [0.0]
@@ -400,7 +401,7 @@ class Cleaning:
             try:
                 dirt = measure(partition.log, self._now_ms())
             except (OdradekError, OSError):
-                continue  # the next round tells why
+                continue  # the next round of the cleaner logs the reason
             dirty[name] = dirt.dirty_bytes
             ratios.append(dirt.ratio)
         uncleanable = {TopicPartition(*key): failure.reason for key, failure in self._uncleanable.items()}
@@ -419,7 +420,7 @@ class Cleaning:
 
 
 class _Swap:
-    """Puts cleaned segments into a log, as long as it is the log that was planned for."""
+    """Replaces segments of a log with cleaned ones, unless the log has changed since the plan."""
 
     def __init__(self, found: Log) -> None:
         self._log = found
@@ -433,7 +434,7 @@ class _Swap:
 
 
 class _Worker:
-    """The process that cleans one log, seen from the thread that talks with it."""
+    """The process that cleans one log. A thread communicates with it."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -441,19 +442,19 @@ class _Worker:
         self._ended = False
 
     def run(self, on_segment: Callable[[dict[str, Any]], None]) -> Finished:
-        """Raises StorageError with the process's own reason, OSError where it cannot be started."""
+        """Runs the process to its end. Raises StorageError with the process's reason, OSError if it cannot start."""
         if self._ended:
             raise _Aborted("the broker stops")
         command = [sys.executable, "-m", "odradek.storage.cleaner"]
         last: dict[str, Any] = {}
-        # A session of its own, so that Ctrl-C reaches only the broker, which then ends it.
+        # In a new session, so that Ctrl-C signals only the broker, which then ends the process.
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) as process:
             self._process = process
             assert process.stdin is not None
             assert process.stdout is not None
             try:
-                # One that died before it read its job is told by how it ended.
+                # If the process died before it read its job, its exit code is the reason.
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.write(self._job.to_json())
                     process.stdin.flush()
@@ -482,18 +483,22 @@ class _Worker:
 
 
 async def _discard(found: Log) -> None:
-    """Removes files of a cleaning that was not finished; where the disk refuses, the next start does it."""
+    """Removes the files of an unfinished cleaning. If this fails, the next start of the broker removes them."""
     if found.offline is not None:
         return
     try:
         await asyncio.to_thread(found.discard_cleaned)
     except OSError as error:
-        log.warning("%s: files of an unfinished cleaning stay until the next start: %s", found.path, error)
+        log.warning(
+            "%s: files of an unfinished cleaning could not be removed; the next start removes them: %s",
+            found.path,
+            error,
+        )
 
 
 def _report_death(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("a cleaner task has died; compacted topics grow until the broker restarts", exc_info=error)
+        log.error("a cleaner task has died: compacted topics grow until the broker restarts", exc_info=error)
 
 
 def _tell(done: LastCleaning) -> None:
@@ -508,5 +513,5 @@ def _tell(done: LastCleaning) -> None:
         counts.records_read,
         counts.bytes_written / 1e6,
         done.seconds,
-        " in a process of its own" if done.in_process else "",
+        " in a separate process" if done.in_process else "",
     )

@@ -1,7 +1,8 @@
-"""The data directory: whose it is, the logs in it, the checkpoint files beside them.
+"""The data directory of a broker: its lock and identity, the partitions' logs, and the checkpoint files.
 
-``topic-N`` holds a partition's log, ``topic-N.<32 hex digits>-delete`` one on its way out. Directories of topics the
-catalogue does not know are what a crash left of a deletion; they go at start.
+``topic-N`` has a partition's log, ``topic-N.<32 hex digits>-delete`` a log that is to be deleted. After a crash, there
+may be directories of topics that are not in the catalogue. They are rests of a deletion, and the next start removes
+them.
 """
 
 from __future__ import annotations
@@ -43,11 +44,12 @@ Job = Callable[[], None]
 
 GROWTH_LOGS = 500
 CLOSING_THREADS = 16
-"""Logs that are synced and closed at a time when the broker stops. Kafka takes num.recovery.threads.per.data.dir."""
+"""The number of logs that are synced and closed at the same time when the broker stops. Kafka uses
+num.recovery.threads.per.data.dir."""
 
 
 class LogDirectory:
-    """Opens, keeps and drops the logs of one data directory. Made by one broker at a time: ``claim`` first."""
+    """The logs of one data directory. Only one broker at a time may use it, so ``claim`` is the first call."""
 
     def __init__(self, path: Path, now_ms: Callable[[], int], files: Files | None = None) -> None:
         self.path = path
@@ -58,9 +60,9 @@ class LogDirectory:
         self.defer: Callable[[Job], None] | None = None
         self.defer_removal: Callable[[int, Job], None] | None = None
         self.on_growth: Job = _do_nothing
-        """Called now and then while many logs are made."""
+        """Called after each ``GROWTH_LOGS`` new logs."""
         self.has_compacted = False
-        """Whether any log is, or was, compacted."""
+        """Whether a log is or was compacted."""
         self._made = 0
         self._found: set[str] = set()
         self._directory_id = UUID(int=0)
@@ -72,17 +74,17 @@ class LogDirectory:
 
     @property
     def files(self) -> Files:
-        """The file system the logs are on."""
+        """The file system of the logs."""
         return self._files
 
-    # --- whose directory ----------------------------------------------------------------------------------------
+    # --- lock and identity --------------------------------------------------------------------------------------
 
     def claim(self, config: BrokerConfig, address: tuple[str, int] | None = None) -> None:
-        """Locks the directory, making it where needed, and reads or writes meta.properties.
+        """Creates the directory if it is missing, locks it, and reads or writes meta.properties.
 
-        Who is refused the directory is told our process and ``address``.
+        The lock file gets this process's id and ``address``, for the error message of another broker.
 
-        Raises StorageError where it is not ours to have, ConfigError where it belongs to another node.id.
+        Raises StorageError if the directory is locked or not usable, ConfigError if it belongs to another node.id.
         """
         try:
             self._files.make_dirs(self.path, private=True)
@@ -110,7 +112,7 @@ class LogDirectory:
             stored = found.get("node.id", "")
             self.node_id = int(stored) if stored else config.node_id
         except ValueError:
-            raise StorageError(f"{path} is damaged: node.id {stored!r} is no number") from None
+            raise StorageError(f"{path} is damaged: node.id {stored!r} is not a number") from None
         except OSError as error:
             raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
         if stored and config.is_set("node.id") and config.node_id != self.node_id:
@@ -127,12 +129,12 @@ class LogDirectory:
         try:
             self._directory_id = checkpoints.decode_uuid(found["directory.id"])
         except ValueError:
-            raise StorageError(f"{path} is damaged: directory.id {found['directory.id']!r} is no id") from None
+            raise StorageError(f"{path} is damaged: directory.id {found['directory.id']!r} is not an id") from None
 
-    # --- opening ------------------------------------------------------------------------------------------------
+    # --- start --------------------------------------------------------------------------------------------------
 
     def open_catalog(self, config: MetadataConfig | None = None) -> Catalog:
-        """Raises StorageError."""
+        """Reads the catalogue. Raises StorageError."""
         try:
             return Catalog.open(
                 self.path,
@@ -147,9 +149,9 @@ class LogDirectory:
             raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be read: {error}") from error
 
     def begin_recovery(self, image: CatalogImage) -> dict[str, UUID | None]:
-        """Before the logs are opened that were here when the broker ended: reads the checkpoints, removes strays.
+        """Reads the checkpoints and removes stray directories, before the existing logs are opened.
 
-        Returns the topic's id for each partition's directory, as far as they are known.
+        Returns the topic's id for each directory of a partition, or None where it is not known.
         """
         self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT)
         self._log_starts = self._read_checkpoint(checkpoints.LOG_START)
@@ -164,8 +166,11 @@ class LogDirectory:
         return topic_ids
 
     def lost_epochs(self) -> dict[tuple[str, int], int]:
-        """The leader epochs to begin where a log turned out to be damaged or missing after a clean stop, or knows of
-        epochs that the catalogue does not: a metadata log that lost its end, too. To be called once, after a recovery.
+        """Returns the leader epochs to begin for partitions that may have lost records. Call it once, after a recovery.
+
+        After a clean stop, these are partitions with a damaged or missing log. After an unclean stop, these are
+        partitions whose log has not begun the new epoch of the catalogue. In both cases, a log with a later epoch than
+        the catalogue counts, too, because then the metadata log has lost its end.
         """
         found, self._found = self._found, set()
         wanted = {}
@@ -182,7 +187,7 @@ class LogDirectory:
         return wanted
 
     def begin_epoch(self, key: tuple[str, int], epoch: int) -> None:
-        """A partition goes on in another leader epoch."""
+        """Sets the leader epoch of a partition."""
         partition = self.partitions.get(key)
         if partition is None or partition.failure:
             return
@@ -193,11 +198,11 @@ class LogDirectory:
             log.error("partition %s-%d is offline: %s", *key, error.message)
 
     def _read_checkpoint(self, file: str) -> dict[TopicPartition, int]:
-        """Nothing known instead of a file that is damaged: logs are checked from their first segment then."""
+        """Returns a checkpoint's offsets. Replaces an invalid file by an empty one: then whole logs are checked."""
         try:
             return checkpoints.read_offsets(self.path / file, self._files)
         except (StorageError, OSError) as error:
-            log.warning("recovery goes without a checkpoint: %s", error)
+            log.warning("recovery continues without a checkpoint: %s", error)
         try:
             checkpoints.write_offsets(self.path / file, {}, self._files)
         except OSError as error:
@@ -205,7 +210,7 @@ class LogDirectory:
         return {}
 
     def _remove_strays(self, image: CatalogImage) -> dict[str, UUID | None]:
-        """Removes what is left of deleted topics; returns the topic's id for each partition's directory."""
+        """Removes the directories of deleted topics. Returns the topic's id for each other directory of a partition."""
         kept = {}
         for name in self._files.list(self.path):
             if name == METADATA_DIRECTORY:
@@ -216,14 +221,14 @@ class LogDirectory:
                 try:
                     stored = checkpoints.read_partition_metadata(self.path / name, self._files)
                 except StorageError:
-                    continue  # whose it was cannot be told; if a topic's partition, opening it says so
+                    continue  # its topic is not known; if it is a partition of a topic, the opening reports the error
                 doomed = topic is None or (stored is not None and stored != topic.id)
                 if doomed and stored is None:
-                    continue  # no partition of ours: whatever it is, it is not ours to remove
+                    continue  # not a partition's directory, so the broker does not remove it
                 if not doomed:
                     kept[name] = stored
             if doomed:
-                log.info("removing %s, left over from a deletion", name)
+                log.info("removing %s, the rest of a deleted topic", name)
                 self._remove_directory(self.path / name)
         return kept
 
@@ -233,23 +238,23 @@ class LogDirectory:
         self._files.remove(path)
 
     def check_room(self) -> None:
-        """Raises KafkaError (KAFKA_STORAGE_ERROR) where no more logs can be made now.
+        """Raises KafkaError (KAFKA_STORAGE_ERROR) if no more logs can be created now.
 
-        Clients take this error for one that may pass, and it does when connections or files are closed.
+        For clients this error is retriable, and it can end when connections or files are closed.
         """
         if not self._files.has_room():
             raise KafkaError(ErrorCode.kafka_storage_error, "Too few file descriptors are left for more partitions.")
 
     def was_cleaned(self) -> bool:
-        """Whether a cleaner has left word of where it came to."""
+        """Whether there is a checkpoint of the log cleaner."""
         return self._files.exists(self.path / checkpoints.CLEANER)
 
     def open_topic(
         self, topic: Topic, settings: LogConfig, topic_ids: Mapping[str, UUID | None] | None = None
     ) -> Steps[dict[tuple[str, int], Partition]]:
-        """Opens, or creates, the logs of those of a topic's partitions that are not open yet; returns them.
+        """Opens or creates the logs of a topic's partitions that are not open yet. Returns these partitions.
 
-        ``topic_ids``: the ids in the partition.metadata of directories, as far as they are known.
+        ``topic_ids``: for each existing directory, the topic's id in its partition.metadata, or None.
         """
         opened = {}
         for described in topic.partitions:
@@ -316,15 +321,15 @@ class LogDirectory:
         return Log.create(path, settings, self._now_ms(), leader_epoch=leader_epoch, files=self._files)
 
     def _write_metadata(self, path: Path, topic: Topic) -> None:
-        """Unsynced: the catalogue knows the id, and a file that a power cut took is written again."""
+        """Writes partition.metadata without a sync: if a power failure deletes it, it is written again."""
         checkpoints.write_partition_metadata(path, cast(UUID, topic.id), self._files, sync=False)
 
-    # --- dropping -----------------------------------------------------------------------------------------------
+    # --- deletion -----------------------------------------------------------------------------------------------
 
     def drop_topic(self, topic: Topic) -> Steps[list[Path]]:
-        """Takes a topic's logs out of service. Their directories get another name; returns those, for ``remove_later``.
+        """Stops serving a topic's logs and renames their directories. Returns the new paths, for ``remove_later``.
 
-        ``forget`` has to be called afterwards.
+        The caller has to call ``forget`` afterwards.
         """
         doomed = []
         for described in topic.partitions:
@@ -332,7 +337,7 @@ class LogDirectory:
             if partition is None:
                 continue
             path = self.path / f"{topic.name}-{described.index}"
-            # Kafka's name for a directory on its way out, cut so that the file system takes it.
+            # Kafka's name for a directory that is to be deleted, cut to the limit of the file system.
             renamed = self.path / f"{path.name[: 255 - 40]}.{uuid4().hex}{DELETE_SUFFIX}"
             try:
                 if partition.failure:
@@ -350,7 +355,7 @@ class LogDirectory:
         return doomed
 
     def forget(self, topics: Iterable[Topic]) -> Steps[None]:
-        """Takes deleted topics out of the checkpoints."""
+        """Removes deleted topics from the checkpoints."""
         names = set()
         for topic in topics:
             for described in topic.partitions:
@@ -360,11 +365,11 @@ class LogDirectory:
                 yield None
         try:
             self._forget(names)
-        except OSError as error:  # tried again when a topic of this name is created
+        except OSError as error:  # repeated when a topic of this name is created
             log.error("the checkpoints of %s could not be written: %s", self.path, error)
 
     def remove_later(self, doomed: Sequence[Path], delay_ms: int) -> None:
-        """What is still there when the broker stops goes at its next start."""
+        """Removes directories after a delay. If the broker stops before, its next start removes them."""
 
         def remove() -> None:
             for path in doomed:
@@ -381,9 +386,9 @@ class LogDirectory:
             self.defer_removal(delay_ms, remove)
 
     def _forget(self, names: Set[TopicPartition]) -> None:
-        """Takes partitions out of the checkpoint files, which tell logs apart by name only. Raises OSError.
+        """Removes partitions from the checkpoint files. Raises OSError.
 
-        What these files say of a deleted log would be believed of the next one of that name.
+        The files identify logs only by name, so an entry of a deleted log would apply to the next log of this name.
         """
         points = _without(self._recovery_points, names)
         if points is not None:
@@ -397,7 +402,7 @@ class LogDirectory:
     # --- upkeep -------------------------------------------------------------------------------------------------
 
     def reconfigure(self, topic: str, settings: LogConfig) -> Steps[None]:
-        """New settings for the open logs of a topic."""
+        """Applies new settings to the open logs of a topic."""
         for index in count():
             partition = self.partitions.get((topic, index))
             if partition is None:
@@ -410,14 +415,14 @@ class LogDirectory:
             yield None
 
     def retain(self) -> None:
-        """Drops what retention says is due; a log that fails goes offline alone."""
+        """Applies retention to all logs. If one log fails, only this log goes offline."""
         for partition in tuple(self.partitions.values()):
             if self._usable(partition):
-                with suppress(KafkaError):  # the log has said so, and answers KAFKA_STORAGE_ERROR from now on
+                with suppress(KafkaError):  # the log has logged it and raises KAFKA_STORAGE_ERROR from now on
                     partition.log.retain(self._now_ms())
 
     def flush_due(self) -> None:
-        """Syncs logs whose flush.ms is over."""
+        """Syncs the logs whose flush.ms has passed."""
         for partition in tuple(self.partitions.values()):
             if self._usable(partition):
                 with suppress(KafkaError):
@@ -428,7 +433,7 @@ class LogDirectory:
         return not partition.failure and partition.log.offline is None
 
     def checkpoint_recovery_points(self) -> None:
-        """Writes down up to where each log is synced. Raises OSError."""
+        """Writes the checkpoint of recovery points: the offsets up to which logs are synced. Raises OSError."""
         points = {
             TopicPartition(*key): partition.log.recovery_point
             for key, partition in self.partitions.items()
@@ -439,7 +444,7 @@ class LogDirectory:
             self._recovery_points = points
 
     def checkpoint_log_starts(self) -> None:
-        """Writes down log starts that the files alone do not tell. Raises OSError."""
+        """Writes the checkpoint of log start offsets that are above the first segment's base offset. Raises OSError."""
         starts = {
             TopicPartition(*key): partition.log.log_start_offset
             for key, partition in self.partitions.items()
@@ -450,9 +455,9 @@ class LogDirectory:
             self._log_starts = starts
 
     def close(self, *, whole: bool = True) -> None:
-        """Closes every log, writes the checkpoints and lets the directory go.
+        """Closes every log, writes the checkpoints and releases the lock.
 
-        Also leaves the mark of a clean stop, unless a log could not be closed, or not ``whole``: something else.
+        Also writes the mark of a clean stop, unless a log could not be closed or ``whole`` is False.
         """
         watermarks = {}
         logs = []
@@ -462,7 +467,7 @@ class LogDirectory:
                 continue
             watermarks[TopicPartition(*key)] = partition.high_watermark
             logs.append(partition.log)
-        # Closing is waiting for the disk, which takes many syncs at a time nearly as fast as one.
+        # A close mostly waits for the disk, and a disk executes many syncs at once nearly as fast as one.
         with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="closing") as pool:
             whole = all([*pool.map(_closes, logs), whole])
         self._write_last(watermarks, whole)
@@ -470,7 +475,7 @@ class LogDirectory:
             self._lock.release()
 
     def abandon(self) -> None:
-        """Lets logs and directory go as they are; the next broker here finds what a killed one leaves."""
+        """Releases the logs and the lock without any write. The next broker finds the directory as after a kill."""
         for partition in self.partitions.values():
             if self._usable(partition):
                 partition.log.abandon()
@@ -501,14 +506,14 @@ def _do_nothing() -> None: ...
 
 
 def _without(offsets: Mapping[TopicPartition, int], names: Set[TopicPartition]) -> dict[TopicPartition, int] | None:
-    """``None`` where none of these names is in it."""
+    """Returns the offsets without these names, or ``None`` if they contain none of the names."""
     if not any(name in offsets for name in names):
         return None
     return {name: offset for name, offset in offsets.items() if name not in names}
 
 
 def _closes(closing: Log) -> bool:
-    """Closes a log; whether all of it is on the disk now. One that failed has said so."""
+    """Closes a log. Returns whether this succeeded. A log that fails has logged the reason."""
     try:
         closing.close()
     except KafkaError:

@@ -1,4 +1,4 @@
-"""Lists and dictionaries of what a long request names, made a few elements at a time."""
+"""Lists, dictionaries and counters of a long request's elements, built in steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEP_ELEMENTS = 500
 
 
 def listed(values: Iterable[T]) -> Steps[list[T]]:
-    """``list(values)``."""
+    """Returns ``list(values)``."""
     made: list[T] = []
     for value in values:
         made.append(value)
@@ -26,7 +26,7 @@ def listed(values: Iterable[T]) -> Steps[list[T]]:
 
 
 def keyed(rows: Iterable[tuple[H, T]]) -> Steps[dict[H, T]]:
-    """``dict(rows)``: of those with the same key the last one counts."""
+    """Returns ``dict(rows)``. Of several rows with the same key, the last one counts."""
     made: dict[H, T] = {}
     for number, (key, value) in enumerate(rows, 1):
         made[key] = value
@@ -36,7 +36,7 @@ def keyed(rows: Iterable[tuple[H, T]]) -> Steps[dict[H, T]]:
 
 
 def counted(values: Iterable[H]) -> Steps[Counter[H]]:
-    """``Counter(values)``."""
+    """Returns ``Counter(values)``."""
     made: Counter[H] = Counter()
     for number, value in enumerate(values, 1):
         made[value] += 1

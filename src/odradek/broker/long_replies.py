@@ -1,7 +1,8 @@
-"""Replies that may be long: what handlers make them with, element by element.
+"""Functions for handlers with long replies, which are made element by element.
 
-A handler of such an API is a generator. It yields after each element, so that others are served meanwhile, and each
-element is packed when it is made. Its bytes are counted: ``Context.grow_reply`` ends a reply that becomes too long.
+Such a handler is a generator. It yields after each element, so that the broker serves other clients meanwhile. Each
+element is packed as soon as it is made. Its bytes are counted, and ``Context.grow_reply`` ends a reply that gets too
+long.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Known = dict[Hashable, list[bytes]]
-"""Elements that were packed, by what they are about."""
+"""Packed elements by the key that they describe."""
 
 
 class ReplySize:
-    """Counts the bytes of a reply that is packed by hand."""
+    """Counts the bytes of a reply that its handler packs itself."""
 
     def __init__(self, context: Context) -> None:
         self._grow = context.grow_reply
@@ -43,17 +44,17 @@ class ReplySize:
 
 
 def elements(context: Context, *path: str) -> Elements:
-    """The elements of an array of the reply; ``path`` are the fields that lead to it."""
+    """Returns an empty list of elements for an array of the reply. ``path`` has the fields that lead to the array."""
     return Elements(schemas.element_packer(context.api_key, context.version, Kind.RESPONSE, *path), context.grow_reply)
 
 
 def shared_elements(context: Context, *path: str) -> Elements:
-    """The elements of an array that stands in several places of the reply. They count in each of these."""
+    """Returns an empty list of elements for an array that the reply contains several times. It counts in each place."""
     return Elements(schemas.element_packer(context.api_key, context.version, Kind.RESPONSE, *path))
 
 
 def reply(context: Context, message: Mapping[str, Any]) -> list[Chunk]:
-    """A whole reply, packed."""
+    """Packs a whole reply."""
     pieces = schemas.encode_pieces(context.api_key, context.version, Kind.RESPONSE, message)
     return cast("list[Chunk]", pieces)
 
@@ -65,8 +66,10 @@ def rows_of_topics(
     make: Callable[[Mapping[str, int]], Steps[Elements]],
     refused: Callable[[str, KafkaError], Mapping[str, Any]],
 ) -> Steps[Elements]:
-    """The rows of a reply about topics, one for each name. ``make`` makes those of topics that are named once. It gets
-    how often each is named, and raises KafkaError where all topics are refused.
+    """Makes the rows of a reply about topics, one for each name.
+
+    ``make`` gets the number of times that each name occurs. It makes the rows of the names that occur once, and raises
+    KafkaError if all topics are refused. ``refused`` makes the row of a refused topic.
     """
     names: Iterable[str] = (topic.name for topic in topics)
     times = yield from counted(names)
@@ -94,9 +97,9 @@ def rows_of_partitions(
     name: str = "name",
     partitions: str = "partitions",
 ) -> Steps[Elements]:
-    """The rows of a reply about partitions: a row for each topic of ``asked``, with what ``answer`` makes of each part.
+    """Makes the rows of a reply about partitions: one for each topic of ``asked``.
 
-    ``name`` and ``partitions`` are the row's fields.
+    ``answer`` makes the element of each partition. ``name`` and ``partitions`` are the names of the row's fields.
     """
     rows = elements(context, array)
     for topic, parts in asked:
@@ -116,9 +119,9 @@ def each_once(
     describe: Callable[[T], Steps[Mapping[str, Any]]],
     known: Known | None = None,
 ) -> Steps[None]:
-    """Appends an element for each thing asked for. What is asked for again gets the same element again.
+    """Appends an element for each item of ``asked``. A repeated item gets the same packed element again.
 
-    ``known`` are the elements of other arrays of the same kind in this reply.
+    ``known`` has the elements of other arrays of the same kind in this reply.
     """
     known = {} if known is None else known
     for one in asked:

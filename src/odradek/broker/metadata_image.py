@@ -1,4 +1,4 @@
-"""What groups see of the broker around them: its topics, and settings of single groups."""
+"""The metadata for groups: the broker's topics and the settings of single groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.groups.metadata_hash import TopicFacts
 
 
 class CatalogMetadataImage:
-    """Catalogue and settings as ``groups.consumer_group.MetadataImage``."""
+    """The catalogue and the broker's settings as a ``groups.consumer_group.MetadataImage``."""
 
     def __init__(self, catalog: Catalog, config: BrokerConfig) -> None:
         self._catalog = catalog
@@ -34,7 +34,7 @@ class CatalogMetadataImage:
 
     def group_setting(self, group_id: str, name: str) -> str | None:
         own = self._catalog.configs(GROUP, group_id).get(name)
-        if own is None and name == "consumer.assignment.interval.ms":  # may change while we run
+        if own is None and name == "consumer.assignment.interval.ms":  # it may change while the broker runs
             return str(self._config.group_consumer_assignment_interval_ms)
         return own
 

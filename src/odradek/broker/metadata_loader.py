@@ -1,7 +1,7 @@
-"""What follows from committed metadata records: each publisher acts on what they change, at start and later.
+"""The loader of committed metadata records: it passes their changes to the publishers.
 
-The loader calls the publishers one after the other, in the order of ``broker/metadata_publishers``: once at start, with
-a delta of the whole image, then after each committed batch. Who waits for the change is answered after the last one.
+The loader calls the publishers in the order of ``broker/metadata_publishers``. At the start it passes a delta of the
+whole image, later the delta of each committed batch. The reply to the request follows after the last publisher.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ log = logging.getLogger("odradek.broker")
 
 
 class MetadataLoader:
-    """Passes deltas on to the publishers. One at a time: ``broker/controller`` writes one change after the other."""
+    """Passes deltas to the publishers, one at a time, because ``broker/controller`` writes one change after another."""
 
     def __init__(self, catalog: Catalog, publishers: Sequence[Publisher]) -> None:
         self._catalog = catalog
         self._publishers = publishers
 
     def load(self) -> None:
-        """Publishes the whole image, at start. Raises what a publisher raises."""
+        """Publishes the whole image at the broker's start. Raises what a publisher raises."""
         delta = self._catalog.initial_delta()
         for publisher in self._publishers:
             steps = publisher.on_metadata_update(delta, self._catalog)
@@ -36,11 +36,11 @@ class MetadataLoader:
                 finish(steps)
 
     def publish(self, delta: Delta) -> Steps[None]:
-        """Publishes a committed change. A publisher that fails says so in the log, and the others go on."""
+        """Publishes a committed change. The failure of a publisher is logged, and the next publishers follow."""
         for publisher in self._publishers:
             try:
                 steps = publisher.on_metadata_update(delta, self._catalog)
                 if steps is not None:
                     yield from steps
             except Exception:
-                log.exception("%s could not follow a change of the catalogue", type(publisher).__name__)
+                log.exception("%s could not apply a change of the catalogue", type(publisher).__name__)

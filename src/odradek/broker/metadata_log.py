@@ -1,7 +1,7 @@
-"""The catalogue on disk: every change is a record of ``__cluster_metadata-0`` before it is true.
+"""The metadata log: every change of the catalogue is a record of ``__cluster_metadata-0`` before it takes effect.
 
-Now and then a snapshot (``broker/metadata_snapshot``) takes the place of all records before it. A start reads the
-newest whole one and the log behind it.
+From time to time, a snapshot (``broker/metadata_snapshot``) replaces all earlier records. A start reads the newest
+complete snapshot and the log after it.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("odradek.broker")
 
 DIRECTORY = "__cluster_metadata-0"
-_KAFKAS = "it was written by Apache Kafka's controller, and is not ours to go on with"
+_KAFKAS = "Apache Kafka's controller has written it, and this broker cannot continue such a log"
 ROLL_BYTES = 1 << 20
-"""A segment of the log that is smaller does not end at a snapshot."""
+"""A snapshot rolls the active segment only if the segment has at least this size."""
 _READ_BYTES = 1 << 20
 _MAX_BATCH_BYTES = 1 << 30
 MAX_CHANGE_BYTES = 8 << 20
-"""Bytes of all records of one request, which are one batch. It is the limit of Kafka's Raft client."""
+"""The limit for the bytes of all records of one request, which are one batch. Kafka's Raft client has this limit."""
 MAX_CHANGE_RECORDS = 10_000
-"""Records of one request about topics or quotas. It is the limit of Kafka's controller."""
+"""The limit for the records of one request about topics or quotas. Kafka's controller has this limit."""
 
 
 class ChangeTooLarge(KafkaError):
-    """A request comes to more records than one batch may hold. All of it is refused."""
+    """A request has more records than one batch may contain. The whole request is refused."""
 
 
 class Change:
-    """What one request changes. Its records are collected, then written as one batch and forced to disk together.
+    """The change of one request. Its records are collected, then written as one batch with one sync.
 
-    A crash leaves all of them or none. Nothing is true before they are on the disk.
+    A crash leaves all of the records or none. The change takes effect after the sync.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Change:
     ) -> None:
         self.records: list[MetadataRecord] = []
         self.makes_logs = False
-        """Whether there are new partitions in it."""
+        """Whether the change adds partitions."""
         self._max_records = max_records
         self._log = log
         self._shard = shard
@@ -77,9 +77,9 @@ class Change:
         self._offset = 0
 
     def add(self, request: CatalogRequest) -> Steps[None]:
-        """Checks a part of the change and collects its records. Raises KafkaError where the part is refused.
+        """Checks a part of the change and collects its records. Raises KafkaError if this part is refused.
 
-        Raises ChangeTooLarge where all of the change has to be refused.
+        Raises ChangeTooLarge if the whole change has to be refused.
         """
         generated = yield from self._shard.generate(request)
         self.makes_logs |= isinstance(request, CreateTopic | CreatePartitions)
@@ -98,11 +98,11 @@ class Change:
             yield None
 
     def check(self, request: CatalogRequest) -> None:
-        """Raises KafkaError where ``add`` would refuse a small part of a change."""
+        """Raises KafkaError if ``add`` would refuse this part, for a part with few records."""
         self._shard.handle(self._now_ms(), request)
 
     def write(self) -> None:
-        """Puts the records into the log, with one sync. Raises KafkaError where that fails."""
+        """Appends the records to the log, with one sync. Raises KafkaError if this fails."""
         if self.records:
             now_ms = self._now_ms()
             batch = seal_batch(self._packed, len(self.records), now_ms=now_ms)
@@ -112,9 +112,9 @@ class Change:
             self._on_written(len(batch))
 
     def replay(self) -> Steps[Delta]:
-        """Takes in what was written, record by record; returns what has changed.
+        """Replays the written records one by one. Returns their changes.
 
-        No request sees new topics and partitions before they are published.
+        Requests see new topics and partitions only after they are published.
         """
         delta = Delta(self._shard)
         for step, record in enumerate(self.records):
@@ -124,7 +124,7 @@ class Change:
 
 
 class MetadataConfig(NamedTuple):
-    """Kafka's ``metadata.log.*`` and ``metadata.max.*``: bytes and milliseconds."""
+    """Kafka's settings ``metadata.log.*`` and ``metadata.max.*``, in bytes and milliseconds."""
 
     bytes_between_snapshots: int = 20 << 20
     snapshot_interval_ms: int = HOUR_MS
@@ -135,13 +135,13 @@ class MetadataConfig(NamedTuple):
 
 
 class Catalog:
-    """The ``CatalogImage``, and the one door through which it changes."""
+    """The ``CatalogImage`` with the only methods that change it."""
 
     def __init__(
         self, log: Log, shard: Shard, now_ms: Callable[[], int], files: Files, config: MetadataConfig | None = None
     ) -> None:
         self.on_snapshot_due: Callable[[], None] = lambda: None
-        """Called at each change and each ``check_snapshot`` while a snapshot is due."""
+        """Called after each change and at each ``check_snapshot`` while a snapshot is due."""
         self._log = log
         self._shard = shard
         self._now_ms = now_ms
@@ -163,9 +163,9 @@ class Catalog:
         files: Files,
         config: MetadataConfig | None = None,
     ) -> Catalog:
-        """Reads the newest whole snapshot and the log behind it.
+        """Reads the newest complete snapshot and the log after it.
 
-        Raises StorageError, KafkaError or ValueError where they cannot be read.
+        Raises StorageError, KafkaError or ValueError if they are not readable.
         """
         config = config or MetadataConfig()
         path = data_dir / DIRECTORY
@@ -179,7 +179,7 @@ class Catalog:
         return catalog
 
     def _read_log(self, offset: int) -> None:
-        """Takes in what stands in the log from ``offset`` on."""
+        """Replays the log from ``offset`` on."""
         while offset < self._log.log_end_offset:
             data = self._log.read(offset, _READ_BYTES).bytes()
             self._new_bytes += len(data)
@@ -203,7 +203,7 @@ class Catalog:
         self.check_snapshot()
 
     def check_snapshot(self) -> None:
-        """Calls ``on_snapshot_due`` if enough was written since the last one, or if that is long ago."""
+        """Calls ``on_snapshot_due`` if enough bytes or enough time have followed the last snapshot."""
         config = self._config
         if not self._new_bytes:
             return
@@ -212,14 +212,14 @@ class Catalog:
             self.on_snapshot_due()
 
     def begin_snapshot(self, in_thread: InThread) -> Steps[None]:
-        """The steps of a snapshot of the catalogue as it is now. Not while a change is under way.
+        """Returns the steps of a snapshot of the present catalogue. No change may be in progress at the call.
 
-        Raises KafkaError where the log is offline.
+        Raises KafkaError if the log is offline.
         """
-        from odradek.catalog.image import Image  # a start does not need it
+        from odradek.catalog.image import Image  # here, because a start does not need it
 
         if self._log.active.size >= ROLL_BYTES:
-            self._log.roll(self._now_ms())  # what is before the snapshot can be deleted then
+            self._log.roll(self._now_ms())  # so that the segments before the snapshot can be deleted
         image, end_offset, timestamp_ms = Image.of(self._shard), self._log.log_end_offset, self._written_ms
         self._new_bytes = 0
         self._snapshot_ms = self._now_ms()
@@ -240,7 +240,7 @@ class Catalog:
         self.retain()
 
     def retain(self) -> None:
-        """Removes the oldest snapshots, and the log before the one behind them, that are too much or too old.
+        """Removes the oldest snapshots beyond the retention size or time, and the log before the next snapshot.
 
         The newest snapshot stays. Raises KafkaError, OSError.
         """
@@ -251,12 +251,12 @@ class Catalog:
             is_too_old = 0 <= config.retention_ms < now_ms - self._snapshots[0].timestamp_ms
             if not is_too_much and not is_too_old:
                 return
-            # First the log: a start must not find a part of it that nothing comes before.
+            # First the log: a start must not find records of the log without a snapshot of those before them.
             self._log.delete_before(self._snapshots[1].end_offset)
             self._log.retain(now_ms)
             self._files.remove(self._snapshots.pop(0).path)
 
-    # --- what it holds ------------------------------------------------------------------------------------------
+    # --- the image ----------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | None:
         return self._shard.topics.get(name)
@@ -268,26 +268,26 @@ class Catalog:
         return self._shard.topics.values()
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
-        """What was set on a topic itself."""
+        """Returns the settings of a topic, without the broker's defaults."""
         return self._shard.topic_configs(name)
 
     def configs(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
         return self._shard.configs.get((resource_type, resource_name), {})
 
     def configured(self, resource_type: int) -> list[str]:
-        """Names of the resources of a type on which something is set."""
+        """Returns the names of the resources of a type that have settings."""
         return sorted(name for kind, name in self._shard.configs if kind == resource_type)
 
     def quotas(self) -> Mapping[Entity, Mapping[str, float]]:
-        """Every client quota, by whom it binds."""
+        """Returns all client quotas by entity."""
         return self._shard.quotas
 
     def users(self) -> Mapping[str, Mapping[int, Credential]]:
-        """SCRAM credentials: user → mechanism → credential."""
+        """Returns the SCRAM credentials: user → mechanism → credential."""
         return self._shard.users
 
     def features(self) -> Mapping[str, int]:
-        """Feature → its level, which is not 0."""
+        """Returns feature → level. Features at level 0 are absent."""
         return self._shard.features
 
     @property
@@ -295,13 +295,14 @@ class Catalog:
         return self._log.log_end_offset
 
     def check_replicas(self, replicas: tuple[int, ...]) -> None:
-        """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) where brokers cannot keep a partition so."""
+        """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if these brokers cannot be the replicas of a partition."""
         self._shard.check_replicas(replicas, len(replicas))
 
     def apply(self, request: CatalogRequest) -> Any:
-        """Writes the request's records to disk, then takes them in. Raises KafkaError where it is refused.
+        """Writes and syncs the records of a request, then replays them. Raises KafkaError if the request is refused.
 
-        For a start, before the image is published. There may be more than one batch; each is whole or missing.
+        For a start, before the image is published. The records may be several batches. After a crash, each batch is
+        complete or missing.
         """
         now_ms = self._now_ms()
         result = self._shard.handle(now_ms, request)
@@ -321,15 +322,15 @@ class Catalog:
         return result.reply
 
     def change(self, *, max_records: int | None = MAX_CHANGE_RECORDS) -> Change:
-        """A change of several parts, for one request. Only one may be under way (``broker/controller``)."""
+        """Returns a new change for one request. Only one change may be in progress (``broker/controller``)."""
         return Change(self._log, self._shard, self._now_ms, max_records, self._on_written)
 
     def initial_delta(self) -> Delta:
-        """All that was read, as a change that nothing came before."""
+        """Returns the whole image as a delta to an empty catalogue."""
         return Delta.of(self._shard)
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None]:
-        """From now on requests see the new topics and partitions. All else they see since it was replayed."""
+        """Shows the new topics and partitions to requests. All other changes are visible since their replay."""
         if delta.is_initial:
             return
         for topic in delta.new_topics:
@@ -341,14 +342,14 @@ class Catalog:
 
 
 def _load_snapshot(path: Path, shard: Shard, files: Files) -> list[Snapshot]:
-    """Takes in the newest whole snapshot; returns that one and those before it, rising."""
+    """Replays the newest complete snapshot. Returns it and the earlier ones by ascending offset."""
     found = metadata_snapshot.find(path, files)
     if any(epoch != metadata_snapshot.EPOCH for _, epoch, _ in found):
         raise ValueError(_KAFKAS)
     snapshots: list[Snapshot] = []
     for end_offset, _, file in reversed(found):
         if not end_offset:
-            continue  # with this one Apache Kafka formats a directory
+            continue  # Apache Kafka's storage tool writes this snapshot when it formats a directory
         if snapshots:
             timestamp_ms = metadata_snapshot.read_timestamp(file, files)
         elif (read := metadata_snapshot.read(file, files)) is not None:
@@ -356,14 +357,14 @@ def _load_snapshot(path: Path, shard: Shard, files: Files) -> list[Snapshot]:
             for value in values:
                 shard.replay(-1, Record(b"", value))
         else:
-            _logger.warning("%s is not whole: the catalogue is read without it", file)
+            _logger.warning("the snapshot %s is incomplete and is ignored", file)
             continue
         snapshots.append(Snapshot(file, end_offset, timestamp_ms, files.size(file)))
     return snapshots[::-1]
 
 
 def _open_log(path: Path, config: MetadataConfig, now_ms: int, *, clean: bool, files: Files, end_offset: int) -> Log:
-    """The log from ``end_offset`` on, up to which there is a snapshot. Raises StorageError where it begins later."""
+    """Opens the log after a snapshot that ends at ``end_offset``. Raises StorageError if the log begins later."""
     log_config = LogConfig(
         max_message_bytes=_MAX_BATCH_BYTES,
         retention_ms=-1,
@@ -372,10 +373,15 @@ def _open_log(path: Path, config: MetadataConfig, now_ms: int, *, clean: bool, f
     )
     log = Log.open(path, log_config, now_ms, clean=clean, files=files)
     if log.log_start_offset > end_offset:
-        raise StorageError(f"the log begins at {log.log_start_offset}, and no snapshot has what was before")
+        raise StorageError(f"the log begins at {log.log_start_offset}, and no snapshot has the records before it")
     if log.log_end_offset < end_offset:
-        # Everything in a snapshot was synced before: a damaged end was cut off. The snapshot has it all.
-        _logger.warning("%s ends at %d, before its snapshot: it goes on at %d", path, log.log_end_offset, end_offset)
+        # The records of a snapshot are synced before, so recovery has cut a damaged end. The snapshot has its records.
+        _logger.warning(
+            "%s ends at offset %d, before its snapshot: the log continues at offset %d",
+            path,
+            log.log_end_offset,
+            end_offset,
+        )
         log.abandon()
         for name in files.list(path):
             if name.split(".")[0].isdigit() and not name.endswith(metadata_snapshot.SUFFIX):

@@ -1,6 +1,6 @@
-"""The parts of a broker that follow the catalogue, and the order in which they do.
+"""The publishers of the catalogue's changes, and their order.
 
-Each takes from the delta what has changed, and from the image how it is now. None of them is called by a handler.
+A publisher reads the changes from the delta and the present state from the image. Handlers do not call publishers.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from odradek.catalog.delta import Delta
     from odradek.storage.config import LogConfig
 
-    # Types alone: at run time each Protocol would take kilobytes.
+    # For type checks only: at run time each Protocol would occupy kilobytes.
 
     class LateServices(Protocol):
-        """Groups and the cleaner, each of which is made when it is first asked for."""
+        """The group coordinator and the log cleaner. Each of them is made at its first use."""
 
         @property
         def runtime(self) -> GroupRuntime: ...
 
         @property
         def made_runtime(self) -> GroupRuntime | None:
-            """The groups, unless they were never asked for."""
+            """The group coordinator, or None before its first use."""
 
         @property
         def cleaning(self) -> Cleaning: ...
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         def made_cleaning(self) -> Cleaning | None: ...
 
     class PublishedBroker(LateServices, Protocol):
-        """The parts of a broker that follow its catalogue."""
+        """The parts of a broker that its publishers use."""
 
         config: BrokerConfig
         directory: LogDirectory
@@ -67,38 +67,38 @@ if TYPE_CHECKING:
         def node_id(self) -> int: ...
 
         def begin_epochs(self) -> None:
-            """A new leader epoch for every partition. Raises StorageError."""
+            """Begins a new leader epoch for every partition. Raises StorageError."""
 
 
 log = logging.getLogger("odradek.broker")
 
 
 def in_order(broker: PublishedBroker) -> list[Publisher]:
-    """The publishers of a broker. Its catalogue stands between those that act before a new topic is seen and others."""
+    """Returns the publishers of a broker in order. Requests see new topics after the catalogue itself, one of them."""
     config, directory = broker.config, broker.directory
     return [
-        # Before the logs: the coordinator answers who waits, and writes no more to a log that is about to go.
+        # Before the logs: the coordinator completes its waiting requests and stops its writes to logs that are deleted.
         GroupResignations(broker),
-        # Before the logs: what is not set on a topic is set on the broker. A start may be refused before it changes
-        # anything on the disk.
+        # Before the logs: the broker's settings are the defaults of topics. Invalid settings end a start before it
+        # changes anything on the disk.
         BrokerSettings(config, broker.node_id, broker.host_limits),
-        # Anywhere: nothing else goes by quotas. They bind before who set them is answered.
+        # At any place: no other publisher uses quotas. They apply before the reply to the request that set them.
         broker.quotas,
-        # Before the image: a topic is seen when all of its logs are there.
+        # Before the image: requests see a topic only when all of its logs exist.
         PartitionLogs(directory, config, broker.begin_epochs),
-        # The image: new topics are seen from here on.
+        # The image: from here on, requests see new topics.
         broker.catalog,
-        # After the logs, which it looks at: it forgets those that are gone before another has their name.
+        # After the logs: it removes the entries of deleted logs before a new log has the same name.
         LogCleaner(directory, config, broker),
-        # After the logs and the image: it reads the offsets topic, and groups look up in the image what has changed.
+        # After the logs and the image: it reads the offsets topic, and groups look up changed topics in the image.
         GroupCoordinator(directory, config, broker),
-        # Anywhere: who waits for an id is answered later.
+        # At any place: requests that wait for a producer id continue later.
         broker.producer_ids,
     ]
 
 
 class BrokerSettings:
-    """The settings of this broker and of all brokers that were made while running."""
+    """The dynamic settings of this broker and of all brokers."""
 
     def __init__(self, config: BrokerConfig, node_id: int, host_limits: HostLimits) -> None:
         self._config = config
@@ -106,7 +106,7 @@ class BrokerSettings:
         self._host_limits = host_limits
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
-        """Raises ConfigError where a start names a host that is none."""
+        """Applies changed settings. Raises ConfigError at the start if an override names a host without an address."""
         if not delta.is_initial and not _alters_broker(delta) and ELIGIBLE_LEADERS not in delta.features:
             return
         config = self._config
@@ -115,11 +115,11 @@ class BrokerSettings:
         self._host_limits.take(at_start=delta.is_initial)
         if delta.is_initial:
             for name, fault in config.ignored.items():
-                log.warning("%s was set while running and is ignored: %s", name, fault)
+                log.warning("the dynamic value of %s is ignored: %s", name, fault)
 
 
 class PartitionLogs:
-    """The logs of partitions, their settings and leader epochs."""
+    """The logs of the partitions, with their settings and leader epochs."""
 
     def __init__(self, directory: LogDirectory, config: BrokerConfig, begin_epochs: Callable[[], None]) -> None:
         self._directory = directory
@@ -127,13 +127,13 @@ class PartitionLogs:
         self._begin_epochs = begin_epochs
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None]:
-        """Raises StorageError where a start finds that it cannot write."""
+        """Opens, deletes and changes logs. Raises StorageError if a start cannot write."""
         directory = self._directory
         topic_ids: dict[str, UUID | None] = {}
         if delta.is_initial:
             if not directory.clean:
-                # A log may have lost its end, and what is appended there now must not pass for what was: by the epochs
-                # of what they have read, clients see where it was cut.
+                # A log may have lost its end. New records at these offsets get a new epoch, so that clients can find
+                # the truncation by the epochs of the records that they have read.
                 self._begin_epochs()
             topic_ids = directory.begin_recovery(image)
         if delta.deleted:
@@ -162,7 +162,7 @@ class PartitionLogs:
         return log_config(self._config, own) if own else default
 
     def _reconfigured(self, delta: Delta, image: CatalogImage) -> Iterable[str]:
-        """Topics whose logs were open before, under other settings."""
+        """Returns the topics whose open logs get other settings."""
         if delta.is_initial:
             return ()
         if _alters_broker(delta):
@@ -172,7 +172,7 @@ class PartitionLogs:
 
 
 class LogCleaner:
-    """The log cleaner, which is at work as soon as a log is compacted."""
+    """The log cleaner. It is started as soon as a log is compacted."""
 
     def __init__(self, directory: LogDirectory, config: BrokerConfig, late: LateServices) -> None:
         self._directory = directory
@@ -192,8 +192,7 @@ class LogCleaner:
 
 
 class GroupResignations:
-    """The end of the groups' coordinator, when the offsets topic is deleted: there are no groups until there is
-    another."""
+    """The deletion of the offsets topic: the coordinator unloads all groups until the topic exists again."""
 
     def __init__(self, late: LateServices) -> None:
         self._late = late
@@ -210,7 +209,7 @@ class GroupResignations:
 
 
 class GroupCoordinator:
-    """The groups' coordinator: where the offsets topic is led, and what becomes of topics that groups read."""
+    """The group coordinator: it loads the partitions of the offsets topic, and groups get the changes of topics."""
 
     def __init__(self, directory: LogDirectory, config: BrokerConfig, late: LateServices) -> None:
         self._directory = directory
@@ -240,10 +239,10 @@ class GroupCoordinator:
     def _elect(self, topic: Topic, *, is_start: bool) -> None:
         configured = self._config.offsets_topic_num_partitions
         if not is_start and topic.partition_count != configured:
-            # As Kafka does: the count is read at start, and a coordinator that reckons with another is none.
+            # As in Kafka: the coordinator reads the number of partitions at the start and cannot use another number.
             log.warning(
-                "%s was created with %d partitions, not the %d of offsets.topic.num.partitions: groups are "
-                "served after a restart",
+                "%s was created with %d partitions, but offsets.topic.num.partitions is %d: the broker serves groups "
+                "only after a restart",
                 OFFSETS_TOPIC, topic.partition_count, configured,
             )  # fmt: skip
             return

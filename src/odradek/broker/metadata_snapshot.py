@@ -1,10 +1,10 @@
-"""Snapshots of the catalogue: files beside its log that stand for all of the log before them.
+"""Snapshots of the catalogue: files in the metadata log's directory that replace the earlier part of the log.
 
-A snapshot is Kafka's: ``OFFSET-EPOCH.checkpoint``, where the offset is that of the first record it does not hold. Its
-first and last record are control records, a header and a footer. Between them are the records that build the catalogue.
-A snapshot without a footer, or with a wrong checksum, is not whole. A start ignores it.
+The format is Kafka's. The name is ``OFFSET-EPOCH.checkpoint``, with the offset of the first record that is not in the
+snapshot. The first and last records are control records, a header and a footer. The records between them build the
+catalogue. A snapshot without a footer or with a wrong checksum is incomplete, and a start ignores it.
 
-It is written under another name, synced and then renamed, so a crash leaves a whole one or none.
+A snapshot is written under another name, synced and then renamed. So a crash leaves a complete snapshot or none.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ RECORDS_A_BATCH = 200
 _HEAD_BYTES = 256
 
 InThread = Callable[[Callable[[], None]], "Deferred[BaseException | None]"]
-"""Runs a job outside the event loop's thread; the promise has what the job raised."""
+"""Runs a job outside the event loop's thread. The promise holds the exception of the job, or None."""
 
 
 class Snapshot(NamedTuple):
-    """``end_offset``: that of the first record behind it. ``timestamp_ms``: when the last record in it was written."""
+    """``end_offset``: the first offset that is not in it. ``timestamp_ms``: the time of its last record's append."""
 
     path: Path
     end_offset: int
@@ -63,7 +63,7 @@ class KeylessRecord:
 
 
 def find(directory: Path, files: Files) -> list[tuple[int, int, Path]]:
-    """End offset, epoch and path of each snapshot, rising; removes what was never finished or is to go."""
+    """Returns end offset, epoch and path of each snapshot, in this order. Removes unfinished and deleted snapshots."""
     found = []
     for name in files.list(directory):
         if name.endswith((PARTIAL_SUFFIX, DELETED_SUFFIX)):
@@ -83,7 +83,7 @@ def write(
     now_ms: int,
     in_thread: InThread,
 ) -> Steps[Snapshot]:
-    """Writes a snapshot in steps, and syncs it where ``in_thread`` says. Raises OSError."""
+    """Writes a snapshot in steps and syncs it by ``in_thread``. Raises OSError."""
     path = directory / f"{end_offset:020d}-{EPOCH:010d}{SUFFIX}"
     partial = path.with_name(path.name.removesuffix(SUFFIX) + PARTIAL_SUFFIX)
     file = files.open(partial, create=True)
@@ -108,7 +108,7 @@ def write(
 
 
 def _batches(values: Iterable[bytes], timestamp_ms: int, now_ms: int) -> Iterator[tuple[bytes, int]]:
-    """The batches, as if each were the first, and how many records each has."""
+    """Yields the batches and their numbers of records. Each batch has base offset 0."""
     yield _control(HEADER, _HEADER.pack(0, timestamp_ms, 0), now_ms), 1
     packed: list[bytes] = []
     count = 0
@@ -128,7 +128,7 @@ def _control(kind: int, value: bytes, now_ms: int) -> bytes:
 
 
 def read(path: Path, files: Files) -> tuple[int, Iterator[bytes]] | None:
-    """When the last record in a snapshot was written, and the values of all; ``None`` if it is not whole.
+    """Returns the time of the last record's append and the values of all records; ``None`` for an incomplete snapshot.
 
     Raises OSError.
     """
@@ -151,7 +151,7 @@ def read(path: Path, files: Files) -> tuple[int, Iterator[bytes]] | None:
 
 
 def read_timestamp(path: Path, files: Files) -> int:
-    """When the last record in a snapshot was written; -1 if it does not say so. Raises OSError."""
+    """Returns the time of the last record's append, or -1 for an invalid header. Raises OSError."""
     file = files.open(path)
     try:
         data = file.pread(0, _HEAD_BYTES)

@@ -1,4 +1,4 @@
-"""What stands between the router and the handlers: quotas, faults, and whatever else concerns requests of all APIs."""
+"""Middlewares between the router and the handlers, for functions that concern all APIs: request quota and faults."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ CountTime = Callable[["Context", float], None]
 
 
 class Middleware:
-    """One of them, which redefines what it needs: what it leaves as it is here is not called."""
+    """The base class of middlewares. The router calls only the methods that a subclass overrides."""
 
     def serve(self, api: ServedApi, context: Context, message: Any, following: Serve) -> Reply | Deferred[Reply]:
-        """Serves a request; ``following`` passes it on towards its handler. Raises what the handler raises."""
+        """Serves a request. ``following`` is the next middleware or the handler. Raises what the handler raises."""
         return following(api, context, message)
 
     def count_time(self, context: Context, seconds: float) -> None:
-        """The loop has worked on a request for so long; on a long one several times."""
+        """Counts the event loop's time for a request. It is called several times for a long request."""
 
 
 def chain(middlewares: Iterable[Middleware], handler: Serve) -> Serve:
-    """Serves by way of those that serve, the first one first."""
+    """Returns the function that serves requests by the middlewares, in their order, and then by ``handler``."""
     for middleware in reversed([one for one in middlewares if type(one).serve is not Middleware.serve]):
         handler = partial(middleware.serve, following=handler)
     return handler
 
 
 def time_counter(middlewares: Iterable[Middleware]) -> CountTime | None:
-    """Calls all that count time; ``None`` where there are none."""
+    """Returns the function that calls ``count_time`` of all middlewares, or ``None`` if none overrides it."""
     counters = [one.count_time for one in middlewares if type(one).count_time is not Middleware.count_time]
     if len(counters) < 2:
         return counters[0] if counters else None

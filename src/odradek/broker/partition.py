@@ -1,8 +1,8 @@
-"""One partition as the broker serves it: its log, its leader epoch, and who waits for its high watermark.
+"""A partition of the broker: its log, its leader epoch, and the requests that wait for its high watermark.
 
-The high watermark is the log's end while there is one replica: an append moves it. ``move_high_watermark`` holds it
-back, for the time of several replicas. Either way ``_on_high_watermark`` is the one place that wakes who waits: fetches
-(broker/purgatory), producers that want all replicas to have their records, and the partition's coordinator.
+With one replica, the high watermark is the log end offset, so each append moves it. With several replicas,
+``move_high_watermark`` sets it. In both cases, only ``_on_high_watermark`` wakes the waiting requests: fetches
+(broker/purgatory), produce requests that wait for all replicas, and the partition's coordinator.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _LOG_OVERHEAD = 12
 
 
 class Partition:
-    """A partition this broker leads.
+    """A partition that this broker leads.
 
-    ``log`` is ``None`` where its files could not be opened: then everything asked of it answers
-    KAFKA_STORAGE_ERROR, and other partitions go on.
+    ``log`` is ``None`` if its files could not be opened. All requests for the partition then get KAFKA_STORAGE_ERROR.
+    Other partitions are not affected.
 
-    ``watermark_waits`` is ``None`` while the high watermark is the log's end. ``on_high_watermark`` is called with the
-    partition's index when it has moved.
+    ``watermark_waits`` is ``None`` while the high watermark is the log end offset. ``on_high_watermark`` is called with
+    the partition's index after each move.
     """
 
     __slots__ = (
@@ -65,14 +65,14 @@ class Partition:
 
     @property
     def waiters(self) -> set[ParkedFetch]:
-        """Fetches that wait for bytes. Most partitions never have one."""
+        """Fetches that wait for bytes. The set is made at its first use, because most partitions never need it."""
         if self._waiters is None:
             self._waiters = set()
         return self._waiters
 
     @property
     def log(self) -> Log:
-        """Raises KafkaError (KAFKA_STORAGE_ERROR) where there is none."""
+        """Raises KafkaError (KAFKA_STORAGE_ERROR) if the log could not be opened."""
         if self._log is None:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.topic}-{self.index}: {self.failure}")
         return self._log
@@ -98,9 +98,9 @@ class Partition:
         return self.log.last_stable_offset
 
     def produce(self, data: bytes) -> AppendInfo | Steps[AppendInfo]:
-        """Appends a client's batch; what takes long is left to the steps that are returned.
+        """Appends a client's batch. Returns steps if this takes long.
 
-        Raises KafkaError; nothing was written then.
+        Raises KafkaError. Nothing is written then.
         """
         info = self.log.begin_append(data, now_ms=self._now_ms, leader_epoch=self.leader_epoch)
         if not isinstance(info, AppendInfo):
@@ -116,14 +116,14 @@ class Partition:
         return info
 
     def append(self, data: bytes) -> AppendInfo:
-        """Appends a coordinator's batch. Raises KafkaError; nothing was written then."""
+        """Appends a coordinator's batch. Raises KafkaError. Nothing is written then."""
         info = self.log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
         if self._waiters and self.watermark_waits is None:
             self._on_high_watermark(len(data))
         return info
 
     def move_high_watermark(self, offset: int | None) -> None:
-        """Readers see the log below ``offset`` from now on; ``None``: all of it, and what is appended at once."""
+        """Sets the high watermark to ``offset``. ``None``: it is the log end offset, and each append moves it."""
         log = self.log
         before = log.high_watermark
         log.high_watermark = None if offset is None else min(offset, log.log_end_offset)
@@ -132,7 +132,7 @@ class Partition:
             waits = self.watermark_waits = WatermarkWaits()
         self._on_high_watermark(self._bytes_between(before, log.high_watermark))
         if offset is None:
-            waits.end_all(ErrorCode.not_leader_or_follower)  # for records that the log has lost
+            waits.end_all(ErrorCode.not_leader_or_follower)  # they wait for records that the log has lost
             self.watermark_waits = None
 
     def _bytes_between(self, start: int, end: int) -> int:
@@ -140,11 +140,11 @@ class Partition:
             return 0
         log = self.log
         if start < max(log.active.base_offset, log.log_start_offset):
-            return sys.maxsize  # a fetch that is not at the last segment does not wait
+            return sys.maxsize  # a fetch before the active segment does not wait
         return log.read(start, sys.maxsize, max_offset=end).size
 
     def _on_high_watermark(self, readable_bytes: int) -> None:
-        """The high watermark has moved, over so many bytes: wakes who waits for that."""
+        """Wakes the waiting requests after the high watermark has moved by ``readable_bytes``."""
         if self.watermark_waits is not None:
             self.watermark_waits.pass_offset(self.high_watermark)
         if self.on_high_watermark is not None:
@@ -153,9 +153,9 @@ class Partition:
             waiter.arrived(readable_bytes)
 
     def wait_for(self, offset: int, end: Callable[[ErrorCode], None]) -> Wait | None:
-        """Calls ``end`` when the high watermark has reached ``offset``, or with the error that prevents it.
+        """Calls ``end`` with NONE when the high watermark reaches ``offset``, else with an error.
 
-        ``None``: it has been called already.
+        Returns None if ``end`` was called already.
         """
         if self.failure:
             end(ErrorCode.unknown_topic_or_partition)
@@ -167,39 +167,42 @@ class Partition:
         return self.watermark_waits.add(offset, end)
 
     def wake_fetches(self) -> None:
-        """Sends every waiting fetch to look again: the partition is gone or changed under it."""
+        """Completes all waiting fetches, because the partition was deleted or changed."""
         for waiter in tuple(self._waiters or ()):
             waiter.wake()
 
     def end_waits(self, error: ErrorCode) -> None:
-        """The partition is served no more: producers that wait get ``error``, fetches look again."""
+        """Completes all waiting requests of a partition that is no longer served: produce requests get ``error``."""
         if self.watermark_waits is not None:
             self.watermark_waits.end_all(error)
         self.wake_fetches()
 
     def check_online(self) -> None:
-        """Raises KAFKA_STORAGE_ERROR where the log is offline, which its offsets would not tell."""
+        """Raises KAFKA_STORAGE_ERROR if the log is offline. Its offsets do not show this."""
         if self.log.offline is not None:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.topic}-{self.index} {self.log.offline}")
 
     def check_epoch(self, epoch: int) -> None:
-        """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (behaviour 52); −1 asks for no check."""
+        """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (behaviour 52). −1 skips the check."""
         if epoch in (-1, self.leader_epoch):
             return
         if epoch < self.leader_epoch:
-            raise KafkaError(ErrorCode.fenced_leader_epoch, f"leader epoch {epoch} is over; {self.leader_epoch} reigns")
-        raise KafkaError(ErrorCode.unknown_leader_epoch, f"leader epoch {epoch} is not known here yet")
+            raise KafkaError(
+                ErrorCode.fenced_leader_epoch,
+                f"leader epoch {epoch} is older than the current epoch {self.leader_epoch}",
+            )
+        raise KafkaError(ErrorCode.unknown_leader_epoch, f"this broker does not know leader epoch {epoch} yet")
 
     def read(self, offset: int, max_bytes: int, *, committed: bool, min_one: bool) -> Slice:
-        """Batches up to the high watermark, with ``committed`` up to the last stable offset. Raises KafkaError."""
+        """Reads batches below the high watermark or, with ``committed``, the last stable offset. Raises KafkaError."""
         log = self.log
         limit = log.last_stable_offset if committed else log.high_watermark
         return log.read(offset, max_bytes, max_offset=limit, min_one=min_one)
 
     def read_bytes(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds ``offset`` on, at least one; empty at the end of the log.
+        """Reads whole batches from the batch with ``offset`` on: at least one, or b"" at the end of the log.
 
-        Replicas may lack the last ones: a coordinator reads them, and waits with its answers.
+        It also reads records above the high watermark. A coordinator delays its replies until replicas have them.
         """
         data = self.log.read(offset, max_bytes, max_offset=self.log.log_end_offset).bytes()
         end = at = 0

@@ -1,4 +1,4 @@
-"""The broker as a process: event loop, signals, the parent it may depend on."""
+"""The broker as a process: its event loop, signals, and the connection to its parent process."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ def run(
     clock: Clock | None = None,
     delete_configs: Sequence[str] = (),
 ) -> bool:
-    """Serves until SIGTERM or SIGINT (with ``exit_with_parent`` also until stdin ends), then stops in peace.
+    """Serves until SIGTERM or SIGINT, with ``exit_with_parent`` also until the end of stdin. Then stops cleanly.
 
-    ``ready(host, port)`` is called once requests are taken. ``control``: stdin is a socket on which the parent
-    commands (broker/control_channel), and the broker stops when it ends. ``delete_configs``: as for BrokerServer.
-    Returns whether the end of stdin was why it stopped. Raises OdradekError where it cannot start.
+    ``ready(host, port)`` is called as soon as the broker accepts requests. ``control``: stdin is a socket with commands
+    of the parent (broker/control_channel), and the broker stops when the parent closes it. ``delete_configs``: as for
+    BrokerServer. Returns whether the broker stopped because the parent closed this socket. Raises OdradekError if the
+    broker cannot start.
     """
     _raise_file_limit()
     try:
@@ -53,10 +54,10 @@ def run(
 
 
 def _raise_file_limit() -> None:
-    """Takes as many open files as the system lets us: each partition has three, each connection one."""
+    """Raises the limit of open files to the system's maximum: a partition needs three files, a connection one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
-        with suppress(OSError, ValueError):  # some systems refuse "unlimited": then it stays as it was
+        with suppress(OSError, ValueError):  # some systems refuse "unlimited": then the limit does not change
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
@@ -68,7 +69,7 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
         loop.add_signal_handler(number, stop.set)
     await broker.start()
     Collector(loop.call_later, lambda: broker.is_busy, broker.heap.trim_soon).start()
-    # Logs that are made later stay too: a look at those of ten thousand partitions takes a tenth of a second.
+    # Collections skip later logs, too: a visit to those of ten thousand partitions takes a tenth of a second.
     broker.directory.on_growth = gc.freeze
     if control:
         from odradek.broker.control_channel import open_channel
@@ -83,7 +84,7 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
     try:
         ready(*broker.address)
     except BrokenPipeError:
-        log.error("nobody is there to be told that the broker is ready: it stops")
+        log.error("the broker stops: it cannot report that it is ready, because the reader of its stdout has exited")
         _point_stdout_nowhere()
         stop.set()
     await stop.wait()
@@ -93,14 +94,14 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
 
 
 def _point_stdout_nowhere() -> None:
-    """What is still in its buffer must not fail once more when the interpreter ends."""
+    """Redirects stdout to the null device: the write of its buffer must not fail again when the interpreter ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Sets ``stop`` at the end of stdin, which comes when whoever holds its other side has died."""
+    """Sets ``stop`` at the end of stdin. The end comes when the process at its other side has died."""
     descriptor = sys.stdin.fileno()
 
     def on_readable() -> None:

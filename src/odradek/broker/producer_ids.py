@@ -1,4 +1,4 @@
-"""Ids for idempotent producers: no producer gets an id that another one had."""
+"""Producer ids for idempotent producers. Each id is used only once."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class ProducerIds:
-    """Gives out the ids of the blocks that are this broker's by the records of the metadata log.
+    """The ids of the blocks that the metadata log allocates to this broker.
 
-    What is left of a block when the broker ends is never used.
+    The remaining ids of a block are never used after the broker ends.
     """
 
     def __init__(self, node_id: int, allocator: Allocator) -> None:
@@ -33,7 +33,7 @@ class ProducerIds:
         self._allocation: Deferred[None] | None = None
 
     def next(self) -> Steps[int]:
-        """Raises KafkaError where no block can be allocated."""
+        """Returns the next id. Raises KafkaError if no block can be allocated."""
         while not self._ids:
             if self._allocation is None or self._allocation.resolved:
                 self._allocation = self._allocator.allocate_producer_ids(self._node_id)
@@ -43,7 +43,7 @@ class ProducerIds:
         return taken
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
-        """Takes a new block of this broker."""
+        """Stores a new block of this broker."""
         for record in delta.producer_ids:
             if record.broker_id == self._node_id:
                 self._ids = range(record.next_producer_id - PRODUCER_ID_BLOCK, record.next_producer_id)

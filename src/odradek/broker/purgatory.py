@@ -1,6 +1,6 @@
-"""Requests that wait for partitions: fetches for bytes, producers for the high watermark.
+"""Requests that wait for partitions: fetches wait for bytes, produce requests for the high watermark.
 
-Nothing polls: an idle one costs a timer and an entry per partition.
+Partitions notify their waiting requests. A waiting request costs a timer and an entry in each partition.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ class TimerHandle(Protocol):
 
 
 class Loop(Protocol):
-    """What is needed of an event loop."""
+    """The method of an event loop that the purgatory uses."""
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> TimerHandle: ...
 
 
 class Queue(Protocol):
-    """What is needed of broker/scheduler."""
+    """The method of the scheduler (broker/scheduler) that the purgatory uses."""
 
     def add(self, runnable: ParkedFetch | ParkedProduce) -> None: ...
 
 
 class Waitable(Protocol):
-    """A partition as the purgatory sees it: it notifies its ``waiters`` of bytes that became readable."""
+    """A partition for waiting fetches. It notifies its ``waiters`` of bytes that have become readable."""
 
     @property
     def waiters(self) -> set[ParkedFetch]: ...
 
 
 class Replicated(Protocol):
-    """A partition as a producer sees it that waits for its replicas."""
+    """A partition for waiting produce requests."""
 
     watermark_waits: WatermarkWaits | None
 
     def wait_for(self, offset: int, end: Callable[[ErrorCode], None]) -> Wait | None:
-        """Calls ``end`` when the high watermark has reached ``offset``, or with the error that prevents it.
+        """Calls ``end`` with NONE when the high watermark reaches ``offset``, else with an error.
 
-        ``None``: it has been called already.
+        Returns None if ``end`` was called already.
         """
 
 
 class Client(Protocol):
-    """A connection as the purgatory sees it."""
+    """A connection with its waiting requests."""
 
     parked: set[Any]
     parked_partitions: int
@@ -61,9 +61,9 @@ MAX_PARTITIONS = 200_000
 
 
 class Purgatory:
-    """All requests that wait. Beyond ``max_partitions`` in all fetches, the one that waits longest is answered.
+    """All waiting requests. If the fetches have more than ``max_partitions``, the oldest fetch is completed.
 
-    Producers are bounded by what one connection may have waiting, since what they wait for is in the log already.
+    Produce requests only have the limit of each connection, because their records are in the log already.
     """
 
     def __init__(self, loop: Loop, queue: Queue, max_partitions: int = MAX_PARTITIONS) -> None:
@@ -84,9 +84,9 @@ class Purgatory:
         max_wait_ms: int,
         complete: Callable[[bool], None],
     ) -> ParkedFetch:
-        """Calls ``complete(changed)`` in a later turn: when ``missing_bytes`` more can be read, or the time is up.
+        """Calls ``complete(changed)`` in a later turn, when ``missing_bytes`` more are readable or after the timeout.
 
-        ``changed`` says whether a partition has changed meanwhile. It is not called after ``client`` is gone.
+        ``changed`` is True if a partition has changed meanwhile. There is no call after ``client`` has disconnected.
         """
         fetch = ParkedFetch(self, client, tuple(partitions), missing_bytes, complete)
         fetch.wait(max_wait_ms)
@@ -103,20 +103,24 @@ class Purgatory:
         timeout_ms: int,
         complete: Callable[[list[ErrorCode]], None],
     ) -> ParkedProduce:
-        """Calls ``complete`` in a later turn: when each partition's high watermark has reached its offset, or the time
-        is up. It gets an error for each, NONE where all went well. It is not called after ``client`` is gone.
+        """Calls ``complete`` in a later turn, when all high watermarks have reached their offsets or after the timeout.
+
+        ``complete`` gets the error code of each partition, NONE for success. There is no call after ``client`` has
+        disconnected.
         """
         return ParkedProduce(self, client, awaited, timeout_ms, complete)
 
     def left(self, fetch: ParkedFetch) -> None:
-        """The fetch waits no more."""
+        """Removes a fetch that no longer waits."""
         del self._fetches[fetch]
         self.partitions -= fetch.size
 
 
 class ParkedFetch:
-    """One fetch that waits. It completes once, in a share of the loop of its own, so that appends of one turn share
-    one reply, and so that one append that wakes a thousand fetches does not read for all of them in one turn.
+    """A waiting fetch. It completes once, in its own share of the event loop.
+
+    So appends of one turn share one reply. And an append that wakes a thousand fetches does not read for all of them in
+    one turn.
     """
 
     __slots__ = ("_changed", "_client", "_complete", "_done", "_missing", "_partitions", "_purgatory", "_timer", "size")
@@ -142,36 +146,36 @@ class ParkedFetch:
             partition.waiters.add(self)
 
     def wait(self, max_wait_ms: int) -> None:
-        """Sets the time at which it completes at the latest."""
+        """Starts the timer that completes the fetch at the latest."""
         self._timer = self._purgatory.loop.call_later(max_wait_ms / 1000, self._end)
 
     def arrived(self, size: int) -> None:
-        """``size`` more bytes can be read from one of its partitions."""
+        """Counts ``size`` more readable bytes of one of the partitions."""
         self._missing -= size
         self._changed = True
         if self._missing <= 0:
             self._end()
 
     def wake(self) -> None:
-        """Completes it with what is there: a partition changed hands, is gone, or memory runs low."""
+        """Completes the fetch early, because a partition was changed or deleted, or because too many fetches wait."""
         self._changed = True
         self._end()
 
     def run_share(self, until_s: float) -> bool:
-        """Reads and replies, unless the client has gone meanwhile."""
+        """Reads and replies, unless the client has disconnected meanwhile."""
         if self in self._client.parked:
             self._forget()
             self._complete(self._changed)
         return False
 
     def abandon(self) -> None:
-        """The connection has gone: forgets the fetch."""
+        """Removes the fetch after its connection has closed."""
         if not self._done:
             self._leave()
         self._forget()
 
     def _end(self) -> None:
-        """Enough has come, or the time is up."""
+        """Queues the fetch for its reply: there are enough bytes, or the timeout has passed."""
         if not self._done:
             self._leave()
             self._purgatory.queue.add(self)
@@ -189,7 +193,7 @@ class ParkedFetch:
 
 
 class ParkedProduce:
-    """One request of a producer that waits for replicas. It completes once, in a share of the loop of its own."""
+    """A produce request that waits for replicas. It completes once, in its own share of the event loop."""
 
     __slots__ = ("_client", "_complete", "_done", "_errors", "_left", "_purgatory", "_timer", "_waits", "size")
 
@@ -217,27 +221,27 @@ class ParkedProduce:
                 self._waits.append((partition, wait))
 
     def _take(self, number: int, error: ErrorCode) -> None:
-        """One partition's replicas have the records, or never will."""
+        """Stores the result of one partition."""
         self._errors[number] = error
         self._left -= 1
         if not self._left:
             self._end()
 
     def wake(self) -> None:
-        """Completes it: the broker stops, and leads nothing then."""
+        """Completes the request with NOT_LEADER_OR_FOLLOWER for open partitions, because the broker stops."""
         lost = {ErrorCode.request_timed_out: ErrorCode.not_leader_or_follower}
         self._errors = [lost.get(error, error) for error in self._errors]
         self._end()
 
     def run_share(self, until_s: float) -> bool:
-        """Replies, unless the client has gone meanwhile."""
+        """Replies, unless the client has disconnected meanwhile."""
         if self in self._client.parked:
             self._forget()
             self._complete(self._errors)
         return False
 
     def abandon(self) -> None:
-        """The connection has gone: forgets the request. Its records stay in the log."""
+        """Removes the request after its connection has closed. Its records stay in the log."""
         if not self._done:
             self._leave()
         self._forget()

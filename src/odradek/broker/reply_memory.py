@@ -1,10 +1,10 @@
-"""Memory for long replies: one bound for each, and one for all connections together.
+"""The memory for long replies: a limit for each reply, and a limit for all connections together.
 
-A handler counts what it makes of a long reply while it makes it (``Context.grow_reply``). The bytes are held until
-their client has taken them. A reply that exceeds a bound is not sent: its connection is closed, with a line in the log.
+A handler counts the bytes of a long reply while it makes them (``Context.grow_reply``). They count until the client has
+received them. A reply that exceeds a limit is not sent: its connection is closed, with a line in the log.
 
-What clients do not take must not keep others from their replies. So where memory is short, connections whose client
-has taken nothing for ``STALL_S`` are closed first. Nothing is looked at while there is memory.
+Clients that do not read must not block the replies of others. So if memory is short, connections whose client has
+received nothing for ``STALL_S`` are closed first. Connections are checked only if memory is short.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from odradek.broker.api import Hangup
 log = logging.getLogger("odradek.broker")
 
 MAX_REPLY_BYTES = 100_000_000
-"""Of one reply. What librdkafka takes by default (``receive.message.max.bytes``); Java's clients take 2 GiB."""
+"""The limit for one reply. It is librdkafka's default (``receive.message.max.bytes``). Java clients accept 2 GiB."""
 MAX_REPLIES_BYTES = 256 << 20
-"""Of all replies that are being made or sent."""
+"""The limit for all unfinished and unsent replies together."""
 STALL_S = 10.0
 
 
 class Sender(Protocol):
-    """A connection, as far as its replies are concerned."""
+    """The replies of a connection."""
 
     client_host: str
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of finished replies that its client has not taken."""
+        """The bytes of finished replies that the client has not received."""
 
     @property
     def is_answering(self) -> bool:
-        """Whether a reply is being made."""
+        """Whether a reply is in progress."""
 
     def abort(self) -> None:
         """Closes the connection at once."""
@@ -46,13 +46,13 @@ class _Held:
 
     def __init__(self) -> None:
         self.size = 0
-        self.reply = 0  # of these, the reply that is being made
-        self.unsent = -1  # when it was looked at last
+        self.reply = 0  # the part of the reply in progress
+        self.unsent = -1  # at the last check
         self.moved_s = 0.0
 
 
 class ReplyMemory:
-    """The bytes of long replies that connections hold, at most ``limit``."""
+    """The bytes of the connections' long replies, at most ``limit``."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ReplyMemory:
         limit: int = MAX_REPLIES_BYTES,
         on_freed: Callable[[int], None] = lambda size: None,
     ) -> None:
-        """``on_freed`` gets the bytes of replies that are held no longer."""
+        """``on_freed`` gets the number of bytes that connections no longer hold."""
         self._on_freed = on_freed
         self._clock = clock
         self._limit = limit
@@ -69,11 +69,11 @@ class ReplyMemory:
 
     @property
     def used(self) -> int:
-        """Bytes held at most: what was sent meanwhile is found out when memory is short."""
+        """An upper bound of the held bytes. Sent bytes are subtracted only when memory is short."""
         return self._used
 
     def begin(self, sender: Sender) -> None:
-        """A connection begins to make a long reply. It makes one at a time."""
+        """Begins a connection's long reply. A connection makes one at a time."""
         held = self._held.get(sender)
         if held is None:
             self._held[sender] = _Held()
@@ -82,17 +82,17 @@ class ReplyMemory:
             self._shrink(held, sender.unsent_bytes)
 
     def grow(self, sender: Sender, size: int) -> None:
-        """Counts more bytes of the reply that was begun. Raises Hangup beyond a bound."""
+        """Counts ``size`` more bytes of the reply in progress. Raises Hangup above a limit."""
         held = self._held.get(sender)
         if held is None:
-            return  # the connection has gone
+            return  # the connection has closed
         if held.reply + size > MAX_REPLY_BYTES:
             raise Hangup(f"the reply is longer than {MAX_REPLY_BYTES:,} bytes; ask for less at a time")
         held.reply += size
         self._add(sender, held, size)
 
     def hold(self, sender: Sender, size: int) -> None:
-        """Counts a reply that was made at once. Raises Hangup beyond the bound for all."""
+        """Counts a finished reply. Raises Hangup above the limit for all replies."""
         held = self._held.setdefault(sender, _Held())
         if self._used + size > self._limit:
             self._shrink(held, sender.unsent_bytes)
@@ -107,7 +107,7 @@ class ReplyMemory:
                 raise Hangup(f"the replies of all connections are longer than {self._limit:,} bytes; ask again later")
 
     def release(self, sender: Sender) -> None:
-        """The connection has gone."""
+        """Removes a closed connection."""
         held = self._held.pop(sender, None)
         if held is not None:
             self._used -= held.size
@@ -120,7 +120,7 @@ class ReplyMemory:
             held.size = size
 
     def _make_room(self, asking: Sender) -> None:
-        """Forgets what was sent, and closes connections whose client takes nothing."""
+        """Subtracts sent bytes and closes connections whose client does not read."""
         now_s = self._clock()
         for sender, held in tuple(self._held.items()):
             if sender is asking or sender.is_answering:
@@ -133,7 +133,7 @@ class ReplyMemory:
                 held.unsent, held.moved_s = unsent, now_s
             elif now_s - held.moved_s >= STALL_S:
                 log.info(
-                    "closing the connection of %s: it has taken none of %d bytes for %.0f s, and the memory for "
+                    "closing the connection from %s: it has received none of %d bytes for %.0f s, and the memory for "
                     "replies is used up", sender.client_host, unsent, STALL_S,
                 )  # fmt: skip
                 self.release(sender)

@@ -1,11 +1,11 @@
-"""Memory for requests that have not arrived whole: one bound for all connections (``queued.max.request.bytes``).
+"""The memory for incomplete requests: a limit for all connections together (``queued.max.request.bytes``).
 
-A request occupies what has been received of it. Above the bound, connections that receive a large request stop
-reading. One of them, the first that had to wait, goes on all the same, so the bound may be exceeded by one request.
-While connections wait, one whose request has not grown for ``STALL_S`` is closed: a client that sends half of a
-request must not keep others from sending theirs.
+The received bytes of a request count. Above the limit, connections that receive a large request stop reading. The first
+one that had to wait continues to read, so one request may exceed the limit. While connections wait, a connection whose
+request has not grown for ``STALL_S`` is closed: a client that sends half of a request must not block the requests of
+others.
 
-Requests up to ``SMALL_REQUEST_BYTES`` are not counted, so heartbeats and commits always get through.
+Requests up to ``SMALL_REQUEST_BYTES`` do not count, so heartbeats and commits are never blocked.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class TimerHandle(Protocol):
 
 
 class Receiver(Protocol):
-    """A connection, as far as its memory is concerned."""
+    """The receipt of requests by a connection."""
 
     client_host: str
 
     def receive_more(self) -> None:
-        """Reads on."""
+        """Continues to read."""
 
     def abort(self) -> None:
         """Closes the connection at once."""
@@ -45,7 +45,7 @@ class _Held:
 
 
 class RequestMemory:
-    """The bytes that connections hold of unfinished requests, at most ``limit`` and one request; up to 0: no limit."""
+    """The bytes of the connections' incomplete requests, at most ``limit`` and one request. 0 or less: no limit."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class RequestMemory:
         clock: Callable[[], float],
         on_freed: Callable[[int], None] = lambda size: None,
     ) -> None:
-        """``on_freed`` gets the bytes of each request that is held no longer."""
+        """``on_freed`` gets the size of each request that no longer counts."""
         self._on_freed = on_freed
         self._limit = limit
         self._call_later = call_later
@@ -66,11 +66,11 @@ class RequestMemory:
 
     @property
     def used(self) -> int:
-        """Bytes held now."""
+        """The bytes of all incomplete large requests."""
         return self._used
 
     def hold(self, receiver: Receiver, size: int) -> bool:
-        """Notes that a connection holds ``size`` bytes of an unfinished request. Returns whether it may read on."""
+        """Sets the received bytes of a connection's incomplete request. Returns whether it may continue to read."""
         if size <= SMALL_REQUEST_BYTES:
             self.release(receiver)
             return True
@@ -86,7 +86,7 @@ class RequestMemory:
         return next(iter(self._waiting)) is receiver
 
     def release(self, receiver: Receiver) -> None:
-        """The request is whole, or its connection has gone."""
+        """Removes a complete request or a closed connection."""
         held = self._held.pop(receiver, None)
         if held is None:
             return
@@ -124,7 +124,7 @@ class RequestMemory:
         ]
         for receiver in stalled:
             log.info(
-                "closing the connection of %s: %d bytes of a request have waited %.0f s for the rest, "
+                "closing the connection from %s: %d bytes of a request have waited %.0f s for the rest of it, "
                 "and the memory for requests is used up (queued.max.request.bytes=%d)",
                 receiver.client_host, self._held[receiver].size, STALL_S, self._limit,
             )  # fmt: skip

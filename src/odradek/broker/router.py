@@ -1,6 +1,6 @@
-"""From a frame to its handler, through the middlewares, and from a handler's answer to bytes.
+"""The router: it passes a frame through the middlewares to its handler, and packs the handler's reply.
 
-What is advertised is what the files of ``handlers`` say and nothing else: an API without a handler does not exist.
+The files of ``handlers`` define the advertised APIs. An API without a handler does not exist.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.broker")
 
 LONG_REPLY_BYTES = 256 << 10
-"""Shorter replies are not counted towards the memory for replies."""
+"""Shorter replies do not count towards the memory for replies."""
 KEPT_FROM_BYTES, KEPT_BYTES_AT_MOST = 2048, 512 << 10
 
 BYTES_AT_ONCE = 2 << 20
-"""A longer request is read in steps, however few elements it has. Producers' defaults stay below."""
+"""A longer request is parsed in steps, whatever its number of elements. Producers' default requests are shorter."""
 
 _LONG = object()
 
 
 class Api:
-    """One API this broker serves: versions ``oldest`` to ``newest`` of API ``key``. See ``handlers`` for the rest."""
+    """A served API: versions ``oldest`` to ``newest`` of API ``key``. ``handlers`` documents the other attributes."""
 
     __slots__ = (
         "advertised_oldest", "answers_any_version", "handle", "keeps_requests", "key", "load", "newest", "oldest"
@@ -60,7 +60,7 @@ class Api:
 
     @classmethod
     def of(cls, file: Served) -> Api:
-        """The API of a handler file, which is loaded with the first request: most brokers never hear of most APIs."""
+        """Returns the API of a handler file. The first request imports the file: most brokers use only a few APIs."""
 
         def first(broker: Any, context: Context, message: Any) -> Reply | Deferred[Reply] | Steps[Reply]:
             api.load()
@@ -77,12 +77,12 @@ class Api:
 
 
 def served_apis() -> dict[int, Api]:
-    """The APIs of all handler files, by key."""
+    """Returns the APIs of all handler files by key."""
     return {file.key: Api.of(file) for file in served()}
 
 
 class Router:
-    """Dispatches the frames of all connections to ``apis``."""
+    """Passes the frames of all connections to ``apis``."""
 
     def __init__(self, broker: BrokerServices, apis: Mapping[int, Api]) -> None:
         self._broker = broker
@@ -90,12 +90,12 @@ class Router:
         self._questions: dict[bytes, Any] = {}
         self._middlewares: tuple[Middleware, ...] = ()
         self.serve: Serve = self._call
-        """Serves a request by way of the middlewares. Raises what the handler raises."""
-        self._is_wrapped = False  # a middleware serves in a handler's place
+        """Serves a request by the middlewares and the handler. Raises what the handler raises."""
+        self._is_wrapped = False  # whether a middleware overrides ``serve``
         self._count_time: CountTime | None = None
 
     def loaders(self) -> Iterator[Callable[[], None]]:
-        """Each loads the handler of an API that clients use all the time, unless a request has loaded it."""
+        """Yields functions that import the handlers of frequently used APIs. A handler is imported only once."""
         return (self.apis[file.key].load for file in served() if file.is_frequent)
 
     # --- middlewares --------------------------------------------------------------------------------------------
@@ -105,12 +105,12 @@ class Router:
         return bool(self._middlewares)
 
     def install(self, middleware: Middleware) -> None:
-        """Puts it in front of the others, unless it is there. Only then do requests pay for it."""
+        """Inserts a middleware before the others, unless it is installed. Requests have its cost from then on."""
         if middleware not in self._middlewares:
             self._apply((middleware, *self._middlewares))
 
     def remove(self, middleware: Middleware) -> None:
-        """Takes it out, if it is there."""
+        """Removes a middleware, if it is installed."""
         if middleware in self._middlewares:
             self._apply(tuple(one for one in self._middlewares if one is not middleware))
 
@@ -123,17 +123,20 @@ class Router:
     # --- serving ------------------------------------------------------------------------------------------------
 
     def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
-        """Serves one request. The chunks are a whole reply with its length; an empty list sends nothing.
+        """Serves one request. The chunks are a whole reply with its length. An empty list means that there is no reply.
 
-        A Deferred of ``None``, FrameError and Hangup mean: close the connection.
+        For a Deferred of ``None``, FrameError and Hangup, the caller closes the connection.
         """
         head = read_request_head(frame)
         api = self.apis.get(head.api_key)
         if api is None:
-            raise FrameError(f"request for API {head.api_key}, which is not served")
+            raise FrameError(f"a request for API {head.api_key}, which this broker does not serve")
         if not api.oldest <= head.version <= api.newest:
             if not api.answers_any_version:
-                raise FrameError(f"version {head.version} of {schemas.api_name(head.api_key)} is not served")
+                raise FrameError(
+                    f"a request in version {head.version} of {schemas.api_name(head.api_key)}, which this broker does "
+                    "not serve"
+                )
             head, message = head._replace(version=api.oldest), None
         else:
             message = self._decode(api, head, frame)
@@ -156,10 +159,10 @@ class Router:
         return self._pack(head, context, reply)
 
     def _decode(self, api: Api, head: RequestHead, frame: bytes) -> Any:
-        """The message of a frame; ``_LONG`` for one that is to be read in steps. Raises ValueError.
+        """Returns the message of a frame, or ``_LONG`` if it has to be parsed in steps. Raises ValueError.
 
-        Where the same long question is asked again and again, the last ones are kept as they were understood (messages
-        cannot be changed).
+        For some APIs, clients repeat the same long request. The router keeps the last parsed messages of these APIs.
+        Messages are immutable.
         """
         question = _question(head, frame) if api.keeps_requests else b""
         if question and (known := self._questions.get(question)) is not None:
@@ -191,13 +194,13 @@ class Router:
     def _serve_with(
         self, api: Api, context: Context, head: RequestHead, frame: bytes, elements: list[list[Any]]
     ) -> Steps[Any]:
-        """The same; ``elements`` gets what the message leaves behind."""
+        """Serves a long request. ``elements`` gets the message's lists, which are to be freed in steps."""
         decode, reason = schemas.decode_in_steps, None
         try:
             message = yield from decode(head.api_key, head.version, Kind.REQUEST, frame, head.body, kept=elements)
         except ValueError as error:
             reason = str(error)
-        if reason is not None:  # the error holds what was read so far
+        if reason is not None:  # raised here, because the error holds references to the parsed elements
             raise Hangup(reason)
         if api.keeps_requests and (question := _question(head, frame)):
             self._keep(question, message)
@@ -248,15 +251,15 @@ class Router:
             try:
                 raise value
             finally:
-                del value, task  # else they and this frame hold each other, and the request with them
+                del value, task  # otherwise they and this frame are a reference cycle, which holds the request
         return cast("Reply | Deferred[Reply]", value)
 
     def _keep_promise(
         self, head: RequestHead, context: Context, value: Any, packed: Deferred[list[Chunk] | None]
     ) -> None:
-        """Packs a reply that was promised; a long one in shares of the loop, until which its connection serves others.
+        """Packs the reply of a resolved promise. A long one is packed in shares while the connection serves requests.
 
-        It counts when it is ready: a connection may have several in the making.
+        Its bytes count when it is ready, because a connection may have several such replies in progress.
         """
         if not _is_long(context, value):
             packed.resolve(self._pack_later(head, context, value))
@@ -268,7 +271,7 @@ class Router:
             parked.discard(task)
             packed.resolve(self._pack_later(head, context, reply))
 
-        parked.add(task)  # its client may go
+        parked.add(task)  # the client may disconnect
         task.promise.then(keep)
         self._broker.scheduler.add(task)
 
@@ -280,11 +283,11 @@ class Router:
             del reply  # as in _run
             return None
         except Exception:
-            log.exception("%s v%d: a reply cannot be made", schemas.api_name(head.api_key), head.version)
+            log.exception("%s v%d: the reply could not be made", schemas.api_name(head.api_key), head.version)
             return None
 
     def _pack(self, head: RequestHead, context: Context, reply: Any) -> list[Chunk]:
-        """Raises Hangup where nothing can be said."""
+        """Packs a reply, or the reply for an exception. Raises Hangup if the version has no reply for it."""
         if reply is None:
             return []
         if isinstance(reply, Hangup):
@@ -306,16 +309,16 @@ class Router:
             try:
                 reply = schemas.encode(head.api_key, head.version, Kind.RESPONSE, reply)
             except Exception as error:
-                log.exception("%s v%d: the reply cannot be packed", schemas.api_name(head.api_key), head.version)
+                log.exception("%s v%d: the reply could not be packed", schemas.api_name(head.api_key), head.version)
                 reply = _refusal(head, ErrorCode.unknown_server_error, "")
                 if reply is None:
-                    raise Hangup(f"no way to answer: {error}") from error
+                    raise Hangup(f"the reply could not be packed: {error}") from error
         if len(reply) >= LONG_REPLY_BYTES:
             context.hold_reply(len(reply))
         return [(len(start) + len(reply)).to_bytes(4, "big") + start + reply]
 
     def _reply_to(self, head: RequestHead, error: Exception) -> bytes:
-        """What a handler's exception becomes. Raises Hangup where the API has no place for a code."""
+        """Returns the reply for a handler's exception. Raises Hangup if the version has no top-level error code."""
         if isinstance(error, KafkaError):
             code, text = error.code, error.message
         else:
@@ -323,12 +326,14 @@ class Router:
             code, text = ErrorCode.unknown_server_error, "The server experienced an unexpected error."
         packed = _refusal(head, code, text)
         if packed is None:
-            raise Hangup(f"{schemas.api_name(head.api_key)} v{head.version} has no place for {code.name}") from error
+            raise Hangup(
+                f"a reply to {schemas.api_name(head.api_key)} v{head.version} cannot carry the error {code.name}"
+            ) from error
         return packed
 
 
 def _question(head: RequestHead, frame: bytes) -> bytes:
-    """What a request asks, if it is worth keeping; empty if not."""
+    """Returns the key of a request whose message the router keeps, or b"" for too short and too long requests."""
     if KEPT_FROM_BYTES <= len(frame) <= KEPT_BYTES_AT_MOST:
         return frame[:4] + frame[head.body :]
     return b""
@@ -347,8 +352,8 @@ def _packed_if_long(context: Context, reply: Any) -> Steps[Any]:
 
 
 def _packed_bounded(context: Context, reply: Any) -> Steps[Any]:
-    """The same without a count of its bytes among those of the connection, but no longer than a reply may be."""
-    from odradek.broker.reply_memory import MAX_REPLY_BYTES  # which needs this module
+    """Packs a long reply. Its bytes do not count as the connection's. Raises Hangup above ``MAX_REPLY_BYTES``."""
+    from odradek.broker.reply_memory import MAX_REPLY_BYTES
 
     size = 0
 
@@ -366,7 +371,7 @@ def _with_reply_packed(context: Context, steps: Steps[Any]) -> Steps[Any]:
 
 
 def _release(connection: Client, task: Task[Any], value: Any, reply: Deferred[Reply]) -> None:
-    """A task has ended: with its reply, or with the promise of it, for which its connection is not held."""
+    """Releases the connection after the end of a task. The task's value is the reply, or the promise of the reply."""
     connection.release(task)
     if isinstance(value, Deferred):
         value.then(reply.resolve)
@@ -376,7 +381,7 @@ def _release(connection: Client, task: Task[Any], value: Any, reply: Deferred[Re
 
 
 def _refusal(head: RequestHead, code: ErrorCode, text: str) -> bytes | None:
-    """A reply that carries nothing but an error; ``None`` where the version has no top-level code."""
+    """Packs a reply that only contains an error, or returns ``None`` if the version has no top-level error code."""
     message: dict[str, Any] = {}
     response = schemas.message_type(head.api_key, head.version, Kind.RESPONSE)
     names = schemas.field_names(response)

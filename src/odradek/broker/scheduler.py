@@ -1,13 +1,13 @@
-"""Shares of the event loop: who is served next, and for how long.
+"""The scheduler of the event loop: it divides the loop's time into shares.
 
-One loop serves all connections, so work on it is divided into shares. The loop looks at its
-sockets between two rounds of shares; a request that arrives meanwhile waits for one round at most.
+One event loop serves all connections, so their work is divided into shares. The loop checks its sockets between two
+rounds of shares, so a request that arrives meanwhile waits for at most one round.
 
-* A connection that has requests left at the end of its share joins the queue and does not read from its socket.
-* A handler that has much to do returns a generator. A ``Task`` runs it, a share at a time.
-* A share takes a millisecond while others wait in the queue, else what is left of the turn.
-* Each entry of the queue gets one share in a round. A round ends after ``TURN_S`` and goes on after the next look at
-  the sockets, where it stopped.
+* A connection with remaining requests at the end of its share joins the queue and does not read from its socket.
+* A handler with much work returns a generator. A ``Task`` runs it, one share at a time.
+* A share takes a millisecond while others wait in the queue, and otherwise the rest of the turn.
+* Each entry of the queue gets one share in a round. A round pauses after ``TURN_S`` and continues after the next check
+  of the sockets.
 
 A generator yields ``None`` where it may be interrupted, or a ``Deferred`` whose value it needs.
 """
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Runnable(Protocol):
-        """Something that takes shares of the loop."""
+        """An entry of the queue, which gets shares of the loop."""
 
         def run_share(self, until_s: float) -> bool:
-            """Works until ``until_s`` by the scheduler's clock. Returns whether there is work left. Must not raise."""
+            """Works until ``until_s`` by the scheduler's clock. Returns whether work remains. Must not raise."""
 
 
 T = TypeVar("T")
 Steps = Generator["Deferred[Any] | None", Any, T]
 
 TURN_S = 0.002
-"""Seconds that one round of shares may take before the loop looks at its sockets."""
+"""The longest time of a round of shares in seconds, before the loop checks its sockets."""
 SHARE_S = 0.001
-"""Seconds of one share while others wait in the queue. The step that is running at its end is finished."""
+"""The time of one share in seconds while others wait in the queue. A step that has begun is finished."""
 
 
 class Scheduler:
-    """The queue of everything that has work left. ``call_soon`` is the event loop's."""
+    """The queue of connections, tasks and callbacks with remaining work. ``call_soon`` is the event loop's."""
 
     def __init__(
         self, call_soon: Callable[[Callable[[], None]], object], clock: Callable[[], float] = perf_counter
@@ -63,7 +63,7 @@ class Scheduler:
         return bool(self._queue)
 
     def add(self, runnable: Runnable) -> None:
-        """Queues it for a share in the next round. It must not be in the queue yet."""
+        """Queues an entry for a share in the next round. It must not be in the queue yet."""
         self._queue.append(runnable)
         if not self._round_due:
             self._round_due = True
@@ -76,7 +76,7 @@ class Scheduler:
         return task.promise
 
     def begin_share(self) -> float:
-        """When a share ends that begins now, outside of a round; 0 if the turn is used up."""
+        """Returns the end of a share that begins now, outside of a round, or 0 if the turn has no time left."""
         self._began_s = began_s = self.clock()
         left_s = TURN_S - self._spent_s
         if left_s <= 0:
@@ -84,10 +84,10 @@ class Scheduler:
         return began_s + (left_s if not self._queue or left_s < SHARE_S else SHARE_S)
 
     def end_share(self) -> None:
-        """Counts the time since ``begin_share`` towards the turn.
+        """Adds the time since ``begin_share`` to the turn.
 
-        The loop does not say when a turn ends. A callback does, but it costs a look at the sockets, so it is asked for
-        only when half of a turn has been spent, in however many turns.
+        The event loop does not report the end of a turn. A callback does, but it costs a check of the sockets. So it is
+        scheduled only when half of a turn's time is spent. These shares may belong to several turns.
         """
         self._spent_s += self.clock() - self._began_s
         if self._spent_s > TURN_S / 2 and not self._turn_end_due:
@@ -99,14 +99,14 @@ class Scheduler:
         self._spent_s = 0.0
 
     def stop(self) -> None:
-        """Forgets everything in the queue; generators are closed where they stand."""
+        """Empties the queue and abandons its tasks."""
         while self._queue:
             runnable = self._queue.popleft()
             if isinstance(runnable, Task):
                 runnable.abandon()
 
     def _run_round(self) -> None:
-        """Gives each entry of the queue one share, as long as the turn lasts."""
+        """Gives each entry of the queue one share until the turn ends."""
         queue, clock = self._queue, self.clock
         now_s = clock()
         ends_s = now_s + TURN_S
@@ -125,7 +125,7 @@ class Scheduler:
 class Task(Generic[T]):
     """A generator that is run in shares. ``promise`` holds its return value, or the exception that it raised.
 
-    ``must_finish()`` says whether ``abandon`` leaves it running. ``on_share(seconds)`` is called after each share.
+    If ``must_finish()`` is True, ``abandon`` has no effect. ``on_share(seconds)`` is called after each share.
     """
 
     __slots__ = ("_must_finish", "_next", "_on_share", "_running", "_scheduler", "_steps", "promise")
@@ -144,7 +144,7 @@ class Task(Generic[T]):
         self._must_finish = must_finish
         self._on_share = on_share
         self._running = False
-        self._next: Any = None  # what the generator gets when it goes on
+        self._next: Any = None  # the value to send to the generator next
 
     def run_share(self, until_s: float) -> bool:
         started_s = self._scheduler.clock()
@@ -156,7 +156,7 @@ class Task(Generic[T]):
         return has_more
 
     def abandon(self) -> None:
-        """Closes the generator where it stands, unless it must finish. The promise stays open then."""
+        """Closes the generator, unless it must finish. The promise of a closed generator is never resolved."""
         steps = self._steps
         if steps is not None and not self._running and not (self._must_finish is not None and self._must_finish()):
             self._steps = None
@@ -195,9 +195,9 @@ class Task(Generic[T]):
 
 
 class Callbacks:
-    """Callbacks that are due, such as the ends of a thousand sessions. What the turn has no time for is done in shares.
+    """Due callbacks, such as the timeouts of a thousand sessions. Those that do not fit into the turn run in shares.
 
-    They are called in the order in which they came.
+    They are called in the order of the calls of ``run``.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -205,7 +205,7 @@ class Callbacks:
         self._queue: deque[Callable[[], None]] = deque()
 
     def run(self, callback: Callable[[], None]) -> None:
-        """Calls back now, or in a share of a later turn."""
+        """Calls ``callback`` now or in a share of a later turn."""
         scheduler = self._scheduler
         if not self._queue and scheduler.begin_share():
             try:
@@ -231,20 +231,20 @@ class Callbacks:
 
 
 def value_of(promise: Deferred[T]) -> Steps[T]:
-    """Waits for a promise. Raises the exception that it holds in the place of a value, if it does."""
+    """Waits for a promise and returns its value. If the value is an exception, raises it."""
     value = yield promise
     if isinstance(value, Exception):
         try:
             raise value
         finally:
-            del value, promise  # else they and this frame hold each other
+            del value, promise  # otherwise they and this frame are a reference cycle
     return cast(T, value)
 
 
 def finish(steps: Steps[T]) -> T:
-    """Runs a generator to its end at once, where nothing else waits: at start, and in tests.
+    """Runs a generator to its end at once. It is for the start and for tests, where no other work waits.
 
-    Raises RuntimeError if it waits for a promise that is not resolved.
+    Raises RuntimeError if the generator waits for a promise that is not resolved.
     """
     value: Any = None
     while True:

@@ -1,4 +1,4 @@
-"""The broker: one data directory, one listening socket, the machines between them."""
+"""The broker: a data directory, a listening socket, and the parts that serve requests."""
 
 from __future__ import annotations
 
@@ -56,23 +56,23 @@ log = logging.getLogger("odradek.broker")
 
 DRAIN_S = 1.0
 UNUSED_FILES_MS = 60_000
-"""A log file that was not used for so long is closed."""
+"""A log file that was not used for this time is closed."""
 SNAPSHOT_CHECK_MS = 60_000
 LOAD_REST_S, LOAD_REST_PAUSE_S = 2.0, 0.02
-_TICKS_TO_REPLAY = 3  # a timer makes records, the next tick appends and replays them, replies follow
+_TICKS_TO_REPLAY = 3  # a timer makes records, the next tick appends and replays them, then come the replies
 _COMMIT = OFFSET_COMMIT.to_bytes(2, "big")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class ListenError(OdradekError):
-    """The address cannot be listened on; the message says why."""
+    """The broker cannot listen on its address. The message has the reason."""
 
 
 class BrokerServer:
-    """A broker. ``start`` opens the data and the port, ``stop`` ends in peace.
+    """A broker. ``start`` opens the data directory and the port, ``stop`` is a clean shutdown.
 
-    ``listen`` is (host, port); port 0 takes a free one, found in ``address`` after ``start``. ``delete_configs``:
-    broker settings for which ``start`` deletes what was set while running.
+    ``listen`` is (host, port). Port 0 stands for a free port, which ``address`` has after ``start``.
+    ``delete_configs``: broker settings whose dynamic values ``start`` deletes.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class BrokerServer:
         self._alarms: Alarms
         self._stopping = False
 
-    # Groups and the cleaner are loaded when there is work for them: a broker that only serves records starts without.
+    # The group coordinator and the log cleaner are made at their first use, because not every broker needs them.
 
     @cached_property
     def runtime(self) -> GroupRuntime:
-        """The groups, made when the first of them is asked for."""
+        """The group coordinator, made at its first use."""
         from odradek.broker.group_runtime import GroupRuntime
         from odradek.broker.metadata_image import CatalogMetadataImage
         from odradek.coordinator.runtime import Environment
@@ -150,14 +150,14 @@ class BrokerServer:
 
     @cached_property
     def cleaning(self) -> Cleaning:
-        """The log cleaner, made when there is a compacted log."""
+        """The log cleaner, made for the first compacted log."""
         from odradek.broker.log_cleaner import Cleaning
 
         return Cleaning(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
 
     @cached_property
     def workers(self) -> Workers:
-        """Threads and memory for long work, made when there is some."""
+        """Threads and memory for work that takes longer than a share, made at the first use."""
         from odradek.broker.workers import Workers
 
         return Workers(self.loop.call_soon_threadsafe)
@@ -167,14 +167,14 @@ class BrokerServer:
 
     @property
     def made_runtime(self) -> GroupRuntime | None:
-        """The groups, unless they were never asked for."""
+        """The group coordinator, or None before its first use."""
         return self.__dict__.get("runtime")
 
     @property
     def made_cleaning(self) -> Cleaning | None:
         return self.__dict__.get("cleaning")
 
-    # --- what handlers ask --------------------------------------------------------------------------------------
+    # --- services for handlers ----------------------------------------------------------------------------------
 
     @property
     def node_id(self) -> int:
@@ -199,7 +199,7 @@ class BrokerServer:
         return uuid4()
 
     def advertised(self, context: Context) -> tuple[str, int]:
-        """Host and port a client is told to come back to."""
+        """Returns the host and port that replies give to this client as the broker's address."""
         told = self.config.advertised_address()
         if told is not None:
             return told
@@ -229,11 +229,11 @@ class BrokerServer:
     def create_topic(
         self, name: str, *, partition_count: int = -1, configs: Mapping[str, str | None] | None = None
     ) -> Topic:
-        """Creates a topic at once, for the program that runs this broker. Raises KafkaError or ConfigError."""
+        """Creates a topic at once, for a program that runs this broker. Raises KafkaError or ConfigError."""
         return finish(self.controller.create_topic(NewTopic(name, partition_count, configs=configs or {})))
 
     def _on_quotas_taken(self) -> None:
-        """The quota on time is the router's business only while there is one."""
+        """Installs the middleware of the request quota while such a quota exists."""
         if self._request_quota is not None:
             self.router.remove(self._request_quota)
             self._request_quota = None
@@ -244,7 +244,7 @@ class BrokerServer:
             self.router.install(self._request_quota)
 
     def ensure_offsets_topic(self) -> None:
-        """Creates ``__consumer_offsets`` at once unless it is there."""
+        """Creates ``__consumer_offsets`` at once if it does not exist."""
         finish(self.controller.create_offsets_topic())
 
     def _topic_id(self, name: str) -> bytes | None:
@@ -254,10 +254,10 @@ class BrokerServer:
     def check_room(self) -> None:
         self.directory.check_room()
 
-    # --- living -------------------------------------------------------------------------------------------------
+    # --- start --------------------------------------------------------------------------------------------------
 
     def _open_catalog(self) -> None:
-        """Reads the catalogue, and settings of it that may refuse the start. Raises StorageError, ConfigError."""
+        """Reads the catalogue and checks the broker's settings in it. Raises StorageError, ConfigError."""
         catalog = self.catalog = self.directory.open_catalog(metadata_config(self.config))
         catalog.on_snapshot_due = self.controller.begin_snapshot
         if self._delete_configs or catalog.configs(BROKER, str(self.node_id)) or catalog.configs(BROKER, ""):
@@ -267,7 +267,7 @@ class BrokerServer:
             config_stored.check(catalog, self.node_id)
 
     def _follow_catalog(self) -> None:
-        """Publishes the catalogue: opens the logs, loads the groups. Raises StorageError, ConfigError."""
+        """Publishes the catalogue: this opens the logs and loads the groups. Raises StorageError, ConfigError."""
         self.producer_ids = ProducerIds(self.node_id, self.controller)
         self.loader = MetadataLoader(self.catalog, in_order(self))
         self.loader.load()
@@ -277,7 +277,7 @@ class BrokerServer:
                 finish(self.controller.raise_epochs(lost.items()))
 
     def begin_epochs(self) -> None:
-        """A new leader epoch for every partition, after an unclean stop. Raises StorageError."""
+        """Begins a new leader epoch for every partition, after an unclean stop. Raises StorageError."""
         with self._metadata_log_needed():
             self.catalog.apply(BeginEpochs())
 
@@ -290,7 +290,7 @@ class BrokerServer:
             raise StorageError(f"{path} cannot be written: {error.message}") from error
 
     async def start(self) -> None:
-        """Takes the port and the directory, reads the logs, serves.
+        """Binds the port, locks the directory, reads the logs, and begins to serve.
 
         Raises ListenError, StorageError, ConfigError.
         """
@@ -333,7 +333,7 @@ class BrokerServer:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((bare, port))
-            # A port that another socket listens on is found out here, before anything is read.
+            # If another socket listens on the port, this raises before the broker reads any data.
             listening.listen(self.config.socket_listen_backlog_size)
         except (OSError, OverflowError) as error:
             listening.close()
@@ -343,8 +343,8 @@ class BrokerServer:
         self.address = (host, int(listening.getsockname()[1]))
         if not is_loopback(bound := str(listening.getsockname()[0])):
             log.warning(
-                "listening on %s: clients are not authenticated, so every host that reaches the port may read, write "
-                "and delete everything; let only trusted hosts reach it, or listen on 127.0.0.1",
+                "listening on %s: the broker does not authenticate clients, so every host that can reach the port can "
+                "read, write and delete all data; allow only trusted hosts, or listen on 127.0.0.1",
                 bound,
             )
         return listening
@@ -367,14 +367,14 @@ class BrokerServer:
             try:
                 work()
             except Exception:
-                log.exception("upkeep failed; it is tried again in %d ms", interval_ms)
+                log.exception("a periodic task failed; the next attempt is in %d ms", interval_ms)
             self._alarms.call_at(self.now_ms() + interval_ms, run)
 
         self._alarms.call_at(self.now_ms() + interval_ms, run)
 
     def _load_rest(self, files: Iterator[Callable[[], object]] | None = None) -> None:
-        """Loads, one at a time, what no client has needed yet: none has to wait for it then, and a broker never mixes
-        its own files with those of a version that is installed while it runs."""
+        """Imports the modules that no request has needed yet, one at a time. So later requests do not wait for imports,
+        and the broker does not mix modules of its version with those of a version that is installed while it runs."""
         if self._stopping:
             return
         if files is None:
@@ -396,7 +396,7 @@ class BrokerServer:
         self.directory.flush_due()
 
     def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]:
-        """Runs a job that takes longer than a turn of the loop; the promise holds what it raised."""
+        """Runs a job that takes longer than a turn of the loop. The promise holds its exception, or None."""
         promise: Deferred[BaseException | None] = Deferred()
         self.loop.run_in_executor(None, job).add_done_callback(lambda done: promise.resolve(done.exception()))
         return promise
@@ -410,14 +410,18 @@ class BrokerServer:
     # --- connections --------------------------------------------------------------------------------------------
 
     def admit(self, connection: Connection, host: str) -> bool:
-        """Whether one more connection is welcome."""
+        """Registers a new connection. Returns False if there are too many."""
         config = self.config
         if (
             self._stopping
             or len(self.connections) >= config.max_connections
             or self._addresses[host] >= self.host_limits.most(host)
         ):
-            log.info("refusing a connection of %s: too many", host)
+            log.info(
+                "refused a connection from %s: max.connections or the limit of its address is reached, or the broker "
+                "stops",
+                host,
+            )
             return False
         self.connections.add(connection)
         self._addresses[host] += 1
@@ -432,10 +436,10 @@ class BrokerServer:
             if not self._addresses[host]:
                 del self._addresses[host]
 
-    # --- ending -------------------------------------------------------------------------------------------------
+    # --- stop ---------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Takes no more requests, answers those it has, syncs and closes the logs, frees the directory."""
+        """Accepts no more requests, completes the present ones, syncs and closes the logs, releases the directory."""
         self._stopping = True
         if self._server is not None:
             self._server.close()
@@ -453,19 +457,19 @@ class BrokerServer:
         self.scheduler.stop()
         self._stop_workers()
         self._alarms.cancel_all()
-        # The directory last: its mark says that everything was closed, and its lock lets another broker in.
+        # The directory is last: it gets the mark of a clean stop, and the release of its lock admits another broker.
         whole = True
         try:
             self.catalog.close()
         except KafkaError as error:
             whole = False
-            log.error("the catalogue was not closed: %s", error)
+            log.error("the metadata log could not be closed: %s", error)
         self.directory.close(whole=whole)
 
     async def abandon(self) -> None:
-        """Ends at once, for a broker in a thread what kill -9 is for a process: nobody is told, nothing flushed.
+        """Stops at once, as kill -9 stops a process: without replies and without syncs. For a broker in a thread.
 
-        The catalogue, which is small and written through anyway, is closed in peace.
+        Only the metadata log is closed cleanly. It is small, and its records are synced already.
         """
         self._stopping = True
         if self._server is not None:
@@ -490,7 +494,7 @@ class BrokerServer:
         return self.scheduler.busy or any(connection.is_answering for connection in self.connections)
 
     async def settle(self) -> None:
-        """Returns when all that is due by the clock has been done (a cleaning only begun)."""
+        """Returns after all alarms that are due by the broker's clock have run. A due cleaning has only begun then."""
         while self._alarms.due or self.scheduler.busy:
             await asyncio.sleep(0)
         for _ in range(_TICKS_TO_REPLAY):
@@ -499,9 +503,9 @@ class BrokerServer:
 
 def _report_sync(error: BaseException | None) -> None:
     if isinstance(error, KafkaError) and error.code is ErrorCode.kafka_storage_error:
-        return  # the log went offline and has said so
+        return  # the log is offline and has logged the reason
     if error is not None:
-        log.error("syncing a closed segment failed", exc_info=error)
+        log.error("the sync or removal of log files failed", exc_info=error)
 
 
 def metadata_config(config: BrokerConfig) -> MetadataConfig:

@@ -1,8 +1,8 @@
-"""Replies with parts of files in them: the records go from the page cache to the socket, past Python.
+"""Replies that contain file parts: ``sendfile`` copies the records from the page cache to the socket.
 
-``FileSender`` writes to a duplicate of the transport's socket, which it may only do while the transport itself has
-nothing to write, so that bytes keep their order. What the client does not take at once waits: a part of a file costs
-no memory, however large. Why ``sendfile`` and not mapped files: docs/benchmarks.md.
+``FileSender`` writes to a duplicate of the transport's socket. To keep the order of the bytes, it writes only while the
+transport has no bytes to write. Unsent chunks wait. A waiting file part needs no memory, whatever its size. For the
+choice of ``sendfile`` over mapped files, see docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from odradek.wire.chunks import Chunk
 log = logging.getLogger("odradek.broker")
 
 FILE_FROM_BYTES = 64 << 10
-"""Shorter parts are read and joined with their reply: one write is cheaper than three calls."""
+"""Shorter parts are read and joined with their reply, because one write costs less than three calls."""
 TURN_BYTES = 4 << 20
-"""So much goes to one client before the others get their turn."""
+"""The limit for the bytes to one client before other clients are served."""
 
 _MORE = getattr(socket, "MSG_MORE", 0)
 _FILE_ERRORS = frozenset({errno.EIO, errno.EBADF, errno.ENODEV, errno.ENXIO, errno.EUCLEAN, errno.ESTALE})
 
 
 def takes_spare(transport: asyncio.BaseTransport) -> bool:
-    """Whether a new connection has one of the last descriptors, and no log file can be closed for it."""
+    """Returns whether a new connection uses one of the last file descriptors, and no log file can be closed."""
     own = transport.get_extra_info("socket")
     return hasattr(own, "fileno") and is_spare(own.fileno()) and not SHARED.make_room()
 
 
 class FileSender:
-    """One connection's way out for files; ``busy`` until all it was given is written.
+    """The sender of file parts for one connection. It is ``busy`` until all chunks are written.
 
-    ``on_room()`` is called when it has written what could not be written inside ``send``, ``on_progress()`` whenever
-    a waiting client took some. On an error the transport is aborted; the owner calls ``close`` when it is lost, and
-    ``transport_drained`` from ``resume_writing``. Raises OSError where there is no descriptor for it.
+    ``on_room()`` is called when all chunks are written that did not fit into the socket during ``send``.
+    ``on_progress()`` is called whenever the socket has accepted some of them. On an error it aborts the transport. The
+    owner calls ``close`` in ``connection_lost``, and ``transport_drained`` in ``resume_writing``. Raises OSError if
+    there is no file descriptor for it.
     """
 
     def __init__(
@@ -57,21 +58,21 @@ class FileSender:
         self._transport = transport
         self._on_room = on_room
         self._on_progress = on_progress
-        # The transport's own descriptor cannot be watched beside it.
+        # A duplicate, because asyncio allows no second writer on the transport's own descriptor.
         self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
         if is_spare(self._socket.fileno()) and not SHARED.make_room():
             self._socket.close()
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self._socket.setblocking(False)
         self._waiting: deque[Chunk] = deque()
-        self._sent = 0  # of the first that waits
+        self._sent = 0  # bytes of the first waiting chunk
         self._watching = False
         self._behind_transport = False
         self._failed = False
 
     @staticmethod
     def possible(transport: asyncio.BaseTransport) -> bool:
-        """Whether files can go to this client at all: a plain socket, and a system that has ``sendfile``."""
+        """Returns whether file parts can be sent to this client: a plain socket, and a system with ``sendfile``."""
         return (
             hasattr(os, "sendfile")
             and transport.get_extra_info("sslcontext") is None
@@ -87,7 +88,7 @@ class FileSender:
         return sum(map(len, self._waiting)) - self._sent
 
     def send(self, chunks: list[Chunk]) -> None:
-        """Writes the chunks after all that was given before, now or when the client takes them."""
+        """Writes the chunks after all earlier ones, now or when the socket accepts them."""
         if self._failed:
             return
         was_busy = self.busy
@@ -95,20 +96,20 @@ class FileSender:
         if was_busy or not self._waiting:
             return
         if self._transport.get_write_buffer_size():
-            # Our turn comes when the transport's buffer is empty: with this limit it tells.
+            # The chunks follow when the transport's buffer is empty. With this limit, the transport reports that.
             self._behind_transport = True
             self._transport.set_write_buffer_limits(high=0)
         else:
             self._write()
 
     def transport_drained(self) -> None:
-        """What was written before us is on its way."""
+        """Continues after the transport has written its buffer."""
         if self._behind_transport:
             self._behind_transport = False
             self._on_writable()
 
     def close(self) -> None:
-        """Forgets what waits and lets go of the socket and the files."""
+        """Drops the waiting chunks and closes the duplicate socket."""
         self._failed = True
         self._watch(False)
         self._waiting.clear()
@@ -125,7 +126,7 @@ class FileSender:
             self._on_room()
 
     def _write(self) -> None:
-        """Writes what the socket takes, at most about ``TURN_BYTES``; waits for room where something is left."""
+        """Writes until the socket is full, at most about ``TURN_BYTES``. Watches the socket if chunks remain."""
         left = TURN_BYTES
         waiting = self._waiting
         while waiting and left > 0 and not self._failed:
@@ -151,8 +152,8 @@ class FileSender:
     def _write_file(self, part: Slice) -> int:
         size = part.send(self._socket.fileno(), self._sent)
         if not size:
-            # It was truncated: the reply's length is out already and cannot be kept.
-            log.warning("a segment became shorter while it was being sent; closing that connection")
+            # The segment was truncated, and the reply's length is already sent.
+            log.warning("closing a connection: a log segment was truncated while a reply with its records was sent")
             self._abort()
         return size
 

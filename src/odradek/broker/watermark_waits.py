@@ -1,4 +1,4 @@
-"""Who waits until a partition's high watermark reaches an offset."""
+"""The requests that wait until a partition's high watermark reaches an offset."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.core.errors import ErrorCode
 
 
 class Wait(NamedTuple):
-    """One of them. ``end`` is called once: with NONE when the offset is reached, else with what prevents it."""
+    """A waiting request. ``end`` is called once: with NONE when the offset is reached, else with an error."""
 
     offset: int
     number: int
@@ -19,7 +19,7 @@ class Wait(NamedTuple):
 
 
 class WatermarkWaits:
-    """All who wait for one partition, in the order of their offsets; for one offset, in the order they came."""
+    """The waits for one partition by offset. Waits for the same offset are in the order of ``add``."""
 
     __slots__ = ("_numbers", "_waits")
 
@@ -32,17 +32,17 @@ class WatermarkWaits:
 
     def add(self, offset: int, end: Callable[[ErrorCode], None]) -> Wait:
         wait = Wait(offset, next(self._numbers), end)
-        insort(self._waits, wait)  # at the end, but for a batch that a producer sends again
+        insort(self._waits, wait)  # at the end, except for a batch that a producer sends again
         return wait
 
     def discard(self, wait: Wait) -> None:
-        """Forgets one, unless it has ended."""
+        """Removes a wait, unless it has ended."""
         at = bisect_left(self._waits, wait)
         if at < len(self._waits) and self._waits[at] is wait:
             del self._waits[at]
 
     def pass_offset(self, high_watermark: int) -> None:
-        """Ends those that wait for this offset or an earlier one."""
+        """Ends the waits for this offset and earlier ones."""
         reached = bisect_left(self._waits, (high_watermark + 1,))
         ended, self._waits = self._waits[:reached], self._waits[reached:]
         for wait in ended:

@@ -1,8 +1,8 @@
 """Threads and memory for work that takes too long for the event loop (see batches/steps).
 
-Compressed records are unpacked to many times their size, so what unpacked records occupy is bounded for all requests
-together. A claim waits until there is room for it, in the order of claims. Claims of up to ``SMALL_CLAIM_BYTES`` have a
-budget of their own, so that a large batch does not hold up ordinary ones.
+Decompressed records can have many times their compressed size, so their memory is limited for all requests together.
+Claims wait until there is room for them, in their order. Claims of up to ``SMALL_CLAIM_BYTES`` have a separate budget,
+so that they do not wait for a large batch.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SMALL_MEMORY_BYTES = 64 << 20
 SMALL_CLAIM_BYTES = 16 << 20
 THREADS = 2
 OUTLIVING_BYTES = 64 << 20
-"""Of requests that go on though their client has gone."""
+"""The limit for requests that continue after their client has disconnected."""
 
 
 class Memory:
-    """``size`` bytes, given to claims in their order. A claim for more than all gets all."""
+    """A budget of ``size`` bytes for claims in their order. A larger claim gets the whole budget."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -58,7 +58,7 @@ class Memory:
 
 
 class Claimed:
-    """A part of a memory. ``granted`` is resolved when it may be used."""
+    """A claim of memory. ``granted`` is resolved when the memory may be used."""
 
     __slots__ = ("_memory", "granted", "size")
 
@@ -72,7 +72,7 @@ class Claimed:
 
 
 class Workers:
-    """Made with the first work that needs them. ``call_soon_threadsafe`` is the event loop's."""
+    """The threads and memory budgets of a broker. ``call_soon_threadsafe`` is the event loop's."""
 
     def __init__(self, call_soon_threadsafe: Callable[..., object]) -> None:
         self.large = Memory(LARGE_MEMORY_BYTES)
@@ -82,7 +82,7 @@ class Workers:
         self._threads = ThreadPoolExecutor(THREADS, "odradek-worker")
 
     def run(self, steps: Steps[T]) -> Generator[Deferred[Any] | None, Any, T]:
-        """Runs ``steps`` for the scheduler. What they have claimed is given back when they end or are closed."""
+        """Runs ``steps`` for the scheduler. Their claims are released when they end or are closed."""
         claims: list[Claimed] = []
         maps: list[mmap] = []
         running: Deferred[Future[Any]] | None = None
@@ -116,25 +116,25 @@ class Workers:
             steps.close()
             if running is None:
                 self._give_back(claims, maps)
-            else:  # a thread still uses them
+            else:  # a thread still uses the maps
                 running.then(lambda _: self._give_back(claims, maps))
 
     def stop(self) -> None:
-        """Work that no thread has begun is not done any more."""
+        """Cancels the calls that no thread has begun."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _give_back(self, claims: list[Claimed], maps: list[mmap]) -> None:
         if sum(map(len, maps)) <= STEP_BYTES:
             _close(maps)
             _release(claims)
-        else:  # the system takes a while to clear away large ones
+        else:  # in a thread, because the system needs some time to unmap large ones
             self._call(partial(_close, maps)).then(lambda _: _release(claims))
 
     def _call(self, function: Callable[[], Any]) -> Deferred[Future[Any]]:
         promise: Deferred[Future[Any]] = Deferred()
 
         def report(done: Future[Any]) -> None:
-            with suppress(RuntimeError):  # the loop has ended
+            with suppress(RuntimeError):  # the event loop is closed
                 self._call_soon_threadsafe(promise.resolve, done)
 
         try:
@@ -148,7 +148,7 @@ class Workers:
 
 def _close(maps: list[mmap]) -> None:
     while maps:
-        with suppress(BufferError):  # then it is closed with what still shows it
+        with suppress(BufferError):  # a memoryview still uses the map: it is closed together with this view
             maps.pop().close()
 
 
