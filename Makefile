@@ -1,7 +1,7 @@
 # make setup | demo | test | check | test-long | bench | docs: each prepares what it needs.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
-# Processes that run tests; each has a broker and a Spark of its own.
-JOBS ?= 2
+# Processes that run tests; each has a broker and a Spark of its own. One more than processors, since tests also wait.
+JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.odradek-ready
@@ -10,7 +10,7 @@ ARCHIVE := build/spark.jsa
 # Tests start hundreds of Python processes. Without bytecode each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check test-long bench oracle clean docs
+.PHONY: setup demo test check bytecode test-long bench oracle clean docs
 
 setup: $(STAMP)
 
@@ -35,8 +35,12 @@ check: setup
 $(ARCHIVE): $(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m support.caches
 
+# Once, instead of in each process that runs tests.
+bytecode: check
+	@$(BIN)/python -m pytest -m "not slow" --collect-only -qq >/dev/null
+
 test: setup
-	$(MAKE) -j2 check $(ARCHIVE)
+	$(MAKE) -j2 bytecode $(ARCHIVE)
 	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-long: setup

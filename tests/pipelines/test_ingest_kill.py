@@ -26,6 +26,7 @@ from odradek.pipelines import ingest
 
 TOPIC, GROUP = "events", "event-lake"
 RECORDS_PER_ROUND = 400
+FEW_RECORDS = 160
 BATCH_RECORDS = 60
 RUN_S = 300.0
 
@@ -43,8 +44,17 @@ class Run(NamedTuple):
 class Rounds:
     """A table that is filled in rounds, of which each is disturbed once."""
 
-    def __init__(self, broker: RunningBroker, place: Path, table_format: str, *, by_uri: bool = False) -> None:
+    def __init__(
+        self,
+        broker: RunningBroker,
+        place: Path,
+        table_format: str,
+        *,
+        by_uri: bool = False,
+        records: int = RECORDS_PER_ROUND,
+    ) -> None:
         self.broker = broker
+        self._records = records
         self.output = place / "table"
         self._given = f"file://{self.output}" if by_uri else str(self.output)
         self.table_format = table_format
@@ -53,7 +63,7 @@ class Rounds:
 
     def publish(self) -> None:
         for partition in range(4):
-            values = [b'{"id":%d}' % n for n in range(RECORDS_PER_ROUND // 4)]
+            values = [b'{"id":%d}' % n for n in range(self._records // 4)]
             publish(self.broker.bootstrap, TOPIC, values, partition=partition)
 
     def command(self, schema: str = "id bigint") -> list[str]:
@@ -167,7 +177,7 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
 
 @pytest.mark.claim(102, 103)
 def test_a_round(own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path) -> None:
-    (killed,) = play(Rounds(own_broker(), tmp_path, "parquet"), spark, seed=3, count=1)
+    (killed,) = play(Rounds(own_broker(), tmp_path, "parquet", records=FEW_RECORDS), spark, seed=3, count=1)
     assert killed.startswith("driver")
 
 
