@@ -260,9 +260,9 @@ def test_errors_are_typed(bootstrap: str, admin: Admin, topic: str) -> None:
     ({"acks": 1, "enable.idempotence": True}, "acks=1 needs enable_idempotence=False"), ({"acks": 2}, "acks"),
     ({"compression_type": "zip"}, "compression_type"), ({"linger_ms": -1}, "linger_ms"),
     ({"liner.ms": 3}, r"did you mean linger\.ms"), ({"linger.ms": "soon"}, r"linger\.ms: expected a whole number"),
-    ({"max.in.flight.requests.per.connection": "9"}, "max_in_flight_requests_per_connection: 1 to 5, not 9"),
+    ({"max.in.flight.requests.per.connection": "9"}, "max_in_flight_requests_per_connection: expected 1 to 5, not 9"),
     ({"transactional.id": "t"}, "transactions are not supported yet"), ({"value_serializer": 1}, "passed as bytes"),
-    ({"acks": []}, "acks: expected all, 1 or 0"), ({"acks": True}, "acks: all, 1 or 0, not True"),
+    ({"acks": []}, "acks: expected all, 1 or 0"), ({"acks": True}, "acks: expected all, 1 or 0, not True"),
     ({"delivery.timeout.ms": 0}, "delivery_timeout_ms: expected a whole number of at least 1"),
     ({"retries": 1, "retries ": 1}, "unknown setting"), ({"linger_ms": 1, "linger.ms": 1}, "set twice"),
 ])  # fmt: skip

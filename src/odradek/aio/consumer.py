@@ -208,7 +208,7 @@ class Consumer:
     async def seek(
         self, partition: TopicPartition, offset: int | OffsetAndMetadata, leader_epoch: int = NO_EPOCH
     ) -> None:
-        """Sets the position: the next poll reads from ``offset``. Raises IllegalState if it is not assigned."""
+        """Makes the next poll read from ``offset``. Raises IllegalState for a partition that is not assigned."""
         tp = as_partition(partition)
         place = as_place(offset, leader_epoch, tp)
         await self._engine.seek(tp, place.offset, place.leader_epoch)

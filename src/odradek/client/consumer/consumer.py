@@ -300,7 +300,7 @@ class Consumer:
         return self._drive(self._engine.position, as_partition(partition), timeout_ms)
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata, leader_epoch: int = NO_EPOCH) -> None:
-        """Sets the position: the next poll reads from ``offset``. Raises IllegalState if it is not assigned."""
+        """Makes the next poll read from ``offset``. Raises IllegalState for a partition that is not assigned."""
         tp = as_partition(partition)
         place = as_place(offset, leader_epoch, tp)
         self._drive(self._engine.seek, tp, place.offset, place.leader_epoch)
@@ -359,11 +359,11 @@ class Consumer:
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None, timeout_ms: int | None = None
     ) -> None:
-        """Commits the positions after the returned records, or these offsets (the *next* to read, as in
-        ``record.next_offsets``).
+        """Commits the positions after the returned records, or these offsets.
 
-        Returns when the coordinator has stored them; retries retriable errors. Raises CommitFailed if the group has
-        removed this member, RebalanceInProgress, RequestTimedOut, InvalidGroupId.
+        An offset is the *next* to read, as in ``Record.next_offsets``. Returns when the coordinator has stored them;
+        retries retriable errors. Raises CommitFailed if the group has removed this member, RebalanceInProgress,
+        RequestTimedOut, InvalidGroupId.
         """
         self._drive(self._engine.commit, offsets, timeout_ms)
 

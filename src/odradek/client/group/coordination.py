@@ -277,8 +277,8 @@ class Coordination(ABC):
     def _sending(self, offsets: Offsets) -> asyncio.Task[None]:
         """Starts a commit in a task that goes on after its caller is cancelled.
 
-        So its reply is handled in any case. Without a reply its timeout closes the connection, on which the group's
-        other requests would wait."""
+        The reply is handled in any case. Without a reply, the request's timeout closes the connection, on which the
+        group's other requests would wait."""
 
         def done(task: asyncio.Task[None]) -> None:
             self._commit_tasks.discard(task)

@@ -43,7 +43,9 @@ def sticky_plan(
 def claim_winners(
     members: Mapping[str, Subscription], existing: Iterable[TopicPartition], claims: Claims
 ) -> dict[TopicPartition, str]:
-    """Returns the owner of each claimed partition: the claim of the newest generation, unless two members have it."""
+    """Returns the owners of claimed partitions: the member whose claim has the newest generation.
+
+    A partition that two members claim in that generation has no owner."""
     exists = set(existing)
     owners: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id in sorted(members):
