@@ -1,7 +1,7 @@
-"""Settings: reading, checking, defaults, and where a value comes from.
+"""Settings of the broker and its topics: parsing, checks, defaults, and the source of each value.
 
-Texts are Kafka's (``retention.ms=86400000``); ``BrokerConfig`` has the same as typed attributes
-(``config.num_partitions``). A topic's effective settings are its own, else the broker's, else the default.
+A text is a setting in Kafka's form (``retention.ms=86400000``). ``BrokerConfig`` has the parsed values as typed
+attributes (``config.num_partitions``). A topic's effective value is its own, else the broker's, else the default.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 
 class BrokerConfig:
-    """A broker's settings: typed attributes for those that act, ``texts`` for what was set.
+    """A broker's settings: typed attributes for all settings with an effect, ``texts`` for those set at the start.
 
-    Raises ConfigError for an unknown name or an ill value.
+    Raises ConfigError for an unknown name or an invalid value.
     """
 
     node_id: int
@@ -68,7 +68,7 @@ class BrokerConfig:
     max_connections_per_ip: int
     max_connections_per_ip_overrides: str
     queued_max_request_bytes: int
-    """Memory for unfinished requests of all connections; 0 or less: no limit. Never below the longest request."""
+    """Memory for unfinished requests of all connections; 0 or less: no limit. At least the longest request."""
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
@@ -83,27 +83,30 @@ class BrokerConfig:
     def __init__(self, texts: Mapping[str, str] | None = None) -> None:
         self.texts = dict(texts or {})
         self.eligible_leaders = True
-        """The feature of this name, with which Kafka keeps ``min.insync.replicas`` for all brokers."""
+        """Whether the feature ``eligible.leader.replicas.version`` is on.
+
+        With it, Kafka stores ``min.insync.replicas`` as a dynamic setting of all brokers.
+        """
         self.dynamic: Mapping[str, str] = {}
-        """Set while running for this broker (IncrementalAlterConfigs); wins over ``cluster_wide`` and ``texts``."""
+        """Dynamic settings of this broker (IncrementalAlterConfigs). They override ``cluster_wide`` and ``texts``."""
         self.cluster_wide: Mapping[str, str] = {}
-        """Set while running for every broker; wins over ``texts``."""
+        """Dynamic settings of all brokers. They override ``texts``."""
         self.ignored: dict[str, str] = {}
-        """Settings made while running that are not in effect, and why: a broker before this one let them pass."""
+        """Stored dynamic settings that are invalid, with the fault: an earlier version of the broker accepted them."""
         if "broker.id" in self.texts:
             self.texts.setdefault("node.id", self.texts["broker.id"])
         self._check_each()
         for name in ("listeners", "log.dirs", "log.dir"):
             if name in self.texts:
                 option = "--listen" if name == "listeners" else "--data-dir"
-                raise ConfigError(f"{name} is set by {option}, not by --config")
+                raise ConfigError(f"{name} must be set by {option}, not by --config")
         self._apply()
         self._check_advertised()
         self._check_together()
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> BrokerConfig:
-        """From ``name=value`` texts."""
+        """Parses ``name=value`` texts. Raises ConfigError."""
         texts = {}
         for setting in settings:
             name, equals, value = setting.partition("=")
@@ -113,7 +116,7 @@ class BrokerConfig:
         return cls(texts)
 
     def _check_each(self) -> None:
-        """What was set at the start. Raises ConfigError."""
+        """Checks each setting of the start by itself. Raises ConfigError."""
         advertised = self.texts.get("advertised.listeners", "PLAINTEXT://").split(",")
         is_plain = all(one.strip().startswith("PLAINTEXT://") for one in advertised)
         if not is_plain or self.texts.keys() - broker_keys().keys():
@@ -130,11 +133,14 @@ class BrokerConfig:
         for name, key in broker_keys().items():
             text = self.text(name)
             setattr(self, name.replace(".", "_"), None if text is None else key.parse(text))
-        if not self.is_set("queued.max.request.bytes"):  # our default must not exclude the longest request
+        if not self.is_set("queued.max.request.bytes"):  # the default must allow the longest request
             self.queued_max_request_bytes = max(self.queued_max_request_bytes, self.socket_request_max_bytes)
 
     def _check_together(self) -> None:
-        """What no setting can be told alone: that topics can have it, and that it goes with the others."""
+        """Checks that involve several settings: limits of topics, and settings that depend on each other.
+
+        Raises ConfigError.
+        """
         for name in topic_keys():
             topic_value(self, {}, name)
         if not topic_value(self, {}, "retention.ms"):
@@ -145,13 +151,13 @@ class BrokerConfig:
         self._check_groups()
 
     def value(self, name: str) -> Any:  # of the setting's type
-        """The value of a setting by its name."""
+        """Returns the value of a setting by its name."""
         return getattr(self, name.replace(".", "_"))
 
     def after(self, changes: Mapping[str, str | None], *, cluster_wide: bool) -> BrokerConfig:
-        """The settings as they would be with these changed while running, ``None`` taking one back.
+        """Returns the settings after a change of dynamic settings; ``None`` resets a setting.
 
-        Raises ConfigError for an ill value and where they do not go together.
+        Raises ConfigError for an invalid value, and if the settings contradict each other.
         """
         for name, text in changes.items():
             if text is not None:
@@ -159,7 +165,7 @@ class BrokerConfig:
         changed = BrokerConfig(self.texts)
         changed.eligible_leaders = self.eligible_leaders
         layers = [dict(self.dynamic), dict(self.cluster_wide)]
-        layers[cluster_wide] |= changes  # type: ignore[arg-type]  # None goes below
+        layers[cluster_wide] |= changes  # type: ignore[arg-type]  # the next lines remove None
         changed.set_dynamic(*({name: text for name, text in layer.items() if text is not None} for layer in layers))
         for name, fault in changed.ignored.items():
             if name not in self.ignored or changes.get(name) is not None:
@@ -179,7 +185,7 @@ class BrokerConfig:
             name, least, most = (f"group.consumer.{end}{what}" for end in ("", "min.", "max."))
             low, value, high = map(self.value, (least, name, most))
             if not low <= value <= high:
-                raise ConfigError(f"{name} of {value} must lie between {least} ({low}) and {most} ({high})")
+                raise ConfigError(f"{name} of {value} must be between {least} ({low}) and {most} ({high})")
         policy = self.group_consumer_migration_policy
         if policy.lower() not in MIGRATION_POLICIES:
             raise ConfigError(f"group.consumer.migration.policy must be one of {MIGRATION_POLICIES}, not {policy!r}")
@@ -188,19 +194,19 @@ class BrokerConfig:
         self.advertised_address()
 
     def advertised_address(self) -> tuple[str, int] | None:
-        """Host and port of the first of advertised.listeners; ``None`` while unset. Raises ConfigError."""
+        """Returns host and port of the first advertised listener, or None if unset. Raises ConfigError."""
         if not self.advertised_listeners:
             return None
         first = self.advertised_listeners[0]
         host, colon, port = first.rpartition("://")[2].rpartition(":")
         if not colon or not host or not port.isdigit():
-            raise ConfigError(f"advertised.listeners needs PLAINTEXT://host:port, not {first!r}")
+            raise ConfigError(f"advertised.listeners must be PLAINTEXT://host:port, not {first!r}")
         return host.strip("[]"), int(port)
 
     def set_dynamic(self, texts: Mapping[str, str], cluster_wide: Mapping[str, str] | None = None) -> None:
-        """Takes what was set while running, in place of what was so set before.
+        """Replaces the dynamic settings of this broker and of all brokers.
 
-        What AlterConfigs would refuse is left out, and stands in ``ignored``.
+        Settings that AlterConfigs would refuse go to ``ignored`` and have no effect.
         """
         self.ignored = {}
         self.dynamic = self._in_order(texts)
@@ -227,7 +233,7 @@ class BrokerConfig:
         return kept
 
     def layers(self) -> tuple[tuple[Mapping[str, str], Source], ...]:
-        """What was set, strongest first."""
+        """Returns the settings of each source; an earlier one overrides the later ones."""
         return (
             (self.dynamic, Source.DYNAMIC_BROKER),
             (self.cluster_wide, Source.DYNAMIC_DEFAULT_BROKER),
@@ -235,7 +241,7 @@ class BrokerConfig:
         )
 
     def text(self, name: str) -> str | None:
-        """The value in effect, as text."""
+        """Returns the value in effect, as text."""
         for texts, _ in self.layers():
             if name in texts:
                 return texts[name]
@@ -249,12 +255,12 @@ class BrokerConfig:
 
 
 def _check_while_running(name: str, text: str) -> None:
-    """Raises ConfigError for what no broker takes while it runs."""
+    """Raises ConfigError for a value that a running broker cannot accept."""
     value = find_broker_key(name).parse(text)
     if name == OVERRIDES:
         host_counts(value)
     if name == "max.connections" and value < 1:
-        raise ConfigError(f"Invalid {name} {value}: no client could connect, not even to change it")
+        raise ConfigError(f"Invalid {name} {value}: no client could connect, not even to change the setting")
 
 
 # --- topics -----------------------------------------------------------------------------------------------------
@@ -264,15 +270,15 @@ _TO_MS = {"hours": 3_600_000, "minutes": 60_000}
 
 
 def _scaled(name: str, text: str) -> str:
-    """A broker's ``log.retention.hours`` as a topic's ``retention.ms``."""
+    """Converts a value of a broker's setting, for example ``log.retention.hours``, to the topic's unit."""
     factor = _TO_MS.get(name.rpartition(".")[2], 1)
     if name in _RETENTION_TIMES and int(text) < 0:
-        return "-1"  # here any negative time means no limit, of a topic only this one
+        return "-1"  # the broker's setting allows any negative time for "no limit", the topic's only -1
     return text if factor == 1 else str(int(text) * factor)
 
 
 def topic_default(broker: BrokerConfig, key: ConfigKey) -> str | None:
-    """A topic's value while unset on the topic."""
+    """Returns a topic's value if the topic does not set it."""
     for name in key.falls_back:
         if broker.is_set(name):
             return _scaled(name, broker.text(name) or "")
@@ -280,7 +286,7 @@ def topic_default(broker: BrokerConfig, key: ConfigKey) -> str | None:
 
 
 def topic_text(broker: BrokerConfig, own: Mapping[str, str], name: str) -> str | None:
-    """A topic's value in effect, as text."""
+    """Returns a topic's value in effect, as text."""
     found = own.get(name)
     return found if found is not None else topic_default(broker, find_topic_key(name))
 
@@ -293,9 +299,10 @@ def topic_value(broker: BrokerConfig, own: Mapping[str, str], name: str) -> Any:
 def check_topic_configs(
     settings: Mapping[str, str | None], broker: BrokerConfig | None = None, stored: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """All of a topic's own settings, checked one by one and together. Raises ConfigError.
+    """Checks a topic's own settings, each by itself and together. Returns them; raises ConfigError.
 
-    ``stored``: what the topic has. It may be less than ``LEAST_SEGMENT_BYTES``, which was not always checked.
+    ``stored``: the topic's current settings. A segment size below ``LEAST_SEGMENT_BYTES`` is valid if it is stored:
+    earlier versions did not check it.
     """
     checked = {}
     for name, text in settings.items():
@@ -325,7 +332,7 @@ def _check_together(broker: BrokerConfig, own: Mapping[str, str]) -> None:
 
 
 _COMPARED = {"min.compaction.lag.ms", "max.compaction.lag.ms", "remote.storage.enable"}
-# Any client may set internal.segment.bytes, and a segment is three files: one for each record would be possible.
+# The least internal.segment.bytes. Any client may set it, a segment has three files, and each record could get its own.
 LEAST_SEGMENT_BYTES = 512
 _LOG_FIELDS = (
     "segment.ms",
@@ -352,7 +359,7 @@ _LOG_FIELDS = (
 
 
 def log_config(broker: BrokerConfig, own: Mapping[str, str]) -> LogConfig:
-    """What a topic's settings mean for its logs."""
+    """Returns the settings of a topic's logs."""
     values = {name.replace(".", "_"): topic_value(broker, own, name) for name in _LOG_FIELDS}
     internal = topic_value(broker, own, "internal.segment.bytes")
     return LogConfig(

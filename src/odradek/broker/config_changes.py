@@ -1,6 +1,6 @@
-"""Changing settings while running: what AlterConfigs and IncrementalAlterConfigs have in common.
+"""Changes of settings by clients: the common part of AlterConfigs and IncrementalAlterConfigs.
 
-Both end in the same step: a resource, and for each name a text, or ``None`` that takes the setting back.
+Both make the same kind of change: for a resource, each name gets a text, or ``None`` to reset the setting.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     Resource = TypeVar("Resource", alter_configs.AlterConfigsResource, incremental_alter_configs.AlterConfigsResource)
 
 MAX_SETTINGS = 10_000
-"""In a request, of one resource: they are checked in one step. No resource has a thousand; Kafka's controller writes
-10,000 records for one request at most."""
+"""The most settings of one resource in a request: they are checked in one step.
+
+No resource has as many as 1,000 settings. Kafka's controller writes at most 10,000 records for one request.
+"""
 
 Changes = Mapping[str, str | None]
 
@@ -48,7 +50,7 @@ def answer(
     *,
     validate_only: bool,
 ) -> Steps[list[Chunk]]:
-    """Alters each resource of a request; a row for each says how it went. ``alter`` says what to write for one."""
+    """Alters each resource of a request and returns a row for each. ``alter`` makes the record of one resource."""
     try:
         errors = yield from _alter_all(broker, context, resources, alter, validate_only=validate_only)
     except KafkaError as error:  # nothing was written
@@ -76,7 +78,7 @@ def _alter_all(
     *,
     validate_only: bool,
 ) -> Steps[list[KafkaError | None]]:
-    """Why each resource is refused. Raises KafkaError where all of them are."""
+    """Returns for each resource its error or None. Raises KafkaError if all of them are refused."""
     times = yield from counted((resource.resource_type, resource.resource_name) for resource in resources)
 
     def alter_all(change: Change) -> Steps[list[KafkaError | None]]:
@@ -107,7 +109,7 @@ def _alter_all(
 
 
 def check_names(names: list[str]) -> None:
-    """The settings that are named for one resource. Raises KafkaError."""
+    """Checks the names of the settings in a request for one resource. Raises KafkaError."""
     if len(names) > MAX_SETTINGS:
         raise KafkaError(ErrorCode.policy_violation, "Unable to perform excessively large batch operation.")
     if len(set(names)) != len(names):
@@ -115,7 +117,7 @@ def check_names(names: list[str]) -> None:
 
 
 def check_resource(broker: BrokerServices, kind: int, name: str) -> None:
-    """Raises KafkaError where there is no such resource, or none that has settings."""
+    """Raises KafkaError if the resource does not exist or has no settings."""
     if kind == TOPIC:
         if not name:
             raise KafkaError(ErrorCode.invalid_request, "Default topic resources are not allowed.")
@@ -135,15 +137,15 @@ def check_resource(broker: BrokerServices, kind: int, name: str) -> None:
         if not name:
             raise KafkaError(ErrorCode.invalid_request, "Default resources of this type are not allowed.")
     else:
-        raise KafkaError(ErrorCode.invalid_request, f"resources of type {kind} have no configs here")
+        raise KafkaError(ErrorCode.invalid_request, f"This broker has no configs for resources of type {kind}.")
 
 
 def alter(
     broker: BrokerServices, kind: int, name: str, changes: Changes, *, validate_only: bool
 ) -> AlterConfigs | None:
-    """Checks the changes of one resource; returns what is to be written, ``None`` for levels of loggers.
+    """Checks the changes of one resource. Returns the request for the catalogue, or None for loggers.
 
-    Those are set at once, unless ``validate_only``. Raises KafkaError or ConfigError.
+    The levels of loggers are set at once, unless ``validate_only``. Raises KafkaError or ConfigError.
     """
     check_resource(broker, kind, name)
     if kind == LOGGER:
@@ -167,7 +169,7 @@ _PER_LISTENER = ("ssl.keystore.", "ssl.key.", "ssl.truststore.")
 
 
 def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> None:
-    set_to = {key: value for key, value in changes.items() if value is not None}  # any may be taken back
+    set_to = {key: value for key, value in changes.items() if value is not None}  # any setting may be reset
     try:
         config_protection.check(set_to)
     except ConfigError as error:
@@ -193,7 +195,7 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
             raise KafkaError(ErrorCode.invalid_request, f"{told}: [{', '.join(names)}]")
     try:
         if "listeners" in set_to:
-            raise ConfigError("listeners is set by --listen alone")
+            raise ConfigError("listeners can only be set by --listen")
         config.after(changes, cluster_wide=not broker_id)
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_request, str(error)) from None

@@ -1,4 +1,4 @@
-"""Settings as DescribeConfigs shows them: the value, and every place it may come from."""
+"""Rows of DescribeConfigs: each setting with its value and all sources that have a value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.broker.config_keys import ConfigKey, Source, broker_keys, find_brok
 
 
 class Described(NamedTuple):
-    """One row of DescribeConfigs; ``synonyms`` are (name, value, source), strongest first."""
+    """One row of DescribeConfigs. ``synonyms``: (name, value, source); an earlier one overrides the later ones."""
 
     key: ConfigKey
     value: str | None
@@ -24,7 +24,10 @@ class Described(NamedTuple):
 def describe_broker(
     broker: BrokerConfig, names: Iterable[str] | None = None, options: Mapping[str, str] | None = None
 ) -> list[Described]:
-    """Every broker setting, or those of ``names`` that exist. ``options``: settings that options of the start made."""
+    """Returns all broker settings, or those of ``names`` that exist.
+
+    ``options``: settings that the broker derives from its start options, for example the log directory.
+    """
     keys = broker_keys() | inert_broker_keys()
     chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
     given = options or {}
@@ -42,7 +45,7 @@ def describe_broker(
 
 
 def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable[str] | None = None) -> list[Described]:
-    """Every setting of a topic, or those of ``names`` that exist."""
+    """Returns all settings of a topic, or those of ``names`` that exist."""
     keys = topic_keys()
     chosen = keys if names is None else [name for name in dict.fromkeys(names) if name in keys]
     described = []
@@ -62,12 +65,12 @@ def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable
 
 @cache
 def _families() -> dict[str, tuple[str, ...]]:
-    """The names under which a broker has one setting: in ms, in minutes, in hours."""
+    """Returns for a broker setting all names of the same setting, for example in ms, minutes and hours."""
     return {name: key.falls_back for key in topic_keys().values() if len(key.falls_back) > 1 for name in key.falls_back}
 
 
 def _synonyms(broker: BrokerConfig, names: Iterable[str], first: str) -> tuple[tuple[str, str, Source], ...]:
-    """Where the values of these names come from; as Kafka has it, nothing that stands before ``first`` itself."""
+    """Returns (name, value, source) of these names, without the rows before ``first``, as in Kafka."""
     names = tuple(names)
     found = [(name, texts[name], source) for texts, source in broker.layers() for name in names if name in texts]
     for name in names:

@@ -1,7 +1,7 @@
-"""Settings of Kafka's that are accepted without effect, by reason: ``name | type | Kafka's default | limits``."""
+"""Kafka's settings that the broker accepts without effect, by reason: ``name | type | Kafka's default | limits``."""
 
 INERT: dict[str, str] = {
-    "No client is authenticated or authorised yet, and nothing is encrypted.": """
+    "The broker has no authentication, authorisation or encryption yet.": """
 authorizer.class.name | string |
 config.providers | list |
 connection.failed.authentication.delay.ms | int | 100 | 0..
@@ -89,7 +89,7 @@ ssl.truststore.location | string | -
 ssl.truststore.password | password | -
 ssl.truststore.type | string | JKS
 """,
-    "Transactions do not exist yet.": """
+    "The broker has no transactions yet.": """
 add.partitions.to.txn.retry.backoff.max.ms | int | 100 | 0..
 add.partitions.to.txn.retry.backoff.ms | int | 20 | 1..
 transaction.abort.timed.out.transaction.cleanup.interval.ms | int | 10000 | 1..
@@ -104,7 +104,7 @@ transaction.state.log.segment.bytes | int | 104857600 | 1..
 transaction.two.phase.commit.enable | boolean | false
 transactional.id.expiration.ms | int | 604800000 | 1..
 """,
-    "Groups of this kind do not exist yet.": """
+    "The broker has no groups of this kind yet.": """
 group.coordinator.rebalance.protocols | list | classic,consumer,streams | list consumer,classic,share,streams
 group.share.assignment.interval.ms | int | 1000 | 0..
 group.share.assignors | list | simple
@@ -231,7 +231,7 @@ replication.quota.window.num | int | 11 | 1..
 replication.quota.window.size.seconds | int | 1 | 1..
 unclean.leader.election.enable | boolean | false
 """,
-    "One event loop serves everything, with limits of its own.": """
+    "One event loop serves all requests, with its own limits.": """
 background.threads | int | 10 | 1..
 delete.records.purgatory.purge.interval.requests | int | 1
 fetch.purgatory.purge.interval.requests | int | 1000
@@ -240,7 +240,7 @@ num.network.threads | int | 3 | 1..
 producer.purgatory.purge.interval.requests | int | 1000
 queued.max.requests | int | 500 | 1..
 """,
-    "The system sizes socket buffers; nothing here dials out.": """
+    "The operating system sizes socket buffers, and the broker opens no connections.": """
 max.connection.creation.rate | int | 2147483647 | 0..
 request.timeout.ms | int | 30000
 socket.connection.setup.timeout.max.ms | long | 30000
@@ -248,7 +248,7 @@ socket.connection.setup.timeout.ms | long | 10000
 socket.receive.buffer.bytes | int | 102400
 socket.send.buffer.bytes | int | 102400
 """,
-    "Nothing collects metrics and there are no plug-in classes yet.": """
+    "The broker collects no metrics and loads no plug-in classes yet.": """
 alter.config.policy.class.name | class | -
 client.quota.callback.class | class | -
 create.topic.policy.class.name | class | -
@@ -263,7 +263,7 @@ telemetry.max.bytes | int | 1048576 | 1..
     "The cleaner reads in steps of a fixed size.": """
 log.cleaner.io.buffer.size | int | 524288 | 0..
 """,
-    "Commits are appended once per turn of the event loop and read back in steps of fixed size.": """
+    "The coordinator appends once per turn of the event loop and loads its log in steps of a fixed size.": """
 group.coordinator.append.linger.ms | int | -1 | -1..
 group.coordinator.background.threads | int | 2 | 1..
 group.coordinator.cached.buffer.max.bytes | int | 1048588 | 524288..
@@ -271,10 +271,10 @@ group.coordinator.threads | int | 4 | 1..
 offsets.commit.timeout.ms | int | 5000 | 1..
 offsets.load.buffer.size | int | 5242880 | 1..
 """,
-    "Sixteen logs are closed at a time; checking records keeps one core busy, so they are recovered one by one.": """
+    "The broker closes sixteen logs at a time. It recovers one log at a time, because recovery uses a whole core.": """
 num.recovery.threads.per.data.dir | int | 2 | 1..
 """,
-    "The data directory has one place.": """
+    "The broker has one data directory, set by --data-dir.": """
 log.dir | list | /tmp/kafka-logs
 """,
     "The lz4 in use has one level.": """
@@ -285,13 +285,13 @@ log.preallocate | boolean | false
 """,
 }
 
-# Settings that Kafka's tools set and take back while running, and that no broker has by default.
+# Dynamic settings that Kafka's tools set and remove, and that are unset by default.
 WHILE_RUNNING = """
 leader.replication.throttled.rate | long | - | 0..
 follower.replication.throttled.rate | long | - | 0..
 replica.alter.log.dirs.io.max.bytes.per.second | long | - | 0..
 """
-# Settings that Kafka keeps for its own tests, and lists only where they are set.
+# Kafka's settings for its own tests. It lists them only if they are set.
 INTERNAL = """
 controller.performance.always.log.threshold.ms | long | 2000 | 0..
 controller.performance.sample.period.ms | long | 60000 | 100..
@@ -313,11 +313,11 @@ unclean.leader.election.interval.ms | long | 300000 | 1..
 unstable.api.versions.enable | boolean | false
 unstable.feature.versions.enable | boolean | false
 """
-INERT["Of use to Kafka's own tests only; producer ids expire when retention looks."] = INTERNAL
+INERT["Only for Kafka's own tests. Producer ids expire when retention runs."] = INTERNAL
 _NO_FOLLOWERS = "One broker has no followers and no other leader."
 INERT[_NO_FOLLOWERS] += WHILE_RUNNING.lstrip()
 
-# Broker settings, acting or not, that Kafka lets change while running.
+# Broker settings, with or without effect, that Kafka allows to change dynamically.
 _DYNAMIC = """
 background.threads compression.gzip.level compression.lz4.level compression.type compression.zstd.level
 config.providers cordoned.log.dirs follower.fetch.last.tiered.offset.enable
@@ -351,5 +351,5 @@ ssl.truststore.type transaction.partition.verification.enable unclean.leader.ele
 _UNLISTED, _INTERNAL = (
     frozenset(row.split(" | ")[0] for row in table.split("\n") if row) for table in (WHILE_RUNNING, INTERNAL)
 )
-HIDDEN = _UNLISTED | _INTERNAL | {"group.consumer.regex.refresh.interval.ms"}  # acts, and Kafka does not list it
+HIDDEN = _UNLISTED | _INTERNAL | {"group.consumer.regex.refresh.interval.ms"}  # has an effect; Kafka hides it
 DYNAMIC = frozenset(_DYNAMIC.split()) | _UNLISTED

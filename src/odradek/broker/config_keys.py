@@ -1,7 +1,7 @@
-"""Kafka's settings by name: type, default and limits of each, and how a value is read.
+"""Kafka's settings by name: type, default and limits of each, and the parser of their values.
 
-The tables are ``config_table`` (settings that act), ``groups/config`` (those of them that groups go by) and
-``config_ignored`` (those that do not act).
+The tables are ``config_table`` (settings with an effect), ``groups/config`` (settings of groups, also with an effect)
+and ``config_ignored`` (settings without an effect).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.groups import config as groups_config
 
 
 class ConfigType(IntEnum):
-    """As DescribeConfigs numbers them."""
+    """Type of a setting, with the number in DescribeConfigs."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -33,7 +33,7 @@ class ConfigType(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a value comes from, as DescribeConfigs numbers it."""
+    """Source of a value, with the number in DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -51,9 +51,9 @@ _BITS = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 
 
 class ConfigKey(NamedTuple):
-    """One setting. ``limits`` is as in the table; ``inert`` says why it has no effect, "" where it has one.
+    """One setting. ``limits``: see ``config_table``. ``inert``: the reason why it has no effect, "" if it has one.
 
-    ``falls_back`` names the broker settings a topic's value comes from while unset on the topic.
+    ``falls_back``: the broker settings that give a topic's value if the topic does not set it.
     """
 
     name: str
@@ -69,7 +69,7 @@ class ConfigKey(NamedTuple):
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> Any:
-        """The typed value. Raises ConfigError with Kafka's wording."""
+        """Returns the typed value. Raises ConfigError with Kafka's text."""
         value = self._typed(text.strip())
         if fault := self._fault(value):
             shown = "[hidden]" if self.sensitive else text
@@ -148,7 +148,7 @@ def _default(cell: str) -> str | None:
 
 @cache
 def broker_keys() -> dict[str, ConfigKey]:
-    """The broker settings that act."""
+    """Returns the broker settings that have an effect."""
     keys = {}
     for row in (*_rows(config_table.BROKER), *groups_config.GroupConfig.rows()):
         name, kind, default, limits, doc = _cells(row, 5)
@@ -158,7 +158,7 @@ def broker_keys() -> dict[str, ConfigKey]:
 
 @cache
 def topic_keys() -> dict[str, ConfigKey]:
-    """Every setting a topic can have."""
+    """Returns all settings of topics."""
     broker = broker_keys()
     keys = {}
     for row in _rows(config_table.TOPIC):
@@ -178,7 +178,7 @@ def topic_keys() -> dict[str, ConfigKey]:
 
 @cache
 def inert_broker_keys() -> dict[str, ConfigKey]:
-    """Kafka's other broker settings: accepted, checked for their type, without effect."""
+    """Returns Kafka's other broker settings. The broker accepts them and checks their type; they have no effect."""
     from odradek.broker.config_ignored import INERT
 
     keys = {}
@@ -190,7 +190,7 @@ def inert_broker_keys() -> dict[str, ConfigKey]:
 
 
 class UnknownConfig(ConfigError):
-    """No setting has this name. Clients get these words; ``with_hint`` adds the nearest name for a person who waits."""
+    """No setting has this name. Clients get this text; ``with_hint`` adds the nearest name for command lines."""
 
     def __init__(self, text: str, name: str, known: Iterable[str]) -> None:
         super().__init__(text)
@@ -198,7 +198,7 @@ class UnknownConfig(ConfigError):
         self._known = known
 
     def with_hint(self) -> str:
-        """Never for requests: a comparison with 300 names takes a millisecond, and a client may send thousands."""
+        """Returns the text with the nearest name. Not for requests: comparing one name with 300 takes a millisecond."""
         import difflib
 
         near = difflib.get_close_matches(self._name, self._known, n=1, cutoff=0.6)
@@ -206,7 +206,7 @@ class UnknownConfig(ConfigError):
 
 
 def find_broker_key(name: str) -> ConfigKey:
-    """The key of this name. Raises UnknownConfig."""
+    """Returns the key of a broker setting. Raises UnknownConfig."""
     key = broker_keys().get(name) or inert_broker_keys().get(name)
     if key is None:
         raise UnknownConfig(f"unknown config {name!r}", name, [*broker_keys(), *inert_broker_keys()])
@@ -214,7 +214,7 @@ def find_broker_key(name: str) -> ConfigKey:
 
 
 def find_topic_key(name: str) -> ConfigKey:
-    """The key of this name. Raises UnknownConfig, in Kafka's words."""
+    """Returns the key of a topic setting. Raises UnknownConfig with Kafka's text."""
     key = topic_keys().get(name)
     if key is None:
         raise UnknownConfig(f"Unknown topic config name: {name}", name, topic_keys())

@@ -1,4 +1,4 @@
-"""Settings that are lists of pairs, ``name:value,name:value``, read as Kafka reads them."""
+"""Parser for settings that are lists of pairs, ``name:value,name:value``, with Kafka's rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OVERRIDES = "max.connections.per.ip.overrides"
 
 
 def pairs(setting: str, text: str) -> dict[str, str]:
-    """Name -> value; the last colon separates them, so a name may be an IPv6 address. Raises ConfigError."""
+    """Returns name -> value. The last colon separates them, so a name may be an IPv6 address. Raises ConfigError."""
     parts = re.split(r"\s*,\s*", text.strip())
     while parts and not parts[-1]:
         parts.pop()
@@ -25,7 +25,7 @@ def pairs(setting: str, text: str) -> dict[str, str]:
 
 
 def host_counts(text: str) -> dict[str, int]:
-    """``max.connections.per.ip.overrides``: host -> connections. Raises ConfigError with Kafka's words."""
+    """Parses ``max.connections.per.ip.overrides``: host -> connections. Raises ConfigError with Kafka's text."""
     return {host: _count(count) for host, count in pairs(OVERRIDES, text).items()}
 
 

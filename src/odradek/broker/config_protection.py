@@ -1,8 +1,8 @@
-"""Settings of Kafka's that would protect the broker or its data, by means that do not exist here.
+"""Kafka's settings that protect a broker or its data by features that this broker does not have.
 
-A setting of this kind must not be accepted without effect: its owner would rely on it. So the start refuses it, and
-so do AlterConfigs and IncrementalAlterConfigs, when it has any other value than Kafka's default. The other settings
-of ``config_ignored`` change speed, sizes or features that are absent; nothing is less safe without them.
+The broker must not accept such a setting without effect: an operator would rely on it. Therefore the start,
+AlterConfigs and IncrementalAlterConfigs refuse it if its value differs from Kafka's default. The other settings of
+``config_ignored`` concern speed, sizes or missing features; without them the broker is not less safe.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from odradek.core.errors import ConfigError
 
 
 class Protection(NamedTuple):
-    """What the broker lacks, what the owner of a setting can do instead, and the settings that need it."""
+    """A missing protection: the lack, what an operator can do instead, and the settings that need it."""
 
     lack: str
     remedy: str
     names: str
 
 
-_CLOSED_PORT = "let only hosts that may do everything reach the port"
+_CLOSED_PORT = "allow only fully trusted hosts to reach the port"
 _WITHOUT = f"leave it out, and {_CLOSED_PORT}"
 PROTECTIONS = (
     Protection(
@@ -77,7 +77,7 @@ PROTECTIONS = (
         "allow.everyone.if.no.acl.found authorizer.class.name early.start.listeners super.users",
     ),
     Protection(
-        "this broker loads no policy classes, so every client may create topics and change settings",
+        "this broker loads no policy classes, so all clients can create topics and change settings",
         _WITHOUT,
         "alter.config.policy.class.name create.topic.policy.class.name",
     ),
@@ -87,12 +87,12 @@ PROTECTIONS = (
         "client.quota.callback.class",
     ),
     Protection(
-        "this broker has no limit for the connections of all addresses per second",
+        "this broker has no limit on the total of new connections per second",
         "leave it out, and set the quota connection_creation_rate for addresses with AlterClientQuotas (kafka-configs)",
         "max.connection.creation.rate",
     ),
     Protection(
-        "this broker has no tiered storage, so no second copy of records is made",
+        "this broker has no tiered storage, so it makes no second copy of records",
         "leave it out, and keep a copy of the data directory or mirror its topics to another cluster",
         "remote.log.storage.system.enable",
     ),
@@ -101,11 +101,11 @@ PROTECTIONS = (
 _LISTENER = Protection(
     "every listener of this broker is PLAINTEXT", f"name a listener that is PLAINTEXT, and {_CLOSED_PORT}", ""
 )
-# These name listeners. They protect nothing by themselves; a listener that Kafka would encrypt or authenticate does.
+# These settings contain listener names. They are refused only if Kafka would encrypt or authenticate such a listener.
 _LISTENER_NAMES = ("advertised.listeners", "controller.listener.names", "inter.broker.listener.name")
 _PROTOCOL_MAP = "listener.security.protocol.map"
 _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]+\.(.+)")
-# Kafka's defaults of settings that have none here, because the classes do not exist here.
+# Kafka's defaults of settings whose default in ``config_ignored`` is empty, because this broker has no such classes.
 _CLASSES = {
     "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
     "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
@@ -115,12 +115,15 @@ _CLASSES = {
 
 @cache
 def protecting() -> dict[str, Protection]:
-    """Setting -> what it would need. ``super.users`` and the next are an authorizer's, and in no table of Kafka's."""
+    """Returns the protection that each setting needs.
+
+    ``allow.everyone.if.no.acl.found`` and ``super.users`` belong to Kafka's authorizer and are in no other table.
+    """
     return {name: protection for protection in PROTECTIONS for name in protection.names.split()}
 
 
 def check(texts: Mapping[str, str]) -> None:
-    """Raises ConfigError, in one line, where one of these settings asks for protection that does not exist here."""
+    """Raises ConfigError, with a text of one line, if a setting needs a protection that this broker lacks."""
     refused: dict[Protection, list[str]] = {}
     for name, text in texts.items():
         protection = _needed(name, text, texts)
@@ -134,7 +137,7 @@ def _needed(name: str, text: str, texts: Mapping[str, str]) -> Protection | None
     if name in _LISTENER_NAMES:
         return _LISTENER if _names_a_protected_listener(text, texts.get(_PROTOCOL_MAP, "")) else None
     if of_a_listener := _OF_A_LISTENER.fullmatch(name):
-        # Of one listener, or of one mechanism of it: listener.name.external.plain.sasl.jaas.config
+        # A setting of one listener, or of its SASL mechanism: listener.name.external.plain.sasl.jaas.config
         rest = of_a_listener[1]
         name = next((known for known in protecting() if rest == known or rest.endswith(f".{known}")), "")
     protection = protecting().get(name)
@@ -142,7 +145,7 @@ def _needed(name: str, text: str, texts: Mapping[str, str]) -> Protection | None
 
 
 def _asks_for_nothing(name: str, text: str) -> bool:
-    """Whether a value is Kafka's default, or no value. Raises ConfigError for an ill one."""
+    """Returns whether a value is Kafka's default or empty. Raises ConfigError for an invalid value."""
     key = inert_broker_keys().get(name)
     if key is None:
         return False

@@ -1,8 +1,8 @@
-"""Settings of what is neither topic nor broker: groups, subscriptions to clients' metrics, loggers.
+"""Settings of groups, client metrics subscriptions and loggers.
 
-Groups' and subscriptions' are stored in the catalogue; KIP-848 groups heed theirs, the others have no effect yet (share
-and streams groups and the collecting of clients' metrics do not exist here). A logger's level holds until the broker
-ends, as in Kafka.
+The catalogue stores the settings of groups and subscriptions. Those of KIP-848 groups have an effect; those of share
+groups, streams groups and client metrics have none yet, because the broker does not have these features. The level of a
+logger is kept until the broker stops, as in Kafka.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 LOGGER = 8
 
-# name | type | default, or the broker setting it comes from | limits, or the broker settings that are the limits
+# name | type | default, or the broker setting with the default | limits
 _GROUP = """
 consumer.assignment.interval.ms | int | group.consumer.assignment.interval.ms | 0..
 consumer.heartbeat.interval.ms | int | group.consumer.heartbeat.interval.ms | 1..
@@ -40,14 +40,14 @@ streams.initial.rebalance.delay.ms | int | group.streams.initial.rebalance.delay
 streams.num.standby.replicas | int | group.streams.num.standby.replicas | 0..
 streams.session.timeout.ms | int | group.streams.session.timeout.ms | 1..
 """
-_NO_SUCH_GROUPS = "Groups of this kind do not exist yet."
+_NO_SUCH_GROUPS = "The broker has no groups of this kind yet."
 
 _CLIENT_METRICS = """
 interval.ms | int | 300000 | 100..3600000
 match | list | |
 metrics | list | |
 """
-_NO_METRICS = "Clients' metrics are not collected."
+_NO_METRICS = "The broker collects no client metrics."
 _MATCHED = ("client_instance_id", "client_id", "client_software_name", "client_software_version",
             "client_source_address", "client_source_port")  # fmt: skip
 
@@ -78,7 +78,7 @@ def _keys(kind: int) -> dict[str, ConfigKey]:
 def describe(
     broker: BrokerConfig, kind: int, own: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[Described]:
-    """Every setting of a group or subscription, or those of ``names`` that exist."""
+    """Returns all settings of a group or subscription, or those of ``names`` that exist."""
     keys = _keys(kind)
     own_source = Source.GROUP if kind == GROUP else Source.CLIENT_METRICS
     described = []
@@ -161,7 +161,7 @@ def _logger(name: str) -> logging.Logger:
 
 
 def describe_loggers(names: Iterable[str] | None = None) -> list[Described]:
-    """Every logger of the broker with its level, or those of ``names`` that exist."""
+    """Returns all loggers of the broker with their levels, or those of ``names`` that exist."""
     known = _loggers()
     described = []
     for name in known if names is None else [name for name in dict.fromkeys(names) if name in known]:
@@ -172,7 +172,7 @@ def describe_loggers(names: Iterable[str] | None = None) -> list[Described]:
 
 
 def check_loggers(changes: Mapping[str, str | None]) -> None:
-    """Raises KafkaError or ConfigError."""
+    """Checks names and levels of loggers. Raises KafkaError or ConfigError."""
     for name, level in changes.items():
         if name not in _loggers():
             raise ConfigError(f"Logger {name} does not exist!")
@@ -186,6 +186,6 @@ def check_loggers(changes: Mapping[str, str | None]) -> None:
 
 
 def set_loggers(changes: Mapping[str, str | None]) -> None:
-    """Sets levels; ``None`` takes the level of the logger above. They hold until the broker ends."""
+    """Sets the levels of loggers until the broker stops; ``None`` means the level of the parent logger."""
     for name, level in changes.items():
         _logger(name).setLevel(logging.NOTSET if level is None else _LEVELS[level])

@@ -1,4 +1,4 @@
-"""Settings that were made while running, as the next start finds them."""
+"""Stored dynamic broker settings at the start of the broker: the check, and ``--delete-config``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ log = logging.getLogger("odradek.broker")
 
 
 def delete(catalog: Catalog, node_id: int, names: Sequence[str]) -> None:
-    """Takes settings back, as AlterConfigs would. Raises ConfigError for a name that is no setting, KafkaError.
+    """Resets settings, as AlterConfigs would. Raises ConfigError for an unknown name, and KafkaError.
 
-    This is the way back where a setting lets no client in, for example ``max.connections.per.ip.overrides``.
+    This helps if a setting keeps all clients out, for example ``max.connections.per.ip.overrides``.
     """
     stored = {resource: catalog.configs(BROKER, resource) for resource in (str(node_id), "")}
     for name in names:
@@ -30,17 +30,20 @@ def delete(catalog: Catalog, node_id: int, names: Sequence[str]) -> None:
         changes = dict.fromkeys(name for name in names if name in texts)
         if changes:
             catalog.apply(AlterConfigs(BROKER, resource, changes))
-            log.warning("deleted what was set while running for %s: %s", _owner(resource), ", ".join(changes))
+            log.warning("deleted dynamic settings of %s: %s", _owner(resource), ", ".join(changes))
 
 
 def check(catalog: Catalog, node_id: int) -> None:
-    """Raises ConfigError where one asks for protection that does not exist: brokers before this one let it pass."""
+    """Raises ConfigError if a stored setting needs a protection that this broker lacks (``config_protection``).
+
+    Earlier versions of the broker accepted such settings.
+    """
     for resource in (str(node_id), ""):
         try:
             config_protection.check(catalog.configs(BROKER, resource))
         except ConfigError as error:
             raise ConfigError(
-                f"set while running for {_owner(resource)}: {error} (odradek serve --delete-config NAME removes it)"
+                f"dynamic setting of {_owner(resource)}: {error} (odradek serve --delete-config NAME removes it)"
             ) from None
 
 

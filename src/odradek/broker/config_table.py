@@ -1,91 +1,94 @@
-"""Every setting by Kafka's name: type, default, limits, what it does here.
+"""Tables of settings: Kafka's name, type, default, limits and documentation.
 
-A broker's row: ``name | type | default | limits | what it does``; a topic's: ``… | limits | falls back to``, the
-broker settings whose values it takes while unset, first one first, and whose text it shares. The broker settings that
-groups go by are declared in ``groups/config``, in rows of the same kind. A default of ``-``
-means unset. Limits: ``a..b`` (either end may be open, `` or c`` behind it allows that value too), ``in x,y`` for one
-of these, ``list x,y`` for a list of these, ``replicas`` for ``*`` or partition:broker pairs. Broker rows act; what is
-accepted without effect is in ``config_ignored`` and ``TOPIC_INERT``, with the reason.
+A broker setting's row is ``name | type | default | limits | documentation``. A topic setting's row is ``name | type |
+default | limits | fallbacks | documentation``: the fallbacks are the broker settings that give the value if the topic
+does not set it, in this order; without documentation, the first fallback's applies. A default of ``-`` means unset.
+
+Limits: ``a..b`` is a range, which may be open at either end; ``a..b or c`` also allows c. ``in x,y`` is one of these
+values, ``list x,y`` a list of them. ``replicas`` is ``*`` or a list of partition:broker pairs.
+
+``BROKER`` has only settings with an effect; rows of the same form for group settings are in ``groups/config``. Settings
+without an effect are in ``config_ignored`` and ``TOPIC_INERT``, with the reason.
 """
 
 BROKER = """
-node.id | int | 1 | 0.. | This broker's id. Kafka has no default; a broker alone calls itself 1.
-broker.id | int | -1 | | The older name of node.id.
-broker.rack | string | - | | The rack this broker says it stands in.
-listeners | list | PLAINTEXT://:9092 | | Where it listens; set by --listen.
-advertised.listeners | list | - | | What clients are told, as PLAINTEXT://host:port.
-log.dirs | list | - | | The data directory; set by --data-dir.
-auto.create.topics.enable | boolean | true | | Whether asking for an unknown topic may create it.
+node.id | int | 1 | 0.. | Id of this broker. Kafka has no default.
+broker.id | int | -1 | | Older name of node.id.
+broker.rack | string | - | | Rack that this broker reports.
+listeners | list | PLAINTEXT://:9092 | | Listening address; set by --listen.
+advertised.listeners | list | - | | Address that clients get, as PLAINTEXT://host:port.
+log.dirs | list | - | | Data directory; set by --data-dir.
+auto.create.topics.enable | boolean | true | | Whether a Metadata request may create an unknown topic.
 delete.topic.enable | boolean | true | | Whether topics can be deleted.
-num.partitions | int | 1 | 1.. | Partitions of a topic created without a number.
-default.replication.factor | int | 1 | | Replicas of a topic created without a number.
-message.max.bytes | int | 1048588 | 0.. | The longest record batch taken.
-compression.type | string | producer | in uncompressed,zstd,lz4,snappy,gzip,producer | The codec of stored batches.
-compression.gzip.level | int | -1 | 1..9 or -1 | How hard gzip tries where the broker compresses; -1 is its own choice.
-compression.zstd.level | int | 3 | -131072..22 | How hard zstd tries where the broker compresses.
-log.cleanup.policy | list | delete | list compact,delete | What becomes of old records.
-log.segment.bytes | int | 1073741824 | 1048576.. | Size at which a new segment file begins.
+num.partitions | int | 1 | 1.. | Partitions of a topic that is created without a partition count.
+default.replication.factor | int | 1 | | Replicas of a topic that is created without a replication factor.
+message.max.bytes | int | 1048588 | 0.. | Longest accepted record batch in bytes.
+compression.type | string | producer | in uncompressed,zstd,lz4,snappy,gzip,producer | Codec of stored batches.
+compression.gzip.level | int | -1 | 1..9 or -1 | gzip level if the broker compresses; -1 is gzip's default.
+compression.zstd.level | int | 3 | -131072..22 | zstd level if the broker compresses.
+log.cleanup.policy | list | delete | list compact,delete | Deletion or compaction of old records.
+log.segment.bytes | int | 1073741824 | 1048576.. | Size in bytes at which a new segment begins.
 log.roll.ms | long | - | 1.. | Age at which a new segment begins.
-log.roll.hours | int | 168 | 1.. | The same in hours, where log.roll.ms is unset.
-log.roll.jitter.ms | long | - | 0.. | By how much sooner, at most; each segment has its own.
-log.roll.jitter.hours | int | 0 | 0.. | The same in hours, where log.roll.jitter.ms is unset.
-log.retention.ms | long | - | | Age at which segments are deleted; -1 never.
-log.retention.minutes | int | - | | The same in minutes, where log.retention.ms is unset.
-log.retention.hours | int | 168 | | The same in hours, where both are unset.
-log.retention.bytes | long | -1 | | Size of a partition above which old segments are deleted; -1 no limit.
-log.segment.delete.delay.ms | long | 60000 | 0.. | How long the files of what was deleted stay on the disk.
-log.retention.check.interval.ms | long | 300000 | 1.. | How often retention looks.
-log.cleaner.enable | boolean | true | | Whether compacted topics are compacted.
-log.cleaner.threads | int | 1 | 0.. | Logs that are compacted at a time.
-log.cleaner.backoff.ms | long | 15000 | 0.. | How long the cleaner rests when nothing is due.
-log.cleaner.dedupe.buffer.size | long | 134217728 | | Memory for the map of keys of all threads.
-log.cleaner.io.buffer.load.factor | double | 0.9 | | How full that map may get.
-log.cleaner.io.max.bytes.per.second | double | 1.7976931348623157E308 | | The most the cleaner reads and writes.
-log.cleaner.min.cleanable.ratio | double | 0.5 | 0..1 | Share of a log that is dirty before it is compacted.
-log.cleaner.min.compaction.lag.ms | long | 0 | 0.. | Age below which a record is not compacted.
-log.cleaner.max.compaction.lag.ms | long | 9223372036854775807 | 1.. | Age at which a record is compacted in any case.
-log.cleaner.delete.retention.ms | long | 86400000 | 0.. | How long a compacted topic keeps tombstones.
+log.roll.hours | int | 168 | 1.. | log.roll.ms in hours, if log.roll.ms is unset.
+log.roll.jitter.ms | long | - | 0.. | Largest random reduction of log.roll.ms, different for each segment.
+log.roll.jitter.hours | int | 0 | 0.. | log.roll.jitter.ms in hours, if log.roll.jitter.ms is unset.
+log.retention.ms | long | - | | Age at which segments are deleted; -1 is no limit.
+log.retention.minutes | int | - | | log.retention.ms in minutes, if log.retention.ms is unset.
+log.retention.hours | int | 168 | | log.retention.ms in hours, if log.retention.ms and log.retention.minutes are unset.
+log.retention.bytes | long | -1 | | Size of a partition above which old segments are deleted; -1 is no limit.
+log.segment.delete.delay.ms | long | 60000 | 0.. | Delay before the files of deleted segments are removed from the disk.
+log.retention.check.interval.ms | long | 300000 | 1.. | Interval at which retention runs.
+log.cleaner.enable | boolean | true | | Whether the cleaner runs.
+log.cleaner.threads | int | 1 | 0.. | Number of logs that are compacted at the same time.
+log.cleaner.backoff.ms | long | 15000 | 0.. | Pause of the cleaner when no log needs compaction.
+log.cleaner.dedupe.buffer.size | long | 134217728 | | Memory for the key maps of all cleaner threads.
+log.cleaner.io.buffer.load.factor | double | 0.9 | | Largest load factor of a key map of the cleaner.
+log.cleaner.io.max.bytes.per.second | double | 1.7976931348623157E308 | | Most bytes that the cleaner reads and writes.
+log.cleaner.min.cleanable.ratio | double | 0.5 | 0..1 | Least dirty share of a log for compaction.
+log.cleaner.min.compaction.lag.ms | long | 0 | 0.. | Least age of a record for compaction.
+log.cleaner.max.compaction.lag.ms | long | 9223372036854775807 | 1.. | Age at which a record is always compacted.
+log.cleaner.delete.retention.ms | long | 86400000 | 0.. | Time for which a compacted topic keeps tombstones.
 log.index.interval.bytes | int | 4096 | 0.. | Bytes of log between two index entries.
-log.index.size.max.bytes | int | 10485760 | 4.. | Size at which an index is full, and a new segment begins.
-log.message.timestamp.type | string | CreateTime | in CreateTime,LogAppendTime | Whose clock stamps records.
-log.message.timestamp.before.max.ms | long | 9223372036854775807 | 0.. | How far in the past a record's time may lie.
-log.message.timestamp.after.max.ms | long | 3600000 | 0.. | How far in the future a record's time may lie.
-log.flush.interval.messages | long | 9223372036854775807 | 1.. | Records after which a partition is forced to disk.
-log.flush.interval.ms | long | - | | Time after which a partition is forced to disk.
-log.flush.scheduler.interval.ms | long | 9223372036854775807 | | Stands in where log.flush.interval.ms is unset.
-log.flush.offset.checkpoint.interval.ms | int | 60000 | 0.. | How often recovery points are written down.
-log.flush.start.offset.checkpoint.interval.ms | int | 60000 | 0.. | How often log starts are written down.
+log.index.size.max.bytes | int | 10485760 | 4.. | Size of an index at which a new segment begins.
+log.message.timestamp.type | string | CreateTime | in CreateTime,LogAppendTime | Clock of timestamps.
+log.message.timestamp.before.max.ms | long | 9223372036854775807 | 0.. | Largest age of a timestamp in a new batch.
+log.message.timestamp.after.max.ms | long | 3600000 | 0.. | Most time by which a timestamp may be ahead of the clock.
+log.flush.interval.messages | long | 9223372036854775807 | 1.. | Records after which a partition is flushed to disk.
+log.flush.interval.ms | long | - | | Time after which a partition is flushed to disk.
+log.flush.scheduler.interval.ms | long | 9223372036854775807 | | Used if log.flush.interval.ms is unset.
+log.flush.offset.checkpoint.interval.ms | int | 60000 | 0.. | Interval at which recovery points are stored.
+log.flush.start.offset.checkpoint.interval.ms | int | 60000 | 0.. | Interval at which log start offsets are stored.
 metadata.log.max.record.bytes.between.snapshots | long | 20971520 | 1.. | Bytes between two snapshots of the catalogue.
-metadata.log.max.snapshot.interval.ms | long | 3600000 | 0.. | Age at which a changed catalogue gets one; 0 never.
-metadata.log.segment.bytes | int | 1073741824 | 8388608.. | Size at which the catalogue's log begins a new segment.
-metadata.log.segment.ms | long | 604800000 | 1.. | Age at which it does.
-metadata.max.retention.bytes | long | 104857600 | | Size of that log and its snapshots above which the oldest go.
-metadata.max.retention.ms | long | 604800000 | | Age at which a snapshot, with the log before the next, goes.
-producer.id.expiration.ms | int | 86400000 | 1.. | Time after which a silent producer's sequences are forgotten.
-fetch.max.bytes | int | 57671680 | 1024.. | The most one fetch gives.
-max.incremental.fetch.session.cache.slots | int | 1000 | 0.. | Fetch sessions kept at a time.
-max.request.partition.size.limit | int | 2000 | 1.. | Partitions in one answer of DescribeTopicPartitions.
-socket.request.max.bytes | int | 104857600 | 1.. | The longest request taken.
-socket.listen.backlog.size | int | 50 | 1.. | Connections the system queues for us.
+metadata.log.max.snapshot.interval.ms | long | 3600000 | 0.. | Most time before a snapshot of changes; 0: never.
+metadata.log.segment.bytes | int | 1073741824 | 8388608.. | Size at which the metadata log begins a new segment.
+metadata.log.segment.ms | long | 604800000 | 1.. | Age at which the metadata log begins a new segment.
+metadata.max.retention.bytes | long | 104857600 | | Largest size of the metadata log and its snapshots.
+metadata.max.retention.ms | long | 604800000 | | Age at which a snapshot, and the log before the next one, is deleted.
+producer.id.expiration.ms | int | 86400000 | 1.. | Time after which the state of an inactive producer is removed.
+fetch.max.bytes | int | 57671680 | 1024.. | Most bytes of records in one fetch response.
+max.incremental.fetch.session.cache.slots | int | 1000 | 0.. | Largest number of fetch sessions.
+max.request.partition.size.limit | int | 2000 | 1.. | Most partitions in one response to DescribeTopicPartitions.
+socket.request.max.bytes | int | 104857600 | 1.. | Longest accepted request in bytes.
+socket.listen.backlog.size | int | 50 | 1.. | New connections that the operating system queues.
 connections.max.idle.ms | long | 600000 | | Idle time after which a connection is closed.
-max.connections | int | 2147483647 | 0.. | Connections at a time.
-max.connections.per.ip | int | 2147483647 | 0.. | Connections at a time from one address.
-max.connections.per.ip.overrides | string | | | Other numbers for single hosts: host:count,127.0.0.1:count.
-queued.max.request.bytes | long | 134217728 | | Memory for unfinished requests; -1 no limit, which is Kafka's default.
+max.connections | int | 2147483647 | 0.. | Largest number of open connections.
+max.connections.per.ip | int | 2147483647 | 0.. | Largest number of open connections from one address.
+max.connections.per.ip.overrides | string | | | Other limits for single hosts: host:count,127.0.0.1:count.
+queued.max.request.bytes | long | 134217728 | | Memory for unfinished requests; -1 (Kafka's default) is no limit.
 offsets.topic.num.partitions | int | 50 | 1.. | Partitions of __consumer_offsets.
-offsets.topic.replication.factor | short | 1 | 1.. | Its replicas. Kafka's 3 is beyond one broker.
+offsets.topic.replication.factor | short | 1 | 1.. | Replicas of __consumer_offsets. Kafka's default is 3.
 offsets.topic.segment.bytes | int | 104857600 | 1.. | Segment size of __consumer_offsets.
-offsets.topic.compression.codec | int | 0 | 0..4 | Codec of batches of commits: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
-group.consumer.min.session.timeout.ms | int | 45000 | 1.. | The shortest a group may set for itself.
-group.consumer.max.session.timeout.ms | int | 60000 | 1.. | The longest.
-group.consumer.min.heartbeat.interval.ms | int | 5000 | 1.. | The shortest a group may set for itself.
-group.consumer.max.heartbeat.interval.ms | int | 15000 | 1.. | The longest.
-group.consumer.min.assignment.interval.ms | int | 0 | 0.. | The shortest a group may set for itself.
-group.consumer.max.assignment.interval.ms | int | 15000 | 0.. | The longest.
-quota.window.num | int | 11 | 1.. | Windows over which a client's rate is taken.
-quota.window.size.seconds | int | 1 | 1.. | Length of each of them.
-controller.quota.window.num | int | 11 | 1.. | Windows whose permits to create and delete partitions add up.
-controller.quota.window.size.seconds | int | 1 | 1.. | Length of each of them.
+offsets.topic.compression.codec | int | 0 | 0..4 | Codec of __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+group.consumer.min.session.timeout.ms | int | 45000 | 1.. | Shortest session timeout that a group may set.
+group.consumer.max.session.timeout.ms | int | 60000 | 1.. | Longest session timeout that a group may set.
+group.consumer.min.heartbeat.interval.ms | int | 5000 | 1.. | Shortest heartbeat interval that a group may set.
+group.consumer.max.heartbeat.interval.ms | int | 15000 | 1.. | Longest heartbeat interval that a group may set.
+group.consumer.min.assignment.interval.ms | int | 0 | 0.. | Shortest assignment interval that a group may set.
+group.consumer.max.assignment.interval.ms | int | 15000 | 0.. | Longest assignment interval that a group may set.
+quota.window.num | int | 11 | 1.. | Number of windows over which a client's rate is measured.
+quota.window.size.seconds | int | 1 | 1.. | Length of a window of quota.window.num.
+controller.quota.window.num | int | 11 | 1.. | Number of windows over which permits for partition changes accumulate.
+controller.quota.window.size.seconds | int | 1 | 1.. | Length of a window of controller.quota.window.num.
 """
 
 TOPIC = """

@@ -1,9 +1,9 @@
-"""What clients have used of their quotas, by bucket: bounded in entries, and in steps per new entry.
+"""Table of the use of quotas, by bucket. Its number of entries and its work for each new entry are bounded.
 
-An entry is forgotten when nothing of it counts any more. A heap holds one place for each entry, by the time at which
-that was so when the place was taken; an entry that was used since takes a later place when it comes up. A new entry
-looks at ``STEPS`` places at most. Where ``MOST_ENTRIES`` are kept already, the one whose place is first is dropped,
-although some of it still counts: its client begins from nothing, as after Kafka's hour without use.
+An entry is removed when its use has expired. A heap has one place for each entry, ordered by the expiry time at which
+the place was added. If the entry was used since, it gets a later place when its place is first. Each new entry checks
+at most ``STEPS`` places. If the table has ``MOST_ENTRIES``, it drops the entry with the first place although that
+entry's use still counts. The use of that client then starts at zero, as in Kafka after an hour without use.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 MOST_ENTRIES = 10_000
 STEPS = 4
 LONGEST_NAME = 256
-"""Characters of a client id. Of a longer one only a digest is kept."""
+"""Length in characters above which a user or client id is replaced by a digest."""
 
 Name = str | bytes | None
 
 
 class Bucket(NamedTuple):
-    """Whose use is counted together, and of which quota."""
+    """The clients whose use of one quota is counted together."""
 
     key: str
     user: Name
@@ -30,23 +30,23 @@ class Bucket(NamedTuple):
 class Used(Protocol):
     @property
     def ends_at_ms(self) -> int:
-        """From when on nothing of it counts."""
+        """The time at which the use has expired."""
 
 
 V = TypeVar("V", bound=Used)
 
 
 def short_name(name: str | None) -> Name:
-    """The name itself, or the digest of a long one: a client may send 32 KiB with each request."""
+    """Returns the name, or the digest of a long one: a client may send 32 KiB with each request."""
     if name is None or len(name) <= LONGEST_NAME:
         return name
-    from hashlib import blake2b  # few clients have so long a name
+    from hashlib import blake2b  # imported here because long names are rare
 
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class UseTable(Generic[V]):
-    """See the module's docstring."""
+    """Values by bucket, with expiry (see the module's docstring)."""
 
     def __init__(self, most: int = MOST_ENTRIES) -> None:
         self._most = most
@@ -61,7 +61,7 @@ class UseTable(Generic[V]):
         return self._entries.get(bucket)
 
     def add(self, bucket: Bucket, value: V, now_ms: int) -> V:
-        """Keeps a value for a bucket that has none."""
+        """Adds a value for a bucket that has none, and removes expired entries."""
         self._forget(now_ms)
         self._entries[bucket] = value
         self._sequence += 1

@@ -1,14 +1,16 @@
-"""Client quotas: how much a client may write, read, occupy and create before its connection rests.
+"""Client quotas: limits on produced and fetched bytes, request time, partition changes and new connections.
 
-As in Kafka (KIP-13, 124, 219, 599, 612): a client over its rate is served, told ``throttle_time_ms`` and then not read
-from for that long, so that the rate over the window comes down to the limit; only a fetch is answered without
-records, since those are what it is over with. Which quota binds a client: the first that exists of user and client
-id, user and any client id, user; any user and client id, any user and any client id, any user; client id; any
-client id. Clients bound by one row of one user (or client id) share its rate.
+The rules are Kafka's (KIP-13, 124, 219, 599, 612). A client over its quota is throttled: its request is served, the
+reply contains ``throttle_time_ms``, and the broker mutes the connection for that time, until the rate over the windows
+is at the limit again. A throttled fetch gets no records, because they would count towards the exceeded quota.
 
-Rates are taken over ``quota.window.num`` windows of ``quota.window.size.seconds``, as Kafka takes them: the oldest
-window may be partly over, and a young rate is divided by the length of all but one. Nothing is measured while no
-quota is set. What is kept of clients is bounded (broker/quota_tables).
+A client's quota is the first that exists of: user and client id; user and default client id; user; default user and
+client id; default user and default client id; default user; client id; default client id. Quotas with a user are
+counted for each user, those with a client id for each client id, so the clients of one such bucket share its rate.
+
+Rates are measured over ``quota.window.num`` windows of ``quota.window.size.seconds``, as in Kafka: the oldest window
+may be partly expired, and the rate of a new client is divided by the length of all windows but one. Nothing is measured
+while no quota is set. The memory for clients is bounded (broker/quota_tables).
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ if TYPE_CHECKING:
     from odradek.catalog.delta import Delta
 
     class Consumer(Protocol):
-        """A client that uses up quotas."""
+        """A client whose use counts towards quotas."""
 
         user: str
         client_id: str | None
 
         def throttle(self, duration_ms: int) -> None:
-            """Lets it rest for so long."""
+            """Throttles the client for this time."""
 
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -49,14 +51,14 @@ WHOLE_NUMBERS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONNECTION_CREATION_RAT
 
 
 class Rate:
-    """What was recorded over the last windows, per second."""
+    """The amount recorded over the last windows, per second."""
 
     __slots__ = ("_count", "_samples", "_window_ms")
 
     def __init__(self, count: int, window_ms: int) -> None:
         self._count = count
         self._window_ms = window_ms
-        self._samples: list[list[float]] = []  # fewer bytes than a deque, and as many as there are windows
+        self._samples: list[list[float]] = []  # [start, amount] of each window; smaller than a deque
 
     def record(self, now_ms: int, value: float) -> None:
         samples = self._samples
@@ -67,7 +69,7 @@ class Rate:
         samples[-1][1] += value
 
     def measure(self, now_ms: int) -> tuple[float, float]:
-        """The rate per second and the milliseconds it was taken over."""
+        """Returns the rate per second and the measured time in milliseconds."""
         samples = self._samples
         while samples and now_ms - samples[0][0] >= self._count * self._window_ms:
             del samples[0]
@@ -81,25 +83,25 @@ class Rate:
         return sum(value for _, value in samples) * 1000 / elapsed_ms, float(elapsed_ms)
 
     def throttle_ms(self, now_ms: int, limit: float) -> int:
-        """How long to rest for the rate to come down to ``limit``."""
+        """Returns the throttle time after which the rate is at ``limit``."""
         rate, window_ms = self.measure(now_ms)
         return round((rate - limit) / limit * window_ms) if rate > limit else 0
 
     @property
     def ends_at_ms(self) -> int:
-        """From when on nothing of what was recorded counts."""
+        """The time at which the last record leaves the windows."""
         return int(self._samples[-1][0]) + self._count * self._window_ms if self._samples else 0
 
 
 class TokenBucket:
-    """Permits that come at a rate; the bucket may be overdrawn once, and is closed until it is even again."""
+    """Permits that accumulate at a rate. One request may overdraw them; the next has to wait until they are at zero."""
 
     __slots__ = ("_at_ms", "_tokens", "ends_at_ms")
 
     def __init__(self, now_ms: int) -> None:
         self._at_ms = now_ms
         self.ends_at_ms = now_ms
-        """When it is full again."""
+        """The time at which the bucket is full again."""
         self._tokens: float | None = None
 
     def tokens(self, now_ms: int, rate: float, burst: float) -> float:
@@ -114,14 +116,14 @@ class TokenBucket:
 
 
 class Binding(NamedTuple):
-    """The quota that binds a client: its limit, and whose consumption counts towards it."""
+    """A client's quota: its limit, and the bucket in which the use is counted."""
 
     limit: float
     bucket: Bucket
 
 
 class Quotas:
-    """The quotas of one broker and what its clients have used of them."""
+    """The quotas of one broker and their use by its clients."""
 
     def __init__(self, config: BrokerConfig, now_ms: Callable[[], int]) -> None:
         self._config = config
@@ -132,34 +134,34 @@ class Quotas:
         self._permits: UseTable[TokenBucket] = UseTable()
         self._bindings: OrderedDict[tuple[str, Name, Name], Binding | None] = OrderedDict()
         self.on_taken: Callable[[], None] = lambda: None
-        """Called when others hold."""
+        """Called after each change of the quotas."""
 
     def take(self, limits: Mapping[Entity, Mapping[str, float]]) -> None:
-        """The quotas that hold from now on; what was used under others still counts."""
+        """Replaces the quotas. Use that is already recorded still counts."""
         self._limits = limits
         self._keys = {key for quotas in limits.values() for key in quotas}
         self._bindings.clear()
         self.on_taken()
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
-        """Quotas that were changed bind from now on."""
+        """Takes the image's quotas if the delta changes quotas."""
         if delta.quotas:
             self.take(image.quotas())
 
     def limited(self, key: str) -> bool:
-        """Whether anybody has such a quota."""
+        """Returns whether any quota of this kind is set."""
         return key in self._keys
 
-    # --- who is bound by what -----------------------------------------------------------------------------------
+    # --- the quota of a client ----------------------------------------------------------------------------------
 
     def binding(self, key: str, user: str, client_id: str | None) -> Binding | None:
-        """The quota of this kind that binds a client."""
+        """Returns a client's quota of this kind, or None."""
         if key not in self._keys:
             return None
         asked = (key, short_name(user), short_name(client_id))
         if asked not in self._bindings:
             if len(self._bindings) >= MOST_ENTRIES:
-                self._bindings.popitem(last=False)  # the oldest: to find it again takes eight look-ups
+                self._bindings.popitem(last=False)  # the oldest; finding it again takes eight look-ups
             self._bindings[asked] = self._find(key, user, client_id or "")
         return self._bindings[asked]
 
@@ -180,7 +182,7 @@ class Quotas:
         return None
 
     def _count(self, bucket: Bucket, now_ms: int, amount: float) -> Rate:
-        """Adds to a bucket's rate."""
+        """Adds to a bucket's rate and returns the rate."""
         rate = self._rates.get(bucket)
         if rate is not None:
             rate.record(now_ms, amount)
@@ -190,10 +192,10 @@ class Quotas:
         rate.record(now_ms, amount)
         return self._rates.add(bucket, rate, now_ms)
 
-    # --- using them up ------------------------------------------------------------------------------------------
+    # --- the use of quotas --------------------------------------------------------------------------------------
 
     def record(self, key: str, user: str, client_id: str | None, amount: float) -> int:
-        """Counts bytes, or seconds of work times 100; returns for how many milliseconds the client is to rest."""
+        """Counts bytes, or seconds of work times 100. Returns the throttle time in ms."""
         bound = self.binding(key, user, client_id)
         if bound is None:
             return 0
@@ -204,22 +206,22 @@ class Quotas:
         return throttle_ms
 
     def take_back(self, key: str, user: str, client_id: str | None, amount: float) -> None:
-        """Undoes a ``record`` whose bytes were not sent after all."""
+        """Reverts a ``record`` whose bytes were not sent."""
         bound = self.binding(key, user, client_id)
         if bound is not None:
             self._count(bound.bucket, self._now_ms(), -amount)
 
     def most_in_window(self, key: str, user: str, client_id: str | None) -> int | None:
-        """The most bytes one reply may hold without its client being bound to rest; ``None`` without a quota."""
+        """Returns the most bytes of one reply that do not throttle the client by themselves; None without a quota."""
         bound = self.binding(key, user, client_id)
         if bound is None:
             return None
         return int(bound.limit * (self._config.quota_window_num - 1) * self._config.quota_window_size_seconds)
 
     def mutate(self, user: str, client_id: str | None, count: int, *, strict: bool) -> None:
-        """Takes permits for ``count`` partitions made or removed.
+        """Takes permits to create or delete ``count`` partitions.
 
-        ``strict`` refuses while the permits are overdrawn: raises KafkaError (THROTTLING_QUOTA_EXCEEDED).
+        ``strict``: raises KafkaError (THROTTLING_QUOTA_EXCEEDED) while the permits are overdrawn.
         """
         bound = self.binding(CONTROLLER_MUTATION_RATE, user, client_id)
         if bound is None:
@@ -235,7 +237,7 @@ class Quotas:
         bucket.take(count, bound.limit, burst)
 
     def mutation_throttle_ms(self, user: str, client_id: str | None) -> int:
-        """For how long the permits of a client stay overdrawn."""
+        """Returns the time in ms until the permits of a client are not overdrawn any more."""
         bound = self.binding(CONTROLLER_MUTATION_RATE, user, client_id)
         bucket = self._permits.get(bound.bucket) if bound is not None else None
         if bound is None or bucket is None:
@@ -244,7 +246,7 @@ class Quotas:
         return max(round(missing / bound.limit * 1000), 0)
 
     def connected(self, host: str) -> int:
-        """Counts a connection from an address; returns for how many milliseconds it is held before it is refused."""
+        """Counts a connection from an address. Returns 0, or the delay in ms before the connection is refused."""
         if CONNECTION_CREATION_RATE not in self._keys:
             return 0
         limit = self._limits.get(((IP, host),), {}).get(CONNECTION_CREATION_RATE)
@@ -261,7 +263,10 @@ class Quotas:
 
 
 class Permits:
-    """What one request may create or delete under its client's controller_mutation_rate."""
+    """The controller_mutation_rate of one request's client.
+
+    ``strict``: the request's version has the error THROTTLING_QUOTA_EXCEEDED.
+    """
 
     def __init__(self, quotas: Quotas, context: Consumer, *, strict: bool) -> None:
         self._quotas = quotas
@@ -269,9 +274,10 @@ class Permits:
         self._strict = strict
 
     def take(self, count: int) -> None:
-        """Raises KafkaError (THROTTLING_QUOTA_EXCEEDED) where they are overdrawn and the client knows that error.
+        """Takes permits for ``count`` partitions.
 
-        Then such a client rests; one that does not know it is never refused, and rests as soon as it has overdrawn.
+        With ``strict``, raises KafkaError (THROTTLING_QUOTA_EXCEEDED) and throttles the client if the permits are
+        already overdrawn. Otherwise never refuses, and throttles the client once the permits are overdrawn.
         """
         quotas, context = self._quotas, self._context
         if not quotas.limited(CONTROLLER_MUTATION_RATE):

@@ -1,7 +1,7 @@
-"""The quota ``request_percentage``: a middleware, since it concerns the requests of all APIs.
+"""The quota ``request_percentage``, a middleware because it concerns the requests of all APIs.
 
-It stands in the router only while a client has such a quota. Bytes and partitions, which the other quotas are about,
-are counted by the handlers that know them.
+It is installed in the router only while such a quota is set. The handlers count bytes and partitions for the other
+quotas.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RequestQuota(Middleware):
-    """Counts the time that the loop works for a client."""
+    """Counts the time that the event loop works for a client."""
 
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas

@@ -1,15 +1,15 @@
-"""Faults on demand: a request of some API, topic or client fails, waits, or loses its connection.
+"""Fault injection for tests of clients: requests of an API, topic or client fail, wait or lose their connection.
 
-For tests of what clients do then. Loaded, and asked, only while a fault is set.
+The package is loaded, and the middleware installed, only while a fault is set.
 
 | kind | ``when="before"`` | ``when="after"`` |
 |---|---|---|
-| error | answered with the code, nothing is done | done, then answered with the code all the same |
-| delay | waits, then is done | done at once, the reply waits |
-| disconnect | the connection is closed, nothing is done | done, then closed in place of a reply |
-| drop | nothing is done and there is no reply | done, and there is no reply |
+| error | the request is not served; the reply has the error | the request is served; the reply has the error |
+| delay | the request is served after the delay | the request is served at once; the reply is delayed |
+| disconnect | the request is not served; the connection closes | the request is served; the connection closes |
+| drop | the request is not served; no reply | the request is served; no reply |
 
-As in Kafka, a connection's requests are done one after another: while one waits to be done, or has been dropped,
-those behind it stand still. ``rules`` says which requests a fault strikes, ``replies`` what a faulty reply of each API
-is, ``middleware`` what happens to a request that is struck.
+As in Kafka, the broker serves the requests of a connection in order: a delayed or dropped request also stops the
+requests after it. ``rules`` matches faults to requests, ``replies`` makes the error reply of each API, and
+``middleware`` applies the fault.
 """

@@ -1,8 +1,8 @@
-"""Replies that refuse a whole request, built from nothing but its schema.
+"""Replies with an error for a whole request, made from the schema of the API.
 
-Where a code goes: at the top, if the reply has a place for it there; else into each row that answers one of the
-request's (topics and their partitions, groups, resources). Fetch and Metadata have both places and use the upper one
-for trouble of another kind: there the rows are refused.
+If the reply has a top-level error code, the error goes there. Otherwise it goes into the row of each item of the
+request (topic and partition, group, resource). Fetch and Metadata have both; their top-level code is for other kinds of
+errors, so the error goes into the rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek.wire.api_keys import FETCH, METADATA
 from odradek.wire.schemas import Kind
 
 _IN_ROWS = frozenset({FETCH, METADATA})
-# What a row is known by. One name in the request may be another in the reply.
+# Fields that identify a row. The request and the reply may have different names for the same field.
 _TOPIC = frozenset({"name", "topic", "topic_name"})
 _PARTITION = frozenset({"index", "partition", "partition_index"})
 _TEXT_KEYS = _TOPIC | {"group_id", "key", "resource_name", "member_id", "transactional_id"}
@@ -32,9 +32,9 @@ _NOTHING: Mapping[str | None, Any] = {
 
 
 def refusal(api_key: int, version: int, request: Any, code: ErrorCode, text: str = "") -> dict[str, Any] | None:
-    """The reply that answers everything ``request`` names with ``code``; None where the reply has no place for it.
+    """Returns a reply with ``code`` for each item of ``request``, or None if the reply has no field for an error.
 
-    ``request`` is a decoded message, or anything with its fields.
+    ``request`` is a decoded message or any object with its fields.
     """
     response = schemas.message_type(api_key, version, Kind.RESPONSE)
     if not has_code(response):
@@ -47,7 +47,7 @@ def refusal(api_key: int, version: int, request: Any, code: ErrorCode, text: str
 
 @cache
 def has_code(entity: Any) -> bool:
-    """Whether an error can be told somewhere in a structure."""
+    """Returns whether a structure or one inside it has an error code."""
     inner = [_inner(field) for field in fields(entity)]
     return "error_code" in schemas.field_names(entity) or any(has_code(each) for each in inner if _is_structure(each))
 
@@ -61,7 +61,7 @@ def _inner(field: Any) -> Any:
 
 
 def _row(entity: Any, asked: Any, code: ErrorCode, text: str, *, told_here: bool = True) -> dict[str, Any]:
-    """One structure of the reply, answering ``asked``: a structure of the request, or a bare name or number."""
+    """Returns one structure of the reply. ``asked`` is the matching structure, name or number of the request."""
     row: dict[str, Any] = {}
     told_here = told_here and "error_code" in schemas.field_names(entity)
     for field in fields(entity):
@@ -86,7 +86,7 @@ def _rows(entity: Any, asked: Iterable[Any], code: ErrorCode, text: str) -> list
 
 
 def _asked_rows(asked: Any, name: str) -> Iterable[Any]:
-    """The array of the request that the reply's array ``name`` answers: of the same name, or the first."""
+    """Returns the array of the request that matches the reply's array ``name``: the same name, or the first array."""
     same = getattr(asked, name, None)
     if isinstance(same, tuple | list):
         return same
@@ -97,7 +97,7 @@ def _asked_rows(asked: Any, name: str) -> Iterable[Any]:
 
 
 def _asked_value(asked: Any, field: Any) -> Any:
-    """What the request says of a field that rows are known by; None where it says nothing."""
+    """Returns the request's value of a field that identifies rows, or None."""
     if field.name not in _KEYS:
         return None
     if isinstance(asked, str):
@@ -109,7 +109,7 @@ def _asked_value(asked: Any, field: Any) -> Any:
 
 
 def _nothing(field: Any) -> Any:
-    """What stands for "unknown" in a field of its type: Kafka's -1, an empty text, null."""
+    """Returns the value for "unknown" in a field of this type: Kafka's -1, an empty text, null."""
     kafka_type = field.metadata.get("kafka_type")
     if is_optional(field):
         return None

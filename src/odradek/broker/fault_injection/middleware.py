@@ -1,4 +1,4 @@
-"""What happens to a request that a fault strikes, and to those behind it on its connection."""
+"""The middleware that applies faults to requests and holds the later requests of the connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class _Hold:
-    """A connection whose requests stand still, the first of them at ``run``; in ``Client.parked``."""
+    """A connection whose requests wait. It is in ``Client.parked``.
+
+    ``run`` serves the first request; None if that request was dropped. ``behind``: the later requests.
+    """
 
     def __init__(self, faults: FaultInjection, connection: Client, run: Callable[[], None] | None) -> None:
         self._faults = faults
@@ -32,20 +35,23 @@ class _Hold:
         self._timer = self._faults.broker.loop.call_later(seconds, self.wake)
 
     def wake(self) -> None:
-        """The time is up, or the broker stops: a dropped request stays without a reply for ever."""
+        """Serves the requests, when the delay is over or the broker stops. A dropped request closes the connection."""
         if self._run is None:
             self._connection.abort()
             return
         self._end()
         self._run()
-        # One of these may be held again; it then takes those left behind it along.
+        # A fault may hold one of these requests again. The requests after it then join the new hold.
         while self.behind and not self._faults.held(self._connection):
             self.behind.popleft()()
         if self.behind:
             self._faults.holds[self._connection].behind.extend(self.behind)
 
     def abandon(self) -> None:
-        """The client has gone. What it sent is done all the same when its time comes; what is behind was not read."""
+        """Called when the client disconnects. A delayed request is still served when its time comes.
+
+        The later requests are dropped, as if the broker had not read them.
+        """
         self.behind.clear()
         if self._run is None:
             self._end()
@@ -58,7 +64,7 @@ class _Hold:
 
 
 class FaultInjection(Middleware):
-    """The faults of one broker. It stands in the router while there is something to do."""
+    """The faults of one broker. It is installed in the router while a fault is set or a connection is held."""
 
     def __init__(self, broker: BrokerServer) -> None:
         self.broker = broker
@@ -66,16 +72,19 @@ class FaultInjection(Middleware):
         self._rules = Rules(broker)
         self._replies = FaultyReplies(broker)
 
-    # what a test does
+    # calls of a test
 
     def add(self, kind: str, api: str | int, **what: Any) -> int:
-        """Sets one, see ``Rules.add``, and returns its number. Raises ValueError."""
+        """Sets a fault (see ``Rules.add``) and returns its number. Raises ValueError."""
         number = self._rules.add(kind, api, **what)
         self.broker.router.install(self)
         return number
 
     def clear(self) -> None:
-        """Forgets all faults and what fired. Requests that wait go on; dropped ones stay without a reply."""
+        """Removes all faults and the list of fired ones.
+
+        Delayed requests still wait and are then served; dropped requests get no reply.
+        """
         self._rules.clear()
         self._rest()
 
@@ -84,7 +93,7 @@ class FaultInjection(Middleware):
         return self._rules.fired
 
     def pending(self) -> list[int]:
-        """The numbers of the faults that can still strike."""
+        """Returns the numbers of the faults that are still set."""
         return self._rules.pending()
 
     def held(self, connection: Client) -> bool:
@@ -99,7 +108,7 @@ class FaultInjection(Middleware):
         if not self._rules and not self.holds:
             self.broker.router.remove(self)
 
-    # what the router does
+    # calls of the router
 
     def serve(self, api: ServedApi, context: Context, message: Any, following: Serve) -> Any:
         hold = self.holds.get(context.connection)
@@ -161,14 +170,14 @@ class FaultInjection(Middleware):
 
     @staticmethod
     def _keep(promise: Deferred[Any], context: Context, work: Callable[[], Any]) -> None:
-        """Resolves with what ``work`` gives, now or later, an error included."""
+        """Resolves the promise with the result of ``work``, now or later, including an error."""
         try:
             value = work()
         except Hangup:
             context.connection.abort()
             return
         except Exception as error:
-            value = error  # the router makes a reply of it, as of one that a handler raises
+            value = error  # the router makes a reply of it, as for an exception of a handler
         if isinstance(value, Deferred):
             value.then(promise.resolve)
         else:

@@ -1,4 +1,4 @@
-"""What a faulty reply of each API looks like: all that the request names is refused with the fault's code."""
+"""Error replies of each API: each item of the request is refused with the fault's code."""
 
 from __future__ import annotations
 
@@ -25,25 +25,28 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.k01_fetch import FetchRequest
     from odradek.broker.handlers.k03_metadata import MetadataRequest
 
-TEXT = "a fault set on purpose"
+TEXT = "an injected fault"
 
 
 class FaultyReplies:
-    """Replies of one broker."""
+    """Maker of the error replies of one broker."""
 
     def __init__(self, broker: BrokerServices) -> None:
         self._broker = broker
 
     def refuse(self, code: ErrorCode, api: ServedApi, context: Context, message: Any, served: Any = None) -> Any:
-        """``served``: the handler's reply, where it has given one. Raises Hangup where a code cannot be told."""
+        """Returns the error reply. Raises Hangup if the reply has no field for an error.
+
+        ``served``: the handler's reply, if the request was served.
+        """
         key, version = context.api_key, context.version
         if key == PRODUCE and message.acks == 0:
-            raise Hangup(TEXT)  # what Kafka does
+            raise Hangup(TEXT)  # as in Kafka
         if key == FETCH:
             return self._refuse_fetch(code, api, context, message, served)
         if key == METADATA:
             return self._refuse_metadata(code, context, message)
-        if message is None:  # in a version we do not have: the oldest answers
+        if message is None:  # a request in a version that is not served; the reply is in the oldest version
             message = SimpleNamespace()
         reply = refusal(key, version, message, code, TEXT)
         if reply is None:
@@ -53,7 +56,7 @@ class FaultyReplies:
     def _refuse_fetch(
         self, code: ErrorCode, api: ServedApi, context: Context, message: FetchRequest, reply: Any
     ) -> Any:
-        """A fetch session goes on as if the request had been served; every partition in it is refused."""
+        """Refuses all partitions of the fetch session, which continues as if the request had been served."""
         session_id = 0
         if context.version >= 7:
             if reply is None:
@@ -70,7 +73,7 @@ class FaultyReplies:
         return refused | {"session_id": session_id}
 
     def _fetched(self, session_id: int, message: FetchRequest) -> list[Any]:
-        """Topics with partitions: the session's, or where there is none, the request's."""
+        """Returns topics with partitions: of the session, or of the request if there is no session."""
         session = self._broker.fetch_sessions.find(session_id)
         if session is None:
             return list(message.topics)
@@ -87,7 +90,7 @@ class FaultyReplies:
         return finish(reply) if isinstance(reply, GeneratorType) else reply
 
     def _refuse_metadata(self, code: ErrorCode, context: Context, message: MetadataRequest) -> Any:
-        """Brokers and controller are told as ever, since a client without them knows nobody to ask again."""
+        """Refuses the topics. The reply has brokers and controller, which a client needs for its next request."""
         named = message.topics or [
             SimpleNamespace(name=topic.name, topic_id=topic.id) for topic in self._broker.catalog.topics()
         ]

@@ -1,4 +1,4 @@
-"""Which requests a fault strikes, and how often."""
+"""The faults that are set, and the match of faults to requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TOPIC_RESOURCE = 2
 
 
 class Fault:
-    """One fault. ``left``: how many more requests it hits, None for all until cleared."""
+    """One fault. ``left``: the number of further requests that it hits; None: all until it is cleared."""
 
     __slots__ = ("api_key", "client_id", "code", "delay_s", "kind", "left", "number", "topic", "when")
 
@@ -48,7 +48,7 @@ class Fault:
 
 
 class Fired(NamedTuple):
-    """A fault that hit a request. ``topics`` are those the request names; ``at_ms`` is the broker's clock."""
+    """A fault that hit a request. ``topics``: the topics of the request. ``at_ms``: the broker's time."""
 
     fault: int
     kind: str
@@ -61,7 +61,7 @@ class Fired(NamedTuple):
 
 
 class Rules:
-    """The faults that can still strike, and those that have."""
+    """The faults that are set, and those that fired."""
 
     def __init__(self, broker: BrokerServices) -> None:
         self.fired: deque[Fired] = deque(maxlen=FIRED_KEPT)
@@ -84,24 +84,24 @@ class Rules:
         client_id: str | None = None,
         when: str = "before",
     ) -> int:
-        """Sets one and returns its number. Raises ValueError."""
+        """Sets a fault and returns its number. Raises ValueError."""
         apis = self._broker.apis
         if kind not in KINDS:
-            raise ValueError(f"a fault is one of {', '.join(KINDS)}, not {kind!r}")
+            raise ValueError(f"the kind of a fault is one of {', '.join(KINDS)}, not {kind!r}")
         if when not in WHEN:
-            raise ValueError(f"a fault strikes before or after the request takes effect, not {when!r}")
+            raise ValueError(f"when is 'before' or 'after' the request is served, not {when!r}")
         if times is not None and times < 1:
             raise ValueError(f"times is 1 or more, or None for every request, not {times}")
         if not seconds >= 0:
             raise ValueError(f"a delay is 0 s or more, not {seconds}")
         key = find_api(apis, api)
         if topic is not None and not names_topics(key, apis[key].newest):
-            raise ValueError(f"{kafka_name(key)} requests name no topic to match by")
+            raise ValueError(f"{kafka_name(key)} requests have no topics to match")
         fault = Fault(next(self._numbers), key, kind, when, times)
         if kind == "error":
             fault.code = find_code("" if code is None else code)
             if not has_code(schemas.message_type(key, apis[key].newest, Kind.RESPONSE)):
-                raise ValueError(f"the reply to {kafka_name(key)} has no place for an error")
+                raise ValueError(f"the reply to {kafka_name(key)} has no field for an error")
         fault.delay_s, fault.topic, fault.client_id = float(seconds), topic, client_id
         self._set.append(fault)
         return fault.number
@@ -111,11 +111,11 @@ class Rules:
         self.fired.clear()
 
     def pending(self) -> list[int]:
-        """The numbers of the faults that can still strike."""
+        """Returns the numbers of the faults that are still set."""
         return [fault.number for fault in self._set]
 
     def strike(self, context: Context, message: Any) -> Fault | None:
-        """The first fault that fits a request, counted and noted."""
+        """Returns the first fault that matches a request, or None. Counts the hit and adds it to ``fired``."""
         for fault in self._set:
             if fault.api_key != context.api_key or fault.client_id not in (None, context.client_id):
                 continue
@@ -143,7 +143,7 @@ class Rules:
         return None
 
     def _topics(self, context: Context, message: Any) -> set[str] | None:
-        """The topics a request is about; None for all there are."""
+        """Returns the topics of a request; None: all topics."""
         if message is None:
             return set()
         rows = list(_topic_rows(message))
@@ -161,16 +161,19 @@ class Rules:
         return row or ""
 
 
-# --- what a test says ---------------------------------------------------------------------------------------------
+# --- names in a test ----------------------------------------------------------------------------------------------
 
 
 def kafka_name(api_key: int) -> str:
-    """``OffsetCommit`` for 8."""
+    """Returns Kafka's name of an API: ``OffsetCommit`` for 8."""
     return "".join(part.capitalize() for part in schemas.api_name(api_key).split("_"))
 
 
 def find_api(apis: Mapping[int, ServedApi], name: str | int) -> int:
-    """The key of a served API, from Kafka's name in any spelling, or the key. Raises ValueError with the nearest."""
+    """Returns the key of a served API. ``name``: Kafka's name in any case, with or without underscores, or the key.
+
+    Raises ValueError with the nearest name.
+    """
     if isinstance(name, int) and name in apis:
         return name
     served = {kafka_name(key): key for key in apis}
@@ -184,7 +187,7 @@ def find_api(apis: Mapping[int, ServedApi], name: str | int) -> int:
 
 
 def find_code(name: str | int) -> ErrorCode:
-    """An error by Kafka's name or number. Raises ValueError with the nearest."""
+    """Returns an error code by Kafka's name or number. Raises ValueError with the nearest name."""
     if isinstance(name, int):
         try:
             return ErrorCode(name)
@@ -202,7 +205,7 @@ def find_code(name: str | int) -> ErrorCode:
 
 
 def names_topics(api_key: int, version: int) -> bool:
-    """Whether a request of this API can say which topics it is about."""
+    """Returns whether requests of this API have topics."""
     return _has_topics(schemas.message_type(api_key, version, Kind.REQUEST))
 
 
@@ -217,7 +220,7 @@ def _has_topics(entity: Any) -> bool:
 
 
 def _topic_rows(message: Any) -> Iterator[str | UUID | None]:
-    """Name or id of each topic a request is about; None where it is about all."""
+    """Yields name or id of each topic of a request; None if the request is for all topics."""
     for field in fields(message):
         value = getattr(message, field.name)
         if field.name.startswith("topic") and classify_field(field).is_array:
