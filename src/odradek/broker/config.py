@@ -181,8 +181,8 @@ class BrokerConfig:
             raise ConfigError("queued.max.request.bytes must be larger or equal to socket.request.max.bytes")
 
     def _check_groups(self) -> None:
-        for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
-            name, least, most = (f"group.consumer.{end}{what}" for end in ("", "min.", "max."))
+        for setting in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+            name, least, most = (f"group.consumer.{end}{setting}" for end in ("", "min.", "max."))
             low, value, high = map(self.value, (least, name, most))
             if not low <= value <= high:
                 raise ConfigError(f"{name} of {value} must be between {least} ({low}) and {most} ({high})")
@@ -209,9 +209,9 @@ class BrokerConfig:
         Settings that AlterConfigs would refuse go to ``ignored`` and have no effect.
         """
         self.ignored = {}
-        self.dynamic = self._in_order(texts)
+        self.dynamic = self._valid(texts)
         every_broker = {MIN_ISR: self.texts.get(MIN_ISR, "1")} if self.eligible_leaders else {}
-        self.cluster_wide = every_broker | self._in_order(cluster_wide or {})
+        self.cluster_wide = every_broker | self._valid(cluster_wide or {})
         self._apply()
         if not self.max_connections_per_ip and not self.max_connections_per_ip_overrides:
             name = "max.connections.per.ip"
@@ -222,15 +222,15 @@ class BrokerConfig:
             )
             self._apply()
 
-    def _in_order(self, texts: Mapping[str, str]) -> dict[str, str]:
-        kept = {}
+    def _valid(self, texts: Mapping[str, str]) -> dict[str, str]:
+        valid = {}
         for name, text in texts.items():
             try:
                 _check_while_running(name, text)
-                kept[name] = text
+                valid[name] = text
             except ConfigError as error:
                 self.ignored[name] = str(error)
-        return kept
+        return valid
 
     def layers(self) -> tuple[tuple[Mapping[str, str], Source], ...]:
         """Returns the settings of each source; an earlier one overrides the later ones."""
@@ -287,8 +287,8 @@ def topic_default(broker: BrokerConfig, key: ConfigKey) -> str | None:
 
 def topic_text(broker: BrokerConfig, own: Mapping[str, str], name: str) -> str | None:
     """Returns a topic's value in effect, as text."""
-    found = own.get(name)
-    return found if found is not None else topic_default(broker, find_topic_key(name))
+    text = own.get(name)
+    return text if text is not None else topic_default(broker, find_topic_key(name))
 
 
 def topic_value(broker: BrokerConfig, own: Mapping[str, str], name: str) -> Any:

@@ -175,9 +175,9 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_request, str(error)) from None
     if config.eligible_leaders and MIN_ISR in changes and (broker_id or changes[MIN_ISR] is None):
-        level, what = ("Broker", "altered") if broker_id else ("Cluster", "removed")
-        raise ConfigError(f"{level}-level {MIN_ISR} cannot be {what} while ELR is enabled.")
-    for names, told in (
+        level, verb = ("Broker", "altered") if broker_id else ("Cluster", "removed")
+        raise ConfigError(f"{level}-level {MIN_ISR} cannot be {verb} while ELR is enabled.")
+    for names, text in (
         (
             [key for key in set_to if find_broker_key(key).name not in DYNAMIC],
             "Cannot update these configs dynamically",
@@ -192,7 +192,7 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
         ),
     ):
         if names:
-            raise KafkaError(ErrorCode.invalid_request, f"{told}: [{', '.join(names)}]")
+            raise KafkaError(ErrorCode.invalid_request, f"{text}: [{', '.join(names)}]")
     try:
         if "listeners" in set_to:
             raise ConfigError("listeners can only be set by --listen")

@@ -53,8 +53,8 @@ def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable
         key = keys[name]
         if name.startswith("internal.") and name not in own and names is None:
             continue
-        twins = key.falls_back
-        synonyms = _synonyms(broker, twins, twins[0]) if twins else ()
+        fallbacks = key.falls_back
+        synonyms = _synonyms(broker, fallbacks, fallbacks[0]) if fallbacks else ()
         if name in own:
             synonyms = ((name, own[name], Source.TOPIC), *synonyms)
         source = synonyms[0][2] if synonyms else Source.DEFAULT
@@ -72,10 +72,10 @@ def _families() -> dict[str, tuple[str, ...]]:
 def _synonyms(broker: BrokerConfig, names: Iterable[str], first: str) -> tuple[tuple[str, str, Source], ...]:
     """Returns (name, value, source) of these names, without the rows before ``first``, as in Kafka."""
     names = tuple(names)
-    found = [(name, texts[name], source) for texts, source in broker.layers() for name in names if name in texts]
+    rows = [(name, texts[name], source) for texts, source in broker.layers() for name in names if name in texts]
     for name in names:
         default = find_broker_key(name).default
         if default is not None:
-            found.append((name, default, Source.DEFAULT))
-    start = next((at for at, row in enumerate(found) if row[0] == first), len(found))
-    return tuple(found[start:])
+            rows.append((name, default, Source.DEFAULT))
+    start = next((at for at, row in enumerate(rows) if row[0] == first), len(rows))
+    return tuple(rows[start:])

@@ -80,7 +80,7 @@ class ConfigKey(NamedTuple):
         kind = self.type
         if kind is ConfigType.BOOLEAN:
             if text.lower() not in ("true", "false"):
-                raise self._not_a("Expected value to be either true or false", text)
+                raise self._type_fault("Expected value to be either true or false", text)
             return text.lower() == "true"
         if kind in _BITS:
             try:
@@ -88,18 +88,18 @@ class ConfigKey(NamedTuple):
             except ValueError:
                 number = 1 << 64
             if not -(1 << _BITS[kind]) <= number < 1 << _BITS[kind]:
-                raise self._not_a(f"Not a number of type {kind.name}", text)
+                raise self._type_fault(f"Not a number of type {kind.name}", text)
             return number
         if kind is ConfigType.DOUBLE:
             number_text = _JAVA_DOUBLE.fullmatch(text)
             if number_text is None:
-                raise self._not_a("Not a number of type DOUBLE", text)
+                raise self._type_fault("Not a number of type DOUBLE", text)
             return float(number_text[1])
         if kind is ConfigType.LIST:
             return tuple(part.strip() for part in text.split(",")) if text else ()
         return text
 
-    def _not_a(self, fault: str, text: str) -> ConfigError:
+    def _type_fault(self, fault: str, text: str) -> ConfigError:
         return ConfigError(f"Invalid value {text} for configuration {self.name}: {fault}")
 
     def _fault(self, value: Any) -> str:
@@ -120,12 +120,12 @@ class ConfigKey(NamedTuple):
 
     @staticmethod
     def _out_of_range(limits: str, value: float) -> str:
-        limits, _, besides = limits.partition(" or ")
+        limits, _, extra = limits.partition(" or ")
         low, _, high = limits.partition("..")
-        if besides:
+        if extra:
             within = (not low or value >= float(low)) and (not high or value <= float(high))
             wanted = f"between {low} and {high}" if high else f"at least {low}"
-            return "" if within or value == float(besides) else f"Value must be {wanted} or equal to {besides}"
+            return "" if within or value == float(extra) else f"Value must be {wanted} or equal to {extra}"
         if low and value < float(low):
             return f"Value must be at least {low}"
         if high and value > float(high):
@@ -163,14 +163,14 @@ def topic_keys() -> dict[str, ConfigKey]:
     keys = {}
     for row in _rows(config_table.TOPIC):
         name, kind, default, limits, falls_back, doc = _cells(row, 6)
-        twins = tuple(falls_back.split())
+        fallbacks = tuple(falls_back.split())
         keys[name] = ConfigKey(
             name,
             ConfigType[kind.upper()],
             _default(default),
             limits,
-            doc or (broker[twins[0]].doc if twins and twins[0] in broker else ""),
-            twins,
+            doc or (broker[fallbacks[0]].doc if fallbacks and fallbacks[0] in broker else ""),
+            fallbacks,
             config_table.TOPIC_INERT.get(name, ""),
         )
     return keys

@@ -14,14 +14,14 @@ def pairs(setting: str, text: str) -> dict[str, str]:
     parts = re.split(r"\s*,\s*", text.strip())
     while parts and not parts[-1]:
         parts.pop()
-    found = {}
+    values = {}
     for part in parts:
         name, colon, value = part.rpartition(":")
         if not colon:
             fault = f"begin 0, end -1, length {len(part)}"
             raise ConfigError(f"Error parsing configuration property '{setting}': {fault}")
-        found[name.strip()] = value.strip()
-    return found
+        values[name.strip()] = value.strip()
+    return values
 
 
 def host_counts(text: str) -> dict[str, int]:

@@ -126,25 +126,25 @@ def check(texts: Mapping[str, str]) -> None:
     """Raises ConfigError, with a text of one line, if a setting needs a protection that this broker lacks."""
     refused: dict[Protection, list[str]] = {}
     for name, text in texts.items():
-        protection = _needed(name, text, texts)
+        protection = _find_protection(name, text, texts)
         if protection is not None:
             refused.setdefault(protection, []).append(name)
     for protection, names in refused.items():
         raise ConfigError(f"{', '.join(names)}: {protection.lack}, so this would protect nothing; {protection.remedy}")
 
 
-def _needed(name: str, text: str, texts: Mapping[str, str]) -> Protection | None:
+def _find_protection(name: str, text: str, texts: Mapping[str, str]) -> Protection | None:
     if name in _LISTENER_NAMES:
-        return _LISTENER if _names_a_protected_listener(text, texts.get(_PROTOCOL_MAP, "")) else None
+        return _LISTENER if _has_protected_listener(text, texts.get(_PROTOCOL_MAP, "")) else None
     if of_a_listener := _OF_A_LISTENER.fullmatch(name):
         # A setting of one listener, or of its SASL mechanism: listener.name.external.plain.sasl.jaas.config
         rest = of_a_listener[1]
         name = next((known for known in protecting() if rest == known or rest.endswith(f".{known}")), "")
     protection = protecting().get(name)
-    return None if protection is None or _asks_for_nothing(name, text) else protection
+    return None if protection is None or _is_default(name, text) else protection
 
 
-def _asks_for_nothing(name: str, text: str) -> bool:
+def _is_default(name: str, text: str) -> bool:
     """Returns whether a value is Kafka's default or empty. Raises ConfigError for an invalid value."""
     key = inert_broker_keys().get(name)
     if key is None:
@@ -162,7 +162,7 @@ def _protocols(text: str) -> dict[str, str]:
     return {name.upper(): protocol.upper() for name, protocol in pairs(_PROTOCOL_MAP, text).items()}
 
 
-def _names_a_protected_listener(text: str, protocol_map: str) -> bool:
+def _has_protected_listener(text: str, protocol_map: str) -> bool:
     default = inert_broker_keys()[_PROTOCOL_MAP].default or ""
     protocols = _protocols(default) | _protocols(protocol_map)
     names = (part.strip().partition("://")[0].upper() for part in text.split(","))

@@ -114,17 +114,17 @@ def check(broker: BrokerConfig, kind: int, own: Mapping[str, str]) -> None:
     for name, text in own.items():
         value = find_key(kind, name).parse(text)
         prefix, _, rest = name.partition(".")
-        for end, beyond in (("min", int.__lt__), ("max", int.__gt__)):
+        for end, is_beyond in (("min", int.__lt__), ("max", int.__gt__)):
             limit_name = f"group.{prefix}.{end}.{rest}"
             try:
                 limit = find_broker_key(limit_name).parse(broker.text(limit_name) or "")
             except ConfigError:
                 continue  # the broker sets no such limit
-            _refuse_beyond(name, value, limit, limit_name, beyond)
+            _check_limit(name, value, limit, limit_name, is_beyond)
 
 
-def _refuse_beyond(name: str, value: int, limit: int, limit_name: str, beyond: Callable[[int, int], bool]) -> None:
-    if beyond(value, limit):
+def _check_limit(name: str, value: int, limit: int, limit_name: str, is_beyond: Callable[[int, int], bool]) -> None:
+    if is_beyond(value, limit):
         raise ConfigError(f"{name} of {value} is beyond the broker's {limit_name} of {limit}")
 
 

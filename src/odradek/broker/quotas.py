@@ -94,7 +94,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Permits that accumulate at a rate. One request may overdraw them; the next has to wait until they are at zero."""
+    """Permits that accumulate at a rate. A request may overdraw them; ``Quotas.mutate`` then refuses the next."""
 
     __slots__ = ("_at_ms", "_tokens", "ends_at_ms")
 
@@ -166,7 +166,7 @@ class Quotas:
         return self._bindings[asked]
 
     def _find(self, key: str, user: str, client_id: str) -> Binding | None:
-        for named, by_client, by_user in (
+        for entity, by_client, by_user in (
             (((CLIENT_ID, client_id), (USER, user)), client_id, user),
             (((CLIENT_ID, None), (USER, user)), client_id, user),
             (((USER, user),), None, user),
@@ -176,7 +176,7 @@ class Quotas:
             (((CLIENT_ID, client_id),), client_id, None),
             (((CLIENT_ID, None),), client_id, None),
         ):
-            limit = self._limits.get(named, {}).get(key)
+            limit = self._limits.get(entity, {}).get(key)
             if limit is not None:
                 return Binding(limit, Bucket(key, short_name(by_user), short_name(by_client)))
         return None

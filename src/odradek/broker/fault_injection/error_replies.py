@@ -25,7 +25,7 @@ _TOPIC = frozenset({"name", "topic", "topic_name"})
 _PARTITION = frozenset({"index", "partition", "partition_index"})
 _TEXT_KEYS = _TOPIC | {"group_id", "key", "resource_name", "member_id", "transactional_id"}
 _KEYS = _TEXT_KEYS | _PARTITION | {"topic_id", "resource_type"}
-_NOTHING: Mapping[str | None, Any] = {
+_UNKNOWN_VALUES: Mapping[str | None, Any] = {
     "string": "", "bytes": b"", "bool": False, "uuid": None, "int8": 0, "float64": 0.0,
     "timedelta_i32": 0, "timedelta_i64": 0,
 }  # fmt: skip
@@ -39,7 +39,7 @@ def refusal(api_key: int, version: int, request: Any, code: ErrorCode, text: str
     response = schemas.message_type(api_key, version, Kind.RESPONSE)
     if not has_code(response):
         return None
-    reply = _row(response, request, code, text, told_here=api_key not in _IN_ROWS)
+    reply = _row(response, request, code, text, takes_code=api_key not in _IN_ROWS)
     if api_key in _IN_ROWS:
         reply["error_code"] = ErrorCode.none
     return reply
@@ -60,24 +60,24 @@ def _inner(field: Any) -> Any:
     return classify_field(field).type_
 
 
-def _row(entity: Any, asked: Any, code: ErrorCode, text: str, *, told_here: bool = True) -> dict[str, Any]:
+def _row(entity: Any, asked: Any, code: ErrorCode, text: str, *, takes_code: bool = True) -> dict[str, Any]:
     """Returns one structure of the reply. ``asked`` is the matching structure, name or number of the request."""
     row: dict[str, Any] = {}
-    told_here = told_here and "error_code" in schemas.field_names(entity)
+    takes_code = takes_code and "error_code" in schemas.field_names(entity)
     for field in fields(entity):
         inner, is_array = _inner(field), classify_field(field).is_array
         if field.name == "error_code":
             row[field.name] = code
         elif field.name == "error_message":
             row[field.name] = text
-        elif is_array and _is_structure(inner) and has_code(inner) and not told_here:
+        elif is_array and _is_structure(inner) and has_code(inner) and not takes_code:
             row[field.name] = _rows(inner, _asked_rows(asked, field.name), code, text)
         elif is_array:
             row[field.name] = ()
-        elif (found := _asked_value(asked, field)) is not None:
-            row[field.name] = found
+        elif (value := _asked_value(asked, field)) is not None:
+            row[field.name] = value
         elif field.default is MISSING and get_field_tag(field) is None:
-            row[field.name] = _nothing(field)
+            row[field.name] = _unknown_value(field)
     return row
 
 
@@ -108,11 +108,11 @@ def _asked_value(asked: Any, field: Any) -> Any:
     return next((value for name in names if (value := getattr(asked, name, None)) is not None), None)
 
 
-def _nothing(field: Any) -> Any:
+def _unknown_value(field: Any) -> Any:
     """Returns the value for "unknown" in a field of this type: Kafka's -1, an empty text, null."""
     kafka_type = field.metadata.get("kafka_type")
     if is_optional(field):
         return None
     if kafka_type is None:
-        return {inner.name: _nothing(inner) for inner in fields(_inner(field))}
-    return _NOTHING.get(kafka_type, -1)
+        return {inner.name: _unknown_value(inner) for inner in fields(_inner(field))}
+    return _UNKNOWN_VALUES.get(kafka_type, -1)

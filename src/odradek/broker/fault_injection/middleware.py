@@ -74,9 +74,9 @@ class FaultInjection(Middleware):
 
     # calls of a test
 
-    def add(self, kind: str, api: str | int, **what: Any) -> int:
+    def add(self, kind: str, api: str | int, **options: Any) -> int:
         """Sets a fault (see ``Rules.add``) and returns its number. Raises ValueError."""
-        number = self._rules.add(kind, api, **what)
+        number = self._rules.add(kind, api, **options)
         self.broker.router.install(self)
         return number
 
@@ -86,7 +86,7 @@ class FaultInjection(Middleware):
         Delayed requests still wait and are then served; dropped requests get no reply.
         """
         self._rules.clear()
-        self._rest()
+        self._remove_if_idle()
 
     @property
     def fired(self) -> deque[Fired]:
@@ -102,9 +102,9 @@ class FaultInjection(Middleware):
     def forget(self, connection: Client, hold: _Hold) -> None:
         if self.holds.get(connection) is hold:
             del self.holds[connection]
-        self._rest()
+        self._remove_if_idle()
 
-    def _rest(self) -> None:
+    def _remove_if_idle(self) -> None:
         if not self._rules and not self.holds:
             self.broker.router.remove(self)
 
@@ -115,11 +115,11 @@ class FaultInjection(Middleware):
         if hold is not None:
             promise: Deferred[Any] = Deferred()
             hold.behind.append(
-                lambda: self._keep(promise, context, lambda: self.serve(api, context, message, following))
+                lambda: self._resolve(promise, context, lambda: self.serve(api, context, message, following))
             )
             return promise
         fault = self._rules.strike(context, message)
-        self._rest()
+        self._remove_if_idle()
         if fault is None:
             return following(api, context, message)
         handle = partial(following, api, context, message)
@@ -140,7 +140,7 @@ class FaultInjection(Middleware):
         if fault.kind == "drop":
             self._hold(context.connection, None)
             return promise
-        self._hold(context.connection, lambda: self._keep(promise, context, handle)).release_after(fault.delay_s)
+        self._hold(context.connection, lambda: self._resolve(promise, context, handle)).release_after(fault.delay_s)
         return promise
 
     def _after(self, fault: Fault, context: Context, refuse: Callable[[Any], Any], reply: Any) -> Any:
@@ -159,7 +159,7 @@ class FaultInjection(Middleware):
         self, reply: Deferred[Any], fault: Fault, context: Context, refuse: Callable[[Any], Any]
     ) -> Deferred[Any]:
         promise: Deferred[Any] = Deferred()
-        reply.then(lambda value: self._keep(promise, context, lambda: self._after(fault, context, refuse, value)))
+        reply.then(lambda value: self._resolve(promise, context, lambda: self._after(fault, context, refuse, value)))
         return promise
 
     def _hold(self, connection: Client, run: Callable[[], None] | None) -> _Hold:
@@ -169,7 +169,7 @@ class FaultInjection(Middleware):
         return hold
 
     @staticmethod
-    def _keep(promise: Deferred[Any], context: Context, work: Callable[[], Any]) -> None:
+    def _resolve(promise: Deferred[Any], context: Context, work: Callable[[], Any]) -> None:
         """Resolves the promise with the result of ``work``, now or later, including an error."""
         try:
             value = work()

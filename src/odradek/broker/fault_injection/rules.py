@@ -237,5 +237,5 @@ def _topic_rows(message: Any) -> Iterator[str | UUID | None]:
 
 
 def _topic_of(row: Any) -> str | UUID:
-    found = getattr(row, "name", None) or getattr(row, "topic", None) or getattr(row, "topic_id", None)
-    return found if isinstance(found, str | UUID) else ""
+    topic = getattr(row, "name", None) or getattr(row, "topic", None) or getattr(row, "topic_id", None)
+    return topic if isinstance(topic, str | UUID) else ""

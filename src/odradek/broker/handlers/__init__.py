@@ -49,7 +49,7 @@ class Served(NamedTuple):
 @cache
 def served() -> tuple[Served, ...]:
     """All APIs, by key."""
-    names = {found[1] for entry in os.listdir(__path__[0]) if (found := _FILE.fullmatch(entry))}
+    names = {match[1] for entry in os.listdir(__path__[0]) if (match := _FILE.fullmatch(entry))}
     return tuple(map(_read, sorted(names)))
 
 
@@ -57,19 +57,19 @@ def _read(name: str) -> Served:
     try:
         # Unbuffered, and parsed only up to the first function: the broker reads all files before the first request.
         with open(os.path.join(__path__[0], f"{name}.py"), "rb", buffering=0) as source:
-            said = dict(_LINES.findall(source.readall().partition(b"\ndef ")[0]))
+            lines = dict(_LINES.findall(source.readall().partition(b"\ndef ")[0]))
     except OSError:  # an installation without sources
         module = import_module(f"{__name__}.{name}")
-        said = {line.encode(): str(value).encode() for line, value in vars(module).items() if line.isupper()}
-    oldest, newest = map(int, _NUMBER.findall(said[b"VERSIONS"]))
+        lines = {line.encode(): str(value).encode() for line, value in vars(module).items() if line.isupper()}
+    oldest, newest = map(int, _NUMBER.findall(lines[b"VERSIONS"]))
     return Served(
         name,
         int(name[1:3]),
         (oldest, newest),
-        int(said.get(b"ADVERTISED_OLDEST", oldest)),
-        is_frequent=b"IS_FREQUENT" in said,
-        answers_any_version=b"ANSWERS_ANY_VERSION" in said,
-        keeps_requests=b"KEEPS_REQUESTS" in said,
+        int(lines.get(b"ADVERTISED_OLDEST", oldest)),
+        is_frequent=b"IS_FREQUENT" in lines,
+        answers_any_version=b"ANSWERS_ANY_VERSION" in lines,
+        keeps_requests=b"KEEPS_REQUESTS" in lines,
     )
 
 

@@ -63,7 +63,7 @@ _ATTRIBUTES_LOW_BYTE = 22
 _COMPRESSION = 0x07
 _TRANSACTIONAL = 0x10
 _ZSTD = 4
-_TOLD_WITH_LOG_START = frozenset(
+_ERRORS_WITH_LOG_START = frozenset(
     {
         ErrorCode.invalid_record,
         ErrorCode.invalid_timestamp,
@@ -72,7 +72,7 @@ _TOLD_WITH_LOG_START = frozenset(
         ErrorCode.unknown_server_error,
     }
 )
-_TOLD_WITH_RECORDS = frozenset({ErrorCode.invalid_record, ErrorCode.invalid_timestamp})
+_ERRORS_WITH_RECORDS = frozenset({ErrorCode.invalid_record, ErrorCode.invalid_timestamp})
 _NO_ID = bytes(16)
 _ALL_REPLICAS = -1
 RECORD_ERRORS = 10_000
@@ -106,41 +106,41 @@ def handle(
     topics = iter(message.topic_data)
     for topic in topics:
         if len(topic.partition_data) > STEP_PARTITIONS:
-            return _later(request, chain((topic,), topics))
-        begun = request.begin_topic(topic)
-        name, refused, parts, done = begun
+            return _continue_in_steps(request, chain((topic,), topics))
+        current = request.begin_topic(topic)
+        name, refused, parts, done = current
         for part in parts:
             produced = _failed(part.index, refused) if refused is not None else request.produce(name, part)
             if not isinstance(produced, ProducedPartition):
-                return _later(request, topics, begun, produced)
+                return _continue_in_steps(request, topics, current, produced)
             done.append(produced)
             left -= PARTITION_BYTES + len(part.records or b"")
             if left < 0:
-                return _later(request, topics, begun)
+                return _continue_in_steps(request, topics, current)
     return request.reply()
 
 
-def _later(
+def _continue_in_steps(
     request: _Produce,
     topics: Iterable[TopicProduceData],
-    begun: _Topic | None = None,
+    current: _Topic | None = None,
     produced: Steps[ProducedPartition] | None = None,
 ) -> Steps[_Reply]:
-    steps = _in_steps(request, topics, begun, produced)
-    return steps if request.wants_reply else _outliving(request, steps)
+    steps = _in_steps(request, topics, current, produced)
+    return steps if request.wants_reply else _without_acks(request, steps)
 
 
 def _in_steps(
     request: _Produce,
     topics: Iterable[TopicProduceData],
-    begun: _Topic | None,
+    current: _Topic | None,
     produced: Steps[ProducedPartition] | None,
 ) -> Steps[_Reply]:
-    """Serves the rest of a request: the partition ``produced``, the rest of the topic ``begun``, and ``topics``."""
-    if begun is not None:
+    """Serves the rest of a request: the partition ``produced``, the rest of the topic ``current``, and ``topics``."""
+    if current is not None:
         if produced is not None:
-            begun[3].append((yield from produced))
-        yield from _finish_topic(request, begun)
+            current[3].append((yield from produced))
+        yield from _finish_topic(request, current)
     for topic in topics:
         if len(topic.partition_data) > STEP_PARTITIONS:
             # Of several entries for one partition the last counts, as in Kafka.
@@ -157,11 +157,11 @@ def _finish_topic(request: _Produce, topic: _Topic) -> Steps[None]:
     name, refused, parts, done = topic
     for part in parts:
         yield None
-        one = _failed(part.index, refused) if refused is not None else request.produce(name, part)
-        done.append(one if isinstance(one, ProducedPartition) else (yield from one))
+        result = _failed(part.index, refused) if refused is not None else request.produce(name, part)
+        done.append(result if isinstance(result, ProducedPartition) else (yield from result))
 
 
-def _outliving(request: _Produce, steps: Steps[_Reply]) -> Steps[_Reply]:
+def _without_acks(request: _Produce, steps: Steps[_Reply]) -> Steps[_Reply]:
     """Serves a request with acks=0.
 
     It runs to its end even if its connection closes, unless such requests hold more than ``OUTLIVING_BYTES`` in all.
@@ -198,24 +198,24 @@ class _Produce:
     def wants_reply(self) -> bool:
         return self._acks != 0
 
-    def begin_topic(self, asked: TopicProduceData, parts: Iterable[PartitionProduceData] | None = None) -> _Topic:
+    def begin_topic(self, topic_data: TopicProduceData, parts: Iterable[PartitionProduceData] | None = None) -> _Topic:
         """Returns the topic's name, the error that concerns the whole topic, its partitions, and the list for results.
 
         ``parts``: its partitions, if the caller has already removed duplicate entries.
         """
         if self.context.version >= 13:
-            topic = self.broker.catalog.topic_by_id(asked.topic_id) if asked.topic_id is not None else None
+            topic = self.broker.catalog.topic_by_id(topic_data.topic_id) if topic_data.topic_id is not None else None
             name = topic.name if topic is not None else None
-            key: str | bytes = asked.topic_id.bytes if asked.topic_id is not None else _NO_ID
+            key: str | bytes = topic_data.topic_id.bytes if topic_data.topic_id is not None else _NO_ID
         else:
-            name = key = asked.name
+            name = key = topic_data.name
         refused = _refused(self.context, name, self._acks, self._transactional_id)
         done: list[ProducedPartition] = []
         if parts is not None:
             self._long.append(done)
         else:
-            parts = asked.partition_data
-            if len(asked.partition_data) > 1:
+            parts = topic_data.partition_data
+            if len(topic_data.partition_data) > 1:
                 parts = {part.index: part for part in parts}.values()  # of duplicates the last counts, as in Kafka
         self._topics.append((key, done))
         return name or "", refused, iter(parts), done
@@ -226,11 +226,11 @@ class _Produce:
         self._count_bytes()
         if self.wants_reply:
             return produce_response(self.context.version, self._topics)
-        self._hang_up_for({part.error_code for _, parts in self._topics for part in parts})
+        self._raise_hangup({part.error_code for _, parts in self._topics for part in parts})
         return None
 
     def _park(self, awaited: list[_Awaited], resolve: Callable[[Deferred[Any]], None]) -> Deferred[Any]:
-        """Returns a promise of the reply. ``resolve`` makes it when the high watermark waits end or time out."""
+        """Returns a promise of the reply. ``resolve`` is called when the records are replicated or the timeout is over."""
         promise: Deferred[Any] = Deferred()
 
         def complete(errors: list[ErrorCode]) -> None:
@@ -259,7 +259,7 @@ class _Produce:
                     codes.update([part.error_code for part in parts[first : first + STEP_PARTITIONS]])
                     if first or not number % STEP_PARTITIONS:
                         yield None
-            self._hang_up_for(codes)
+            self._raise_hangup(codes)
             return None
         finally:
             self.broker.leftovers.add(*self._long, self._topics)
@@ -271,7 +271,7 @@ class _Produce:
             context.throttle(broker.quotas.record(PRODUCER_BYTE_RATE, context.user, context.client_id, used))
 
     @staticmethod
-    def _hang_up_for(codes: set[int]) -> None:
+    def _raise_hangup(codes: set[int]) -> None:
         """Closes the connection on an error: the only way to report one to a client with acks=0."""
         failed = codes - {0}
         if failed:
@@ -327,13 +327,13 @@ class _Produce:
         code = error.code
         if code is ErrorCode.unsupported_for_message_format:
             code = ErrorCode.invalid_record
-        if code not in _TOLD_WITH_LOG_START:
+        if code not in _ERRORS_WITH_LOG_START:
             return ProducedPartition(index, code)
-        if code not in _TOLD_WITH_RECORDS or not self._errors_left:
+        if code not in _ERRORS_WITH_RECORDS or not self._errors_left:
             return ProducedPartition(index, code, log_start_offset=partition.log_start_offset)
-        return self._name_records(partition, index, data, KafkaError(code, error.message))
+        return self._list_refused_records(partition, index, data, KafkaError(code, error.message))
 
-    def _name_records(
+    def _list_refused_records(
         self, partition: Partition, index: int, data: bytes, error: KafkaError
     ) -> Steps[ProducedPartition]:
         """Adds the records of a refused batch that break a rule of their topic, by index in the batch, with the reason.
@@ -343,23 +343,25 @@ class _Produce:
         now_ms = self.broker.now_ms()
         try:
             steps = partition.log.refused_records(data, now_ms, most=self._errors_left)
-            found = yield from self.broker.workers.run(steps)
+            refused = yield from self.broker.workers.run(steps)
             earliest, latest = time_bounds(partition.log.config, now_ms)
             start = partition.log_start_offset
         except KafkaError:
             return ProducedPartition(index, error.code, log_start_offset=partition.log_start_offset)
-        named: tuple[tuple[int, str | None], ...] = tuple(
+        record_errors: tuple[tuple[int, str | None], ...] = tuple(
             (
                 record.place,
                 f"a record without a key, and {partition.topic} is compacted"
                 if record.is_keyless and partition.log.config.is_compacted
                 else f"timestamp {record.timestamp} is not within [{earliest}, {latest}]",
             )
-            for record in found
+            for record in refused
         )
-        self._errors_left -= len(named)
-        text = error.message if named else None  # as in Kafka: a message only together with record errors
-        return ProducedPartition(index, error.code, log_start_offset=start, record_errors=named, error_message=text)
+        self._errors_left -= len(record_errors)
+        text = error.message if record_errors else None  # as in Kafka: a message only together with record errors
+        return ProducedPartition(
+            index, error.code, log_start_offset=start, record_errors=record_errors, error_message=text
+        )
 
 
 def _refused(context: Context, name: str | None, acks: int, transactional_id: str | None) -> KafkaError | None:

@@ -136,8 +136,8 @@ def _new_session_id() -> int:
 def _is_long(version: int, message: FetchRequest) -> bool:
     forgotten = message.forgotten_topics_data if version >= 7 else ()
     topics: list[FetchTopic | ForgottenTopic] = [*message.topics[:AT_ONCE], *forgotten[:AT_ONCE]]
-    named = max(len(message.topics), len(forgotten), sum([len(topic.partitions) for topic in topics]))
-    return named > AT_ONCE
+    count = max(len(message.topics), len(forgotten), sum([len(topic.partitions) for topic in topics]))
+    return count > AT_ONCE
 
 
 def _forgotten(version: int, message: FetchRequest) -> Iterator[tuple[TopicKey, int]]:
@@ -190,7 +190,7 @@ class _Fetch:
         self._fetched: list[tuple[Wanted, FetchedPartition]] = []
         self._size = 0
         self._left = self._max_bytes
-        self._urgent = False  # a partition has an error or a diverging epoch, or records before its active segment
+        self._is_urgent = False  # a partition has an error or a diverging epoch, or records before its active segment
 
     def begin(self) -> list[Chunk] | Deferred[list[Chunk]]:
         self._start_reading()
@@ -205,16 +205,16 @@ class _Fetch:
             return (yield from self._reply_in_steps())
         # A large fetch keeps no results while it waits. It reads again when the wait ends.
         promise = self._park(lambda _: self._complete_in_steps())
-        self._leave()
+        self._drop_results()
         return promise
 
-    def _leave(self) -> None:
+    def _drop_results(self) -> None:
         """Drops the results of the read, which may be large."""
         self._broker.leftovers.add(self._fetched, self._slices)
         self._fetched, self._slices = [], {}
 
     def _must_wait(self) -> bool:
-        return not (self._urgent or self._size >= self._min_bytes or self._max_wait_ms <= 0 or not self._fetched)
+        return not (self._is_urgent or self._size >= self._min_bytes or self._max_wait_ms <= 0 or not self._fetched)
 
     def _park(self, complete: Callable[[bool], None]) -> Deferred[list[Chunk]]:
         partitions = {
@@ -251,7 +251,7 @@ class _Fetch:
         self._slices.clear()
         self._size = 0
         self._left = self._max_bytes
-        self._urgent = False
+        self._is_urgent = False
 
     def _read_in_steps(self) -> Steps[None]:
         self._start_reading()
@@ -268,7 +268,7 @@ class _Fetch:
             self._size += answer.size
             self._left = max(self._left - answer.size, 0)
             if answer.error_code or answer.diverging is not None:
-                self._urgent = True
+                self._is_urgent = True
 
     def _read_one(self, item: Wanted, max_bytes: int, min_one: bool) -> FetchedPartition:
         index = item.partition
@@ -287,26 +287,26 @@ class _Fetch:
                     raise KafkaError(ErrorCode.offset_out_of_range, "the partition has no offset for this leader epoch")
                 if epoch < item.last_fetched_epoch or end < item.fetch_offset:
                     return FetchedPartition(index, 0, *marks, aborted, diverging=(epoch, end))
-            found = partition.read(item.fetch_offset, max_bytes, committed=self._committed, min_one=min_one)
+            records = partition.read(item.fetch_offset, max_bytes, committed=self._committed, min_one=min_one)
         except KafkaError as error:
             return FetchedPartition(index, error.code)
-        if found.size:
-            self._slices[item.topic, index] = found
+        if records.size:
+            self._slices[item.topic, index] = records
             if item.fetch_offset < partition.log.active.base_offset:
-                self._urgent = True
-        return FetchedPartition(index, 0, *marks, aborted, size=found.size)
+                self._is_urgent = True
+        return FetchedPartition(index, 0, *marks, aborted, size=records.size)
 
-    def _filled(self, item: Wanted, answer: FetchedPartition) -> FetchedPartition:
+    def _with_records(self, item: Wanted, answer: FetchedPartition) -> FetchedPartition:
         """Returns the answer with its records: a slice of the file for ``sendfile`` if it is large, else bytes."""
-        found = self._slices.get((item.topic, item.partition))
-        if found is None or not answer.size:
+        records = self._slices.get((item.topic, item.partition))
+        if records is None or not answer.size:
             return answer
-        if found.size >= FILE_FROM_BYTES and self._connection.sends_files:
-            return answer._replace(records=(found,))
+        if records.size >= FILE_FROM_BYTES and self._connection.sends_files:
+            return answer._replace(records=(records,))
         try:
-            data = found.bytes()
+            data = records.bytes()
         except OSError as error:
-            found.failed(error)
+            records.failed(error)
             return FetchedPartition(answer.partition, ErrorCode.kafka_storage_error)
         return answer._replace(records=(data,), size=len(data))
 
@@ -321,15 +321,15 @@ class _Fetch:
         quotas, context = self._broker.quotas, self._context
         if not quotas.limited(CONSUMER_BYTE_RATE):
             return False
-        found: dict[TopicKey, list[FetchedPartition]] = {}
+        topics: dict[TopicKey, list[FetchedPartition]] = {}
         size = 0
         for number, (item, answer) in enumerate(self._fetched, 1):
             size += answer.size
             if answer.size or answer.error_code:
-                found.setdefault(item.topic, []).append(answer)
+                topics.setdefault(item.topic, []).append(answer)
             if not number % STEP_PARTITIONS:
                 yield None
-        heads = yield from self._packed_in_steps(found)
+        heads = yield from self._packed_in_steps(topics)
         size += sum(map(len, heads))
         throttle_ms = quotas.record(CONSUMER_BYTE_RATE, context.user, context.client_id, size)
         if not throttle_ms:
@@ -354,8 +354,8 @@ class _Fetch:
             return self._empty_reply()
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         self._collect(self._fetched, topics)
-        named = [(_packed(key), answers) for key, answers in topics.items()]
-        return fetch_response(self._version, named, session_id=self._session.session_id)
+        rows = [(_packed(key), answers) for key, answers in topics.items()]
+        return fetch_response(self._version, rows, session_id=self._session.session_id)
 
     def _reply_in_steps(self) -> Steps[list[Chunk]]:
         try:
@@ -367,14 +367,14 @@ class _Fetch:
                 yield None
             return (yield from self._packed_in_steps(topics))
         finally:
-            self._leave()
+            self._drop_results()
 
     def _packed_in_steps(self, topics: dict[TopicKey, list[FetchedPartition]]) -> Steps[list[Chunk]]:
         """Packs a reply. The caller hands over ``topics``."""
-        named = ((_packed(key), answers) for key, answers in topics.items())
+        rows = ((_packed(key), answers) for key, answers in topics.items())
         session_id = self._session.session_id
         try:
-            return (yield from fetch_response_in_steps(self._version, len(topics), named, session_id=session_id))
+            return (yield from fetch_response_in_steps(self._version, len(topics), rows, session_id=session_id))
         finally:
             self._broker.leftovers.add(topics)
 
@@ -383,8 +383,8 @@ class _Fetch:
     ) -> None:
         """Adds the answers of these partitions to ``topics``; in a fetch session only those that changed."""
         session = self._session.session
-        for item, found in fetched:
-            answer = self._filled(item, found)
+        for item, result in fetched:
+            answer = self._with_records(item, result)
             changed = session is None or session.note(
                 (item.topic, item.partition),
                 error_code=answer.error_code,

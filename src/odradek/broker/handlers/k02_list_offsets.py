@@ -41,7 +41,7 @@ _SINCE = {
 AT_ONCE = 100
 """The most partitions that a request looks up in one step. A longer request is served in steps."""
 
-_Place = tuple[int, int, int]
+_Result = tuple[int, int, int]
 """Offset, timestamp, leader epoch."""
 Parts = dict[int, "ListOffsetsPartition | None"]
 """The entries of one topic by partition; ``None`` for a partition with two entries."""
@@ -52,13 +52,13 @@ def handle(
 ) -> dict[str, Any] | Steps[list[Chunk]]:
     if sum(len(topic.partitions) for topic in message.topics) > AT_ONCE or _names_times(message):
         return _in_steps(broker, context, message)
-    asked: dict[str, Parts] = {}
+    by_topic: dict[str, Parts] = {}
     for topic in message.topics:
-        _add(asked.setdefault(topic.name, {}), topic.partitions)
+        _add(by_topic.setdefault(topic.name, {}), topic.partitions)
     return {
         "topics": [
             {"name": name, "partitions": [_answer(broker, context, message, (name, *row)) for row in parts.items()]}
-            for name, parts in asked.items()
+            for name, parts in by_topic.items()
         ]
     }
 
@@ -71,13 +71,13 @@ def _names_times(message: ListOffsetsRequest) -> bool:
 
 
 def _in_steps(broker: BrokerServices, context: Context, message: ListOffsetsRequest) -> Steps[list[Chunk]]:
-    asked: dict[str, Parts] = {}
+    by_topic: dict[str, Parts] = {}
     for topic in message.topics:
         for first in range(0, len(topic.partitions), AT_ONCE):
-            _add(asked.setdefault(topic.name, {}), topic.partitions[first : first + AT_ONCE])
+            _add(by_topic.setdefault(topic.name, {}), topic.partitions[first : first + AT_ONCE])
             yield None
     topics = elements(context, "topics")
-    for name, parts in asked.items():
+    for name, parts in by_topic.items():
         partitions = elements(context, "topics", "partitions")
         for row in parts.items():
             answer = _answer(broker, context, message, (name, *row))
@@ -96,28 +96,28 @@ def _answer(
     broker: BrokerServices,
     context: Context,
     message: ListOffsetsRequest,
-    asked: tuple[str, int, ListOffsetsPartition | None],
+    item: tuple[str, int, ListOffsetsPartition | None],
 ) -> dict[str, Any] | Steps[dict[str, Any]]:
-    name, index, part = asked
+    name, index, part = item
     committed = context.version >= 2 and message.isolation_level == 1
     try:
         if part is None:
             raise KafkaError(ErrorCode.invalid_request, "duplicate partition")
-        found = _look_up(broker, context.version, name, part, committed)
+        result = _look_up(broker, context.version, name, part, committed)
     except KafkaError as error:
         return _entry(index, error.code)
-    return _entry(index, ErrorCode.none, found) if isinstance(found, tuple) else _searched(index, found)
+    return _entry(index, ErrorCode.none, result) if isinstance(result, tuple) else _search_entry(index, result)
 
 
-def _searched(index: int, search: Steps[_Place]) -> Steps[dict[str, Any]]:
+def _search_entry(index: int, search: Steps[_Result]) -> Steps[dict[str, Any]]:
     try:
         return _entry(index, ErrorCode.none, (yield from search))
     except KafkaError as error:
         return _entry(index, error.code)
 
 
-def _entry(index: int, code: ErrorCode, found: _Place = (-1, -1, -1)) -> dict[str, Any]:
-    offset, timestamp, epoch = found
+def _entry(index: int, code: ErrorCode, result: _Result = (-1, -1, -1)) -> dict[str, Any]:
+    offset, timestamp, epoch = result
     return {
         "partition_index": index,
         "error_code": code,
@@ -129,7 +129,7 @@ def _entry(index: int, code: ErrorCode, found: _Place = (-1, -1, -1)) -> dict[st
 
 def _look_up(
     broker: BrokerServices, version: int, topic: str, part: ListOffsetsPartition, committed: bool
-) -> _Place | Steps[_Place]:
+) -> _Result | Steps[_Result]:
     """Returns the result, or steps that return it if records have to be searched. Raises KafkaError."""
     time = part.timestamp
     if time < 0 and version < _SINCE.get(time, 1 << 15):
@@ -151,16 +151,16 @@ def _look_up(
     return _search(broker, partition, time, limit)
 
 
-def _search(broker: BrokerServices, partition: Partition, time: int, limit: int) -> Steps[_Place]:
+def _search(broker: BrokerServices, partition: Partition, time: int, limit: int) -> Steps[_Result]:
     """Finds the record of a timestamp. There is no result at or after ``limit``, except for the largest timestamp."""
     log = partition.log
     steps = log.search_max_timestamp() if time == MAX_TIMESTAMP else log.search_timestamp(time)
-    found = yield from broker.workers.run(steps)
-    if found is None or (found.offset >= limit and time != MAX_TIMESTAMP):
+    record = yield from broker.workers.run(steps)
+    if record is None or (record.offset >= limit and time != MAX_TIMESTAMP):
         return -1, -1, -1
-    return found.offset, found.timestamp, found.leader_epoch
+    return record.offset, record.timestamp, record.leader_epoch
 
 
-def _earliest(partition: Partition) -> _Place:
+def _earliest(partition: Partition) -> _Result:
     start = partition.log_start_offset
     return start, -1, partition.log.epochs.epoch_of(start)

@@ -59,19 +59,19 @@ def handle(broker: BrokerServices, context: Context, message: MetadataRequest) -
         and context.version < 12
         and any(topic.name is None or topic.topic_id is not None for topic in asked or ())
     ):
-        return _refused(_all_failed(asked or (), ErrorCode.invalid_request), ErrorCode.invalid_request)
+        return _error_reply(_error_rows(asked or (), ErrorCode.invalid_request), ErrorCode.invalid_request)
     if by_id and any(topic.name is None and topic.topic_id is None for topic in asked or ()):
-        return _refused(_all_failed(asked or (), ErrorCode.unknown_server_error), ErrorCode.unknown_server_error)
+        return _error_reply(_error_rows(asked or (), ErrorCode.unknown_server_error), ErrorCode.unknown_server_error)
     wants_all = asked is None or (context.version == 0 and not asked)
     wanted: list[Wanted]
     if wants_all:
         wanted = [(topic.name, None) for topic in broker.catalog.topics()]
     else:
-        wanted = list(dict.fromkeys(_named(topic, by_id) for topic in asked or ()))
+        wanted = list(dict.fromkeys(_key(topic, by_id) for topic in asked or ()))
     if len(wanted) > TOPICS_AT_ONCE or not _is_small(broker, wanted):
         return _answer_in_steps(broker, context, message, wanted, wants_all=wants_all)
     operations = _topic_operations(context, message)
-    topics = [_described(topic, operations) for named in wanted if (topic := _find(broker, named)) is not None]
+    topics = [_topic_row(topic, operations) for key in wanted if (topic := _find(broker, key)) is not None]
     return describe_cluster(broker, context, message, topics)
 
 
@@ -87,16 +87,16 @@ def _answer_to_many(
             fault = fault or ErrorCode.unknown_server_error
         if by_id and context.version < 12 and (topic.name is None or topic.topic_id is not None):
             fault = ErrorCode.invalid_request
-        wanted[_named(topic, by_id)] = None
+        wanted[_key(topic, by_id)] = None
         if not number % TOPICS_AT_ONCE:
             yield None
     try:
         if fault:
             topics = elements(context, "topics")
             for topic in asked:
-                topics.add(_failed(topic.name or "", topic.topic_id, fault))
+                topics.add(_error_row(topic.name or "", topic.topic_id, fault))
                 yield None
-            return reply(context, _refused(topics, fault))
+            return reply(context, _error_reply(topics, fault))
         return (yield from _answer_in_steps(broker, context, message, wanted, wants_all=False))
     finally:
         broker.leftovers.add(wanted)
@@ -107,23 +107,23 @@ def _topic_operations(context: Context, message: MetadataRequest) -> int:
     return ALL_TOPIC_OPERATIONS if is_asked else NOT_ASKED
 
 
-def _named(asked: MetadataRequestTopic, by_id: bool) -> Wanted:
+def _key(asked: MetadataRequestTopic, by_id: bool) -> Wanted:
     return asked.name, asked.topic_id if by_id else None
 
 
 def _is_small(broker: BrokerServices, wanted: list[Wanted]) -> bool:
     """Returns whether one step can describe the topics: all exist, and they have few partitions."""
     partitions = 0
-    for named in wanted:
-        topic = _find(broker, named)
+    for key in wanted:
+        topic = _find(broker, key)
         if topic is None:
             return False
         partitions += topic.partition_count
     return partitions <= PARTITIONS_AT_ONCE
 
 
-def _find(broker: BrokerServices, named: Wanted) -> Topic | None:
-    name, topic_id = named
+def _find(broker: BrokerServices, key: Wanted) -> Topic | None:
+    name, topic_id = key
     if topic_id is not None:
         return broker.catalog.topic_by_id(topic_id)
     return broker.catalog.topic(name) if name is not None else None
@@ -138,16 +138,16 @@ def _answer_in_steps(
         refused = yield from _create(broker, context, wanted)
     operations = _topic_operations(context, message)
     topics = elements(context, "topics")
-    for named in wanted:
-        topic = _find(broker, named)
+    for key in wanted:
+        topic = _find(broker, key)
         if topic is not None:
             partitions = elements(context, "topics", "partitions")
             for partition in topic.partitions:
-                partitions.add(_described_partition(partition))
+                partitions.add(_partition_row(partition))
                 yield None
-            topics.add(_described(topic, operations, partitions))
+            topics.add(_topic_row(topic, operations, partitions))
         elif not wants_all:
-            topics.add(_unknown(*named, refused, operations))
+            topics.add(_unknown_topic_row(*key, refused, operations))
         yield None
     return reply(context, describe_cluster(broker, context, message, topics))
 
@@ -173,8 +173,8 @@ def _create(broker: BrokerServices, context: Context, wanted: Collection[Wanted]
 
     Kafka creates them in the background, all or none, and does not report that there were too many.
     """
-    named = (name for name, topic_id in wanted if topic_id is None)
-    names = yield from listed(name for name in named if name is not None and broker.catalog.topic(name) is None)
+    requested = (name for name, topic_id in wanted if topic_id is None)
+    names = yield from listed(name for name in requested if name is not None and broker.catalog.topic(name) is None)
     if not names:
         return {}
     try:
@@ -184,24 +184,24 @@ def _create(broker: BrokerServices, context: Context, wanted: Collection[Wanted]
     return {name: error.code for name, error in refused.items()}
 
 
-def _unknown(
+def _unknown_topic_row(
     name: str | None, topic_id: UUID | None, refused: Mapping[str, ErrorCode], operations: int
 ) -> dict[str, Any]:
     if topic_id is not None or name is None:
-        return _failed(None, topic_id, ErrorCode.unknown_topic_id)
+        return _error_row(None, topic_id, ErrorCode.unknown_topic_id)
     code = refused.get(name, ErrorCode.unknown_topic_or_partition)
     try:
         check_topic_name(name)
     except KafkaError as error:
         code = error.code
-    return _failed(name, None, code) | {"topic_authorized_operations": operations}
+    return _error_row(name, None, code) | {"topic_authorized_operations": operations}
 
 
-def _all_failed(asked: Iterable[MetadataRequestTopic], code: ErrorCode) -> list[dict[str, Any]]:
-    return [_failed(topic.name or "", topic.topic_id, code) for topic in asked]
+def _error_rows(asked: Iterable[MetadataRequestTopic], code: ErrorCode) -> list[dict[str, Any]]:
+    return [_error_row(topic.name or "", topic.topic_id, code) for topic in asked]
 
 
-def _refused(topics: list[dict[str, Any]] | Elements, code: ErrorCode) -> dict[str, Any]:
+def _error_reply(topics: list[dict[str, Any]] | Elements, code: ErrorCode) -> dict[str, Any]:
     """Returns the reply to an invalid request: an error for each topic and no brokers.
 
     Versions 10 and 11 have the field for a topic's id, but a topic id or a null name is valid only from version 12.
@@ -216,11 +216,11 @@ def _refused(topics: list[dict[str, Any]] | Elements, code: ErrorCode) -> dict[s
     }
 
 
-def _failed(name: str | None, topic_id: UUID | None, code: ErrorCode) -> dict[str, Any]:
+def _error_row(name: str | None, topic_id: UUID | None, code: ErrorCode) -> dict[str, Any]:
     return {"error_code": code, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
 
 
-def _described(topic: Topic, operations: int, partitions: Elements | None = None) -> dict[str, Any]:
+def _topic_row(topic: Topic, operations: int, partitions: Elements | None = None) -> dict[str, Any]:
     """Returns the row of a topic. ``partitions``: its rows, if they are packed already."""
     return {
         "error_code": ErrorCode.none,
@@ -228,11 +228,11 @@ def _described(topic: Topic, operations: int, partitions: Elements | None = None
         "topic_id": topic.id,
         "is_internal": topic.internal,
         "topic_authorized_operations": operations,
-        "partitions": partitions or [_described_partition(partition) for partition in topic.partitions],
+        "partitions": partitions or [_partition_row(partition) for partition in topic.partitions],
     }
 
 
-def _described_partition(partition: Partition) -> dict[str, Any]:
+def _partition_row(partition: Partition) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.none,
         "partition_index": partition.index,

@@ -124,7 +124,7 @@ def _commit_of(broker: BrokerServices, version: int, message: OffsetCommitReques
     rows: list[tuple[Topic, list[int]]] = []
     unknown: list[CommittedTopic] = []
     for topic in message.topics:
-        found = (
+        known = (
             broker.catalog.topic(topic.name) if version < 10 else broker.catalog.topic_by_id(topic.topic_id or _NO_ID)
         )
         commits: list[PartitionCommit] = []
@@ -132,26 +132,26 @@ def _commit_of(broker: BrokerServices, version: int, message: OffsetCommitReques
         missing: list[int] = []
         for first in range(0, len(topic.partitions), STEP_PARTITIONS):
             some = topic.partitions[first : first + STEP_PARTITIONS]
-            if found is None:
+            if known is None:
                 missing += [partition.partition_index for partition in some]
             else:
-                to_commit, gone = _partitions(some, found.partition_count, version)
-                commits += to_commit
-                indexes += [commit[0] for commit in to_commit]
-                missing += gone
+                existing, absent = _partitions(some, known.partition_count, version)
+                commits += existing
+                indexes += [commit[0] for commit in existing]
+                missing += absent
             yield None
-        if found is None:
+        if known is None:
             if version < 10:
                 unknown.append(_refused(topic.name, None, missing, ErrorCode.unknown_topic_or_partition))
             else:
                 unknown.append(_refused("", topic.topic_id, missing, ErrorCode.unknown_topic_id))
             continue
-        topic_id = cast(UUID, found.id)
+        topic_id = cast(UUID, known.id)
         if missing:
-            unknown.append(_refused(found.name, topic_id, missing, ErrorCode.unknown_topic_or_partition))
+            unknown.append(_refused(known.name, topic_id, missing, ErrorCode.unknown_topic_or_partition))
         if commits:
-            topics.append(TopicCommit(found.name, topic_id.bytes, commits))
-            rows.append((found, indexes))
+            topics.append(TopicCommit(known.name, topic_id.bytes, commits))
+            rows.append((known, indexes))
     request = None
     if topics:
         request = OffsetCommit(

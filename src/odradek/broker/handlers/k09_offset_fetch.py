@@ -81,7 +81,7 @@ def handle(
     require_stable = version >= 7 and message.require_stable
     # Before version 8 the request itself has the fields of its only group.
     asked = message.groups if version >= 8 else cast("tuple[OffsetFetchRequestGroup]", (message,))
-    if _many(asked):
+    if _is_long(asked):
         steps = _packed_in_steps if version >= FIRST_FLEXIBLE else _fields_in_steps
         return steps(broker, context, asked, require_stable)
     if version < FIRST_FLEXIBLE:
@@ -90,7 +90,7 @@ def handle(
     return gather(groups).map(lambda answers: offset_fetch_response(version, answers))
 
 
-def _many(groups: Sequence[OffsetFetchRequestGroup]) -> bool:
+def _is_long(groups: Sequence[OffsetFetchRequestGroup]) -> bool:
     """Returns whether a group asks for all its offsets, or groups, topics and partitions are more than ``AT_ONCE``."""
     count = len(groups)
     for group in groups:
@@ -107,16 +107,16 @@ def _fetch(
     broker: BrokerServices, version: int, asked: OffsetFetchRequestGroup, require_stable: bool
 ) -> Deferred[_Answer]:
     """Fetches the offsets of one group. Before version 8, ``asked`` is the whole request."""
-    named = None if asked.topics is None else [_named(broker, version, topic) for topic in asked.topics]
-    return _submit(broker, version, asked, require_stable, named)
+    requested = None if asked.topics is None else [_requested_topic(broker, version, topic) for topic in asked.topics]
+    return _submit(broker, version, asked, require_stable, requested)
 
 
-def _named(broker: BrokerServices, version: int, topic: OffsetFetchRequestTopics) -> Asked:
+def _requested_topic(broker: BrokerServices, version: int, topic: OffsetFetchRequestTopics) -> Asked:
     if version < 10:
         return topic.name, None, topic.partition_indexes
     topic_id = topic.topic_id or _NO_ID
-    found = broker.catalog.topic_by_id(topic_id)
-    return "" if found is None else found.name, topic_id, topic.partition_indexes
+    known = broker.catalog.topic_by_id(topic_id)
+    return "" if known is None else known.name, topic_id, topic.partition_indexes
 
 
 def _submit(
@@ -124,44 +124,44 @@ def _submit(
     version: int,
     asked: OffsetFetchRequestGroup,
     require_stable: bool,
-    named: list[Asked] | None,
+    requested: list[Asked] | None,
     *,
     topics: list[tuple[str, Sequence[int]]] | None = None,
 ) -> Deferred[_Answer]:
-    """Submits the request for one group. ``topics``: the topics of ``named`` that exist, if the caller has them."""
-    if named is not None and topics is None:
-        topics = list(_known(named))
+    """Submits the request for one group. ``topics``: the topics of ``requested`` that exist, if the caller has them."""
+    if requested is not None and topics is None:
+        topics = list(_existing_topics(requested))
     request = OffsetFetch(asked.group_id, topics, require_stable)
     if version >= 9:
         request.member_id, request.member_epoch = asked.member_id, asked.member_epoch
     answer = broker.runtime.submit(broker.runtime.group_partition(asked.group_id), request)
-    return answer.map(lambda reply: _Answer(broker, version, asked.group_id, named, reply))
+    return answer.map(lambda reply: _Answer(broker, version, asked.group_id, requested, reply))
 
 
-def _known(named: Iterable[Asked]) -> Iterator[tuple[str, Sequence[int]]]:
-    return ((name, partitions) for name, topic_id, partitions in named if name or topic_id is None)
+def _existing_topics(requested: Iterable[Asked]) -> Iterator[tuple[str, Sequence[int]]]:
+    return ((name, partitions) for name, topic_id, partitions in requested if name or topic_id is None)
 
 
 class _Answer(NamedTuple):
-    """The coordinator's answer for one group. ``named``: the requested topics; None: all topics of the group."""
+    """The coordinator's answer for one group. ``requested``: the requested topics; None: all topics of the group."""
 
     broker: BrokerServices
     version: int
     group_id: str
-    named: list[Asked] | None
+    requested: list[Asked] | None
     reply: OffsetFetchReply
 
     def topics(self) -> Iterator[tuple[Asked, FetchedRows | None]]:
         """Yields each topic of the answer with its rows, or with None if the topic id is unknown."""
         by_id = self.version >= 10
-        if self.named is None:
+        if self.requested is None:
             for name, rows in self.reply.topics:
-                found = self.broker.catalog.topic(name) if by_id else None
-                if found is not None or not by_id:  # a deleted topic has no id
-                    yield (name, None if found is None else cast(UUID, found.id), rows.partitions), rows
+                known = self.broker.catalog.topic(name) if by_id else None
+                if known is not None or not by_id:  # a deleted topic has no id
+                    yield (name, None if known is None else cast(UUID, known.id), rows.partitions), rows
             return
         answers = iter(self.reply.topics)
-        for topic in self.named:
+        for topic in self.requested:
             yield topic, None if by_id and not topic[0] else next(answers)[1]
 
 
@@ -223,8 +223,8 @@ def _group_in_steps(
             out.extend((yield from _rows_in_steps(partitions, rows, size)))
         out.append(FETCHED_TOPIC_END)
         yield None
-    if answer.named is not None:
-        broker.leftovers.add(answer.named)
+    if answer.requested is not None:
+        broker.leftovers.add(answer.requested)
     out.append(fetched_group_end(0))
     return in_pieces([fetched_group_start(version, asked.group_id, count), *out.chunks()])
 
@@ -250,9 +250,9 @@ def _fetch_in_steps(
 ) -> Steps[_Answer]:
     if asked.topics is None:
         return cast(_Answer, (yield _submit(broker, version, asked, require_stable, None)))
-    named = yield from listed(_named(broker, version, topic) for topic in asked.topics)
-    known = yield from listed(_known(named))
-    return cast(_Answer, (yield _submit(broker, version, asked, require_stable, named, topics=known)))
+    requested = yield from listed(_requested_topic(broker, version, topic) for topic in asked.topics)
+    known = yield from listed(_existing_topics(requested))
+    return cast(_Answer, (yield _submit(broker, version, asked, require_stable, requested, topics=known)))
 
 
 def _fields_in_steps(
@@ -289,7 +289,7 @@ def _rows_of(answer: _Answer) -> Iterator[tuple[str, Iterable[FetchedOffset]]]:
         for (name, _, _), rows in answer.topics():
             yield name, rows or ()
     else:
-        for name, _, asked in answer.named or ():
+        for name, _, asked in answer.requested or ():
             yield name, [FetchedOffset(index, -1, -1, "", error) for index in asked]
 
 

@@ -59,13 +59,13 @@ def _find_all(broker: BrokerServices, context: Context, key_type: int, keys: Ite
 
 def _find(broker: BrokerServices, context: Context, key_type: int, key: str) -> dict[str, Any]:
     if key_type != GROUP:
-        return _nowhere(key, ErrorCode.invalid_request, f"Coordinator type {key_type} is not served by this broker.")
+        return _error_row(key, ErrorCode.invalid_request, f"Coordinator type {key_type} is not served by this broker.")
     if broker.runtime.group_partition(key) not in broker.runtime.loaded():
-        return _nowhere(key, ErrorCode.coordinator_not_available, "The coordinator is not available.")
+        return _error_row(key, ErrorCode.coordinator_not_available, "The coordinator is not available.")
     host, port = broker.advertised(context)
-    found = {"key": key, "node_id": broker.node_id, "host": host, "port": port}
-    return found | {"error_code": ErrorCode.none, "error_message": "" if context.version >= 4 else "NONE"}
+    row = {"key": key, "node_id": broker.node_id, "host": host, "port": port}
+    return row | {"error_code": ErrorCode.none, "error_message": "" if context.version >= 4 else "NONE"}
 
 
-def _nowhere(key: str, error: ErrorCode, message: str) -> dict[str, Any]:
+def _error_row(key: str, error: ErrorCode, message: str) -> dict[str, Any]:
     return {"key": key, "node_id": -1, "host": "", "port": -1, "error_code": error, "error_message": message}

@@ -38,8 +38,8 @@ def handle(broker: BrokerServices, context: Context, message: JoinGroupRequest) 
     protocols = message.protocols[:MAX_PROTOCOLS]
     instance_id = message.group_instance_id if version >= 5 else None
     client_id = context.client_id or ""
-    made = fresh_uuid(broker)
-    new_member_id = f"{client_id if instance_id is None else instance_id}-{made}"
+    uuid = fresh_uuid(broker)
+    new_member_id = f"{client_id if instance_id is None else instance_id}-{uuid}"
     request = JoinGroup(
         message.group_id,
         message.member_id,
@@ -53,7 +53,7 @@ def handle(broker: BrokerServices, context: Context, message: JoinGroupRequest) 
         instance_id,
         requires_known_member_id=version >= 4,
         can_skip_assignment=version >= 9,
-        new_short_id=short_id(made),
+        new_short_id=short_id(uuid),
     )
     if len(message.protocols) > MAX_PROTOCOLS:
         return Deferred.of(_pack(version, request.failed(ErrorCode.unknown_server_error)))

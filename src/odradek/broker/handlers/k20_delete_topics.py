@@ -39,11 +39,11 @@ VERSIONS = (1, 6)
 AT_ONCE = 500
 """The names that are looked up in one step."""
 
-Named = tuple[str | None, UUID | None]
+Key = tuple[str | None, UUID | None]
 
 
 def handle(broker: BrokerServices, context: Context, message: DeleteTopicsRequest) -> Steps[list[Chunk]]:
-    asked = yield from listed(_named(context.version, message))
+    asked = yield from listed(_keys(context.version, message))
     times = yield from counted(asked)
     try:
         if not broker.config.delete_topic_enable:
@@ -52,42 +52,42 @@ def handle(broker: BrokerServices, context: Context, message: DeleteTopicsReques
         rows = yield from _delete_all(broker, context, times)
     except KafkaError as error:
         rows = elements(context, "responses")
-        for named in asked:
-            rows.add(_row(named, error))
+        for key in asked:
+            rows.add(_row(key, error))
             yield None
     finally:
         broker.leftovers.add(asked, times)
     return reply(context, {"responses": rows})
 
 
-def _named(version: int, message: DeleteTopicsRequest) -> Iterator[Named]:
+def _keys(version: int, message: DeleteTopicsRequest) -> Iterator[Key]:
     if version >= 6:
         return ((topic.name, topic.topic_id) for topic in message.topics)
     return ((name, None) for name in message.topic_names)
 
 
-def _delete_all(broker: BrokerServices, context: Context, times: Counter[Named]) -> Steps[Elements]:
+def _delete_all(broker: BrokerServices, context: Context, times: Counter[Key]) -> Steps[Elements]:
     """Returns a row for each requested topic. Raises KafkaError if all of them are refused."""
     permits = Permits(broker.quotas, context, strict=context.version >= 5)
     rows = elements(context, "responses")
 
     def delete(change: Change) -> Steps[Elements]:
-        told = set()
-        for topic in (yield from _named_twice(broker, times)):
+        duplicates = set()
+        for topic in (yield from _duplicate_topics(broker, times)):
             error = KafkaError(ErrorCode.invalid_request, "The request has the topic both by name and by id.")
             rows.add(_row(_name_and_id(topic), error))
-            told |= {(topic.name, None), (None, topic.id)}
-        for named, count in times.items():
-            if named in told:
+            duplicates |= {(topic.name, None), (None, topic.id)}
+        for key, count in times.items():
+            if key in duplicates:
                 continue
             try:
-                topic = _find(broker, named, count)
+                topic = _find(broker, key, count)
                 permits.take(topic.partition_count)
                 yield from change.add(DeleteTopic(topic.id))
             except ChangeTooLarge:
                 raise
             except KafkaError as refused:
-                rows.add(_row(named, refused))
+                rows.add(_row(key, refused))
             else:
                 rows.add(_row(_name_and_id(topic), None))
             yield None
@@ -96,25 +96,25 @@ def _delete_all(broker: BrokerServices, context: Context, times: Counter[Named])
     return (yield from value_of(broker.controller.write(delete, context)))
 
 
-def _name_and_id(topic: Topic) -> Named:
+def _name_and_id(topic: Topic) -> Key:
     return topic.name, cast(UUID, topic.id)
 
 
-def _named_twice(broker: BrokerServices, asked: Mapping[Named, int]) -> Steps[list[Topic]]:
+def _duplicate_topics(broker: BrokerServices, asked: Mapping[Key, int]) -> Steps[list[Topic]]:
     """Returns the topics that the request has both by name and by id."""
-    found: list[Topic] = []
+    topics: list[Topic] = []
     for number, (name, topic_id) in enumerate(asked):
         if name is None and topic_id is not None:
             topic = broker.catalog.topic_by_id(topic_id)
             if topic is not None and (topic.name, None) in asked:
-                found.append(topic)
+                topics.append(topic)
         if not number % AT_ONCE:
             yield None
-    return found
+    return topics
 
 
-def _find(broker: BrokerServices, named: Named, times: int) -> Topic:
-    name, topic_id = named
+def _find(broker: BrokerServices, key: Key, times: int) -> Topic:
+    name, topic_id = key
     fault = ""
     if name is None and topic_id is None:
         fault = "Neither topic name nor id were specified."
@@ -136,8 +136,8 @@ def _find(broker: BrokerServices, named: Named, times: int) -> Topic:
     return topic
 
 
-def _row(named: Named, error: KafkaError | None) -> dict[str, Any]:
-    name, topic_id = named
+def _row(key: Key, error: KafkaError | None) -> dict[str, Any]:
+    name, topic_id = key
     return {
         "name": name,
         "topic_id": topic_id,

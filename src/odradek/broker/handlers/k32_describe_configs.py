@@ -32,11 +32,11 @@ VERSIONS = (1, 4)
 def handle(broker: BrokerServices, context: Context, message: DescribeConfigsRequest) -> Steps[list[Chunk]]:
     results = elements(context, "results")
     described = _Descriptions(broker, context, message)
-    yield from each_once(results, message.resources, _what, described.of)
+    yield from each_once(results, message.resources, _key, described.of)
     return reply(context, {"results": results})
 
 
-def _what(resource: DescribeConfigsResource) -> tuple[int, str, tuple[str, ...] | None]:
+def _key(resource: DescribeConfigsResource) -> tuple[int, str, tuple[str, ...] | None]:
     return resource.resource_type, resource.resource_name, resource.configuration_keys
 
 
@@ -49,7 +49,7 @@ class _Descriptions:
         self._synonyms = message.include_synonyms
         self._documented = context.version >= 3 and message.include_documentation
         # Most of thousands of topics have the same settings. Topics with equal settings share their packed rows.
-        self._alike: dict[tuple[object, ...], Elements] = {}
+        self._shared: dict[tuple[object, ...], Elements] = {}
 
     def of(self, resource: DescribeConfigsResource) -> Steps[dict[str, Any]]:
         code, text, configs = ErrorCode.none, "", None
@@ -71,11 +71,11 @@ class _Descriptions:
         broker = self._broker
         if kind == TOPIC:
             own = _set_on_topic(broker, name)
-            as_others = (names, *sorted(own.items()))
-            found = self._alike.get(as_others)
-            if found is None:
-                found = self._alike[as_others] = yield from self._packed(describe_topic(broker.config, own, names))
-            return found
+            key = (names, *sorted(own.items()))
+            configs = self._shared.get(key)
+            if configs is None:
+                configs = self._shared[key] = yield from self._packed(describe_topic(broker.config, own, names))
+            return configs
         if kind == BROKER:
             rows = _broker_rows(broker, name, names)
         else:

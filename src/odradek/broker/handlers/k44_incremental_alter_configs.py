@@ -40,13 +40,13 @@ def handle(broker: BrokerServices, context: Context, message: IncrementalAlterCo
         if nulls:
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
         config_changes.check_resource(broker, kind, name)
-        changes = {config.name: _after(broker, kind, name, config) for config in resource.configs}
+        changes = {config.name: _new_value(broker, kind, name, config) for config in resource.configs}
         return config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
 
     return config_changes.answer(broker, context, message.resources, change, validate_only=message.validate_only)
 
 
-def _after(broker: BrokerServices, kind: int, name: str, config: AlterableConfig) -> str | None:
+def _new_value(broker: BrokerServices, kind: int, name: str, config: AlterableConfig) -> str | None:
     """Returns a setting's value after the change; ``None`` resets it. Raises ConfigError, KafkaError."""
     operation, value = config.config_operation, config.value
     if operation == DELETE or value is None:  # the caller allows a null value only for DELETE
@@ -58,19 +58,19 @@ def _after(broker: BrokerServices, kind: int, name: str, config: AlterableConfig
     verb = "APPEND to" if operation == APPEND else "SUBTRACT from"
     if kind == LOGGER:
         raise KafkaError(ErrorCode.invalid_request, f"Can't {verb} the level of a logger.")
-    key, present = _present(broker, kind, name, config.name)
+    key, current = _current(broker, kind, name, config.name)
     if key.type is not ConfigType.LIST:
         raise ConfigError(f"Can't {verb} key {key.name} because its type is not LIST.")
-    parts = [part for part in present.split(",") if part]
-    named = [part.strip() for part in value.split(",") if part.strip()]
+    parts = [part for part in current.split(",") if part]
+    values = [part.strip() for part in value.split(",") if part.strip()]
     if operation == APPEND:
-        parts += [part for part in named if part not in parts]
+        parts += [part for part in values if part not in parts]
     else:
-        parts = [part for part in parts if part not in named]
+        parts = [part for part in parts if part not in values]
     return ",".join(parts)
 
 
-def _present(broker: BrokerServices, kind: int, name: str, key_name: str) -> tuple[ConfigKey, str]:
+def _current(broker: BrokerServices, kind: int, name: str, key_name: str) -> tuple[ConfigKey, str]:
     """Returns a setting's key and the list that the operation changes: the value set, else the value in effect."""
     own = broker.catalog.configs(kind, name)
     if kind == TOPIC:

@@ -31,8 +31,8 @@ def handle(broker: BrokerServices, context: Context, message: OffsetDeleteReques
     existing: list[Asked] = []
     deleted: list[tuple[str, Rows]] = []
     for topic in message.topics:
-        found = broker.catalog.topic(topic.name)
-        count = 0 if found is None else found.partition_count
+        known = broker.catalog.topic(topic.name)
+        count = 0 if known is None else known.partition_count
         indexes: list[int] = []
         for partition in topic.partitions:
             index = partition.partition_index

@@ -33,38 +33,38 @@ def handle(broker: BrokerServices, context: Context, message: DescribeClientQuot
         asked = _filter(message.components)
     except KafkaError as error:
         return reply(context, {"error_code": error.code, "error_message": error.message, "entries": None})
-    found = elements(context, "entries")
+    entries = elements(context, "entries")
     for entity, limits in list(broker.catalog.quotas().items()):
         if _matches(entity, asked, strict=message.strict):
-            found.add(
+            entries.add(
                 {
                     "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
                     "values": [{"key": key, "value": value} for key, value in limits.items()],
                 }
             )
         yield None
-    return reply(context, {"error_code": ErrorCode.none, "error_message": "", "entries": found})
+    return reply(context, {"error_code": ErrorCode.none, "error_message": "", "entries": entries})
 
 
 def _filter(components: Iterable[ComponentData]) -> Filter:
     """Returns the filter by entity type. Raises KafkaError if it is invalid."""
     asked: Filter = {}
     for component in components:
-        kind, how, name = component.entity_type, component.match_type, component.match
+        kind, match_type, name = component.entity_type, component.match_type, component.match
         fault = ""
         if not kind:
             fault = "Unexpected empty filter component entity type"
         elif kind in asked:
             fault = f"Entity type {kind} cannot appear more than once in the filter"
-        elif how == EXACT and name is None:
+        elif match_type == EXACT and name is None:
             fault = "Request specified MATCH_TYPE_EXACT, but set the match string to null."
-        elif how in (DEFAULT, ANY) and name is not None:
+        elif match_type in (DEFAULT, ANY) and name is not None:
             fault = "Request specified a match string where its match type takes none."
-        elif how not in (EXACT, DEFAULT, ANY):
-            fault = f"Unknown match type {how}"
+        elif match_type not in (EXACT, DEFAULT, ANY):
+            fault = f"Unknown match type {match_type}"
         if fault:
             raise KafkaError(ErrorCode.invalid_request, fault)
-        asked[kind] = (how, name)
+        asked[kind] = (match_type, name)
     unknown = [kind for kind in asked if kind not in (USER, CLIENT_ID, IP)]
     if unknown:
         raise KafkaError(ErrorCode.unsupported_version, f"Unsupported entity type {unknown[0]}")
@@ -74,12 +74,12 @@ def _filter(components: Iterable[ComponentData]) -> Filter:
 
 
 def _matches(entity: Entity, asked: Filter, *, strict: bool) -> bool:
-    named = dict(entity)
-    if strict and named.keys() - asked.keys():
+    names = dict(entity)
+    if strict and names.keys() - asked.keys():
         return False
-    for kind, (how, name) in asked.items():
-        if kind not in named:
+    for kind, (match_type, name) in asked.items():
+        if kind not in names:
             return False
-        if (how == EXACT and named[kind] != name) or (how == DEFAULT and named[kind] is not None):
+        if (match_type == EXACT and names[kind] != name) or (match_type == DEFAULT and names[kind] is not None):
             return False
     return True

@@ -83,25 +83,25 @@ def _row(entity: Entity, error: KafkaError | None) -> dict[str, Any]:
 
 
 def _key(entry: EntryData) -> Entity:
-    named = {row.entity_type: row.entity_name for row in entry.entity}
-    return tuple(sorted(named.items()))
+    names = {row.entity_type: row.entity_name for row in entry.entity}
+    return tuple(sorted(names.items()))
 
 
 def _entity(entry: EntryData) -> Entity:
     """Returns the entity of an entry. Raises KafkaError if no quota may be set for it."""
     entity = _key(entry)
-    named = dict(entity)
+    names = dict(entity)
     fault = ""
     if not entity:
         fault = "Invalid empty client quota entity"
-    elif unknown := named.keys() - {USER, CLIENT_ID, IP}:
+    elif unknown := names.keys() - {USER, CLIENT_ID, IP}:
         fault = f"Unhandled client quota entity type: {min(unknown)}"
-    elif "" in named.values():
+    elif "" in names.values():
         fault = "Empty names are not supported."
-    elif named.keys() not in _TYPES:
+    elif names.keys() not in _TYPES:
         fault = "Invalid client quota entity combination"
-    elif IP in named and not _is_address(named[IP]):
-        fault = f"{named[IP]} is not a valid IP or resolvable host."
+    elif IP in names and not _is_address(names[IP]):
+        fault = f"{names[IP]} is not a valid IP or resolvable host."
     if fault:
         raise KafkaError(ErrorCode.invalid_request, fault)
     return entity

@@ -36,14 +36,14 @@ AT_ONCE = 500
 def fresh_uuid(broker: BrokerServices) -> UUID:
     """Returns a random UUID whose short form has no dash at the start, which command lines would read as an option."""
     while True:
-        made = broker.new_uuid()
-        if not short_id(made).startswith("-"):
-            return made
+        uuid = broker.new_uuid()
+        if not short_id(uuid).startswith("-"):
+            return uuid
 
 
-def short_id(made: UUID) -> str:
+def short_id(uuid: UUID) -> str:
     """Returns the UUID in the form of member ids that clients generate: sixteen bytes in base64."""
-    return urlsafe_b64encode(made.bytes).decode().rstrip("=")
+    return urlsafe_b64encode(uuid.bytes).decode().rstrip("=")
 
 
 def handle(

@@ -52,7 +52,7 @@ def _pack(
     for member, target in group.members:
         members.add(_member(broker, member, target))
         yield None
-    found = group.error is ErrorCode.none
+    exists = group.error is ErrorCode.none
     return {
         "error_code": group.error,
         "error_message": group.error_message,
@@ -62,7 +62,7 @@ def _pack(
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor,
         "members": members,
-        "authorized_operations": ALL_GROUP_OPERATIONS if operations_asked and found else OPERATIONS_NOT_ASKED,
+        "authorized_operations": ALL_GROUP_OPERATIONS if operations_asked and exists else OPERATIONS_NOT_ASKED,
     }
 
 
