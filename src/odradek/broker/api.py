@@ -35,7 +35,7 @@ ANONYMOUS = "ANONYMOUS"
 
 
 class Hangup(Refusal):
-    """Raised by a handler where Kafka closes the connection instead of a reply. The message is the reason."""
+    """Raised by a handler if Kafka closes the connection and sends no reply. The message is the reason."""
 
 
 class Context:

@@ -497,7 +497,7 @@ class Connection(asyncio.Protocol):
     # --- ending -------------------------------------------------------------------------------------------------
 
     def _hang_up(self, reason: str) -> None:
-        """Stops reading. The connection closes when the requests before the bad one are answered."""
+        """Stops reading. The connection closes when all earlier requests are answered."""
         log.info("closing the connection from %s: %s", self.client_host, reason)
         self._closing = True
         self._backlog.clear()

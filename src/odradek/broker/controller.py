@@ -100,7 +100,7 @@ INTERNAL = frozenset({METADATA_TOPIC, OFFSETS_TOPIC})
 
 
 class NewTopic(NamedTuple):
-    """A requested topic. -1 stands for the broker's default."""
+    """A requested topic. -1 selects the broker's default."""
 
     name: str
     partition_count: int = -1

@@ -1,8 +1,8 @@
 """The data directory of a broker: its lock and identity, the partitions' logs, and the checkpoint files.
 
 ``topic-N`` has a partition's log, ``topic-N.<32 hex digits>-delete`` a log that is to be deleted. After a crash, there
-may be directories of topics that are not in the catalogue. They are rests of a deletion, and the next start removes
-them.
+may be directories of topics that are not in the catalogue. They remain from an interrupted deletion, and the next start
+removes them.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class LogDirectory:
                 if not doomed:
                     kept[name] = stored
             if doomed:
-                log.info("removing %s, the rest of a deleted topic", name)
+                log.info("removing the directory %s of a deleted topic", name)
                 self._remove_directory(self.path / name)
         return kept
 

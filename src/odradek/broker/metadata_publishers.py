@@ -74,7 +74,7 @@ log = logging.getLogger("odradek.broker")
 
 
 def in_order(broker: PublishedBroker) -> list[Publisher]:
-    """Returns the publishers of a broker in order. Requests see new topics after the catalogue itself, one of them."""
+    """Returns the publishers of a broker in their order. The catalogue is one of them: it shows new topics."""
     config, directory = broker.config, broker.directory
     return [
         # Before the logs: the coordinator completes its waiting requests and stops its writes to logs that are deleted.

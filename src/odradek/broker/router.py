@@ -105,7 +105,7 @@ class Router:
         return bool(self._middlewares)
 
     def install(self, middleware: Middleware) -> None:
-        """Inserts a middleware before the others, unless it is installed. Requests have its cost from then on."""
+        """Inserts a middleware before the others, unless it is installed."""
         if middleware not in self._middlewares:
             self._apply((middleware, *self._middlewares))
 

@@ -71,7 +71,7 @@ class ListenError(OdradekError):
 class BrokerServer:
     """A broker. ``start`` opens the data directory and the port, ``stop`` is a clean shutdown.
 
-    ``listen`` is (host, port). Port 0 stands for a free port, which ``address`` has after ``start``.
+    ``listen`` is (host, port). Port 0 selects a free port, which ``address`` has after ``start``.
     ``delete_configs``: broker settings whose dynamic values ``start`` deletes.
     """
 
