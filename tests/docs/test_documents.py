@@ -86,3 +86,13 @@ def test_the_changelog_leads_with_what_comes_next_or_this_version() -> None:
 def test_no_page_names_one_machine_s_places(page: Path) -> None:
     text = page.read_text()
     assert re.findall(r"(?:^|[\s`(\"'])(?:/root|/home/\w+|/work|/Users)/", text) == []
+
+
+def test_the_files_of_the_glossary_exist() -> None:
+    lines = (ROOT / "docs" / "glossary.md").read_text().splitlines()
+    terms = [line for line in lines if line.startswith("| ") and not line.startswith("| term |")]
+    code = {term: re.findall(r"`([^`]+)`", term.rstrip(" |").rpartition(" | ")[2]) for term in terms}
+    assert len(terms) > 80
+    assert [term for term, names in code.items() if not names] == []
+    missing = {name for names in code.values() for name in names if not (ROOT / "src" / "odradek" / name).exists()}
+    assert missing == set()
