@@ -16,8 +16,8 @@ from support.brokers import unique
 from target import Target, encoded
 
 from odradek.batches.compression import ZSTD
-from odradek.batches.encode import seal_records, varint
-from odradek.core.varints import uvarint
+from odradek.batches.encode import seal_records
+from odradek.core.varints import uvarint, varint
 from odradek.wire import frames
 from odradek.wire.api_keys import (
     API_VERSIONS,

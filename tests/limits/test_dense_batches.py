@@ -29,13 +29,13 @@ from support.peers import Client, until
 
 from odradek.batches import compression, record_validation
 from odradek.batches.compression import CODES, compress, decompress
-from odradek.batches.encode import varint
 from odradek.batches.header import HEADER_BYTES, read_header, stamp
 from odradek.batches.rows import iter_records
 from odradek.broker.config import BrokerConfig
 from odradek.broker.scheduler import SHARE_S
 from odradek.broker.server import BrokerServer
 from odradek.core.ids import OFFSETS_TOPIC
+from odradek.core.varints import varint
 from odradek.storage.clean_rows import RowEngine
 from odradek.storage.cleaner import TooCoarse, clean
 from odradek.storage.config import LogConfig

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from odradek.batches import record_validation
 from odradek.batches.compression import CODES, compress
-from odradek.batches.encode import encode_batch, varint
+from odradek.batches.encode import encode_batch
 from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.batches.record_validation import Checked, check_batch, records_in_steps, walk
 from odradek.batches.rows import batch_rows
 from odradek.batches.steps import finish
 from odradek.core.effects import Record
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
+from odradek.core.varints import varint
 
 T0 = 1_700_000_000_000
 HEADERS = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=70)), max_size=3)

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.batches.compression import compress
-from odradek.batches.encode import varint
 from odradek.broker.fetch_sessions import FetchContext, FetchSessions, Wanted
 from odradek.core.crc import crc32c
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
+from odradek.core.varints import varint
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import (
     API_VERSIONS,

@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.batches import compression
-from odradek.batches.encode import encode_batch, varint
+from odradek.batches.encode import encode_batch
 from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.batches.rows import iter_records
 from odradek.core.effects import Record
 from odradek.core.errors import CorruptRecord
+from odradek.core.varints import varint
 
 CODECS = compression.NAMES
 NOW = 1_700_000_000_000

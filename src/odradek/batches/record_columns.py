@@ -44,6 +44,7 @@ from odradek.batches.decode import (
     Int64s,
     _compiled,
 )
+from odradek.batches.varint_kernels import read_varint
 from odradek.core.errors import CorruptRecord
 
 KEYS, VALUES, TYPES, HEADERS = 1, 2, 4, 8
@@ -54,32 +55,13 @@ _PLAIN = 9
 """The largest size of a record's part before its key, if each of its numbers has at most two bytes."""
 
 
-# All functions that the kernels call are in this file: numba caches their code until this file changes.
-
-
-@_compiled(types.UniTuple(types.int64, 2)(_RO, _I64, _I64, _I64))
-def _varint(buffer: Any, at: int, end: int, longest: int) -> Any:
-    """Returns a zigzag number and the position after it; position -1 if it is cut off or longer than ``longest``."""
-    if at >= end:
-        return np.int64(0), np.int64(-1)
-    byte = np.int64(buffer[np.uint64(at)])
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), np.int64(at + 1)
-    result = byte & 0x7F
-    for i in range(1, longest):
-        if at + i >= end:
-            return np.int64(0), np.int64(-1)
-        byte = np.int64(buffer[np.uint64(at + i)])
-        result |= (byte & 0x7F) << (7 * i)
-        if byte < 0x80:
-            return ((result >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(result & 1), np.int64(at + i + 1)
-    return np.int64(0), np.int64(-1)
+# Functions that the kernels call are in this file or in ``varint_kernels``: numba caches their code with the kernel.
 
 
 @_compiled(types.UniTuple(types.int64, 3)(_RO, _I64, _I64))
 def _field(buffer: Any, at: int, end: int) -> Any:
     """Returns (start, length, position after) of a key or value; start -1 for null, position -1 if it is malformed."""
-    length, at = _varint(buffer, at, end, 5)
+    length, at = read_varint(buffer, at, end, 5)
     if at < 0 or length < -1 or length > end - at:
         return np.int64(-1), np.int64(0), np.int64(-1)
     if length == -1:
@@ -90,7 +72,7 @@ def _field(buffer: Any, at: int, end: int) -> Any:
 @_compiled(types.UniTuple(types.int64, 4)(_RO, _I64, _I64))
 def _measure_headers(buffer: Any, at: int, end: int) -> Any:
     """Returns (headers, bytes of names, bytes of values, position after); position -1 if they are malformed."""
-    count, at = _varint(buffer, at, end, 5)
+    count, at = read_varint(buffer, at, end, 5)
     if at < 0 or count < 0 or 2 * count > end - at:
         return count, np.int64(0), np.int64(0), np.int64(-1)
     names = np.int64(0)
@@ -213,14 +195,14 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
             at, delta_ms, delta, key_at, key_size, value_at, value_size = _plain(buffer, start, end, last_delta)
             headers_start, headers, names, header_values = at - 1, np.int64(0), np.int64(0), np.int64(0)
             if at < 0:
-                size, at = _varint(buffer, start, end, 5)
+                size, at = read_varint(buffer, start, end, 5)
                 if at < 0 or size < 6 or size > end - at:
                     return np.int64(BAD_RECORD), np.int64(i), row, no_keys, no_values, name_bytes, header_value_bytes
                 record_end = at + size
-                delta_ms, at = _varint(buffer, at + 1, record_end, 10)
+                delta_ms, at = read_varint(buffer, at + 1, record_end, 10)
                 if at < 0:
                     return np.int64(BAD_RECORD), np.int64(i), row, no_keys, no_values, name_bytes, header_value_bytes
-                delta, at = _varint(buffer, at, record_end, 5)
+                delta, at = read_varint(buffer, at, record_end, 5)
                 if at < 0:
                     return np.int64(BAD_RECORD), np.int64(i), row, no_keys, no_values, name_bytes, header_value_bytes
                 if delta < 0 or delta > last_delta:
@@ -273,7 +255,7 @@ def _copy_headers(  # noqa: PLR0917  as above
 ) -> Any:  # fmt: skip
     """Writes the flat headers of rows ``first`` to ``last`` from header number ``header`` on."""
     for i in range(first, last):
-        count, pos = _varint(buffer, at[i], end, 5)
+        count, pos = read_varint(buffer, at[i], end, 5)
         for _ in range(count):
             start, length, pos = _field(buffer, pos, end)
             target = np.int64(name_ends[header])

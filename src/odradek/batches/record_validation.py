@@ -14,6 +14,7 @@ from odradek.batches.compression import DEFAULT_MAX_BYTES, Plain, decompress_in_
 from odradek.batches.header import COMPRESSION_MASK, HEADER_BYTES, LOG_OVERHEAD, BatchHeader, Buffer
 from odradek.batches.steps import Steps, finish
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
+from odradek.core.varints import OverlongVarint, read_uvarint
 
 STEP_RECORDS = 1000
 """The number of records that are checked one by one in a step."""
@@ -78,7 +79,7 @@ def begin_check(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_M
             return _check_rest(Plain(records, end), count, walked)
         if at != end:
             raise _left_over(at, end)
-    except (CorruptRecord, IndexError) as error:
+    except (CorruptRecord, OverlongVarint, IndexError) as error:
         raise _broken(count, error) from None
     found = [(delta >> 1) ^ -(delta & 1) for delta in deltas]
     return Checked(min(found), max(found), keyless)
@@ -107,14 +108,17 @@ def _check_rest(records: Plain, count: int, walked: Walked | None) -> Steps[Chec
             yield None
         if at != records.size:
             raise _left_over(at, records.size)
-    except (CorruptRecord, IndexError) as error:
+    except (CorruptRecord, OverlongVarint, IndexError) as error:
         raise _broken(count, error) from None
     least, greatest = extremes
     return Checked(least, greatest, has_keyless)
 
 
 def _broken(count: int, error: Exception) -> KafkaError:
-    told = error.message if isinstance(error, CorruptRecord) else "its last record is cut off"
+    if isinstance(error, CorruptRecord):
+        told = error.message
+    else:
+        told = "its last record is cut off" if isinstance(error, IndexError) else str(error)
     return KafkaError(ErrorCode.invalid_record, f"the batch of {count} records is malformed: {told}")
 
 
@@ -132,7 +136,7 @@ def records_in_steps(data: Buffer, header: BatchHeader, max_bytes: int) -> Steps
 
 
 def end_step(records: Plain, walked: Walked) -> Steps[tuple[int, int, set[int], bool]]:
-    """Checks the headers before which ``walk`` has stopped. Raises CorruptRecord, IndexError."""
+    """Checks the headers before which ``walk`` has stopped. Raises CorruptRecord, OverlongVarint, IndexError."""
     at, left, deltas, keyless, headers, end = walked
     while headers:
         some = min(headers, _FEW_HEADERS)
@@ -151,7 +155,7 @@ def decoded(deltas: Iterable[int]) -> list[int]:
 def walk(data: bytes | mmap, at: int, left: int, singly: int = STEP_RECORDS) -> Walked:
     """Checks at most ``left`` records from ``at`` on in one step, of which ``singly`` are checked one by one.
 
-    Raises CorruptRecord, and IndexError at the end of the bytes.
+    Raises CorruptRecord, OverlongVarint, and IndexError at the end of the bytes.
     """
     deltas: set[int] = set()
     size = alone = headers = end = 0
@@ -209,7 +213,7 @@ def _one_by_one(
             delta = delta & 0x7F | data[at + 1] << 7
             at += 2
         else:
-            delta, at = uvarint(data, at, 10)
+            delta, at = read_uvarint(data, at, 10)
         deltas.add(delta)
         if data[at] < 0x80:  # the offset delta, whose value is not checked, as in Kafka
             at += 1
@@ -286,26 +290,14 @@ def _run(data: bytes | mmap, start: int, size: int, count: int) -> tuple[int, se
 
 
 def _number_end(data: bytes | mmap, at: int) -> int:
-    return at + 1 if data[at] < 0x80 else uvarint(data, at, 10)[1]
-
-
-def uvarint(data: bytes | mmap, at: int, max_length: int = 5) -> tuple[int, int]:
-    """Returns the encoded (zigzag) number at ``at`` and the position after it. Raises CorruptRecord, IndexError."""
-    result = 0
-    for shift in range(0, 7 * max_length, 7):
-        byte = data[at]
-        at += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return result, at
-    raise CorruptRecord(f"a number is longer than {max_length} bytes")
+    return at + 1 if data[at] < 0x80 else read_uvarint(data, at, 10)[1]
 
 
 def _record_length(data: bytes | mmap, at: int) -> tuple[int, int]:
     """Reads a long record length. For a malformed number Kafka has no error code of its own here."""
     try:
-        return uvarint(data, at)
-    except CorruptRecord as error:
+        return read_uvarint(data, at)
+    except OverlongVarint as error:
         raise KafkaError(ErrorCode.unknown_server_error, f"the length of the record at byte {at}: {error}") from None
 
 
@@ -313,7 +305,7 @@ def _field_end(data: bytes | mmap, at: int, *, nullable: bool = True) -> int:
     size = data[at]
     if size < 0x80 and not size & 1:
         return at + 1 + (size >> 1)
-    size, at = uvarint(data, at)
+    size, at = read_uvarint(data, at)
     if size & 1:
         if size != 1 or not nullable:
             raise CorruptRecord("the length of a field is negative")
@@ -322,7 +314,7 @@ def _field_end(data: bytes | mmap, at: int, *, nullable: bool = True) -> int:
 
 
 def _header_count(data: bytes | mmap, at: int) -> tuple[int, int]:
-    count, at = uvarint(data, at)
+    count, at = read_uvarint(data, at)
     if count & 1:
         raise CorruptRecord("the number of headers is negative")
     return count >> 1, at

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress
 from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer, scan
 from odradek.core.errors import CorruptRecord
+from odradek.core.varints import OverlongVarint, read_varint
 
 _new_row: Any = tuple.__new__
 
@@ -66,26 +67,14 @@ def batch_rows(buffer: Buffer, pos: int, header: BatchHeader, *, max_bytes: int 
             )
     except IndexError as error:
         raise CorruptRecord(f"the records of the batch at offset {base_offset} are cut off") from error
+    except OverlongVarint as error:
+        raise CorruptRecord(f"the batch at offset {base_offset} has a malformed record: {error}") from error
     if at != len(data):
         raise CorruptRecord(f"the batch at offset {base_offset} has {len(data) - at} bytes after its last record")
 
 
-def _varint(data: bytes | mmap, at: int, max_length: int = 5) -> tuple[int, int]:
-    """Returns a zigzag number and the position after it; at most 5 bytes for an int32, 10 for an int64."""
-    result = 0
-    for shift in range(0, 7 * max_length, 7):
-        if at >= len(data):
-            raise CorruptRecord("a number is cut off")
-        byte = data[at]
-        at += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (result >> 1) ^ -(result & 1), at
-    raise CorruptRecord(f"a number is longer than {max_length} bytes")
-
-
 def _field(data: bytes | mmap, at: int, end: int) -> tuple[bytes | None, int]:
-    size, at = _varint(data, at)
+    size, at = read_varint(data, at, len(data))
     if size < 0:
         if size != -1:
             raise CorruptRecord(f"a field has length {size}")
@@ -103,14 +92,14 @@ def read_record(
 ) -> tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
     """Reads one record. Returns its end, timestamp delta, offset delta, key, value and headers.
 
-    Most numbers have one byte; these are read without a call. Raises CorruptRecord, and IndexError at the end of the
-    bytes.
+    Most numbers have one byte; these are read without a call. Raises CorruptRecord, OverlongVarint, and IndexError at
+    the end of the bytes.
     """
     byte = data[at]
     if byte < 0x80:
         size, at = byte >> 1 if not byte & 1 else -1, at + 1
     else:
-        size, at = _varint(data, at)
+        size, at = read_varint(data, at, len(data))
     end = at + size
     if size < MIN_RECORD_BYTES - 1 or end > len(data):
         raise CorruptRecord(f"a record of {size} bytes does not fit into its batch")
@@ -119,12 +108,12 @@ def read_record(
     if byte < 0x80:
         timestamp_delta, at = (byte >> 1) ^ -(byte & 1), at + 1
     else:
-        timestamp_delta, at = _varint(data, at, 10)
+        timestamp_delta, at = read_varint(data, at, len(data), 10)
     byte = data[at]
     if byte < 0x80 and not byte & 1:
         offset_delta, at = byte >> 1, at + 1
     else:
-        offset_delta, at = _varint(data, at)
+        offset_delta, at = read_varint(data, at, len(data))
         if offset_delta < 0:
             raise CorruptRecord(f"a record has the negative offset delta {offset_delta}")
     byte = data[at]
@@ -152,7 +141,7 @@ def read_record(
 def _headers(data: bytes | mmap, at: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     if at >= end:
         raise CorruptRecord("a field is longer than its record")
-    count, at = _varint(data, at)
+    count, at = read_varint(data, at, len(data))
     if count < 0 or count * 2 > end - at:
         raise CorruptRecord(f"{count} headers cannot fit into {end - at} bytes")
     pairs = []

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES
 from odradek.batches.header import LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer
-from odradek.batches.record_validation import STEP_RECORDS, Checked, decoded, end_step, records_in_steps, uvarint, walk
+from odradek.batches.record_validation import STEP_RECORDS, Checked, decoded, end_step, records_in_steps, walk
 from odradek.batches.steps import Steps
 from odradek.core.errors import CorruptRecord
+from odradek.core.varints import OverlongVarint, read_uvarint
 
 _FIRST_RECORDS = 16
 """The number of records in the first step. It is small, because the record is often near the start."""
@@ -67,6 +68,8 @@ def search(
             yield None
     except IndexError as error:
         raise CorruptRecord(f"the records of the batch at offset {header.base_offset} are cut off") from error
+    except OverlongVarint as error:
+        raise CorruptRecord(f"the batch at offset {header.base_offset} has a malformed record: {error}") from error
     if at != records.size:
         raise CorruptRecord(
             f"the batch at offset {header.base_offset} has {records.size - at} bytes after its last record"
@@ -78,12 +81,12 @@ def _records(data: bytes | mmap, at: int, places: range, header: BatchHeader) ->
     """Yields the records from ``at`` on, whose lengths the caller has checked."""
     append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
     for place in places:
-        size, at = uvarint(data, at)
+        size, at = read_uvarint(data, at)
         following = at + (size >> 1)
-        delta, at = uvarint(data, at + 1, 10)
+        delta, at = read_uvarint(data, at + 1, 10)
         timestamp = header.base_timestamp + ((delta >> 1) ^ -(delta & 1)) if append_time is None else append_time
-        delta, at = uvarint(data, at)
+        delta, at = read_uvarint(data, at)
         if delta & 1:
             raise CorruptRecord(f"a record has the negative offset delta {-(delta + 1 >> 1)}")
-        yield Found(place, header.base_offset + (delta >> 1), timestamp, uvarint(data, at)[0] == 1)
+        yield Found(place, header.base_offset + (delta >> 1), timestamp, read_uvarint(data, at)[0] == 1)
         at = following

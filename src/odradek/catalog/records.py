@@ -227,7 +227,7 @@ class _Cursor:
         packed = struct.Struct(code)
         return packed.unpack(self.take(packed.size))
 
-    def uvarint(self) -> int:
+    def unsigned(self) -> int:
         try:
             value, self.at = read_uvarint(self.data, self.at)
         except IndexError as error:
@@ -235,7 +235,7 @@ class _Cursor:
         return value
 
     def nullable_string(self) -> str | None:
-        size = self.uvarint()
+        size = self.unsigned()
         return None if size == 0 else self.take(size - 1).decode()
 
     def string(self) -> str:
@@ -245,27 +245,27 @@ class _Cursor:
         return value
 
     def blob(self) -> bytes:
-        return self.take(self.uvarint() - 1)
+        return self.take(self.unsigned() - 1)
 
     def ints(self) -> tuple[int, ...]:
-        return self.fixed(f">{max(self.uvarint() - 1, 0)}i")
+        return self.fixed(f">{max(self.unsigned() - 1, 0)}i")
 
     def tags(self) -> dict[int, bytes]:
-        return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
+        return {self.unsigned(): self.take(self.unsigned()) for _ in range(self.unsigned())}
 
     def id(self) -> TopicId:
         return self.make_id(self.take(16))
 
     def ids(self) -> tuple[TopicId, ...]:
-        return tuple(self.id() for _ in range(self.uvarint() - 1))
+        return tuple(self.id() for _ in range(self.unsigned() - 1))
 
 
 def decode(value: bytes, make_id: IdFactory) -> MetadataRecord | None:
     """Reads one record's value. Returns ``None`` for an unknown type. Raises ValueError for malformed bytes."""
     cursor = _Cursor(value, make_id)
-    if (frame_version := cursor.uvarint()) != FRAME_VERSION:
+    if (frame_version := cursor.unsigned()) != FRAME_VERSION:
         raise ValueError(f"the metadata record has frame version {frame_version}; only {FRAME_VERSION} is supported")
-    api_key, version = cursor.uvarint(), cursor.uvarint()
+    api_key, version = cursor.unsigned(), cursor.unsigned()
     if api_key == TOPIC:
         return TopicRecord(cursor.string(), cursor.id())
     if api_key == PARTITION:
@@ -311,7 +311,7 @@ def _read_partition_change(cursor: _Cursor) -> PartitionChangeRecord:
 
 def _read_client_quota(cursor: _Cursor) -> ClientQuotaRecord:
     entity = []
-    for _ in range(cursor.uvarint() - 1):
+    for _ in range(cursor.unsigned() - 1):
         entity.append((cursor.string(), cursor.nullable_string()))
         cursor.tags()
     key = cursor.string()

@@ -21,6 +21,7 @@ from odradek.coordinator.shard import Shard
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Record
 from odradek.core.errors import CorruptRecord
+from odradek.core.varints import OverlongVarint
 
 log = logging.getLogger("odradek.broker")
 
@@ -132,6 +133,8 @@ class Loader(Generic[S]):
             at, _, delta, key, value, _ = read_record(payload, at)
         except IndexError as error:
             raise CorruptRecord(f"the records of the batch at offset {header.base_offset} are cut off") from error
+        except OverlongVarint as error:
+            raise CorruptRecord(f"the records of the batch at {header.base_offset} are malformed: {error}") from error
         offset = header.base_offset + delta
         if offset >= first_offset:
             if key is None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from odradek.core.effects import Record
 from odradek.core.errors import ErrorCode
 from odradek.core.records import OffsetCommitValue, offset_key, offset_value
-from odradek.core.varints import uvarint
+from odradek.core.varints import varint
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit
 
 COMMITTED = OffsetCommitReply()
@@ -32,15 +32,10 @@ _TOPIC_ROWS = 4  # a topic takes as much time as this number of partitions
 _deltas: list[bytes] = []
 
 
-def _varint(value: int) -> bytes:
-    """Returns a number that is not negative as a zigzag varint."""
-    return uvarint(value << 1)
-
-
 def offset_deltas(first: int, end: int) -> list[bytes]:
     """Returns the offset deltas of a batch's records ``first`` to ``end`` from a cache of the longest batch so far."""
     if end > len(_deltas):
-        _deltas.extend(_varint(number) for number in range(len(_deltas), max(end, 1024)))
+        _deltas.extend(varint(number) for number in range(len(_deltas), max(end, 1024)))
     return _deltas[first:end]
 
 
@@ -120,7 +115,7 @@ class CommitPlan:
                 known = of_metadata[metadata] = _value_parts(metadata, topic_id)
             value_head, tail_ends, value_size = known
             key = offset_key(group_id, topic, partition)
-            packed = _varint(len(key)) + key + value_head
+            packed = varint(len(key)) + key + value_head
             self.middles.append(packed)
             self._tail_ends.append(tail_ends)
             self._sizes.append(2 + len(packed) + value_size + 1)
@@ -136,7 +131,7 @@ class CommitPlan:
         """Returns the bytes of each record before its offset delta, for an offset delta of ``delta_bytes``."""
         made = self._heads.get(delta_bytes)
         if made is None:
-            of_size = {size: _varint(size + delta_bytes) + b"\0\0" for size in set(self._sizes)}
+            of_size = {size: varint(size + delta_bytes) + b"\0\0" for size in set(self._sizes)}
             made = self._heads[delta_bytes] = [of_size[size] for size in self._sizes]
         return made
 
@@ -157,7 +152,7 @@ def _value_parts(metadata: str, topic_id: bytes | None) -> tuple[bytes, tuple[by
     """
     value = offset_value(OffsetCommitValue(0, 0, metadata, 0, -1, topic_id))
     time_at = _METADATA_AT + 1 + len(value) - len(offset_value(OffsetCommitValue(0, 0, "", 0, -1, topic_id)))
-    return _varint(len(value)) + value[:2], (value[_METADATA_AT:time_at], value[time_at + 8 :] + b"\0"), len(value) - 2
+    return varint(len(value)) + value[:2], (value[_METADATA_AT:time_at], value[time_at + 8 :] + b"\0"), len(value) - 2
 
 
 def parts_of(request: OffsetCommit) -> Iterator[OffsetCommit]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from mmap import mmap
 from typing import Any, NamedTuple
 
+from odradek.core.varints import OverlongVarint, read_uvarint
 from odradek.groups.offsets import Stored
 from odradek.groups.shard import GroupShard
 
@@ -188,7 +189,7 @@ def shape_of(payload: bytes | mmap, at: int) -> Shape | None:
     """Returns the layout of the commit at ``at``, or None if no commit in the usual form starts there."""
     try:
         places = _places(payload, at)
-    except IndexError:
+    except (IndexError, OverlongVarint):
         return None
     if places is None or places[-1] > len(payload):
         return None
@@ -201,9 +202,9 @@ def _places(payload: bytes | mmap, start: int) -> tuple[int, ...] | None:
     """Returns the end of each part of a ``Cut``, or None if the record is not a plain commit."""
     size, at = _length(payload, start)
     end = at + size
-    at = _behind_varint(payload, at + 1)
+    _, at = read_uvarint(payload, at + 1)
     head_end = at
-    delta_end = _behind_varint(payload, at)
+    _, delta_end = read_uvarint(payload, at)
     if delta_end - head_end > 2:
         return None
     size, key_at = _length(payload, delta_end)
@@ -240,11 +241,3 @@ def _length(payload: bytes | mmap, at: int) -> tuple[int, int]:
     if second >= 0x80:
         raise IndexError(at)
     return (first & 0x7F | second << 7) >> 1, at + 2
-
-
-def _behind_varint(payload: bytes | mmap, at: int) -> int:
-    for _ in range(5):
-        at += 1
-        if payload[at - 1] < 0x80:
-            return at
-    raise IndexError(at)

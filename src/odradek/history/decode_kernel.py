@@ -14,6 +14,7 @@ import numpy.typing as npt
 from numba import types
 
 from odradek.batches.decode import _I32S, _I64S, _MAX_MS, _RO, _U8S, _compiled, _int16, _int32, _int64
+from odradek.batches.varint_kernels import read_uvarint
 
 COMMIT, TOMBSTONE, RARE = 0, 1, 2
 """The status of a row: a commit, a commit's tombstone, or a record for the row decoder."""
@@ -21,20 +22,6 @@ COMMIT, TOMBSTONE, RARE = 0, 1, 2
 _I64 = types.int64
 _I16S = types.int16[::1]
 _PAIR = types.UniTuple(types.int64, 2)
-
-
-@_compiled(_PAIR(_RO, _I64, _I64))
-def _uvarint(buffer: Any, at: int, end: int) -> Any:
-    """Returns an unsigned varint and the position after it; position -1 where it is cut off or longer than 5 bytes."""
-    result: Any = np.int64(0)
-    for i in range(5):
-        if at + i >= end:
-            return np.int64(0), np.int64(-1)
-        byte = np.int64(buffer[at + i])
-        result |= (byte & 0x7F) << (7 * i)
-        if byte < 0x80:
-            return result, np.int64(at + i + 1)
-    return np.int64(0), np.int64(-1)
 
 
 @_compiled(_PAIR(_RO, _I64, _I64))
@@ -52,14 +39,14 @@ def _text(buffer: Any, at: int, end: int) -> Any:
 def _topic_id(buffer: Any, at: int, end: int) -> Any:
     """Returns the position of the topic id in the tagged fields: -1 without one, -2 for malformed bytes."""
     found: Any = np.int64(-1)
-    count, at = _uvarint(buffer, at, end)
+    count, at = read_uvarint(buffer, at, end)
     if at < 0:
         return np.int64(-2)
     for _ in range(count):
-        tag, at = _uvarint(buffer, at, end)
+        tag, at = read_uvarint(buffer, at, end)
         if at < 0:
             return np.int64(-2)
-        size, at = _uvarint(buffer, at, end)
+        size, at = read_uvarint(buffer, at, end)
         if at < 0 or size > end - at:
             return np.int64(-2)
         if tag == 0:
@@ -144,7 +131,7 @@ def _value(  # noqa: PLR0917  kernels take flat arrays
         epochs[row] = _int32(values, at)
         at += 4
     if version == 4:
-        size, start = _uvarint(values, at, end)
+        size, start = read_uvarint(values, at, end)
         size -= 1
         if start < 0 or size < 0 or size > end - start:
             return np.int64(0)

@@ -40,7 +40,7 @@ from odradek.batches.decode import (
     scan,
 )
 from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT, Buffer, read_header
-from odradek.batches.record_columns import _varint
+from odradek.batches.varint_kernels import read_varint, varint_size, write_varint
 from odradek.core.errors import CorruptRecord
 from odradek.storage.clean_rows import Filtered, Mapped, Surveyed
 from odradek.storage.clean_rules import Rules, Transactions, check_crc, emptied, rewritten
@@ -145,21 +145,21 @@ def _record(buffer: Any, start: int, batch_end: int, last_delta: int) -> Any:
     """
     zero = np.int64(0)
     bad = (np.int64(-1), zero, zero, zero, zero, zero, zero, zero, zero)
-    size, body = _varint(buffer, start, batch_end, 5)
+    size, body = read_varint(buffer, start, batch_end, 5)
     if body < 0 or size < 6 or size > batch_end - body:
         return bad
     end = body + size
     time_at = body + 1
-    delta_ms, time_end = _varint(buffer, time_at, end, 10)
+    delta_ms, time_end = read_varint(buffer, time_at, end, 10)
     if time_end < 0:
         return bad
-    delta, at = _varint(buffer, time_end, end, 5)
+    delta, at = read_varint(buffer, time_end, end, 5)
     if at < 0 or delta < 0 or delta > last_delta:
         return bad
-    key_size, key_at = _varint(buffer, at, end, 5)
+    key_size, key_at = read_varint(buffer, at, end, 5)
     if key_at < 0 or key_size < -1 or key_size > end - key_at:
         return bad
-    value_size, at = _varint(buffer, key_at + max(key_size, zero), end, 5)
+    value_size, at = read_varint(buffer, key_at + max(key_size, zero), end, 5)
     if at < 0 or value_size < -1 or value_size > end - at:
         return bad
     return end, body, time_at, time_end, delta_ms, delta, key_at, key_size, value_size
@@ -193,27 +193,6 @@ def _map(  # noqa: PLR0917  kernels take flat arrays
         if at != end:
             return np.int64(BAD), np.int64(i), used
     return np.int64(OK), np.int64(-1), used
-
-
-@_compiled(_I64(_U8S, _I64, _I64))
-def _put_varint(out: Any, at: int, value: int) -> Any:
-    rest = np.uint64((value << 1) ^ (value >> 63))
-    while rest > np.uint64(0x7F):
-        out[at] = np.uint8((rest & np.uint64(0x7F)) | np.uint64(0x80))
-        rest >>= np.uint64(7)
-        at += 1
-    out[at] = np.uint8(rest)
-    return np.int64(at + 1)
-
-
-@_compiled(_I64(_I64))
-def _varint_size(value: int) -> Any:
-    rest = np.uint64((value << 1) ^ (value >> 63))
-    size = np.int64(1)
-    while rest > np.uint64(0x7F):
-        rest >>= np.uint64(7)
-        size += 1
-    return size
 
 
 @_compiled(_I64(_RO, _I64, _I64, _U8S, _I64))
@@ -256,7 +235,7 @@ def _choose(  # noqa: PLR0917
 
 
 @_compiled(types.UniTuple(_I64, 2)(_RO, _TABLE, _I64, _I64, _U8S, _U8S, _I64))
-def _rewrite(buffer: Any, table: Any, i: int, base_ms: int, keep: Any, out: Any, to: int) -> Any:  # noqa: PLR0917
+def _rewrite(buffer: Any, table: Any, i: int, base_ms: int, keep: Any, out: Any, to: Any) -> Any:  # noqa: PLR0917
     """Writes the remaining records with time deltas from ``base_ms``. Returns (end in ``out``, largest timestamp)."""
     append_time = (table[i, ATTRIBUTES] >> 3) & 1
     newest = table[i, MAX_TIME] if append_time else np.int64(-1)
@@ -272,9 +251,9 @@ def _rewrite(buffer: Any, table: Any, i: int, base_ms: int, keep: Any, out: Any,
         if new_delta_ms == delta_ms:
             to = _copy_bytes(buffer, start, at, out, to)
             continue
-        to = _put_varint(out, to, at - body - (time_end - time_at) + _varint_size(new_delta_ms))
+        to = np.int64(write_varint(out, to, at - body - (time_end - time_at) + varint_size(new_delta_ms)))
         to = _copy_bytes(buffer, body, time_at, out, to)
-        to = _put_varint(out, to, new_delta_ms)
+        to = np.int64(write_varint(out, to, new_delta_ms))
         to = _copy_bytes(buffer, time_end, at, out, to)
     return np.int64(to), newest
 

@@ -10,9 +10,9 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress
-from odradek.batches.encode import varint
 from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer, scan
 from odradek.core.errors import CorruptRecord
+from odradek.core.varints import OverlongVarint, read_varint, varint
 from odradek.storage.clean_rules import Rules, Transactions, check_crc, emptied, rewritten
 from odradek.storage.segment import LOG_SUFFIX, Placed, Segment
 
@@ -216,27 +216,34 @@ def records_of(data: bytes, header: BatchHeader) -> Iterator[Record]:
     if header.record_count * MIN_RECORD_BYTES > len(data):
         raise CorruptRecord(f"{header.record_count} records cannot fit into the batch at offset {header.base_offset}")
     at = 0
-    for _ in range(header.record_count):
-        start = at
-        size, body = _varint(data, at, len(data), 5)
-        end = body + size
-        if size < MIN_RECORD_BYTES - 1 or end > len(data):
-            raise CorruptRecord(f"a record of {size} bytes does not fit into the batch at offset {header.base_offset}")
-        time_at = body + 1
-        timestamp_delta, time_end = _varint(data, time_at, end, 10)
-        offset_delta, at = _varint(data, time_end, end, 5)
-        if not 0 <= offset_delta <= header.last_offset_delta:
-            raise CorruptRecord(f"offset delta {offset_delta} is outside of the batch at offset {header.base_offset}")
-        key_size, at = _varint(data, at, end, 5)
-        if not -1 <= key_size <= end - at:
-            raise CorruptRecord(f"a key of {key_size} bytes does not fit: batch at offset {header.base_offset}")
-        key = None if key_size < 0 else data[at : at + key_size]
-        at += max(key_size, 0)
-        value_size, at = _varint(data, at, end, 5)
-        if not -1 <= value_size <= end - at:
-            raise CorruptRecord(f"a value of {value_size} bytes does not fit: batch at offset {header.base_offset}")
-        at = end
-        yield Record(start, body, time_at, time_end, end, timestamp_delta, offset_delta, key, value_size < 0)
+    try:
+        for _ in range(header.record_count):
+            start = at
+            size, body = read_varint(data, at, len(data))
+            end = body + size
+            if size < MIN_RECORD_BYTES - 1 or end > len(data):
+                raise CorruptRecord(
+                    f"a record of {size} bytes does not fit into the batch at offset {header.base_offset}"
+                )
+            time_at = body + 1
+            timestamp_delta, time_end = read_varint(data, time_at, end, 10)
+            offset_delta, at = read_varint(data, time_end, end)
+            if not 0 <= offset_delta <= header.last_offset_delta:
+                raise CorruptRecord(
+                    f"offset delta {offset_delta} is outside of the batch at offset {header.base_offset}"
+                )
+            key_size, at = read_varint(data, at, end)
+            if not -1 <= key_size <= end - at:
+                raise CorruptRecord(f"a key of {key_size} bytes does not fit: batch at offset {header.base_offset}")
+            key = None if key_size < 0 else data[at : at + key_size]
+            at += max(key_size, 0)
+            value_size, at = read_varint(data, at, end)
+            if not -1 <= value_size <= end - at:
+                raise CorruptRecord(f"a value of {value_size} bytes does not fit: batch at offset {header.base_offset}")
+            at = end
+            yield Record(start, body, time_at, time_end, end, timestamp_delta, offset_delta, key, value_size < 0)
+    except (IndexError, OverlongVarint) as error:
+        raise CorruptRecord(f"a record of the batch at offset {header.base_offset} is malformed: {error}") from error
     if at != len(data):
         raise CorruptRecord(f"{len(data) - at} bytes after the last record: batch at offset {header.base_offset}")
 
@@ -244,17 +251,3 @@ def records_of(data: bytes, header: BatchHeader) -> Iterator[Record]:
 def _long(value: int) -> int:
     """Returns the value as a signed 64-bit number. Extreme timestamps overflow, as in all readers."""
     return value if -_LONG_MASK <= value <= _LONG_MASK else (value + _LONG_MASK + 1 & (1 << 64) - 1) - _LONG_MASK - 1
-
-
-def _varint(data: bytes, at: int, end: int, longest: int) -> tuple[int, int]:
-    """Returns a zigzag number of 32 or 64 bits and the position after it. Raises CorruptRecord."""
-    result = 0
-    for shift in range(0, 7 * longest, 7):
-        if at >= end:
-            break
-        byte = data[at]
-        at += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (result >> 1 & _LONG_MASK) ^ -(result & 1), at
-    raise CorruptRecord("a number is cut off or too long")

@@ -20,10 +20,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.batches.encode import Headers, seal_records, varint
+from odradek.batches.encode import Headers, seal_records
 from odradek.batches.header import HEADER_BYTES
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
+from odradek.core.varints import varint
 
 MAX_IN_FLIGHT = 5
 _MAX_SEQUENCE = 1 << 31

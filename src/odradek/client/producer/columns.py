@@ -14,6 +14,7 @@ from numba import types
 
 from odradek.batches.decode import _I64, _I64S, _RO, _U8S, _compiled
 from odradek.batches.header import HEADER_BYTES
+from odradek.batches.varint_kernels import varint_size, write_varint
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -80,33 +81,11 @@ def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any
 # inlines it.
 
 
-@_compiled(_I64(_I64))
-def _varint_size(value: int) -> int:
-    rest = np.uint64((value << 1) ^ (value >> 63))
-    size = 1
-    while rest > np.uint64(0x7F):
-        rest >>= np.uint64(7)
-        size += 1
-    return size
-
-
-@_compiled(types.uint64(_U8S, types.uint64, _I64))
-def _put(out: Any, at: Any, value: int) -> Any:
-    """Writes a zigzag varint; returns the position behind it."""
-    rest = np.uint64((value << 1) ^ (value >> 63))
-    while rest > np.uint64(0x7F):
-        out[at] = np.uint8(rest & np.uint64(0x7F) | np.uint64(0x80))
-        rest >>= np.uint64(7)
-        at += np.uint64(1)
-    out[at] = np.uint8(rest)
-    return at + np.uint64(1)
-
-
 @numba.njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator, unused-ignore]
 def _put_blob(out: Any, at: Any, begin: int, end: int, data: Any) -> Any:
     """Writes the length and bytes of data[begin:end]; returns the position behind them."""
     source, size = np.uint64(begin), end - begin
-    at = _put(out, at, size)
+    at = write_varint(out, at, size)
     for i in range(np.uint64(size)):
         out[at + i] = data[source + i]
     return at + np.uint64(size)
@@ -129,17 +108,17 @@ def _measure(  # noqa: PLR0917
     while stop < len(rows):
         row = rows[stop]
         begin, end = head_ends[row], head_ends[row + 1]
-        size = 1 + _varint_size(times[row] - base) + _varint_size(stop - first) + _varint_size(end - begin)
+        size = 1 + varint_size(times[row] - base) + varint_size(stop - first) + varint_size(end - begin)
         length = key_ends[row + 1] - key_ends[row] if has_key[row] else 0
-        size += length + _varint_size(length if has_key[row] else -1)
+        size += length + varint_size(length if has_key[row] else -1)
         length = value_ends[row + 1] - value_ends[row] if has_value[row] else 0
-        size += length + _varint_size(length if has_value[row] else -1)
+        size += length + varint_size(length if has_value[row] else -1)
         for head in range(begin, end):
             length = name_ends[head + 1] - name_ends[head]
-            size += length + _varint_size(length)
+            size += length + varint_size(length)
             length = content_ends[head + 1] - content_ends[head] if has_content[head] else 0
-            size += length + _varint_size(length if has_content[head] else -1)
-        grown = total + _varint_size(size) + size
+            size += length + varint_size(length if has_content[head] else -1)
+        grown = total + varint_size(size) + size
         if stop > first and grown > limit:
             break
         sizes[stop - first] = size
@@ -165,20 +144,24 @@ def _write(  # noqa: PLR0917
     at = np.uint64(0)
     for number in range(first, stop):
         row = rows[number]
-        at = _put(out, at, sizes[number - first])
+        at = write_varint(out, at, sizes[number - first])
         out[at] = 0
-        at = _put(out, at + np.uint64(1), times[row] - base)
-        at = _put(out, at, number - first)
-        at = _put_blob(out, at, key_ends[row], key_ends[row + 1], keys) if has_key[row] else _put(out, at, -1)
-        at = _put_blob(out, at, value_ends[row], value_ends[row + 1], values) if has_value[row] else _put(out, at, -1)
+        at = write_varint(out, at + np.uint64(1), times[row] - base)
+        at = write_varint(out, at, number - first)
+        at = _put_blob(out, at, key_ends[row], key_ends[row + 1], keys) if has_key[row] else write_varint(out, at, -1)
+        at = (
+            _put_blob(out, at, value_ends[row], value_ends[row + 1], values)
+            if has_value[row]
+            else write_varint(out, at, -1)
+        )
         begin, end = head_ends[row], head_ends[row + 1]
-        at = _put(out, at, end - begin)
+        at = write_varint(out, at, end - begin)
         for head in range(begin, end):
             at = _put_blob(out, at, name_ends[head], name_ends[head + 1], names)
             if has_content[head]:
                 at = _put_blob(out, at, content_ends[head], content_ends[head + 1], contents)
             else:
-                at = _put(out, at, -1)
+                at = write_varint(out, at, -1)
 
 
 def _cast(array: pa.Array, kind: pa.DataType, name: str, expected: str) -> pa.Array:

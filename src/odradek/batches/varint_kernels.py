@@ -1,0 +1,73 @@
+"""Kafka's varints for numba: all kernels use these functions. ``core.varints`` has the Python ones.
+
+numba caches the code of a kernel together with the code of the functions that the kernel calls. A cached kernel is
+compiled again when its own file changes, not when this one does: whoever changes this file also touches the files of
+the kernels that import it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from odradek.batches.decode import _I64, _RO, _U8S, _compiled
+
+_PAIR = types.UniTuple(types.int64, 2)
+
+
+@_compiled(_PAIR(_RO, _I64, _I64))
+def read_uvarint(buffer: Any, at: int, end: int) -> Any:
+    """Returns an unsigned varint and the position after it; position -1 where it is cut off or longer than 5 bytes."""
+    result: Any = np.int64(0)
+    for i in range(5):
+        if at + i >= end:
+            return np.int64(0), np.int64(-1)
+        byte = np.int64(buffer[at + i])
+        result |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return result, np.int64(at + i + 1)
+    return np.int64(0), np.int64(-1)
+
+
+@_compiled(_PAIR(_RO, _I64, _I64, _I64))
+def read_varint(buffer: Any, at: int, end: int, longest: int) -> Any:
+    """Returns a zigzag varint and the position after it; position -1 where it is cut off or longer than ``longest``."""
+    if at >= end:
+        return np.int64(0), np.int64(-1)
+    byte = np.int64(buffer[np.uint64(at)])
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), np.int64(at + 1)
+    result = byte & 0x7F
+    for i in range(1, longest):
+        if at + i >= end:
+            return np.int64(0), np.int64(-1)
+        byte = np.int64(buffer[np.uint64(at + i)])
+        result |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return ((result >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(result & 1), np.int64(at + i + 1)
+    return np.int64(0), np.int64(-1)
+
+
+@_compiled(_I64(_I64))
+def varint_size(value: int) -> Any:
+    """Returns the size of a number as a zigzag varint."""
+    rest = np.uint64((value << 1) ^ (value >> 63))
+    size = np.int64(1)
+    while rest > np.uint64(0x7F):
+        rest >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@_compiled(types.uint64(_U8S, types.uint64, _I64))
+def write_varint(out: Any, at: Any, value: int) -> Any:
+    """Writes a zigzag varint and returns the position after it. Unsigned positions need no check for negative ones."""
+    rest = np.uint64((value << 1) ^ (value >> 63))
+    while rest > np.uint64(0x7F):
+        out[at] = np.uint8(rest & np.uint64(0x7F) | np.uint64(0x80))
+        rest >>= np.uint64(7)
+        at += np.uint64(1)
+    out[at] = np.uint8(rest)
+    return at + np.uint64(1)
