@@ -230,7 +230,7 @@ class _Produce:
         return None
 
     def _park(self, awaited: list[_Awaited], resolve: Callable[[Deferred[Any]], None]) -> Deferred[Any]:
-        """Returns a promise of the reply. ``resolve`` is called when the records are replicated or the timeout is over."""
+        """Returns a promise of the reply. ``resolve`` is called once the records are replicated or the timeout ends."""
         promise: Deferred[Any] = Deferred()
 
         def complete(errors: list[ErrorCode]) -> None:
