@@ -191,7 +191,7 @@ def test_no_command_shows_a_value_of_the_file(line: list[str], setting: str, tmp
         ("auto.offset.reset", "by_duration:s3cr3t", "auto_offset_reset"),
         ("partition.assignment.strategy", "s3cr3t", "partition_assignment_strategy"),
         ("columns", "s3cr3t", "columns"),
-        ("max.poll.records", "-5", "max_poll_records: expected a whole number of at least 1"),
+        ("max.poll.records", "-54321", "max_poll_records: expected a whole number of at least 1"),
     ],
 )
 def test_nor_does_what_judges_a_consumers_settings(

@@ -266,7 +266,8 @@ class FetchSessions:
             self.forget(session.id)
         if full:
             return False
-        raise KafkaError(ErrorCode.fetch_session_id_not_found, f"fetch session {session.id} was removed")
+        reason = f"fetch session {session.id} was removed: it does not fit into the cache, or its client disconnected"
+        raise KafkaError(ErrorCode.fetch_session_id_not_found, reason)
 
     def _remove(self, session: Session, forgotten: Iterable[Key]) -> None:
         before = session.bytes
