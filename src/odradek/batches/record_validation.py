@@ -116,10 +116,10 @@ def _check_rest(records: Plain, count: int, walked: Walked | None) -> Steps[Chec
 
 def _broken(count: int, error: Exception) -> KafkaError:
     if isinstance(error, CorruptRecord):
-        told = error.message
+        reason = error.message
     else:
-        told = "its last record is cut off" if isinstance(error, IndexError) else str(error)
-    return KafkaError(ErrorCode.invalid_record, f"the batch of {count} records is malformed: {told}")
+        reason = "its last record is cut off" if isinstance(error, IndexError) else str(error)
+    return KafkaError(ErrorCode.invalid_record, f"the batch of {count} records is malformed: {reason}")
 
 
 def _left_over(at: int, end: int) -> CorruptRecord:

@@ -1,8 +1,8 @@
 """Kafka's varints for numba: all kernels use these functions. ``core.varints`` has the Python ones.
 
 numba caches the code of a kernel together with the code of the functions that the kernel calls. A cached kernel is
-compiled again when its own file changes, not when this one does: whoever changes this file also touches the files of
-the kernels that import it.
+compiled again when its own file changes, not when this one does. A change of this file therefore has to touch the files
+of the kernels that import it.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class Clock:
         if by_ms < 0:
             raise ValueError(f"the broker's clock cannot go back (by {-by_ms} ms)")
         self._offset_ms += by_ms
-        for told in self.on_moved:
-            told()
+        for notify in self.on_moved:
+            notify()
 
 
 class Alarm:

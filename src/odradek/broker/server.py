@@ -200,9 +200,9 @@ class BrokerServer:
 
     def advertised(self, context: Context) -> tuple[str, int]:
         """Returns the host and port that replies give to this client as the broker's address."""
-        told = self.config.advertised_address()
-        if told is not None:
-            return told
+        address = self.config.advertised_address()
+        if address is not None:
+            return address
         host, port = self.address
         return (context.connection.local_host if host in _WILDCARDS else host), port
 

@@ -87,8 +87,8 @@ def _kind(key: bytes | None) -> str:
 def _json(key: bytes | None, value: bytes | None) -> str:
     from odradek.core.records import UnknownRecord, decode, format_json
 
-    if (told := format_json(key, value, (_number(key),))) is not None:
-        return told
+    if (line := format_json(key, value, (_number(key),))) is not None:
+        return line
     record = decode(key, value)
     reason = record.reason if isinstance(record, UnknownRecord) else "it cannot be read"
     raw = {"key": {"type": _number(key), "bytes": _base64(key)}, "value": {"bytes": _base64(value)}}

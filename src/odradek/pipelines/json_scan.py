@@ -345,7 +345,7 @@ def _timestamp(data: Any, at: int, size: int, zone: int) -> Any:
 
 @_compiled(_I64(_BYTES, _I64, _I64))
 def _past_word(data: Any, at: int, end: int) -> Any:
-    """Returns the position after ``true``, ``false`` or ``null``; -1 if there is none of them."""
+    """Returns the position after ``true``, ``false`` or ``null``; -1 if there is no such literal."""
     if at + 4 <= end:
         a, b, c, d = data[at], data[at + 1], data[at + 2], data[at + 3]
         if a == 116 and b == 114 and c == 117 and d == 101:
