@@ -95,7 +95,7 @@ DIFFERENCES = (
         "a transactional id",
         "NOT_COORDINATOR, until its coordinator is found",
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        "Transactions do not exist; clients would ask a coordinator again and again.",
+        "Transactions do not exist; clients would look for a coordinator repeatedly.",
     ),
     Difference(
         "finds_other_coordinators",
@@ -121,7 +121,7 @@ DIFFERENCES = (
         "an empty salted password",
         "UNKNOWN_SERVER_ERROR",
         "UNACCEPTABLE_CREDENTIAL",
-        "Apache Kafka stumbles over it.",
+        "Apache Kafka fails with an internal error.",
     ),
     Difference(
         "the_only_broker_is_unregistered",
@@ -133,7 +133,7 @@ DIFFERENCES = (
         "the id of the broker itself",
         "done: the cluster has no broker until it is started again",
         "INVALID_REQUEST",
-        "It would shut every client out of the only broker.",
+        "No client could use the only broker any more.",
     ),
 )
 
@@ -165,7 +165,7 @@ CONFIGS = (
     ConfigDifference("broker", "node.id", SYNONYMS, "no default", "default 1",
                      "Apache Kafka does not start without one."),
     ConfigDifference("broker", "group.initial.rebalance.delay.ms", SYNONYMS, "default 3000", "default 0",
-                     "A broker to develop with forms groups at once."),
+                     "Groups of a development broker should not wait."),
     ConfigDifference("broker", "offsets.topic.replication.factor", SYNONYMS, "default 3", "default 1",
                      "One broker cannot meet Kafka's default."),
     ConfigDifference("broker", "queued.max.request.bytes", DEFAULT_VALUE, "default -1: no limit", "134217728",
@@ -236,7 +236,7 @@ def tables() -> dict[str, str]:
             ((f"`{each.name}`", each.kafka, each.here, each.why) for each in CONFIGS),
         ),
         "features": _table(
-            ("feature", "levels", "at first"),
+            ("feature", "levels", "initial level"),
             ((name, _versions(levels), str(AT_FIRST.get(name, 0))) for name, levels in SUPPORTED.items()),
         ),
     }
