@@ -13,7 +13,7 @@ from odradek.core.ids import TopicPartition
 from odradek.net.errors import BrokerUnreachable, ConnectionLost, ReplyTooLarge, UnsupportedVersion, unreadable
 
 __all__ = [
-    "NOT_TOLD",
+    "LOOKUP_REFUSED",
     "BrokerUnreachable",
     "ConnectionLost",
     "CorruptRecord",
@@ -36,7 +36,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-NOT_TOLD = (
+LOOKUP_REFUSED = (
     ErrorCode.topic_authorization_failed,
     ErrorCode.cluster_authorization_failed,
     ErrorCode.unsupported_version,

@@ -27,7 +27,7 @@ from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, Deadline
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import (
-    NOT_TOLD,
+    LOOKUP_REFUSED,
     BrokerUnreachable,
     ConnectionLost,
     LogTruncated,
@@ -508,7 +508,7 @@ class _Source:
             try:
                 diverging = await operations.divergence(self.cluster, self.partition, place, known, left_ms)
             except KafkaError as error:
-                if self.end_epoch < 0 or error.code not in NOT_TOLD:
+                if self.end_epoch < 0 or error.code not in LOOKUP_REFUSED:
                     raise
                 return  # a leader that cannot answer counts as not truncated
             if diverging is not None:

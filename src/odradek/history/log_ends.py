@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
-from odradek.client.errors import NOT_TOLD, OffsetOutOfRange, UnknownTopic
+from odradek.client.errors import LOOKUP_REFUSED, OffsetOutOfRange, UnknownTopic
 from odradek.client.model import EARLIEST, LATEST
 from odradek.client.reader import PartitionReader
 from odradek.core.errors import KafkaError
@@ -125,7 +125,7 @@ def retention(admin: Admin) -> tuple[int, bool]:
         node = admin.describe_cluster().nodes[0]
         (entries,) = admin.describe_configs("broker", [str(node.node_id)]).values()
     except (KafkaError, IndexError) as error:
-        if isinstance(error, KafkaError) and error.code not in NOT_TOLD:
+        if isinstance(error, KafkaError) and error.code not in LOOKUP_REFUSED:
             raise
         return RETENTION_MS, False
     minutes = next((entry.value for entry in entries if entry.name == "offsets.retention.minutes"), None)

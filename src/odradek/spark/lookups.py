@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.client.admin import Admin
-from odradek.client.errors import NOT_TOLD, GroupIdNotFound, GroupNotEmpty, UnknownTopic
+from odradek.client.errors import LOOKUP_REFUSED, GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset, MemberDescription, TopicDescription
 from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
@@ -146,7 +146,7 @@ class Lookups:
             try:
                 found = self.admin.epoch_ends(unknown)
             except KafkaError as error:
-                if error.code not in NOT_TOLD:
+                if error.code not in LOOKUP_REFUSED:
                     raise
                 found = dict.fromkeys(unknown, EpochEnd(NO_EPOCH, NO_OFFSET))
             self._epoch_ends.update({keys[tp]: end for tp, end in found.items()})
@@ -213,7 +213,7 @@ class Lookups:
         try:
             found = self.admin.describe_topic_configs(sorted(topics)) if topics else {}
         except KafkaError as error:
-            if error.code not in NOT_TOLD:
+            if error.code not in LOOKUP_REFUSED:
                 raise
             return {topic: {} for topic in topics}
         return {topic: {entry.name: entry.value for entry in entries} for topic, entries in found.items()}
