@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -177,22 +178,18 @@ class Controller:
         scheduler = self._broker.scheduler
         if context is None:
             return scheduler.start(steps)
-        timed = self._broker.quotas.limited(REQUEST_PERCENTAGE)
+        quotas = self._broker.quotas
         parked = context.connection.parked
         task = Task(
             scheduler,
             steps,
             must_finish=lambda: event.is_written,
-            on_share=(lambda seconds: self._count_time(context, seconds)) if timed else None,
+            on_share=partial(quotas.charge_time, context) if quotas.limited(REQUEST_PERCENTAGE) else None,
         )
         parked.add(task)
         task.promise.then(lambda _: parked.discard(task))
         scheduler.add(task)
         return task.promise
-
-    def _count_time(self, context: Context, seconds: float) -> None:
-        quotas = self._broker.quotas
-        context.throttle(quotas.record(REQUEST_PERCENTAGE, context.user, context.client_id, seconds * 100))
 
     def steps_of(
         self,

@@ -205,6 +205,10 @@ class Quotas:
             return min(throttle_ms, self._config.quota_window_size_seconds * 1000)
         return throttle_ms
 
+    def charge_time(self, context: Consumer, seconds: float) -> None:
+        """Counts time of the event loop towards ``request_percentage``, and throttles a client that exceeds it."""
+        context.throttle(self.record(REQUEST_PERCENTAGE, context.user, context.client_id, seconds * 100))
+
     def take_back(self, key: str, user: str, client_id: str | None, amount: float) -> None:
         """Reverts a ``record`` whose bytes were not sent."""
         bound = self.binding(key, user, client_id)

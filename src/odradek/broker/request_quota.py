@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.middleware import Middleware
-from odradek.broker.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
     from odradek.broker.api import Context
@@ -23,4 +22,4 @@ class RequestQuota(Middleware):
         self._quotas = quotas
 
     def count_time(self, context: Context, seconds: float) -> None:
-        context.throttle(self._quotas.record(REQUEST_PERCENTAGE, context.user, context.client_id, seconds * 100))
+        self._quotas.charge_time(context, seconds)
