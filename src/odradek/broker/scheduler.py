@@ -1,7 +1,8 @@
 """The scheduler of the event loop: it divides the loop's time into shares.
 
 One event loop serves all connections, so their work is divided into shares. The loop checks its sockets between two
-rounds of shares, so a request that arrives meanwhile waits for at most one round.
+rounds of shares, so a request that arrives meanwhile waits for at most one round. A turn is the time between two checks
+of the sockets.
 
 * A connection with remaining requests at the end of its share joins the queue and does not read from its socket.
 * A handler with much work returns a generator. A ``Task`` runs it, one share at a time.
