@@ -229,7 +229,7 @@ def test_claim_90_a_dead_task_is_counted_and_told_and_can_be_started_again(
         async with serving(tmp_path) as broker:
             (partition,) = create(broker)
             with monkeypatch.context() as patch:
-                patch.setattr(type(broker.cleaning), "_filthiest", lambda self: 1 / 0)
+                patch.setattr(type(broker.cleaning), "_dirtiest", lambda self: 1 / 0)
                 await until(lambda: broker.cleaning.status().dead_thread_count == 1)
             assert "a cleaner task has died" in caplog.text
             fill(partition, 300)

@@ -56,10 +56,10 @@ def main(arguments: list[str]) -> int:
     except (OdradekError, ValueError) as error:
         sys.stderr.write(f"odradek broker: {error}\n")
         return 2
-    if orphaned and (doomed := options.get("--remove-orphaned")):
+    if orphaned and (orphan := options.get("--remove-orphaned")):
         import shutil  # not at the start: it imports codecs that occupy half a megabyte while the broker runs
 
-        shutil.rmtree(doomed, ignore_errors=True)
+        shutil.rmtree(orphan, ignore_errors=True)
     return 0
 
 

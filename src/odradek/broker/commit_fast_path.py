@@ -102,16 +102,16 @@ class CommitLane:
         frame = backlog[0]
         layouts = self._layouts.get(len(frame), ())
         for layout in layouts:
-            found = layout.read(frame)
-            if found is None:
+            parts = layout.read(frame)
+            if parts is None:
                 continue
-            same, commit = found
+            same, commit = parts
             key = (layout.head, same)
-            planned = self._plans.get(key) or self._revived(key)
+            planned = self._plans.get(key) or self._old_plan(key)
             if planned is not None:
                 break
         else:
-            self._learn(frame)
+            self._add_plan(frame)
             return None
         broker = self._broker
         if broker.intercepts_requests:
@@ -133,10 +133,10 @@ class CommitLane:
             frame = backlog[number]
             if len(frame) != size:
                 break
-            found = layout.read(frame)
-            if found is None or found[0] != same:
+            parts = layout.read(frame)
+            if parts is None or parts[0] != same:
                 break
-            commits.append(found[1])
+            commits.append(parts[1])
         return planned, commits
 
     def submit(self, planned: Planned, commits: list[Commit], answer: Answer) -> None:
@@ -146,9 +146,9 @@ class CommitLane:
             correlation_ids = [correlation_id]
         else:
             correlation_ids = [commit[0] for commit in commits]
-            offsets = _joined([commit[1] for commit in commits])
-            some = commits[0][2]
-            epochs = None if some is None else _joined([commit[2] for commit in commits])
+            offsets = _concatenated([commit[1] for commit in commits])
+            first_epochs = commits[0][2]
+            epochs = None if first_epochs is None else _concatenated([commit[2] for commit in commits])
         request = PlannedCommits(planned.plan, offsets, epochs)
         run = Run(planned, correlation_ids, answer)
         self._broker.runtime.submit_for(planned.commit.shard(self._broker), request, run)
@@ -158,25 +158,25 @@ class CommitLane:
         """The estimated memory of plans and layouts."""
         return self._layout_bytes + sum(map(_bytes_of, (*self._plans.values(), *self._old_plans.values())))
 
-    def _learn(self, frame: bytes) -> None:
+    def _add_plan(self, frame: bytes) -> None:
         """Makes a plan if a commit of this kind has arrived before."""
         if len(frame) > MAX_FRAME_BYTES or not self._has_room(_PLAN_BYTES):
             return
         layout = self._layout(frame)  # layouts of the same length may have their offsets at other positions
-        found = None if layout is None else layout.read(frame)
-        if layout is None or found is None:
+        parts = None if layout is None else layout.read(frame)
+        if layout is None or parts is None:
             return
-        key = (layout.head, found[0])
+        key = (layout.head, parts[0])
         mark = hash(key)
         if mark not in self._seen and mark not in self._seen_before:
             if len(self._seen) >= MAX_SEEN:
                 self._seen_before, self._seen = self._seen, set()
             self._seen.add(mark)
             return
-        size = _PLAN_BYTES + _PARTITION_BYTES * len(found[1].offsets) + _COPIES_OF_FRAME * len(frame)
+        size = _PLAN_BYTES + _PARTITION_BYTES * len(parts[1].offsets) + _COPIES_OF_FRAME * len(frame)
         if size > MAX_PLAN_BYTES or not self._has_room(size):
             return
-        planned = self._plan(frame, found[1], size)
+        planned = self._plan(frame, parts[1], size)
         if planned is not None:
             self._plans[key] = planned
             self._plan_bytes += size
@@ -192,7 +192,7 @@ class CommitLane:
             self._plan_bytes = self._uses = self._refused = 0
         return True
 
-    def _revived(self, key: Key) -> Planned | None:
+    def _old_plan(self, key: Key) -> Planned | None:
         """Returns the plan of the old generation, or None. Moves the plan to the young generation if it fits."""
         planned = self._old_plans.get(key)
         if planned is not None and self._has_room(planned.bytes_kept) and self._old_plans.pop(key, None) is not None:
@@ -204,19 +204,19 @@ class CommitLane:
         positions = positions_in(frame)
         if positions is None:
             return None
-        known = self._layouts.get(len(frame), [])
-        for layout in known:
+        layouts = self._layouts.get(len(frame), [])
+        for layout in layouts:
             if layout.head == frame[:4] and layout.positions == positions:
                 return layout
-        made = Layout(frame, positions)
-        if len(known) >= MAX_LAYOUTS_PER_LENGTH:
-            self._layout_bytes -= known.pop(0).bytes_kept
-        self._layout_bytes += made.bytes_kept
+        new_layout = Layout(frame, positions)
+        if len(layouts) >= MAX_LAYOUTS_PER_LENGTH:
+            self._layout_bytes -= layouts.pop(0).bytes_kept
+        self._layout_bytes += new_layout.bytes_kept
         while self._layout_bytes > MAX_LAYOUT_BYTES and self._layouts:
-            _, gone = self._layouts.popitem(last=False)
-            self._layout_bytes -= sum(layout.bytes_kept for layout in gone)
-        self._layouts.setdefault(len(frame), []).append(made)
-        return made
+            _, oldest = self._layouts.popitem(last=False)
+            self._layout_bytes -= sum(layout.bytes_kept for layout in oldest)
+        self._layouts.setdefault(len(frame), []).append(new_layout)
+        return new_layout
 
     def _plan(self, frame: bytes, read: Commit, size: int) -> Planned | None:
         """Returns the plan of a frame, or None if the general path has to serve such frames each time."""
@@ -249,5 +249,5 @@ def _reply_parts(version: int, message: bytes) -> tuple[bytes, bytes]:
     return (len(head) + len(message)).to_bytes(4, "big"), head[4:] + message
 
 
-def _joined(parts: list[Any]) -> tuple[int, ...]:
+def _concatenated(parts: list[Any]) -> tuple[int, ...]:
     return tuple([number for part in parts for number in part])

@@ -104,8 +104,8 @@ class Connection(asyncio.Protocol):
 
     # With more than thirty attributes and without slots, CPython makes an unshared dictionary for each connection.
     __slots__ = (
-        "_backlog", "_closing", "_files", "_flush_due", "_gone", "_has_long_reply", "_held_until_s", "_holds_memory",
-        "_host", "_idle_timer", "_in_flight", "_in_flight_bytes", "_is_read_on", "_last_active_s", "_loop",
+        "_backlog", "_closing", "_files", "_flush_due", "_has_long_reply", "_held_until_s", "_holds_memory",
+        "_host", "_idle_timer", "_in_flight", "_in_flight_bytes", "_is_lost", "_is_read_on", "_last_active_s", "_loop",
         "_may_receive", "_mute_timer", "_muted_until_s", "_queued", "_reader", "_reading", "_ready_bytes",
         "_share_bytes", "_share_ends_s", "_slots", "_task", "_transport", "_unsent_bytes", "_waiting_bytes",
         "_writable", "client_host", "local_host", "parked", "parked_partitions", "sends_files",
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
         self._task: Task[Any] | None = None
         self._has_long_reply = False
         self._closing = False
-        self._gone = False
+        self._is_lost = False
         self._flush_due = False
         self._last_active_s = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
         self.go_on()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._gone = self._closing = True
+        self._is_lost = self._closing = True
         for timer in (self._idle_timer, self._mute_timer):
             if timer is not None:
                 timer.cancel()
@@ -236,8 +236,8 @@ class Connection(asyncio.Protocol):
         self._backlog.clear()
         self._slots.clear()
         parked, self.parked = self.parked, set()
-        for waiting in parked:
-            waiting.abandon()
+        for request in parked:
+            request.abandon()
         self._host.discharge(self)
 
     # --- serving ------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
 
     def go_on(self) -> None:
         """Serves the waiting requests, now or in a share of a later turn."""
-        if not self._queued and not self._gone:
+        if not self._queued and not self._is_lost:
             scheduler = self._host.scheduler
             if self._serve_backlog(scheduler.begin_share()):
                 self._queue()
@@ -266,7 +266,7 @@ class Connection(asyncio.Protocol):
         self._host.scheduler.add(self)
 
     def run_share(self, until_s: float) -> bool:
-        if self._gone:
+        if self._is_lost:
             return False
         self._is_read_on = False
         self._queued = self._serve_backlog(until_s)
@@ -281,8 +281,8 @@ class Connection(asyncio.Protocol):
         backlog, clock, fast_path = self._backlog, self._host.scheduler.clock, self._host.fast_path
         while True:
             while backlog and self._has_room() and clock() < until_s:
-                together = fast_path(backlog[0])
-                if together is None or not self._serve_together(together, until_s):
+                path = fast_path(backlog[0])
+                if path is None or not self._serve_together(path, until_s):
                     self._serve(backlog.popleft())
                 if self._ready_bytes > _JOIN_BELOW:
                     self._flush()
@@ -309,7 +309,7 @@ class Connection(asyncio.Protocol):
             and self._in_flight < MAX_IN_FLIGHT
             and self._in_flight_bytes < MAX_IN_FLIGHT_BYTES
             and self._ready_bytes < MAX_READY_BYTES
-            and not self._gone
+            and not self._is_lost
             and self._mute_timer is None
             and self._task is None
             and self.parked_partitions < MAX_PARKED_PARTITIONS
@@ -331,10 +331,10 @@ class Connection(asyncio.Protocol):
         Requests for which this share has no time are served together in the next share.
         """
         backlog = self._backlog
-        taken = fast_path.take(backlog, MAX_IN_FLIGHT - self._in_flight, until_s)
-        if taken is None:
+        run = fast_path.take(backlog, MAX_IN_FLIGHT - self._in_flight, until_s)
+        if run is None:
             return False
-        planned, requests = taken
+        planned, requests = run
         count = len(requests)
         slot = _Slot(count * len(backlog[0]), count)
         for _ in range(count):
@@ -381,7 +381,7 @@ class Connection(asyncio.Protocol):
         self._ready_bytes += sum(map(len, chunks))
 
     def _answer_later(self, slot: _Slot, chunks: Sequence[Chunk] | None) -> None:
-        if self._gone:
+        if self._is_lost:
             return
         if chunks is None:
             self._transport.abort()
@@ -393,7 +393,7 @@ class Connection(asyncio.Protocol):
 
     def _flush_and_go_on(self) -> None:
         self._flush_due = False
-        if not self._gone:
+        if not self._is_lost:
             self._flush()
             if self._backlog or not self._reading:
                 self.go_on()
@@ -421,7 +421,7 @@ class Connection(asyncio.Protocol):
                 self._send_files(out)
             else:
                 self._transport.writelines(cast(list[bytes], out))
-        if self._closing and not slots and not self._backlog and not self._gone and not self._sending:
+        if self._closing and not slots and not self._backlog and not self._is_lost and not self._sending:
             self._transport.close()
 
     def _send_files(self, out: list[Chunk]) -> None:
@@ -442,10 +442,10 @@ class Connection(asyncio.Protocol):
     def _read_or_pause(self) -> None:
         backlog, queued = self._backlog, self._queued
         has_space = self._waiting_bytes < MAX_WAITING_BYTES if queued and backlog else not backlog and not queued
-        wanted = has_space and self._may_receive and not self._closing and self._has_room()
-        if wanted != self._reading and not self._gone:
-            self._reading = wanted
-            if wanted:
+        should_read = has_space and self._may_receive and not self._closing and self._has_room()
+        if should_read != self._reading and not self._is_lost:
+            self._reading = should_read
+            if should_read:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
@@ -475,7 +475,7 @@ class Connection(asyncio.Protocol):
     def mute(self, duration_ms: int) -> None:
         """Reads and serves no request for ``duration_ms``, as Kafka throttles. Begun requests are answered."""
         until_s = self._loop.time() + duration_ms / 1000
-        if until_s <= self._muted_until_s or self._gone:
+        if until_s <= self._muted_until_s or self._is_lost:
             return
         if self._mute_timer is not None:
             self._mute_timer.cancel()
@@ -506,14 +506,14 @@ class Connection(asyncio.Protocol):
         """Closes the connection when its begun requests are answered. The broker calls it when it stops."""
         self._closing = True
         self._backlog.clear()
-        for waiting in tuple(self.parked):
-            wake = getattr(waiting, "wake", None)
+        for request in tuple(self.parked):
+            wake = getattr(request, "wake", None)
             if wake is not None:
                 wake()
         self._flush()
 
     def abort(self) -> None:
-        if not self._gone:
+        if not self._is_lost:
             self._transport.abort()
 
     def _watch_idleness(self) -> None:

@@ -45,15 +45,15 @@ class Control:
 
     def __init__(self, broker: BrokerServer) -> None:
         self._broker = broker
-        self._found: FaultInjection | None = None
+        self._fault_injection: FaultInjection | None = None
 
     @property
     def _faults(self) -> FaultInjection:
-        if self._found is None:
+        if self._fault_injection is None:
             from odradek.broker.fault_injection.middleware import FaultInjection
 
-            self._found = FaultInjection(self._broker)
-        return self._found
+            self._fault_injection = FaultInjection(self._broker)
+        return self._fault_injection
 
     async def execute(self, command: Mapping[str, Any]) -> Any:
         """Executes a command and returns its result. Raises ValueError if the command fails."""
@@ -97,9 +97,9 @@ class Control:
         }
 
     async def _create_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
-        wanted = NewTopic(name, partition_count, configs=configs)
+        topic = NewTopic(name, partition_count, configs=configs)
         created: asyncio.Future[Topic | Exception] = asyncio.get_running_loop().create_future()
-        self._broker.scheduler.start(self._broker.controller.create_topic(wanted)).then(created.set_result)
+        self._broker.scheduler.start(self._broker.controller.create_topic(topic)).then(created.set_result)
         result = await created
         if isinstance(result, UnknownConfig):
             raise ValueError(result.with_hint()) from result

@@ -224,27 +224,27 @@ class Controller:
 
     # --- topics -------------------------------------------------------------------------------------------------
 
-    def new_topic(self, wanted: NewTopic) -> CreateTopic:
+    def new_topic(self, topic: NewTopic) -> CreateTopic:
         """Returns the catalogue's request for a topic, with the broker's defaults for -1. Raises ConfigError."""
         config = self._broker.config
-        count, factor = wanted.partition_count, wanted.replication_factor
+        count, factor = topic.partition_count, topic.replication_factor
         return CreateTopic(
-            wanted.name,
+            topic.name,
             self._broker.new_uuid(),
             config.num_partitions if count == -1 else count,
             config.default_replication_factor if factor == -1 else factor,
-            wanted.assignments,
-            check_topic_configs(wanted.configs, config),
+            topic.assignments,
+            check_topic_configs(topic.configs, config),
         )
 
-    def create_topic(self, wanted: NewTopic) -> Steps[Topic]:
+    def create_topic(self, new: NewTopic) -> Steps[Topic]:
         """Creates one topic. Raises KafkaError or ConfigError."""
 
         def create(change: Change) -> Steps[None]:
-            yield from change.add(self.new_topic(wanted))
+            yield from change.add(self.new_topic(new))
 
         yield from self.steps_of(create)
-        topic = self._broker.catalog.topic(wanted.name)
+        topic = self._broker.catalog.topic(new.name)
         assert topic is not None
         return topic
 
@@ -285,7 +285,7 @@ class Controller:
         """Creates ``__consumer_offsets`` if it does not exist. A failure is only logged, as in Kafka."""
         broker = self._broker
         config = broker.config
-        wanted = NewTopic(
+        topic = NewTopic(
             OFFSETS_TOPIC,
             config.offsets_topic_num_partitions,
             config.offsets_topic_replication_factor,
@@ -298,7 +298,7 @@ class Controller:
 
         def create(change: Change) -> Steps[None]:
             if broker.catalog.topic(OFFSETS_TOPIC) is None:
-                yield from change.add(self.new_topic(wanted))
+                yield from change.add(self.new_topic(topic))
 
         try:
             yield from self.steps_of(create, event)
@@ -307,10 +307,10 @@ class Controller:
 
     def raise_epochs(self, epochs: Iterable[tuple[tuple[str, int], int]]) -> Steps[None]:
         """Begins new leader epochs for partitions with damaged logs. Raises KafkaError."""
-        left = list(epochs)
-        while left:
-            batch, left = left[:MAX_CHANGE_RECORDS], left[MAX_CHANGE_RECORDS:]
-            yield from self.steps_of(_adding(RaiseEpochs(dict(batch))))
+        rest = list(epochs)
+        while rest:
+            batch, rest = rest[:MAX_CHANGE_RECORDS], rest[MAX_CHANGE_RECORDS:]
+            yield from self.steps_of(_operation(RaiseEpochs(dict(batch))))
 
     # --- features and producer ids ------------------------------------------------------------------------------
 
@@ -325,9 +325,9 @@ class Controller:
         broker = self._broker
 
         def update(change: Change) -> Steps[None]:
-            wanted = request.updates.get(ELIGIBLE_LEADERS)
-            if wanted is not None:
-                if wanted.level > 0:
+            level_update = request.updates.get(ELIGIBLE_LEADERS)
+            if level_update is not None:
+                if level_update.level > 0:
                     yield from change.add(AlterConfigs(BROKER, str(broker.node_id), {MIN_ISR: None}))
                 elif broker.config.eligible_leaders:
                     yield from change.add(AlterConfigs(BROKER, "", {MIN_ISR: broker.config.cluster_wide[MIN_ISR]}))
@@ -337,7 +337,7 @@ class Controller:
 
     def allocate_producer_ids(self, broker_id: int) -> Deferred[None]:
         """Allocates a block of producer ids to a broker, which reads it from a record (``broker/producer_ids``)."""
-        return self.write(_adding(AllocateProducerIds(broker_id)))
+        return self.write(_operation(AllocateProducerIds(broker_id)))
 
     # --- snapshots ----------------------------------------------------------------------------------------------
 
@@ -361,6 +361,6 @@ class Controller:
             log.error("no snapshot of the catalogue was made: %s", result, exc_info=None if foreseen else result)
 
 
-def _adding(request: CatalogRequest) -> Operation[None]:
+def _operation(request: CatalogRequest) -> Operation[None]:
     """Returns an operation with this one request."""
     return lambda change: change.add(request)

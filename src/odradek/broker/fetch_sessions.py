@@ -212,18 +212,18 @@ class FetchSessions:
             return FetchContext(wanted, None, True)
         full = epoch == INITIAL_EPOCH
         to_add, to_remove = iter(wanted), iter(forgotten)
-        known = not full  # whether the client knows the session's id
+        is_known = not full  # whether the client knows the session's id
         try:
-            while some := list(islice(to_add, STEP_PARTITIONS)):
-                if not self._add(session, some, now_ms, full=full):
+            while part := list(islice(to_add, STEP_PARTITIONS)):
+                if not self._add(session, part, now_ms, full=full):
                     return FetchContext(wanted, None, True)
                 yield
-            while gone := list(islice(to_remove, STEP_PARTITIONS)):
-                self._remove(session, gone)
+            while keys := list(islice(to_remove, STEP_PARTITIONS)):
+                self._remove(session, keys)
                 yield
-            known = True
+            is_known = True
         finally:
-            if not known:  # the session does not fit, or its client has disconnected
+            if not is_known:  # the session does not fit, or its client has disconnected
                 self.forget(session.id)
         return self._context(session, full=full)
 
@@ -234,33 +234,33 @@ class FetchSessions:
             self.forget(session_id)
             if epoch == FINAL_EPOCH or not self._make_room(now_ms):
                 return None
-            session = self._open(now_ms, by_id, new_id)
-            self._own(session, owner)
-            return session
-        found = self._sessions.get(session_id)
-        if found is None:
+            new = self._open(now_ms, by_id, new_id)
+            self._own(new, owner)
+            return new
+        session = self._sessions.get(session_id)
+        if session is None:
             raise KafkaError(ErrorCode.fetch_session_id_not_found, f"no fetch session {session_id}")
-        if found.epoch != epoch:
+        if session.epoch != epoch:
             raise KafkaError(
                 ErrorCode.invalid_fetch_session_epoch,
-                f"fetch session {session_id} expects epoch {found.epoch}, not {epoch}",
+                f"fetch session {session_id} expects epoch {session.epoch}, not {epoch}",
             )
-        if found.by_id != by_id:
+        if session.by_id != by_id:
             raise KafkaError(ErrorCode.fetch_session_topic_id_error, "a session has topic names or ids, not both")
-        found.epoch = found.epoch + 1 if found.epoch < _MAX_INT else 1
-        found.last_used_ms = now_ms
+        session.epoch = session.epoch + 1 if session.epoch < _MAX_INT else 1
+        session.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
-        self._own(found, owner)
-        return found
+        self._own(session, owner)
+        return session
 
     def _add(self, session: Session, wanted: list[Wanted], now_ms: int, *, full: bool) -> bool:
         """Adds partitions to a session. Removes the session if they do not fit: then returns False for a new session
         (``full``) and raises KafkaError for another one.
         """
         if self._sessions.get(session.id) is session:  # another connection may have closed it between two steps
-            before = session.bytes
+            old_bytes = session.bytes
             session.add(wanted)
-            self.bytes += session.bytes - before
+            self.bytes += session.bytes - old_bytes
             if self.bytes <= self._max_bytes or self._make_room(now_ms, session):
                 return True
             self.forget(session.id)
@@ -270,10 +270,10 @@ class FetchSessions:
         raise KafkaError(ErrorCode.fetch_session_id_not_found, reason)
 
     def _remove(self, session: Session, forgotten: Iterable[Key]) -> None:
-        before = session.bytes
+        old_bytes = session.bytes
         session.remove(forgotten)
         if self._sessions.get(session.id) is session:
-            self.bytes += session.bytes - before
+            self.bytes += session.bytes - old_bytes
 
     def _context(self, session: Session, *, full: bool) -> FetchContext:
         if not full and not len(session):
@@ -314,10 +314,10 @@ class FetchSessions:
         """Stores which connection uses a session. The connection's former session then counts as unused."""
         if owner is None or session.owner == owner:
             return
-        before = self._by_owner.get(owner)
-        if before is not None:
-            before.owner = None
-            self._unused[before.id] = before
+        former = self._by_owner.get(owner)
+        if former is not None:
+            former.owner = None
+            self._unused[former.id] = former
         self._disown(session)
         self._unused.pop(session.id, None)
         session.owner = owner

@@ -89,5 +89,5 @@ def bytes_in_use() -> int | None:
         _fields_ = [(name, ctypes.c_size_t) for name in _MALLINFO2]
 
     mallinfo.restype = Information
-    found = mallinfo()
-    return int(found.uordblks + found.hblkhd)
+    information = mallinfo()
+    return int(information.uordblks + information.hblkhd)

@@ -50,7 +50,7 @@ class HostLimits:
         self._config = config
         self._text = ""
         self._counts: dict[str, int] = {}
-        self._wanted: dict[str, int] = {}
+        self._unresolved: dict[str, int] = {}
         """Names that are not resolved yet, with their limits."""
         self._thread: threading.Thread | None = None
 
@@ -66,45 +66,45 @@ class HostLimits:
         if text == self._text:
             return
         self._text = text
-        self._counts, self._wanted = {}, {}
-        look_up_now = at_start and self._config.source(OVERRIDES) is Source.STATIC_BROKER
+        self._counts, self._unresolved = {}, {}
+        is_static = at_start and self._config.source(OVERRIDES) is Source.STATIC_BROKER
         for host, count in host_counts(text).items():
             address = plain_address(host)
-            if address is None and look_up_now:
+            if address is None and is_static:
                 address = _address(host)
             if address is None:
-                self._wanted[host] = count
+                self._unresolved[host] = count
             else:
                 self._counts[address] = count
-        self._look_up_wanted()
+        self._look_up_names()
 
-    def _look_up_wanted(self) -> None:
+    def _look_up_names(self) -> None:
         """Starts the thread unless one runs: settings may change faster than a resolver answers."""
-        if not self._wanted or self._thread is not None:
+        if not self._unresolved or self._thread is not None:
             return
-        loop, wanted = asyncio.get_running_loop(), self._wanted
+        loop, names = asyncio.get_running_loop(), self._unresolved
 
         def run() -> None:
-            found: dict[str, int] = {}
-            for name, count in wanted.items():
-                if self._wanted is not wanted:
+            counts: dict[str, int] = {}
+            for name, count in names.items():
+                if self._unresolved is not names:
                     break
                 try:
-                    found[_look_up(name)] = count
+                    counts[_look_up(name)] = count
                 except OSError as error:
                     log.warning("%s: the limit of %s is ignored: %s", OVERRIDES, name, error)
             with suppress(RuntimeError):  # the event loop is closed
-                loop.call_soon_threadsafe(self._take_found, wanted, found)
+                loop.call_soon_threadsafe(self._add_counts, names, counts)
 
         self._thread = threading.Thread(target=run, name="host names", daemon=True)
         self._thread.start()
 
-    def _take_found(self, wanted: dict[str, int], found: dict[str, int]) -> None:
+    def _add_counts(self, names: dict[str, int], counts: dict[str, int]) -> None:
         self._thread = None
-        if self._wanted is wanted:
-            self._counts |= found
-            self._wanted = {}
-        self._look_up_wanted()
+        if self._unresolved is names:
+            self._counts |= counts
+            self._unresolved = {}
+        self._look_up_names()
 
 
 def _look_up(name: str) -> str:

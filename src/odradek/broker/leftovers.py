@@ -23,25 +23,25 @@ class Leftovers:
 
     def __init__(self, start: Callable[[Generator[None, None, None]], object]) -> None:
         self._start = start
-        self._left: deque[Container] = deque()
+        self._containers: deque[Container] = deque()
 
     def add(self, *containers: Container) -> None:
         """Empties the containers later. No other code may use them after this call."""
         if sum(map(len, containers)) <= FEW:
             return
-        is_idle = not self._left
-        self._left.extend(containers)
+        is_idle = not self._containers
+        self._containers.extend(containers)
         if is_idle:
-            self._start(self._emptied())
+            self._start(self._empty())
 
-    def _emptied(self) -> Generator[None, None, None]:
-        left = self._left
-        while left:
+    def _empty(self) -> Generator[None, None, None]:
+        containers = self._containers
+        while containers:
             room = STEP_ELEMENTS
-            while left and room > 0:
-                room -= _take_from(left[0], room) + 1  # the container itself counts, too
-                if not left[0]:
-                    left.popleft()
+            while containers and room > 0:
+                room -= _take_from(containers[0], room) + 1  # the container itself counts, too
+                if not containers[0]:
+                    containers.popleft()
             yield
 
 

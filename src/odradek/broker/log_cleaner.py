@@ -145,11 +145,11 @@ class Cleaning:
 
     async def _work(self, number: int) -> None:
         while number < self._config.log_cleaner_threads:
-            found = self._filthiest()
-            if found is not None:
-                await self._clean(*found)
+            choice = self._dirtiest()
+            if choice is not None:
+                await self._clean(*choice)
             self._retain()
-            if found is None:
+            if choice is None:
                 await self._pause()
             else:
                 await asyncio.sleep(0)
@@ -181,97 +181,97 @@ class Cleaning:
             if not partition.failure and partition.log.offline is None and partition.log.config.is_compacted:
                 yield key, partition
 
-    def _filthiest(self) -> tuple[Key, Log, Dirt] | None:
+    def _dirtiest(self) -> tuple[Key, Log, Dirt] | None:
         """Returns the dirtiest log that is due, if there is one, and marks it as being cleaned."""
         self._last_run_ms = self._now_ms()
-        self._forgive()
+        self._drop_old_failures()
         best: tuple[Key, Log, Dirt] | None = None
         for key, partition in self._compacted():
             if key in self._in_progress or key in self._uncleanable:
                 continue
-            found = self._measure(key, partition.log)
-            if found is None or not found.is_due(partition.log.config.min_cleanable_dirty_ratio):
+            dirt = self._measure(key, partition.log)
+            if dirt is None or not dirt.is_due(partition.log.config.min_cleanable_dirty_ratio):
                 continue
-            if best is None or found.ratio > best[2].ratio:
-                best = key, partition.log, found
+            if best is None or dirt.ratio > best[2].ratio:
+                best = key, partition.log, dirt
         if best is not None:
             self._in_progress.add(best[0])
             best[1].is_being_cleaned = True
         return best
 
-    def _measure(self, key: Key, found: Log) -> Dirt | None:
+    def _measure(self, key: Key, target: Log) -> Dirt | None:
         try:
-            dirt = measure(found, self._now_ms())
+            dirt = measure(target, self._now_ms())
         except Exception as error:
-            self._give_up(key, found, error)
+            self._give_up(key, target, error)
             return None
         if dirt.reset:
             log.warning("%s-%d: cleaning restarts from offset %d: %s", *key, dirt.first_dirty_offset, dirt.reset)
-        if found.cleaned_offset is not None and dirt.first_dirty_offset != found.cleaned_offset:
-            found.cleaned_offset = dirt.first_dirty_offset
+        if target.cleaned_offset is not None and dirt.first_dirty_offset != target.cleaned_offset:
+            target.cleaned_offset = dirt.first_dirty_offset
         return dirt
 
-    def _forgive(self) -> None:
+    def _drop_old_failures(self) -> None:
         """Removes the failures of logs that were removed, and failures older than ``RETRY_MS``."""
         for key, failure in tuple(self._uncleanable.items()):
             partition = self._directory.partitions.get(key)
-            gone = partition is None or bool(partition.failure) or partition.log is not failure.log
-            if gone or self._now_ms() >= failure.until_ms:
+            is_obsolete = partition is None or bool(partition.failure) or partition.log is not failure.log
+            if is_obsolete or self._now_ms() >= failure.until_ms:
                 del self._uncleanable[key]
 
-    def _give_up(self, key: Key, found: Log, error: BaseException) -> None:
+    def _give_up(self, key: Key, target: Log, error: BaseException) -> None:
         """Excludes a log from cleaning for ``RETRY_MS``. Logs an unexpected error with its traceback."""
         reason = str(error) or type(error).__name__
-        foreseen = isinstance(error, OdradekError | OSError)
+        is_expected = isinstance(error, OdradekError | OSError)
         log.error(
             "%s-%d cannot be cleaned; the next attempt is in %d minutes: %s", *key, RETRY_MS // 60_000, reason,
-            exc_info=None if foreseen else error,
+            exc_info=None if is_expected else error,
         )  # fmt: skip
-        self._uncleanable[key] = _Uncleanable(found, reason, self._now_ms() + RETRY_MS)
+        self._uncleanable[key] = _Uncleanable(target, reason, self._now_ms() + RETRY_MS)
 
     # --- cleaning -------------------------------------------------------------------------------------------------
 
-    async def _clean(self, key: Key, found: Log, dirt: Dirt) -> None:
+    async def _clean(self, key: Key, target: Log, dirt: Dirt) -> None:
         began = perf_counter()
         try:
-            done, in_process = await self._compact(found)
-            found.cleaned_offset = done.end_offset
-            await self._checkpoint(found)
-        except _Aborted as why:
-            log.info("%s-%d: cleaning ended early: %s", *key, why)
+            result, in_process = await self._compact(target)
+            target.cleaned_offset = result.end_offset
+            await self._checkpoint(target)
+        except _Aborted as reason:
+            log.info("%s-%d: cleaning ended early: %s", *key, reason)
         except Exception as error:
             # A log that was deleted or went offline meanwhile has logged this itself.
-            if found.offline is None:
-                self._give_up(key, found, error)
+            if target.offline is None:
+                self._give_up(key, target, error)
         else:
             self._cleanings += 1
             self._last = LastCleaning(
                 TopicPartition(*key),
                 self._now_ms(),
                 dirt.first_dirty_offset,
-                done.end_offset,
+                result.end_offset,
                 perf_counter() - began,
-                done.counts,
+                result.counts,
                 in_process,
             )
-            _tell(self._last)
+            _log_cleaning(self._last)
         finally:
-            await _discard(found)
+            await _discard(target)
             self._in_progress.discard(key)
-            found.is_being_cleaned = False
+            target.is_being_cleaned = False
 
-    async def _compact(self, found: Log) -> tuple[Finished, bool]:
+    async def _compact(self, target: Log) -> tuple[Finished, bool]:
         """Cleans a log. Also returns whether a separate process cleaned it."""
         # Only synced segments are replaced, so that the recovery point stays correct.
-        end = found.active.base_offset
-        if found.recovery_point < end:
-            await asyncio.to_thread(found.flush_closed, end)
-        await asyncio.to_thread(found.discard_cleaned)
+        end = target.active.base_offset
+        if target.recovery_point < end:
+            await asyncio.to_thread(target.flush_closed, end)
+        await asyncio.to_thread(target.discard_cleaned)
         config = self._config
         threads = max(config.log_cleaner_threads, 1)
         job = plan(
-            found,
-            measure(found, self._now_ms()),
+            target,
+            measure(target, self._now_ms()),
             self._now_ms(),
             max_keys=max_keys(
                 config.log_cleaner_dedupe_buffer_size // threads,
@@ -279,12 +279,12 @@ class Cleaning:
             ),
             bytes_per_second=config.log_cleaner_io_max_bytes_per_second / threads,
         )
-        swap = _Swap(found)
+        swap = _Swap(target)
         if job.size <= SMALL_JOB_BYTES:
             try:
                 return await self._clean_here(job, swap), False
             except TooCoarse:
-                log.debug("%s has large batches: a separate process cleans it", found.path.name)
+                log.debug("%s has large batches: a separate process cleans it", target.path.name)
         return await self._clean_there(job, swap), True
 
     async def _clean_here(self, job: Job, swap: _Swap) -> Finished:
@@ -353,40 +353,40 @@ class Cleaning:
         with self._file:
             if not self._written:
                 return
-            kept = {name: offset for name, offset in self._written.items() if self._is_known(name)}
-            if kept == self._written:
+            offsets = {name: offset for name, offset in self._written.items() if self._is_cleaned(name)}
+            if offsets == self._written:
                 return
             try:
-                checkpoints.write_offsets(self._directory.path / checkpoints.CLEANER, kept, self._directory.files)
-                self._written = kept
+                checkpoints.write_offsets(self._directory.path / checkpoints.CLEANER, offsets, self._directory.files)
+                self._written = offsets
             except OSError as error:
                 log.error("the checkpoint of the log cleaner could not be written: %s", error)
 
-    def _is_known(self, name: TopicPartition) -> bool:
+    def _is_cleaned(self, name: TopicPartition) -> bool:
         partition = self._directory.partitions.get((name.topic, name.partition))
         return partition is not None and not partition.failure and partition.log.cleaned_offset is not None
 
-    def _known(self) -> dict[TopicPartition, int]:
+    def _cleaned_offsets(self) -> dict[TopicPartition, int]:
         return {
             TopicPartition(*key): partition.log.cleaned_offset
             for key, partition in self._directory.partitions.items()
             if not partition.failure and partition.log.cleaned_offset is not None
         }
 
-    async def _checkpoint(self, cleaned: Log) -> None:
+    async def _checkpoint(self, target: Log) -> None:
         """Writes the end offsets of cleanings to the checkpoint, after the new segments' names are synced."""
         async with self._writing:
-            if self._known() == self._written:
+            if self._cleaned_offsets() == self._written:
                 return
-            await asyncio.to_thread(self._directory.files.sync_dir, cleaned.path)
-            while (known := self._known()) != self._written:
-                await asyncio.to_thread(self._write, known, self._drops)
+            await asyncio.to_thread(self._directory.files.sync_dir, target.path)
+            while (offsets := self._cleaned_offsets()) != self._written:
+                await asyncio.to_thread(self._write, offsets, self._drops)
 
-    def _write(self, known: dict[TopicPartition, int], drops: int) -> None:
+    def _write(self, offsets: dict[TopicPartition, int], drops: int) -> None:
         with self._file:
             if drops == self._drops:
-                checkpoints.write_offsets(self._directory.path / checkpoints.CLEANER, known, self._directory.files)
-                self._written = known
+                checkpoints.write_offsets(self._directory.path / checkpoints.CLEANER, offsets, self._directory.files)
+                self._written = offsets
 
     def status(self) -> CleaningStatus:
         """Returns the present state of the cleaner."""
@@ -422,9 +422,9 @@ class Cleaning:
 class _Swap:
     """Replaces segments of a log with cleaned ones, unless the log has changed since the plan."""
 
-    def __init__(self, found: Log) -> None:
-        self._log = found
-        self._planned: dict[int, Segment] = {segment.base_offset: segment for segment in found.segments}
+    def __init__(self, target: Log) -> None:
+        self._log = target
+        self._planned: dict[int, Segment] = {segment.base_offset: segment for segment in target.segments}
 
     def __call__(self, base_offset: int, replaces: Sequence[int]) -> None:
         if self._log.offline is not None:
@@ -482,16 +482,16 @@ class _Worker:
             self._process.kill()
 
 
-async def _discard(found: Log) -> None:
+async def _discard(target: Log) -> None:
     """Removes the files of an unfinished cleaning. If this fails, the next start of the broker removes them."""
-    if found.offline is not None:
+    if target.offline is not None:
         return
     try:
-        await asyncio.to_thread(found.discard_cleaned)
+        await asyncio.to_thread(target.discard_cleaned)
     except OSError as error:
         log.warning(
             "%s: files of an unfinished cleaning could not be removed; the next start removes them: %s",
-            found.path,
+            target.path,
             error,
         )
 
@@ -501,17 +501,17 @@ def _report_death(task: asyncio.Task[None]) -> None:
         log.error("a cleaner task has died: compacted topics grow until the broker restarts", exc_info=error)
 
 
-def _tell(done: LastCleaning) -> None:
-    counts = done.counts
+def _log_cleaning(cleaning: LastCleaning) -> None:
+    counts = cleaning.counts
     log.info(
         "%s cleaned: dirty section [%d, %d), %d keys, %d of %d records kept, %.1f MB written, %.2f s%s",
-        done.partition,
-        done.first_dirty_offset,
-        done.end_offset,
+        cleaning.partition,
+        cleaning.first_dirty_offset,
+        cleaning.end_offset,
         counts.keys,
         counts.records_kept,
         counts.records_read,
         counts.bytes_written / 1e6,
-        done.seconds,
-        " in a separate process" if done.in_process else "",
+        cleaning.seconds,
+        " in a separate process" if cleaning.in_process else "",
     )

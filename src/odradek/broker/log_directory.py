@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.broker")
 
 DELETE_SUFFIX = "-delete"
-_DOOMED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
+_DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
 
 Job = Callable[[], None]
@@ -64,7 +64,7 @@ class LogDirectory:
         self.has_compacted = False
         """Whether a log is or was compacted."""
         self._made = 0
-        self._found: set[str] = set()
+        self._names_at_start: set[str] = set()
         self._directory_id = UUID(int=0)
         self._now_ms = now_ms
         self._files = files or OsFiles()
@@ -108,8 +108,8 @@ class LogDirectory:
     def _read_meta_properties(self, config: BrokerConfig) -> None:
         path = self.path / checkpoints.META_PROPERTIES
         try:
-            found = checkpoints.read_meta_properties(self.path, self._files)
-            stored = found.get("node.id", "")
+            properties = checkpoints.read_meta_properties(self.path, self._files)
+            stored = properties.get("node.id", "")
             self.node_id = int(stored) if stored else config.node_id
         except ValueError:
             raise StorageError(f"{path} is damaged: node.id {stored!r} is not a number") from None
@@ -117,19 +117,19 @@ class LogDirectory:
             raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
         if stored and config.is_set("node.id") and config.node_id != self.node_id:
             raise ConfigError(f"{self.path} belongs to node.id {stored}, not {config.node_id}")
-        if not found.get("cluster.id") or not found.get("directory.id"):
-            found = {
+        if not properties.get("cluster.id") or not properties.get("directory.id"):
+            properties = {
                 "node.id": str(self.node_id),
                 "directory.id": checkpoints.encode_uuid(uuid4()),
                 "version": "1",
-                "cluster.id": found.get("cluster.id") or checkpoints.encode_uuid(uuid4()),
+                "cluster.id": properties.get("cluster.id") or checkpoints.encode_uuid(uuid4()),
             }
-            checkpoints.write_meta_properties(self.path, found, self._files)
-        self.cluster_id = found["cluster.id"]
+            checkpoints.write_meta_properties(self.path, properties, self._files)
+        self.cluster_id = properties["cluster.id"]
         try:
-            self._directory_id = checkpoints.decode_uuid(found["directory.id"])
+            self._directory_id = checkpoints.decode_uuid(properties["directory.id"])
         except ValueError:
-            raise StorageError(f"{path} is damaged: directory.id {found['directory.id']!r} is not an id") from None
+            raise StorageError(f"{path} is damaged: directory.id {properties['directory.id']!r} is not an id") from None
 
     # --- start --------------------------------------------------------------------------------------------------
 
@@ -157,12 +157,12 @@ class LogDirectory:
         self._log_starts = self._read_checkpoint(checkpoints.LOG_START)
         checkpoints.remove_clean_shutdown(self.path, self._files)
         topic_ids = self._remove_strays(image)
-        noted = self._recovery_points.keys() | self._log_starts.keys()
+        names = self._recovery_points.keys() | self._log_starts.keys()
         try:
-            self._forget({name for name in noted if image.topic(name.topic) is None})
+            self._remove_from_checkpoints({name for name in names if image.topic(name.topic) is None})
         except OSError as error:
             log.error("the checkpoints of %s could not be written: %s", self.path, error)
-        self._found = set(self._files.list(self.path))
+        self._names_at_start = set(self._files.list(self.path))
         return topic_ids
 
     def lost_epochs(self) -> dict[tuple[str, int], int]:
@@ -172,19 +172,19 @@ class LogDirectory:
         partitions whose log has not begun the new epoch of the catalogue. In both cases, a log with a later epoch than
         the catalogue counts, too, because then the metadata log has lost its end.
         """
-        found, self._found = self._found, set()
-        wanted = {}
+        names, self._names_at_start = self._names_at_start, set()
+        epochs = {}
         for key, partition in self.partitions.items():
             if partition.failure:
                 continue
             opened = partition.log
             if self.clean:
-                is_suspect = opened.was_cut or str(TopicPartition(*key)) not in found
+                is_suspect = opened.was_cut or str(TopicPartition(*key)) not in names
             else:
                 is_suspect = not opened.began_epoch
             if is_suspect or opened.epochs.latest > partition.leader_epoch:
-                wanted[key] = max(partition.leader_epoch, opened.epochs.latest) + 1
-        return wanted
+                epochs[key] = max(partition.leader_epoch, opened.epochs.latest) + 1
+        return epochs
 
     def begin_epoch(self, key: tuple[str, int], epoch: int) -> None:
         """Sets the leader epoch of a partition."""
@@ -211,26 +211,26 @@ class LogDirectory:
 
     def _remove_strays(self, image: CatalogImage) -> dict[str, UUID | None]:
         """Removes the directories of deleted topics. Returns the topic's id for each other directory of a partition."""
-        kept = {}
+        topic_ids = {}
         for name in self._files.list(self.path):
             if name == METADATA_DIRECTORY:
                 continue
-            doomed = _DOOMED_DIRECTORY.fullmatch(name) is not None
-            if not doomed and (matched := _PARTITION_DIRECTORY.fullmatch(name)) is not None:
+            is_stray = _DELETED_DIRECTORY.fullmatch(name) is not None
+            if not is_stray and (matched := _PARTITION_DIRECTORY.fullmatch(name)) is not None:
                 topic = image.topic(matched[1])
                 try:
                     stored = checkpoints.read_partition_metadata(self.path / name, self._files)
                 except StorageError:
                     continue  # its topic is not known; if it is a partition of a topic, the opening reports the error
-                doomed = topic is None or (stored is not None and stored != topic.id)
-                if doomed and stored is None:
+                is_stray = topic is None or (stored is not None and stored != topic.id)
+                if is_stray and stored is None:
                     continue  # not a partition's directory, so the broker does not remove it
-                if not doomed:
-                    kept[name] = stored
-            if doomed:
+                if not is_stray:
+                    topic_ids[name] = stored
+            if is_stray:
                 log.info("removing the directory %s of a deleted topic", name)
                 self._remove_directory(self.path / name)
-        return kept
+        return topic_ids
 
     def _remove_directory(self, path: Path) -> None:
         for name in self._files.list(path):
@@ -315,7 +315,7 @@ class LogDirectory:
         return opened, ""
 
     def _create(self, path: Path, name: TopicPartition, topic: Topic, leader_epoch: int, settings: LogConfig) -> Log:
-        self._forget({name})
+        self._remove_from_checkpoints({name})
         self._files.make_dirs(path)
         self._write_metadata(path, topic)
         return Log.create(path, settings, self._now_ms(), leader_epoch=leader_epoch, files=self._files)
@@ -331,7 +331,7 @@ class LogDirectory:
 
         The caller has to call ``forget`` afterwards.
         """
-        doomed = []
+        paths = []
         for described in topic.partitions:
             partition = self.partitions.pop((topic.name, described.index), None)
             if partition is None:
@@ -346,13 +346,13 @@ class LogDirectory:
                     self._files.rename(path, renamed)
                     partition.log.path = renamed
                     partition.log.retire()
-                    doomed.append(renamed)
+                    paths.append(renamed)
             except (OSError, KafkaError) as error:
                 log.error("%s could not be removed: %s", path, error)
             partition.failure = "the topic was deleted"
             partition.end_waits(ErrorCode.unknown_topic_or_partition)
             yield None
-        return doomed
+        return paths
 
     def forget(self, topics: Iterable[Topic]) -> Steps[None]:
         """Removes deleted topics from the checkpoints."""
@@ -364,28 +364,28 @@ class LogDirectory:
                     names.add(name)
                 yield None
         try:
-            self._forget(names)
+            self._remove_from_checkpoints(names)
         except OSError as error:  # repeated when a topic of this name is created
             log.error("the checkpoints of %s could not be written: %s", self.path, error)
 
-    def remove_later(self, doomed: Sequence[Path], delay_ms: int) -> None:
+    def remove_later(self, paths: Sequence[Path], delay_ms: int) -> None:
         """Removes directories after a delay. If the broker stops before, its next start removes them."""
 
         def remove() -> None:
-            for path in doomed:
+            for path in paths:
                 try:
                     self._remove_directory(path)
                 except OSError as error:
                     log.error("%s could not be removed: %s", path, error)
 
-        if not doomed:
+        if not paths:
             return
         if self.defer_removal is None:
             remove()
         else:
             self.defer_removal(delay_ms, remove)
 
-    def _forget(self, names: Set[TopicPartition]) -> None:
+    def _remove_from_checkpoints(self, names: Set[TopicPartition]) -> None:
         """Removes partitions from the checkpoint files. Raises OSError.
 
         The files identify logs only by name, so an entry of a deleted log would apply to the next log of this name.
@@ -469,7 +469,7 @@ class LogDirectory:
             logs.append(partition.log)
         # A close mostly waits for the disk, and a disk executes many syncs at once nearly as fast as one.
         with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="closing") as pool:
-            whole = all([*pool.map(_closes, logs), whole])
+            whole = all([*pool.map(_close_log, logs), whole])
         self._write_last(watermarks, whole)
         if self._lock is not None:
             self._lock.release()
@@ -512,7 +512,7 @@ def _without(offsets: Mapping[TopicPartition, int], names: Set[TopicPartition]) 
     return {name: offset for name, offset in offsets.items() if name not in names}
 
 
-def _closes(closing: Log) -> bool:
+def _close_log(closing: Log) -> bool:
     """Closes a log. Returns whether this succeeded. A log that fails has logged the reason."""
     try:
         closing.close()

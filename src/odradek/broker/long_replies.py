@@ -124,11 +124,11 @@ def each_once(
     ``known`` has the elements of other arrays of the same kind in this reply.
     """
     known = {} if known is None else known
-    for one in asked:
-        name = key(one)
+    for item in asked:
+        name = key(item)
         packed = known.get(name)
         if packed is None:
-            known[name] = out.add((yield from describe(one)))
+            known[name] = out.add((yield from describe(item)))
         else:
             out.repeat(packed)
         yield None

@@ -174,7 +174,7 @@ class Catalog:
         end_offset = snapshots[-1].end_offset if snapshots else 0
         log = _open_log(path, config, now_ms(), clean=clean, files=files, end_offset=end_offset)
         catalog = cls(log, shard, now_ms, files, config)
-        catalog._snapshots = [each for each in snapshots if each.end_offset >= log.log_start_offset]
+        catalog._snapshots = [snapshot for snapshot in snapshots if snapshot.end_offset >= log.log_start_offset]
         catalog._read_log(end_offset)
         return catalog
 
@@ -227,7 +227,7 @@ class Catalog:
 
     def _snapshot(self, image: Image, end_offset: int, timestamp_ms: int, in_thread: InThread) -> Steps[None]:
         if not self._snapshots or self._snapshots[-1].end_offset < end_offset:
-            made = yield from metadata_snapshot.write(
+            snapshot = yield from metadata_snapshot.write(
                 self._log.path,
                 self._files,
                 image.values(),
@@ -236,7 +236,7 @@ class Catalog:
                 now_ms=self._now_ms(),
                 in_thread=in_thread,
             )
-            self._snapshots.append(made)
+            self._snapshots.append(snapshot)
         self.retain()
 
     def retain(self) -> None:
@@ -343,11 +343,11 @@ class Catalog:
 
 def _load_snapshot(path: Path, shard: Shard, files: Files) -> list[Snapshot]:
     """Replays the newest complete snapshot. Returns it and the earlier ones by ascending offset."""
-    found = metadata_snapshot.find(path, files)
-    if any(epoch != metadata_snapshot.EPOCH for _, epoch, _ in found):
+    rows = metadata_snapshot.find(path, files)
+    if any(epoch != metadata_snapshot.EPOCH for _, epoch, _ in rows):
         raise ValueError(_KAFKAS)
     snapshots: list[Snapshot] = []
-    for end_offset, _, file in reversed(found):
+    for end_offset, _, file in reversed(rows):
         if not end_offset:
             continue  # Apache Kafka's storage tool writes this snapshot when it formats a directory
         if snapshots:

@@ -151,11 +151,11 @@ class PartitionLogs:
 
     def _drop(self, topics: Collection[Topic]) -> Steps[None]:
         directory = self._directory
-        doomed = []
+        paths = []
         for topic in topics:
-            doomed += yield from directory.drop_topic(topic)
+            paths += yield from directory.drop_topic(topic)
         yield from directory.forget(topics)
-        directory.remove_later(doomed, self._config.log_segment_delete_delay_ms)
+        directory.remove_later(paths, self._config.log_segment_delete_delay_ms)
 
     def _settings(self, image: CatalogImage, name: str, default: LogConfig) -> LogConfig:
         own = image.topic_configs(name)

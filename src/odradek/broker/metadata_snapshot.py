@@ -64,13 +64,13 @@ class KeylessRecord:
 
 def find(directory: Path, files: Files) -> list[tuple[int, int, Path]]:
     """Returns end offset, epoch and path of each snapshot, in this order. Removes unfinished and deleted snapshots."""
-    found = []
+    snapshots = []
     for name in files.list(directory):
         if name.endswith((PARTIAL_SUFFIX, DELETED_SUFFIX)):
             files.remove(directory / name)
         elif matched := re.fullmatch(_NAME, name):
-            found.append((int(matched[1]), int(matched[2]), directory / name))
-    return sorted(found)
+            snapshots.append((int(matched[1]), int(matched[2]), directory / name))
+    return sorted(snapshots)
 
 
 def write(

@@ -27,14 +27,14 @@ class Middleware:
 
 def chain(middlewares: Iterable[Middleware], handler: Serve) -> Serve:
     """Returns the function that serves requests by the middlewares, in their order, and then by ``handler``."""
-    for middleware in reversed([one for one in middlewares if type(one).serve is not Middleware.serve]):
+    for middleware in reversed([layer for layer in middlewares if type(layer).serve is not Middleware.serve]):
         handler = partial(middleware.serve, following=handler)
     return handler
 
 
 def time_counter(middlewares: Iterable[Middleware]) -> CountTime | None:
     """Returns the function that calls ``count_time`` of all middlewares, or ``None`` if none overrides it."""
-    counters = [one.count_time for one in middlewares if type(one).count_time is not Middleware.count_time]
+    counters = [layer.count_time for layer in middlewares if type(layer).count_time is not Middleware.count_time]
     if len(counters) < 2:
         return counters[0] if counters else None
 

@@ -85,7 +85,7 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
         ready(*broker.address)
     except BrokenPipeError:
         log.error("the broker stops: it cannot report that it is ready, because the reader of its stdout has exited")
-        _point_stdout_nowhere()
+        _redirect_stdout()
         stop.set()
     await stop.wait()
     was_orphaned = orphaned.is_set()
@@ -93,11 +93,11 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
     return was_orphaned
 
 
-def _point_stdout_nowhere() -> None:
+def _redirect_stdout() -> None:
     """Redirects stdout to the null device: the write of its buffer must not fail again when the interpreter ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

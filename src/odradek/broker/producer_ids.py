@@ -38,9 +38,9 @@ class ProducerIds:
             if self._allocation is None or self._allocation.resolved:
                 self._allocation = self._allocator.allocate_producer_ids(self._node_id)
             yield from value_of(self._allocation)
-        taken = self._ids[0]
+        producer_id = self._ids[0]
         self._ids = self._ids[1:]
-        return taken
+        return producer_id
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
         """Stores a new block of this broker."""

@@ -110,7 +110,7 @@ class Purgatory:
         """
         return ParkedProduce(self, client, awaited, timeout_ms, complete)
 
-    def left(self, fetch: ParkedFetch) -> None:
+    def remove(self, fetch: ParkedFetch) -> None:
         """Removes a fetch that no longer waits."""
         del self._fetches[fetch]
         self.partitions -= fetch.size
@@ -183,7 +183,7 @@ class ParkedFetch:
     def _leave(self) -> None:
         self._done = True
         self._timer.cancel()
-        self._purgatory.left(self)
+        self._purgatory.remove(self)
 
     def _forget(self) -> None:
         self._client.parked.discard(self)
@@ -195,7 +195,7 @@ class ParkedFetch:
 class ParkedProduce:
     """A produce request that waits for replicas. It completes once, in its own share of the event loop."""
 
-    __slots__ = ("_client", "_complete", "_done", "_errors", "_left", "_purgatory", "_timer", "_waits", "size")
+    __slots__ = ("_client", "_complete", "_done", "_errors", "_open_count", "_purgatory", "_timer", "_waits", "size")
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class ParkedProduce:
         self._complete = complete
         self._errors = [ErrorCode.request_timed_out] * len(awaited)
         self._done = False
-        self.size = self._left = len(awaited)
+        self.size = self._open_count = len(awaited)
         client.parked.add(self)
         client.parked_partitions += self.size
         self._timer = purgatory.loop.call_later(max(timeout_ms, 0) / 1000, self._end)
@@ -223,8 +223,8 @@ class ParkedProduce:
     def _take(self, number: int, error: ErrorCode) -> None:
         """Stores the result of one partition."""
         self._errors[number] = error
-        self._left -= 1
-        if not self._left:
+        self._open_count -= 1
+        if not self._open_count:
             self._end()
 
     def wake(self) -> None:

@@ -87,7 +87,7 @@ class Router:
     def __init__(self, broker: BrokerServices, apis: Mapping[int, Api]) -> None:
         self._broker = broker
         self.apis = apis
-        self._questions: dict[bytes, Any] = {}
+        self._messages: dict[bytes, Any] = {}
         self._middlewares: tuple[Middleware, ...] = ()
         self.serve: Serve = self._call
         """Serves a request by the middlewares and the handler. Raises what the handler raises."""
@@ -112,7 +112,7 @@ class Router:
     def remove(self, middleware: Middleware) -> None:
         """Removes a middleware, if it is installed."""
         if middleware in self._middlewares:
-            self._apply(tuple(one for one in self._middlewares if one is not middleware))
+            self._apply(tuple(installed for installed in self._middlewares if installed is not middleware))
 
     def _apply(self, middlewares: tuple[Middleware, ...]) -> None:
         self._middlewares = middlewares
@@ -164,23 +164,23 @@ class Router:
         For some APIs, clients repeat the same long request. The router keeps the last parsed messages of these APIs.
         Messages are immutable.
         """
-        question = _question(head, frame) if api.keeps_requests else b""
-        if question and (known := self._questions.get(question)) is not None:
-            return known
+        key = _request_key(head, frame) if api.keeps_requests else b""
+        if key and (message := self._messages.get(key)) is not None:
+            return message
         if len(frame) > BYTES_AT_ONCE:
             return _LONG
         try:
             message = schemas.decode_short(head.api_key, head.version, frame, head.body)
         except TooManyElements:
             return _LONG
-        if question:
-            self._keep(question, message)
+        if key:
+            self._keep(key, message)
         return message
 
-    def _keep(self, question: bytes, message: Any) -> None:
-        if sum(map(len, self._questions)) + len(question) > KEPT_BYTES_AT_MOST:
-            self._questions.clear()
-        self._questions[question] = message
+    def _keep(self, key: bytes, message: Any) -> None:
+        if sum(map(len, self._messages)) + len(key) > KEPT_BYTES_AT_MOST:
+            self._messages.clear()
+        self._messages[key] = message
 
     def _serve_in_steps(self, api: Api, context: Context, head: RequestHead, frame: bytes) -> Steps[Any]:
         """Serves a long request. Raises what the handler raises."""
@@ -202,8 +202,8 @@ class Router:
             reason = str(error)
         if reason is not None:  # raised here, because the error holds references to the parsed elements
             raise Hangup(reason)
-        if api.keeps_requests and (question := _question(head, frame)):
-            self._keep(question, message)
+        if api.keeps_requests and (key := _request_key(head, frame)):
+            self._keep(key, message)
         if self._is_wrapped:
             return self.serve(api, context, message)
         reply = api.handle(self._broker, context, message)
@@ -332,7 +332,7 @@ class Router:
         return packed
 
 
-def _question(head: RequestHead, frame: bytes) -> bytes:
+def _request_key(head: RequestHead, frame: bytes) -> bytes:
     """Returns the key of a request whose message the router keeps, or b"" for too short and too long requests."""
     if KEPT_FROM_BYTES <= len(frame) <= KEPT_BYTES_AT_MOST:
         return frame[:4] + frame[head.body :]

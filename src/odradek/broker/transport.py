@@ -168,10 +168,10 @@ class FileSender:
         self._waiting.clear()
         self._transport.abort()
 
-    def _watch(self, wanted: bool) -> None:
-        if wanted != self._watching:
-            self._watching = wanted
-            if wanted:
+    def _watch(self, is_needed: bool) -> None:
+        if is_needed != self._watching:
+            self._watching = is_needed
+            if is_needed:
                 self._loop.add_writer(self._socket.fileno(), self._on_writable)
             else:
                 self._loop.remove_writer(self._socket.fileno())
