@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from odradek.broker.api import Context, Handle, Hangup, Reply
 from odradek.broker.handlers import Served, served
 from odradek.broker.middleware import CountTime, Middleware, Serve, chain, time_counter
+from odradek.broker.reply_memory import MAX_REPLY_BYTES
 from odradek.broker.scheduler import SHARE_S, Steps, Task
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
@@ -279,7 +280,7 @@ class Router:
         try:
             return self._pack(head, context, reply)
         except Hangup as reason:
-            log.info("closing a connection: %s", reason)
+            log.info("closing the connection from %s: %s", context.client_host, reason)
             del reply  # as in _run
             return None
         except Exception:
@@ -353,8 +354,6 @@ def _packed_if_long(context: Context, reply: Any) -> Steps[Any]:
 
 def _packed_bounded(context: Context, reply: Any) -> Steps[Any]:
     """Packs a long reply. Its bytes do not count as the connection's. Raises Hangup above ``MAX_REPLY_BYTES``."""
-    from odradek.broker.reply_memory import MAX_REPLY_BYTES
-
     size = 0
 
     def grow(by: int) -> None:
