@@ -14,6 +14,7 @@ from pathlib import Path
 from bench import ablation, claims, report
 from bench.apache import Unavailable, class_path
 from bench.measures import MEASURES, Sizes, Values, one_round
+from bench.pages import BROKER, MECHANISMS, option_help
 from bench.sides import Apache, Odradek, Side
 
 CORE = ("start", "idle", "commits", "records")
@@ -31,9 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--restart-gb", type=float, default=1.0, help="log to restart with after kill -9 (default 1)")
     parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: fetched by Maven, cached)")
     parser.add_argument("--no-kafka", action="store_true", help="odradek alone")
-    parser.add_argument(
-        "--out", type=Path, default=claims.PAGE, help="page to write the figures to (docs/benchmarks.md)"
-    )
+    parser.add_argument("--out", type=Path, help=f"{option_help(BROKER)}; the ablation: {option_help(MECHANISMS)}")
     told = parser.parse_args()
     if told.rounds < 1 or told.scale <= 0:
         parser.error("--rounds takes 1 or more, --scale more than 0")
@@ -67,14 +66,15 @@ def measure_ablation(told: argparse.Namespace, work: Path, command: str) -> int:
     for number in range(told.rounds):
         rounds.append(ablation.one_round(work / f"{number}-ablation", Sizes(told.scale)))
         print(f"ablation {number + 1}: {rounds[-1]}", flush=True)
-    picture = told.out.with_name("ablation.svg")
+    page = told.out or MECHANISMS
+    picture = page.with_name("ablation.svg")
     picture.write_text(ablation.plot(rounds, report.shown))
     shown = f"![What each mechanism is worth]({picture.name})"
     run = report.head(told.rounds, command)
     text = "\n\n".join([run, ablation.table(rounds, report.spread), shown])
-    report.write(told.out, text, ABLATION)
+    report.write(page, text, ABLATION)
     print(text)
-    return claims.judge(ABLATION, run, rounds, told.out)
+    return claims.judge(ABLATION, run, rounds, page)
 
 
 def main() -> int:
@@ -109,8 +109,9 @@ def main() -> int:
         shutil.rmtree(work, ignore_errors=True)
     if names:
         text = report.section(rounds["odradek"], rounds["kafka"], (Odradek.name, Apache.name), command, why_not)
-        report.write(told.out, text, ", ".join(names) if told.only or told.core else "")
-        print(f"\n{text}\n\nwritten to {told.out}")
+        page = told.out or BROKER
+        report.write(page, text, ", ".join(names) if told.only or told.core else "")
+        print(f"\n{text}\n\nwritten to {page}")
     return code
 
 

@@ -1,7 +1,7 @@
 """What the articles claim of speed, held against what was measured.
 
-A benchmark hands its rounds to ``judge``, which keeps them in docs/benchmarks.json, beside the page, and says which
-claims they do not show; the benchmark ends with 1 then. The tests judge the kept rounds once more.
+A benchmark passes its rounds to ``judge``. It keeps them in docs/benchmarks.json and reports the claims that they do
+not show; the benchmark exits with 1 then. The tests judge the kept rounds again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 
 from bench.measures import Values
+from bench.pages import FOLDER, MECHANISMS, OVERVIEW
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 Rounds = Sequence[Values]
 
 
@@ -75,15 +75,20 @@ CHECKS: dict[str, tuple[tuple[int, Callable[[Rounds], bool]], ...]] = {
 """By the benchmark: the claims it shows, and how."""
 
 
-def kept(page: Path = PAGE) -> dict[str, Rounds]:
+def rounds_file(page: Path) -> Path:
+    """The file with the rounds: one for all pages of docs/benchmarks, otherwise the page's own."""
+    return (OVERVIEW if page.parent == FOLDER else page).with_suffix(".json")
+
+
+def kept(page: Path = MECHANISMS) -> dict[str, Rounds]:
     """The rounds of the last run of each benchmark."""
-    path = page.with_suffix(".json")
+    path = rounds_file(page)
     return {name: run["rounds"] for name, run in json.loads(path.read_text()).items()} if path.exists() else {}
 
 
-def keep(name: str, head: str, rounds: Rounds, page: Path = PAGE) -> None:
+def keep(name: str, head: str, rounds: Rounds, page: Path = MECHANISMS) -> None:
     """``head`` says when, where and how they were measured."""
-    path = page.with_suffix(".json")
+    path = rounds_file(page)
     runs = json.loads(path.read_text()) if path.exists() else {}
     runs[name] = {"run": head, "rounds": list(rounds)}
     path.write_text(json.dumps(dict(sorted(runs.items())), indent=1) + "\n")
@@ -94,7 +99,7 @@ def unshown(name: str, rounds: Rounds) -> list[int]:
     return [claim for claim, shows in CHECKS[name] if not shows(rounds)]
 
 
-def judge(name: str, head: str, rounds: Rounds, page: Path = PAGE) -> int:
+def judge(name: str, head: str, rounds: Rounds, page: Path = MECHANISMS) -> int:
     """Keeps the rounds; the exit code of the benchmark."""
     keep(name, head, rounds, page)
     missing = unshown(name, rounds)

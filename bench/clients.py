@@ -23,6 +23,7 @@ from typing import Any
 from bench import report
 from bench.apache import Unavailable, class_path, java
 from bench.load import confluent_producer, create_topic, flush
+from bench.pages import CLIENTS, option_help
 from bench.sides import Apache, Odradek, Side, start
 
 PARTITIONS = 4
@@ -30,7 +31,6 @@ SMALL = 100
 CODECS = ("none", "lz4", "zstd")
 _AT_HAND = 1 << 30
 """Bytes: more than all that is read or written takes."""
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 JAVA, LET_GO = "Java ConsumerPerformance", "odradek, let go"
 
 
@@ -446,7 +446,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=4_000_000, help="records per topic (default 4,000,000)")
     parser.add_argument("--waits", type=int, default=2000, help="records waited for one by one (default 2,000)")
     parser.add_argument("--no-kafka", action="store_true", help="odradek's broker alone")
-    parser.add_argument("--out", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
+    parser.add_argument("--out", type=Path, default=CLIENTS, help=option_help(CLIENTS))
     parser.add_argument("--child", help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.child:

@@ -24,11 +24,11 @@ from statistics import median
 
 from bench import report
 from bench.load import CommitConnection, create_topic
+from bench.pages import HISTORY, option_help
 from bench.sides import start
 from odradek import __version__
 from odradek.testing.cluster import BrokerProcess
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 GROUPS, PARTITIONS = 16, 50
 MODES = ("raw", "decoded", "analysed")
 AIM = 1.5
@@ -136,7 +136,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.history", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="rounds of all ways (default 5)")
     parser.add_argument("--records", type=int, default=10_000_000, help="commits to read (default 10 million)")
-    parser.add_argument("--out", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
+    parser.add_argument("--out", type=Path, default=HISTORY, help=option_help(HISTORY))
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.child:

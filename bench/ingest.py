@@ -25,11 +25,11 @@ from bench.ingest_commands import COMMAND, Commands
 from bench.ingest_report import INTRODUCTION, Most, Ratio, Rounds, section
 from bench.ingest_session import CONNECTOR, DELTA, SPARK, WORKERS, Figures, Job, SessionRuns
 from bench.memory_curve import WORKER, csv, peaks, plot
+from bench.pages import TABLES, option_help
 from bench.sides import CONFIG
 from bench.topics import JSON_SCHEMA, BlockValues, event_values, filled, json_values, random_values
 from odradek.client.admin import Admin
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 ROWS_100, ROWS_1000, ROWS_JSON, ROWS_COLD, ROWS_BACKLOG = 20_000_000, 4_000_000, 10_000_000, 2_000_000, 10_000_000
 FEW, WARM_BATCHES, BATCHES = 40, 20, 60
 WARM_SHARE = 0.1
@@ -270,7 +270,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--distinct", action="store_true", help="each raw value comes once, not in every 10,000 again")
     parser.add_argument("--directory", type=Path, help="keep the broker's data here, for the next run")
     parser.add_argument("--out", type=Path, help="file of results (JSON); cases in it that do not run now are kept")
-    parser.add_argument("--page", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
+    parser.add_argument("--page", type=Path, default=TABLES, help=option_help(TABLES))
     told = parser.parse_args()
     names = list(CASES) if told.only is None else [name for name in CASES if is_meant(name, told.only)]
     unknown = [one for one in told.only or () if not any(is_meant(name, [one]) for name in CASES)]

@@ -12,9 +12,10 @@ from pathlib import Path
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-from bench.claims import PAGE, judge
+from bench.claims import judge
 from bench.load import create_topic
 from bench.measures import Values
+from bench.pages import MECHANISMS, option_help
 from bench.report import head, spread, write
 from bench.sides import Odradek, start
 from odradek import Consumer, TopicPartition
@@ -81,7 +82,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.kinds_of_commits", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--count", type=int, default=5_000, help="commits of each kind and client in a round")
-    parser.add_argument("--out", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
+    parser.add_argument("--out", type=Path, default=MECHANISMS, help=option_help(MECHANISMS))
     told = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         side = Odradek(Path(directory))

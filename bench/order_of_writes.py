@@ -14,8 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.claims import PAGE, judge
+from bench.claims import judge
 from bench.measures import Values
+from bench.pages import MECHANISMS, option_help
 from bench.report import head, spread, write
 
 NAME = "order of writes"
@@ -67,7 +68,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.order_of_writes", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", type=Path, help="on the disk to measure (default: the temporary directory)")
-    parser.add_argument("--out", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
+    parser.add_argument("--out", type=Path, default=MECHANISMS, help=option_help(MECHANISMS))
     told = parser.parse_args()
     rounds: list[Values] = []
     with tempfile.TemporaryDirectory(dir=told.directory) as directory:

@@ -109,35 +109,9 @@ def write(page: Path, text: str, name: str = "") -> None:
     """Replaces the section of that name in a page; makes the page where there is none."""
     begin, end = marks(name)
     text = f"{begin}\n\n{text}\n\n{end}"
-    old = page.read_text() if page.exists() else INTRODUCTION
+    old = page.read_text() if page.exists() else "# Benchmarks\n"
     if begin in old and end in old:
         before, _, rest = old.partition(begin)
         page.write_text(before + text + rest.partition(end)[2])
     else:
         page.write_text(old.rstrip("\n") + "\n\n" + text + "\n")
-
-
-INTRODUCTION = """\
-# Benchmarks
-
-`make bench` runs odradek beside Apache Kafka 4.3 (jars through Maven, 1 GB heap, as its own scripts start it), one
-after the other in each round, order swapped from round to round, and reports ratios. The load runs in a process of its
-own and checks every answer; it shares the machine with the broker, so on few cores a figure of either side is a lower
-bound. Neither side forces data to disk per request (Kafka's default, and ours).
-
-- **start to first metadata answer**: from starting the process to a Metadata reply that names the broker.
-- **idle memory**: resident memory of the broker's processes a few seconds after that.
-- **OffsetCommit, pipelined**: hand-made requests of one partition each, 1,000 under way per connection, a group per
-  connection, after a warm-up.
-- **produce, consume**: 100-byte records, 4 partitions, confluent-kafka with `acks=all` and `linger.ms=5`, after a
-  warm-up. confluent-kafka itself takes the better part of a core, so the broker's own CPU is shown too.
-- **ProducerPerformance, ConsumerPerformance**: Apache Kafka's own tools in their own process, 4 partitions; the
-  consumer's figure is without its wait for the group.
-- **single produce**: hand-made requests of one 100-byte record, `acks=all`, each answered before the next.
-- **8 raw consumers**: eight connections read one partition, 1 MiB per fetch, and copy what comes into a buffer; the log
-  is in the page cache.
-- **restart after kill -9**: the log is loaded, the broker killed at once, and started; the time is until ListOffsets
-  tells the old end of every partition. `--restart-gb 10` gives the full size.
-- **compaction**: two million commits, then 1 GiB of 1 KB records over 6,400 keys in 16 segments; the topic is then set
-  to `cleanup.policy=compact` while single records are produced to another one.
-"""

@@ -1,4 +1,4 @@
-"""How records may go from a segment to a socket: ``python -m bench.sending`` prints a table.
+"""How records may go from a segment to a socket: ``python -m bench.sending`` writes a table.
 
 One server per way, in a process of its own, answers requests of (position, size) out of one cached file; eight
 connections read it and copy what comes. What is measured is the server's CPU per GB.
@@ -25,7 +25,8 @@ from typing import Any, cast
 import uvloop
 
 from bench.claims import judge
-from bench.report import head, spread
+from bench.pages import MECHANISMS, option_help
+from bench.report import head, spread, write
 from bench.sides import cpu_seconds
 
 FILE_BYTES = 256 << 20
@@ -212,12 +213,23 @@ def measure(way: str, path: Path, size: int, gigabytes: float) -> tuple[float, f
     return cpu_s / total, total / took
 
 
+def table(sizes: list[int], found: dict[tuple[str, int], list[tuple[float, float]]]) -> str:
+    """A row per way; two columns per size."""
+    lines = ["| " + " | ".join(["way", *(f"{size} KiB: s/GB | GB/s" for size in sizes)]) + " |"]
+    lines.append("|---" * (1 + 2 * len(sizes)) + "|")
+    for way in WAYS:
+        cells = [spread([one[n] for one in found[way, size]]) for size in sizes for n in (0, 1)]
+        lines.append("| " + " | ".join([way, *cells]) + " |")
+    return "\n".join(lines)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.sending", description=__doc__)
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--gigabytes", type=float, default=2.0, help="per way, size and round")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 64], help="KiB per request")
+    parser.add_argument("--out", type=Path, default=MECHANISMS, help=option_help(MECHANISMS))
     told = parser.parse_args()
     if told.serve:
         serve(*told.serve)
@@ -233,17 +245,14 @@ def main() -> int:
                 for way in WAYS:
                     found.setdefault((way, size), []).append(measure(way, path, size << 10, told.gigabytes))
     run = head(told.rounds, " ".join(["python -m bench.sending", *sys.argv[1:]]))
-    print(run + "\n")
-    print("| " + " | ".join(["way", *(f"{size} KiB: s/GB | GB/s" for size in told.sizes)]) + " |")
-    print("|---" * (1 + 2 * len(told.sizes)) + "|")
-    for way in WAYS:
-        cells = [spread([one[n] for one in found[way, size]]) for size in told.sizes for n in (0, 1)]
-        print("| " + " | ".join([way, *cells]) + " |")
+    text = f"{run}\n\n{table(told.sizes, found)}"
+    print(text)
+    write(told.out, text, "sending")
     rounds = [
         {f"{way}, {size} KiB, {unit}": one[number][n] for (way, size), one in found.items() for n, unit in UNITS}
         for number in range(told.rounds)
     ]
-    return judge("sending", run, rounds)
+    return judge("sending", run, rounds, told.out)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from pyspark import StorageLevel
 from bench import report
 from bench.apache import SPARK_CONNECTOR_VERSION, ApacheBroker, class_path, spark_connector
 from bench.load import create_topic
+from bench.pages import SPARK, option_help
 from bench.sides import CONFIG, cpu_seconds, with_descendants
 from bench.topics import PARTITIONS, T0, event_values, filled
 from odradek.client.admin import Admin
@@ -35,7 +36,6 @@ from odradek.client.producer import Producer
 from odradek.spark import register
 from odradek.spark.session import session
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 OURS, THEIRS = "odradek", "kafka"
 SIDES = (OURS, THEIRS)
 FEW = 40
@@ -330,7 +330,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full size, to try things out")
     parser.add_argument("--directory", type=Path, help="keep the broker's data here, for the next run")
     parser.add_argument("--fill", action="store_true", help="only fill the topics, with --directory")
-    parser.add_argument("--out", type=Path, default=PAGE, help="page to write the figures to (docs/benchmarks.md)")
+    parser.add_argument("--out", type=Path, default=SPARK, help=option_help(SPARK))
     parser.add_argument("--bootstrap", help="measure against this Apache Kafka instead of one started here")
     told = parser.parse_args()
     told.only = told.only or list(MEASURES)

@@ -162,7 +162,7 @@ def test_readers_that_leave_in_the_middle_leave_nothing_behind(
 @pytest.mark.claim(11, part=True)
 def test_records_of_large_replies_never_pass_through_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # no copy; what that is worth stands in docs/benchmarks.md
+) -> None:  # no copy; what that is worth stands in docs/benchmarks/mechanisms.md
     sent: list[int] = []
     read: list[int] = []
     sendfile, pread = os.sendfile, OsFile.pread

@@ -11,6 +11,7 @@ import pytest
 
 from bench import claims, report
 from bench.measures import Values
+from bench.pages import MECHANISMS
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_the_page_has_the_figures_that_are_kept() -> None:
     """Those of the runs that write both; the page is what is read, the rounds are what is judged."""
     from bench import kinds_of_commits, order_of_writes
 
-    page = claims.PAGE.read_text()
+    page = MECHANISMS.read_text()
     for module in (order_of_writes, kinds_of_commits):
         begin, end = report.marks(module.NAME)
         assert module.table(list(claims.kept()[module.NAME])) in page.partition(begin)[2].partition(end)[0]

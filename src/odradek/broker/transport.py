@@ -2,7 +2,7 @@
 
 ``FileSender`` writes to a duplicate of the transport's socket. To keep the order of the bytes, it writes only while the
 transport has no bytes to write. Unsent chunks wait. A waiting file part needs no memory, whatever its size. For the
-choice of ``sendfile`` over mapped files, see docs/benchmarks.md.
+choice of ``sendfile`` over mapped files, see docs/benchmarks/mechanisms.md.
 """
 
 from __future__ import annotations
