@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import ablation, claims, report
+from bench import ablation, claims, overview, report
 from bench.apache import Unavailable, class_path
 from bench.measures import MEASURES, Sizes, Values, one_round
 from bench.pages import BROKER, MECHANISMS, option_help
@@ -72,7 +72,7 @@ def measure_ablation(told: argparse.Namespace, work: Path, command: str) -> int:
     shown = f"![What each mechanism is worth]({picture.name})"
     run = report.head(told.rounds, command)
     text = "\n\n".join([run, ablation.table(rounds, report.spread), shown])
-    report.write(page, text, ABLATION)
+    overview.publish(page, text, ABLATION)
     print(text)
     return claims.judge(ABLATION, run, rounds, page)
 
@@ -110,7 +110,7 @@ def main() -> int:
     if names:
         text = report.section(rounds["odradek"], rounds["kafka"], (Odradek.name, Apache.name), command, why_not)
         page = told.out or BROKER
-        report.write(page, text, ", ".join(names) if told.only or told.core else "")
+        overview.publish(page, text, ", ".join(names) if told.only or told.core else "")
         print(f"\n{text}\n\nwritten to {page}")
     return code
 

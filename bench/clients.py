@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import report
+from bench import overview, report
 from bench.apache import Unavailable, class_path, java
 from bench.load import confluent_producer, create_topic, flush
 from bench.pages import CLIENTS, option_help
@@ -477,7 +477,7 @@ def main() -> int:
         shutil.rmtree(work, ignore_errors=True)
     command = " ".join(["python -m bench.clients", *sys.argv[1:]])
     text = "\n\n".join([report.head(told.rounds, command), *tables])
-    report.write(told.out, text, "clients")
+    overview.publish(told.out, text, "clients")
     print(f"\n{text}\n\nwritten to {told.out}")
     return 0
 

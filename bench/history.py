@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bench import report
+from bench import overview, report
 from bench.load import CommitConnection, create_topic
 from bench.pages import HISTORY, option_help
 from bench.sides import start
@@ -125,10 +125,8 @@ def section(runs: dict[str, list[dict[str, float]]], command: str) -> str:
             f"{report.spread([run['cpu'] for run in runs[mode]])} | {report.spread(ratios)} | {aim} |"
         )
     shares = [mine["cpu"] / raw["cpu"] for mine, raw in zip(runs["decoded"], runs["raw"], strict=True)]
-    lines += [
-        "",
-        f"By CPU time decoding makes it {report.spread(shares)} times as much: on one core it would take so long.",
-    ]
+    lines += ["", "| | median (least–greatest) of the rounds |", "|---|---|"]
+    lines.append(f"| decoded ÷ raw, CPU | {report.spread(shares)} × |")
     return "\n".join(lines)
 
 
@@ -158,8 +156,7 @@ def main() -> int:
     if len({run["rows"] for some in runs.values() for run in some}) != 1:
         raise RuntimeError("the ways did not read the same records")
     command = f"python -m bench.history --rounds {told.rounds} --records {told.records}"
-    told_how = (__doc__ or "").split("\n\n", 1)[1].replace("``", "`").replace("\n* ", "\n- ").strip()
-    report.write(told.out, f"## Decoding the offsets topic\n\n{told_how}\n\n{section(runs, command)}", "history")
+    overview.publish(told.out, section(runs, command), "history")
     return 0
 
 

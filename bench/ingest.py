@@ -19,10 +19,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench import report
+from bench import overview, report
 from bench.apache import SPARK_CONNECTOR_VERSION, ApacheBroker, class_path
 from bench.ingest_commands import COMMAND, Commands
-from bench.ingest_report import INTRODUCTION, Most, Ratio, Rounds, section
+from bench.ingest_report import Most, Ratio, Rounds, section
 from bench.ingest_session import CONNECTOR, DELTA, SPARK, WORKERS, Figures, Job, SessionRuns
 from bench.memory_curve import WORKER, csv, peaks, plot
 from bench.pages import TABLES, option_help
@@ -320,7 +320,7 @@ def main() -> int:
                 f"{section(results[name], case.aims)}\n\n{name} took {time.perf_counter() - began:.0f} s\n", flush=True
             )
     texts = [section(results[name], case.aims) for name, case in CASES.items() if name in results]
-    report.write(told.page, "\n\n".join([INTRODUCTION, *texts]), "ingest")
+    overview.publish(told.page, "\n\n".join(texts), "ingest")
     print(f"written to {told.page}")
     return 0
 

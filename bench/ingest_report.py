@@ -86,22 +86,3 @@ def _line(aim: Ratio | Most, rounds: Rounds) -> str:
     is_met = median(times) <= aim.aim if aim.at_most else median(times) >= aim.aim
     told = f"{'≤' if aim.at_most else '≥'} {aim.aim:g} × ({'met' if is_met else 'missed'})"
     return f"| {aim.title} | {report.spread(times)} × | {told} |"
-
-
-INTRODUCTION = """\
-## Topics into tables
-
-`python -m bench.ingest` puts whole topics of Apache Kafka 4.3 (4 partitions, lz4) into tables of Parquet, from the
-first offset to the committed table: Spark's own connector with Spark's file sink (`connector`), `ingest()` with
-`--writer workers` (`workers`, and `delta` into a Delta table) and with `--writer spark` (`spark`). All have the same
-columns, `local[2]`, a heap of 4 GB, and a checkpoint, a table and a group of their own for each run; the order is
-swapped from pair to pair. A run whose table does not hold as many rows as the topic has records has no figure.
-
-- **seconds, with the query's start**: session up, from the call (`readStream…load()`, `ingest()`) to its return.
-- **seconds, batches only**: the sum of `triggerExecution` over the triggers that ran a batch, as Spark reports them.
-- **CPU**: user and system time of the driver's Python, Java and the workers, ended ones included, over the whole call.
-  The broker's is not in it.
-- **seconds of the whole command**: from the start of the process to its end, jars local, `odradek pipeline ingest` in
-  turn with a script of PySpark (`bench/connector_command.py`). The same command once more finds nothing to read.
-
-Our files are synced to the disk before a batch is committed, Spark's are not."""

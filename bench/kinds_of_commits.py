@@ -15,8 +15,9 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from bench.claims import judge
 from bench.load import create_topic
 from bench.measures import Values
+from bench.overview import publish
 from bench.pages import MECHANISMS, option_help
-from bench.report import head, spread, write
+from bench.report import head, spread
 from bench.sides import Odradek, start
 from odradek import Consumer, TopicPartition
 
@@ -94,7 +95,7 @@ def main() -> int:
         finally:
             side.stop()
     run = head(told.rounds, " ".join(["python -m bench.kinds_of_commits", *sys.argv[1:]]))
-    write(told.out, f"{run}\n\n{table(rounds)}", NAME)
+    publish(told.out, f"{run}\n\n{table(rounds)}", NAME)
     print(table(rounds))
     return judge(NAME, run, rounds, told.out)
 

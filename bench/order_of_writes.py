@@ -16,8 +16,9 @@ from pathlib import Path
 
 from bench.claims import judge
 from bench.measures import Values
+from bench.overview import publish
 from bench.pages import MECHANISMS, option_help
-from bench.report import head, spread, write
+from bench.report import head, spread
 
 NAME = "order of writes"
 BLOCKS = (1000, 4096, 65536)
@@ -76,7 +77,7 @@ def main() -> int:
             found = [one_round(Path(directory), block, number) for block in BLOCKS]
             rounds.append({key: value for values in found for key, value in values.items()})
     run = head(told.rounds, " ".join(["python -m bench.order_of_writes", *sys.argv[1:]]))
-    write(told.out, f"{run}\n\n{table(rounds)}", NAME)
+    publish(told.out, f"{run}\n\n{table(rounds)}", NAME)
     print(table(rounds))
     return judge(NAME, run, rounds, told.out)
 

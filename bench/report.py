@@ -96,9 +96,6 @@ def section(ours: list[Values], theirs: list[Values], names: tuple[str, str], co
         head(len(ours), command),
         "",
         table(ours, theirs, names),
-        "",
-        "Each cell is the median of the rounds (least–greatest); *times better* is taken round by round, so a slow "
-        "moment of the machine hits both sides. A round starts a fresh broker on fresh data for each side, in turn.",
     ]
     if note:
         lines += ["", note]

@@ -25,8 +25,9 @@ from typing import Any, cast
 import uvloop
 
 from bench.claims import judge
+from bench.overview import publish
 from bench.pages import MECHANISMS, option_help
-from bench.report import head, spread, write
+from bench.report import head, spread
 from bench.sides import cpu_seconds
 
 FILE_BYTES = 256 << 20
@@ -247,7 +248,7 @@ def main() -> int:
     run = head(told.rounds, " ".join(["python -m bench.sending", *sys.argv[1:]]))
     text = f"{run}\n\n{table(told.sizes, found)}"
     print(text)
-    write(told.out, text, "sending")
+    publish(told.out, text, "sending")
     rounds = [
         {f"{way}, {size} KiB, {unit}": one[number][n] for (way, size), one in found.items() for n, unit in UNITS}
         for number in range(told.rounds)

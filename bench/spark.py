@@ -24,7 +24,7 @@ from typing import Any
 
 from pyspark import StorageLevel
 
-from bench import report
+from bench import overview, report
 from bench.apache import SPARK_CONNECTOR_VERSION, ApacheBroker, class_path, spark_connector
 from bench.load import create_topic
 from bench.pages import SPARK, option_help
@@ -389,7 +389,7 @@ def main() -> int:
     command += "".join(f" --only {name}" for name in told.only)
     used = f"PySpark {version('pyspark')}, {ApacheBroker.name}, kafka-clients 3.9.1, pyarrow {version('pyarrow')}"
     text = f"{report.head(told.rounds, command)} · {used}\n\n{table(rounds)}"
-    report.write(told.out, text, "spark " + ", ".join(told.only))
+    overview.publish(told.out, text, "spark " + ", ".join(told.only))
     print(f"\n{text}\n\nwritten to {told.out}")
     return 0
 

@@ -1,17 +1,20 @@
 """What the articles claim of speed, as measured: the benchmarks' own checks judge the rounds in docs/benchmarks.json.
 
-Nothing is timed here.
+The overview's table and picture have the figures of the pages. Nothing is timed here.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from bench import claims, report
+from bench import claims, overview, report
 from bench.measures import Values
-from bench.pages import MECHANISMS
+from bench.page_tables import number, tables
+from bench.pages import BROKER, MECHANISMS, OVERVIEW
 
 
 @pytest.mark.parametrize(
@@ -74,3 +77,43 @@ def test_the_page_has_the_figures_that_are_kept() -> None:
     for module in (order_of_writes, kinds_of_commits):
         begin, end = report.marks(module.NAME)
         assert module.table(list(claims.kept()[module.NAME])) in page.partition(begin)[2].partition(end)[0]
+
+
+def test_the_overview_has_the_figures_of_the_pages(tmp_path: Path) -> None:
+    """``python -m bench.overview`` changes nothing."""
+    page = tmp_path / OVERVIEW.name
+    page.write_text(OVERVIEW.read_text())
+    overview.write(page)
+    assert page.read_text() == OVERVIEW.read_text(), "python -m bench.overview writes it"
+    assert page.with_suffix(".svg").read_text() == OVERVIEW.with_suffix(".svg").read_text()
+
+
+def test_each_figure_of_the_overview_is_measured_and_drawn() -> None:
+    figures = [figure for group in overview.GROUPS for figure in group.figures]
+    (table,) = tables(OVERVIEW)
+    rows = [cells for name, cells in table.rows.items() if not name.startswith("**")]
+    assert [cells[0] for cells in rows] == [figure.name for figure in figures]
+    assert all(number(cells[n]) > 0 for cells in rows for n in (1, 2, 3))
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", cells[5]) for cells in rows)
+    texts = [text.text for text in ElementTree.parse(OVERVIEW.with_suffix(".svg")).iter() if text.tag.endswith("text")]
+    assert [figure.name for figure in figures if figure.name not in texts] == []
+
+
+def test_a_figure_that_is_in_no_page_is_named() -> None:
+    with pytest.raises(overview.MissingFigureError, match=r"broker\.md, any table: no row 'a missing row, s'"):
+        overview.Cell(BROKER, "a missing row, s", "odradek").find()
+
+
+def test_the_newest_table_with_the_whole_row_counts(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    columns = "| figure | odradek | other | times better |\n|---|---|---|---|\n"
+    for name, moment, cells in (
+        ("first, second", "2026-01-02 10:00", "1 (1–2) | 2 | 2.00 ×"),
+        ("first", "2026-01-03 09:00", "1,000.5 (1–2) | 2 | 0.50 ×"),
+        ("second", "2026-01-04 09:00", "3 | – | –"),
+    ):
+        rows = f"| a row, s | {cells} |\n| … its CPU, s | {cells} |"
+        report.write(page, f"{moment} UTC · a machine\n\n{columns}{rows}", name)
+    for row in ("a row, s", "a row, s … its CPU, s"):
+        cell, table = overview.Cell(page, row, "odradek").find()
+        assert (cell, number(cell), table.day) == ("1,000.5 (1–2)", 1000.5, "2026-01-03")
