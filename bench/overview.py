@@ -202,7 +202,7 @@ GROUPS = (
                 f"{_OFFSETS} … all of them committed before each, partitions/s"),
         _broker("100 members join at once", "100 members join at once, to the last assignment, ms"),
         _broker("memory per committed offset", "memory per committed offset, a million of them, bytes"),
-        _broker("restart after kill -9, a log", "restart after kill -9 to all end offsets, s"),
+        _broker("restart after kill -9, to all end offsets", "restart after kill -9 to all end offsets, s"),
         _broker("restart after kill -9, 2 million commits",
                 "restart after kill -9, 2 million commits, to the last group, s"),
         _broker("compaction", "compacting it, start to end, s"),
