@@ -19,7 +19,8 @@ def summary(path: Path) -> str:
 
 
 def file_map() -> str:
-    files = sorted(path for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
+    found = [path for path in SOURCE.rglob("*.py") if path.name != "__init__.py"]
+    files = sorted(found, key=lambda path: (path.parent, path.name))
     files = [path for path in files if path.parent.name != "handlers"]
     lines = ["| file | what it is |", "|---|---|"]
     for room, members in groupby(files, key=lambda path: path.parent.relative_to(SOURCE).as_posix()):

@@ -30,7 +30,11 @@ def shown() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-    loggers = [logging.getLogger("odradek.broker"), logging.getLogger("odradek.cleaner")]
+    loggers = [
+        logging.getLogger("odradek.broker"),
+        logging.getLogger("odradek.cleaner"),
+        logging.getLogger("odradek.storage"),
+    ]
     for logger in loggers:
         logger.addHandler(handler)
     yield stream
@@ -44,7 +48,7 @@ def _assert_harmless(text: str, records: int = 1) -> None:
     assert SHOWN in text
 
 
-@pytest.mark.parametrize("name", ["odradek.broker", "odradek.cleaner"])
+@pytest.mark.parametrize("name", ["odradek.broker", "odradek.cleaner", "odradek.storage"])
 def test_names_and_tracebacks_are_shown_with_escapes(name: str, shown: io.StringIO) -> None:
     log = logging.getLogger(name)
     log.warning("%s, %d times: %s", EVIL, 3, ValueError(EVIL))

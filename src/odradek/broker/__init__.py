@@ -5,5 +5,5 @@ import logging
 from odradek.core.log_lines import escape_controls
 
 # If an application runs the broker, the application's own handlers format these records.
-for _name in ("odradek.broker", "odradek.cleaner"):
+for _name in ("odradek.broker", "odradek.cleaner", "odradek.storage"):
     logging.getLogger(_name).addFilter(escape_controls)

@@ -1,9 +1,9 @@
 """Table of the use of quotas, by bucket. Its number of entries and its work for each new entry are bounded.
 
-An entry is removed when its use has expired. A heap has one place for each entry, ordered by the expiry time at which
-the place was added. If the entry was used since, it gets a later place when its place is first. Each new entry checks
-at most ``STEPS`` places. If the table has ``MOST_ENTRIES``, it drops the entry with the first place although that
-entry's use still counts. The use of that client then starts at zero, as in Kafka after an hour without use.
+An entry is removed when its use has expired. A heap orders the entries by expiry time. A use does not update the heap:
+an entry that reaches the top and was used since is put back with its new expiry time. Each new entry checks at most
+``STEPS`` entries of the heap. If the table has ``MOST_ENTRIES``, it drops the entry at the top although its use still
+counts. The use of that client then starts at zero, as in Kafka after an hour without use.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class PartitionReader:
         isolation(self.isolation_level)
 
     def fetch(self, offset: int, *, max_bytes: int | None = None, max_wait_ms: int | None = None) -> Fetched:
-        """Fetches records from ``offset`` on, without any if ``max_wait_ms`` passes first.
+        """Fetches records from ``offset`` on. The result is empty if none arrives within ``max_wait_ms``.
 
         A broker sends whole batches; the result leaves out records before ``offset``. The reader keeps no position.
         Raises OffsetOutOfRange, UnknownTopic, TopicRecreated, CorruptRecord, RequestTimedOut, BrokerUnreachable.
@@ -157,10 +157,10 @@ class PartitionReader:
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """Yields all records with ``start <= offset < end``, in order. Offsets without a record are skipped.
 
-        With ``start_leader_epoch`` (of a committed offset) the reader asks the leader whether its log was truncated
-        below ``start``; with ``end_leader_epoch`` (of ``Admin.list_offsets``), whether it was truncated below ``end``.
-        It does not ask about ``end`` while the leader epoch is ``end_leader_epoch``. With an ``end_leader_epoch``, a
-        leader that cannot answer (an old version, missing rights) counts as not truncated.
+        With ``start_leader_epoch`` (of a committed offset) or ``end_leader_epoch`` (of ``Admin.list_offsets``), the
+        reader asks the leader where that epoch ends, and raises LogTruncated if the log diverges below ``start`` or
+        ``end``. It checks ``end`` only if the leader's epoch is newer than ``end_leader_epoch``. If a leader cannot
+        answer (an old version, missing rights), a reader with an ``end_leader_epoch`` trusts its log.
 
         ``surveyed`` gets the offset spans of the fetched batches before their records are yielded. ``passed`` gets the
         start and end offset of a fetch after the caller has used its records.
@@ -313,7 +313,8 @@ def samples(
 ) -> dict[TopicPartition, Sample]:
     """Samples each log at an offset, by one fetch of ``sample_bytes`` per partition.
 
-    The result leaves out a partition that has no record from the offset on or not the offset. Raises the other errors
+    The result leaves out a partition without a record at or after the offset, and one whose log does not contain the
+    offset. Raises the other errors
     of ``PartitionReader.fetch``.
     """
     cluster = shared_cluster(config)

@@ -30,7 +30,7 @@ class Pace:
 
 
 def in_parts(found: Iterable[Record | None], out: Result) -> Steps:
-    """Adds records to ``out``. If there are many, they are yielded in parts, which are written before.
+    """Adds records to ``out``. Yields each full part, which the caller writes before the next one is made.
 
     A None in ``found`` counts as an element of work.
     """

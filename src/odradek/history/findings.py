@@ -14,7 +14,7 @@ from odradek.history.log_ends import Logs, Place, TimesOf
 
 KINDS = ("rewind", "jump", "stall", "commit_gap", "rebalance_storm", "expiring", "never_commits")
 MOST_PROOFS = 100
-"""The maximum number of rows in ``proof``: the first half and the last half of all proofs."""
+"""The maximum number of rows in ``proof``: half of them are the first proofs, half the last ones."""
 
 _PROOF = pa.struct(
     [

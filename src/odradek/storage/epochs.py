@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from _thread import LockType
 
 FILE_NAME = "leader-epoch-checkpoint"
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("odradek.storage")
 
 
 class EpochStart(NamedTuple):

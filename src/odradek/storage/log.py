@@ -40,7 +40,7 @@ from odradek.storage.segment_read import ReadBounds, read_slice
 from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
 from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("odradek.storage")
 _WITHOUT_TRACE = ("append", "roll", "read", "find timestamp")  # leave the log unchanged if no file can be opened
 _OS_FILES = OsFiles()
 

@@ -38,7 +38,7 @@ SWAP_SUFFIX = ".swap"
 _LEFTOVER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("odradek.storage")
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from odradek.storage.files import Files
 from odradek.storage.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from odradek.storage.segment import DELETED_SUFFIX, SUFFIXES, Segment, file_name
 
-_log = logging.getLogger("odradek.storage.log")
+_log = logging.getLogger("odradek.storage")
 
 
 def swap(files: Files, directory: Path, base_offset: int, replaced: Sequence[Segment]) -> list[Path]:

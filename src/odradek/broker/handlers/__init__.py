@@ -67,10 +67,14 @@ def _read(name: str) -> Served:
         int(name[1:3]),
         (oldest, newest),
         int(lines.get(b"ADVERTISED_OLDEST", oldest)),
-        is_frequent=b"IS_FREQUENT" in lines,
-        answers_any_version=b"ANSWERS_ANY_VERSION" in lines,
-        keeps_requests=b"KEEPS_REQUESTS" in lines,
+        is_frequent=_is_set(lines, b"IS_FREQUENT"),
+        answers_any_version=_is_set(lines, b"ANSWERS_ANY_VERSION"),
+        keeps_requests=_is_set(lines, b"KEEPS_REQUESTS"),
     )
+
+
+def _is_set(lines: dict[bytes, bytes], name: bytes) -> bool:
+    return lines.get(name, b"").startswith(b"True")
 
 
 def served_versions() -> dict[int, tuple[int, int]]:

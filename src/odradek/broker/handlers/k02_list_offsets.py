@@ -1,4 +1,5 @@
-"""ListOffsets 1–11: returns the first and the last offset of a partition, or the offset of a timestamp.
+"""ListOffsets 1–11: returns a partition's log start offset, its high watermark (read_committed: its
+last stable offset), or the offset of a timestamp.
 
 * 2: isolation level.
 * 4: leader epochs.
