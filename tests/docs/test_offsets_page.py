@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
+import os
 import re
 import sys
 import time
@@ -12,36 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.pages import DOCS, close_all, examples, imported_packages
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "consumer-offsets.md"
-FENCE = re.compile(r"^```(python[ a-z]*|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+from odradek import Admin, Consumer, TopicPartition
+from odradek.client import CommitFailed, NoOffsetForPartition
+from odradek.client.consumer.records import Polled, Record
 
-
-class Example:
-    """A program, the line of the page where it begins, what it is to print, and what it needs beside a broker."""
-
-    def __init__(self, line: int, program: str, needs: str) -> None:
-        self.line, self.program, self.needs = line, program, needs
-        self.expected = ""
-
-
-def examples() -> list[Example]:
-    text = PAGE.read_text()
-    found: list[Example] = []
-    for match in FENCE.finditer(text):
-        kind, body = match.groups()
-        if kind == "text":
-            found[-1].expected = body
-        else:
-            found.append(Example(text[: match.start()].count("\n") + 2, body, kind.removeprefix("python").strip()))
-    return found
-
-
-def run(example: Example, namespace: dict[str, Any]) -> str:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(compile("\n" * (example.line - 1) + example.program, str(PAGE), "exec"), namespace)
-    return out.getvalue()
+PAGE = DOCS / "consumer-offsets.md"
 
 
 @pytest.fixture
@@ -51,11 +27,11 @@ def follower_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from support.scripted import FETCH, ScriptedCluster, fetch_reply
 
     from odradek.batches.encode import encode_batch
-    from odradek.core.effects import Record
+    from odradek.core.effects import Record as BatchRecord
 
     cluster = ScriptedCluster(1)
     for number in range(10):
-        data = encode_batch([Record(b"", b"%d" % number)], now_ms=1_700_000_000_000, base_offset=number)
+        data = encode_batch([BatchRecord(b"", b"%d" % number)], now_ms=1_700_000_000_000, base_offset=number)
         cluster.log.append((number, data))
 
     def answer(message: Any, version: int) -> Any:
@@ -76,20 +52,48 @@ def follower_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         one.stop()
 
 
-@pytest.mark.claim(2, 3, 6, 17, 18, 19, 23, 36, 37, 39, 40, 41, 42, 49, 50, 51, 52, 54, 57, 58, 66, 67, 98)
-def test_the_examples_print_what_the_page_says(follower_behind: Any) -> None:
-    namespace: dict[str, Any] = {"__name__": "page", "cluster": follower_behind}
+@pytest.mark.claim(2, 3, 6, 14, 17, 18, 19, 23, 36, 37, 39, 40, 41, 42, 46, 49, 50, 51, 52, 54, 55, 57, 58)
+@pytest.mark.claim(61, 66, 67, 68, 69, 70, 71, 79, 83, 84, 86, 90, 98)
+def test_the_examples_print_what_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    namespace: dict[str, Any] = {"__name__": "page"}
     try:
-        for example in examples():
-            if example.needs == "apache":
-                continue
-            assert run(example, namespace) == example.expected, f"{PAGE.name}, line {example.line}"
+        for example in examples(PAGE):
+            if example.needs != "apache":
+                example.check(namespace)
     finally:
-        for name in ("stuck", "other", "reader", "admin", "broker"):
-            if name in namespace:
-                with contextlib.suppress(Exception):
-                    namespace[name].close()
+        if "process" in namespace:
+            namespace["process"].kill()
+        close_all(
+            namespace, ("stuck", "other", "survivor", "one", "two", "first", "second", "reader", "admin", "broker")
+        )
     sys.stdout.flush()
+
+
+def test_the_examples_need_what_the_page_says() -> None:
+    plain = [one for one in examples(PAGE) if not one.needs]
+    assert imported_packages(plain) - sys.stdlib_module_names == {"odradek"}
+    others = [one for one in examples(PAGE) if one.needs]
+    assert imported_packages(others) == {"confluent_kafka"}
+
+
+def test_the_picture_of_the_four_offsets(follower_behind: Any) -> None:
+    """What a consumer sees of a leader with ten records whose follower has seven; nothing is deleted here."""
+
+    def values(polled: Polled) -> list[int]:
+        return [int(record.value or b"") for record in polled.records()]
+
+    text = PAGE.read_text()
+    assert "a consumer gets offsets 4 to 6, and `end_offsets` returns 7" in " ".join(text.split())
+    t = TopicPartition("t", 0)
+    with Consumer(bootstrap_servers=follower_behind.bootstrap, auto_offset_reset="earliest") as reader:
+        reader.assign([t])
+        assert reader.end_offsets([t])[t] == 7
+        assert values(reader.poll(5)) == [0, 1, 2, 3, 4, 5, 6]
+        assert values(reader.poll(0.1)) == []
+        follower_behind.replicate(10)  # the follower has caught up
+        assert reader.end_offsets([t])[t] == 10
+        assert values(reader.poll(5)) == [7, 8, 9]
 
 
 def test_the_example_that_needs_transactions(tmp_path: Path) -> None:
@@ -97,22 +101,44 @@ def test_the_example_that_needs_transactions(tmp_path: Path) -> None:
 
     from bench.apache import Unavailable
 
-    (example,) = [one for one in examples() if one.needs == "apache"]
-    first = (
-        examples()[0]
-        .program.replace("broker = odradek.Broker().start()", "")
-        .replace("bootstrap = broker.bootstrap_servers", "bootstrap = apache")
-    )
+    (example,) = [one for one in examples(PAGE) if one.needs == "apache"]
     try:
         broker = apache_broker(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
-        broker.format()
         broker.start()
     except Unavailable as error:
         pytest.skip(f"no Apache Kafka: {error}")
+    namespace: dict[str, Any] = {"__name__": "page"}
     try:
-        namespace: dict[str, Any] = {"__name__": "page", "apache": broker.bootstrap}
-        exec(first, namespace)
-        assert run(example, namespace) == example.expected
-        namespace["admin"].close()
+        examples(PAGE)[0].check(namespace)
+        assert '"localhost:9092"' in example.program
+        example.program = example.program.replace("localhost:9092", broker.bootstrap)
+        example.check(namespace)
     finally:
+        close_all(namespace, ("admin", "broker"))
         broker.stop()
+
+
+def test_the_names_of_the_three_clients_exist() -> None:
+    import confluent_kafka
+    import confluent_kafka.admin
+
+    table = PAGE.read_text().partition("## Names in Java and confluent-kafka")[2]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    assert len(rows) > 15
+    ours = {"Admin": Admin, "record": Record, "polled": Polled()} | {
+        error.__name__: error for error in (CommitFailed, NoOffsetForPartition)
+    }
+    theirs = {"AdminClient": confluent_kafka.admin.AdminClient, "KafkaException": confluent_kafka.KafkaException}
+    for columns in rows:
+        for column, classes, consumer, module in (
+            (columns[0], ours, Consumer, None),
+            (columns[2] if len(columns) > 2 else "", theirs, confluent_kafka.Consumer, confluent_kafka),
+        ):
+            for name in re.findall(r"`([\w.]+)[`(]", column):
+                if "." in name:
+                    owner, _, attribute = name.partition(".")
+                    assert name == "auto.offset.reset" or hasattr(classes[owner], attribute), name
+                elif name.startswith("_"):
+                    assert hasattr(confluent_kafka.KafkaError, name), name
+                elif name not in ("Consumer", "auto_offset_reset", "on_commit", "TopicPartition"):
+                    assert name in classes or hasattr(consumer, name) or hasattr(module, name), name
