@@ -248,9 +248,11 @@ def _feed(bootstrap: str, topic: str) -> Callable[[], None]:
     """What stores one record at a time, and knows when it is stored."""
     from bench import raw
     from odradek.batches.encode import encode_batch
-    from odradek.core.effects import Record
+    from odradek.core.effects import SimpleRecord
 
-    request = raw.produce_request(topic, 0, encode_batch([Record(b"", b"x" * SMALL)], now_ms=int(time.time() * 1000)))
+    request = raw.produce_request(
+        topic, 0, encode_batch([SimpleRecord(b"", b"x" * SMALL)], now_ms=int(time.time() * 1000))
+    )
     connection = raw.Connection(bootstrap)
     return lambda: raw.check_produced(topic, connection.call(request))
 
@@ -357,14 +359,14 @@ def _fill(bootstrap: str, topic: str, rows: int, codec: str) -> None:
 
     from bench import raw
     from odradek.batches.encode import encode_batch
-    from odradek.core.effects import Record
+    from odradek.core.effects import SimpleRecord
 
     create_topic(bootstrap, topic, PARTITIONS)
     chance = random.Random(7)
     now_ms = int(time.time() * 1000)
     made = []
     for number in range(16):
-        records = [Record(b"%015d" % (number * 500 + n), chance.randbytes(42) + b"v" * 43) for n in range(500)]
+        records = [SimpleRecord(b"%015d" % (number * 500 + n), chance.randbytes(42) + b"v" * 43) for n in range(500)]
         made.append(encode_batch(records, now_ms=now_ms, compression=codec))
     connection = raw.Connection(bootstrap)
     for number in range(rows // 500):

@@ -13,7 +13,7 @@ import sys
 import time
 
 from odradek.batches.encode import encode_batch
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.wire import frames
 from odradek.wire.api_keys import FETCH, LIST_OFFSETS, PRODUCE
 
@@ -68,7 +68,10 @@ def batches(count: int, records: int, record_bytes: int, seed: int = 0) -> list[
     now_ms = int(time.time() * 1000)
     return [
         encode_batch(
-            [Record(b"%015d" % (number * records + n), chance.randbytes(record_bytes - 15)) for n in range(records)],
+            [
+                SimpleRecord(b"%015d" % (number * records + n), chance.randbytes(record_bytes - 15))
+                for n in range(records)
+            ],
             now_ms=now_ms,
         )
         for number in range(count)
@@ -99,7 +102,7 @@ def fill(
 
 def batched(bootstrap: str, topic: str, rows: int, batch_records: int) -> dict[str, float]:
     """``rows`` records of 100 bytes in batches of so many, up to four requests under way on one connection."""
-    data = encode_batch([Record(b"", b"x" * 100)] * batch_records, now_ms=int(time.time() * 1000))
+    data = encode_batch([SimpleRecord(b"", b"x" * 100)] * batch_records, now_ms=int(time.time() * 1000))
     request = produce_request(topic, 0, data)
     connection = Connection(bootstrap)
     requests, under_way = max(rows // batch_records, 10), 0
@@ -120,7 +123,7 @@ def latency(bootstrap: str, topic: str, count: int) -> dict[str, float]:
 
     With ``count`` 0 until stdin ends.
     """
-    request = produce_request(topic, 0, encode_batch([Record(b"", b"x" * 100)], now_ms=int(time.time() * 1000)))
+    request = produce_request(topic, 0, encode_batch([SimpleRecord(b"", b"x" * 100)], now_ms=int(time.time() * 1000)))
     connection = Connection(bootstrap)
     took: list[float] = []
     if count:

@@ -22,7 +22,7 @@ from pathlib import Path
 from bench.raw import Connection, batches, check_produced, produce_request
 from bench.sides import CONFIG, resident_bytes
 from odradek.batches.encode import encode_batch
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.testing.cluster import BrokerProcess
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS, FETCH, FIND_COORDINATOR, METADATA, OFFSET_COMMIT
@@ -119,7 +119,7 @@ class Load:
 def loads() -> dict[str, Load]:
     """The loads by name."""
     now_ms = int(time.time() * 1000)
-    one = encode_batch([Record(b"", b"x" * 100)], now_ms=now_ms)
+    one = encode_batch([SimpleRecord(b"", b"x" * 100)], now_ms=now_ms)
     hundred = batches(8, 100, 100)
 
     def produced(reply: bytes) -> None:
@@ -148,7 +148,7 @@ def loads() -> dict[str, Load]:
 
 def _prepare(broker: Revision) -> None:
     """Fills the topic, and has the broker take a commit: each of the first requests goes again until it is taken."""
-    one = encode_batch([Record(b"", b"x" * 100)], now_ms=int(time.time() * 1000))
+    one = encode_batch([SimpleRecord(b"", b"x" * 100)], now_ms=int(time.time() * 1000))
     made = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": True}
     connection = Connection(broker.bootstrap_servers)
     connection.call(frames.encode_request(METADATA, 4, 0, "bench", made))

@@ -17,7 +17,7 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.header import crc_is_valid, scan
 from odradek.broker.config import BrokerConfig
 from odradek.broker.server import BrokerServer
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.storage.files import OsFile
 from odradek.wire import frames
 
@@ -184,7 +184,7 @@ def test_records_of_large_replies_never_pass_through_python(
             partition = broker.partition("topic", 0)
             assert partition is not None
             for value in VALUES:
-                data = encode_batch([Record(b"k", value, 1)], now_ms=1)
+                data = encode_batch([SimpleRecord(b"k", value, 1)], now_ms=1)
                 partition.log.append(data, now_ms=1, leader_epoch=0)
             monkeypatch.setattr(os, "sendfile", counting_sendfile)
             monkeypatch.setattr(OsFile, "pread", counting_pread)

@@ -178,8 +178,8 @@ def test_a_promise_is_kept_after_the_last_publisher(boots: Boots) -> None:
                     yield go_on
 
         broker = await boots.start(Waiting())
-        made = broker.scheduler.start(broker.controller.create_topic(server.NewTopic("t")))
-        second = broker.scheduler.start(broker.controller.create_topic(server.NewTopic("u")))
+        made = broker.scheduler.start(broker.controller.create_topic(server.TopicSpec("t")))
+        second = broker.scheduler.start(broker.controller.create_topic(server.TopicSpec("u")))
         while not waits:
             await asyncio.sleep(0)
         for _ in range(5):

@@ -9,7 +9,7 @@ from support.brokers import Wire, eventually
 
 import odradek
 from odradek.batches.encode import encode_batch
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.ids import partition_for_group
 from odradek.core.records import OffsetCommitValue, group_key, offset_key, offset_value
 from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_FETCH, PRODUCE
@@ -19,9 +19,12 @@ from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_FETCH, PRODUCE
 def test_what_cannot_be_read_is_skipped_with_a_counted_warning(group: str) -> None:
     # Apache Kafka serves none of that partition's groups after a record of a known kind that is cut off
     value = offset_value(OffsetCommitValue(5, -1, "", int(time.time() * 1000)))
-    cut_off = [Record(offset_key(group, "flights", 0), value[:length]) for length in (1, 3, 9)]
-    strange = [Record(b"\x00\x63of a kind to come", b"\x00\x00"), Record(group_key(group), b"\x00\x03\x00\x01")]
-    good = [Record(offset_key(group, "flights", 0), value), Record(offset_key(group, "flights", 1), value)]
+    cut_off = [SimpleRecord(offset_key(group, "flights", 0), value[:length]) for length in (1, 3, 9)]
+    strange = [
+        SimpleRecord(b"\x00\x63of a kind to come", b"\x00\x00"),
+        SimpleRecord(group_key(group), b"\x00\x03\x00\x01"),
+    ]
+    good = [SimpleRecord(offset_key(group, "flights", 0), value), SimpleRecord(offset_key(group, "flights", 1), value)]
     with odradek.Broker() as broker:
         broker.create_topic("flights", 2)
         with Wire(broker.bootstrap_servers, client_id="__admin_client") as wire:

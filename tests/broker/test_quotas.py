@@ -45,9 +45,9 @@ def took_ms(call: Callable[[], object]) -> float:
 def written(wire: Wire, topic: str, size: int) -> int:
     """Writes so many bytes; returns the throttle time told."""
     from odradek.batches.encode import encode_batch
-    from odradek.core.effects import Record
+    from odradek.core.effects import SimpleRecord
 
-    data = encode_batch([Record(b"k", b"v" * size)], now_ms=int(time.time() * 1000))
+    data = encode_batch([SimpleRecord(b"k", b"v" * size)], now_ms=int(time.time() * 1000))
     rows = [{"name": topic, "partition_data": [{"index": 0, "records": data}]}]
     message = {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": rows}
     reply = wire.call(0, 9, message)

@@ -198,9 +198,9 @@ def create(wire: Wire, topic: str, partitions: int = 1, **configs: str) -> None:
 
 def produce(wire: Wire, topic: str, values: list[bytes], partition: int = 0, acks: int = -1):
     from odradek.batches.encode import encode_batch
-    from odradek.core.effects import Record
+    from odradek.core.effects import SimpleRecord
 
-    data = encode_batch([Record(b"k", value) for value in values], now_ms=int(time.time() * 1000))
+    data = encode_batch([SimpleRecord(b"k", value) for value in values], now_ms=int(time.time() * 1000))
     part = {"index": partition, "records": data}
     message = {"transactional_id": None, "acks": acks, "timeout": 1000,
                "topic_data": [{"name": topic, "partition_data": [part]}]}  # fmt: skip

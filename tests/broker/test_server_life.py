@@ -24,7 +24,7 @@ from odradek.batches.encode import encode_batch
 from odradek.broker.config import BrokerConfig
 from odradek.broker.log_directory import LogDirectory
 from odradek.broker.server import BrokerServer
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
@@ -207,7 +207,7 @@ def test_logs_are_closed_side_by_side(tmp_path: Path, fails: str) -> None:
         for index in range(8):
             partition = broker.partition("topic", index)
             assert partition is not None
-            partition.log.append(encode_batch([Record(b"k", b"v", 1)], now_ms=1), now_ms=1, leader_epoch=0)
+            partition.log.append(encode_batch([SimpleRecord(b"k", b"v", 1)], now_ms=1), now_ms=1, leader_epoch=0)
         files.stopping = True
         await broker.stop()
 
@@ -350,7 +350,7 @@ def test_a_partition_that_goes_offline_says_so_to_whoever_asks(tmp_path: Path) -
 def test_a_directory_of_apache_kafka_is_refused_and_left_alone(tmp_path: Path) -> None:
     """Its controller's log begins with control records, which ours never has."""
     log = Log.open(tmp_path / "__cluster_metadata-0", LogConfig(), 0, clean=True)
-    leader_change = Record(b"\0\0\0\2", b"\0\0\0\0")
+    leader_change = SimpleRecord(b"\0\0\0\2", b"\0\0\0\0")
     log.append(encode_batch([leader_change], now_ms=0, control=True), now_ms=0, leader_epoch=1, origin="coordinator")
     log.close()
 

@@ -13,7 +13,7 @@ from test_server_frames import create, fetch, produce
 from test_server_life import config_of, delete, describe, list_offset, producer_id
 
 from odradek.batches.encode import encode_batch
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.ids import partition_for_group
 
 
@@ -292,7 +292,7 @@ def test_special_times_by_version(wire: Wire, topic: str, version: int) -> None:
 
 def idempotent(wire: Wire, topic: str, producer: int, sequence: int, count: int = 1, epoch: int = 0):
     data = encode_batch(
-        [Record(b"k", b"v")] * count, now_ms=int(time.time() * 1000), producer_id=producer, producer_epoch=epoch,
+        [SimpleRecord(b"k", b"v")] * count, now_ms=int(time.time() * 1000), producer_id=producer, producer_epoch=epoch,
         base_sequence=sequence,
     )  # fmt: skip
     part = {"index": 0, "records": data}
@@ -325,7 +325,7 @@ def test_a_batch_sent_twice_is_kept_once(own_broker: Callable[..., RunningBroker
 @pytest.mark.behaviour(56, part=True)
 def test_a_compacted_topic_names_the_records_without_a_key(wire: Wire, topic: str) -> None:
     create(wire, topic, cleanup_policy="compact")
-    records = [Record(b"k", b"a"), *(Record(None, b"b") for _ in range(12))]  # type: ignore[arg-type]
+    records = [SimpleRecord(b"k", b"a"), *(SimpleRecord(None, b"b") for _ in range(12))]  # type: ignore[arg-type]
     part = {"index": 0, "records": encode_batch(records, now_ms=int(time.time() * 1000))}
     message = {"transactional_id": None, "acks": -1, "timeout": 1000,
                "topic_data": [{"name": topic, "partition_data": [part]}]}  # fmt: skip
@@ -343,7 +343,7 @@ def test_a_topic_with_bounds_names_the_records_that_are_too_old(wire: Wire, topi
     now_ms = int(time.time() * 1000)
 
     def send(*times: int) -> Any:
-        records = [Record(b"k", b"v", at_ms) for at_ms in times]
+        records = [SimpleRecord(b"k", b"v", at_ms) for at_ms in times]
         part = {"index": 0, "records": encode_batch(records, now_ms=now_ms)}
         message = {"transactional_id": None, "acks": -1, "timeout": 1000,
                    "topic_data": [{"name": topic, "partition_data": [part]}]}  # fmt: skip

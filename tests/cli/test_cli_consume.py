@@ -24,7 +24,7 @@ from odradek.batches.encode import encode_batch
 from odradek.cli.main import run
 from odradek.cli.record_lines import JSON_COLUMNS, json_lines
 from odradek.client import Admin, NewTopic
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 
 Publish = Callable[..., None]
 Capture = pytest.CaptureFixture[str]
@@ -76,7 +76,7 @@ def test_what_has_no_timestamp_has_none_in_parquet(
     with Producer(bootstrap) as producer:  # which waits for a leader
         producer.send(topic, b"1", timestamp=1_700_000_000_000)
     connection = raw.Connection(bootstrap)
-    stored = encode_batch([Record(b"", b"2"), Record(b"", b"3")], now_ms=-1)
+    stored = encode_batch([SimpleRecord(b"", b"2"), SimpleRecord(b"", b"3")], now_ms=-1)
     raw.check_produced(topic, connection.call(raw.produce_request(topic, 0, stored)))
     connection.socket.close()
     file = tmp_path / "records.parquet"

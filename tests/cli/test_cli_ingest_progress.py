@@ -13,7 +13,7 @@ from odradek.cli import ingest_progress, pipeline_ingest
 from odradek.cli.ingest_progress import Lines, check_kind, shown
 from odradek.cli.pipeline_options import IngestLine
 from odradek.cli.terminal import CommandError, note
-from odradek.pipelines.checkpoint import GroupState
+from odradek.pipelines.checkpoint import CommitState
 from odradek.pipelines.ingest_job import Ingested
 from odradek.pipelines.lake import Added
 from odradek.pipelines.run_progress import RunProgress
@@ -65,12 +65,12 @@ def test_json_is_a_line_for_each_batch_and_one_a_second_within(capsys: Captured)
     assert (found[-1]["rows_per_s"], found[-1]["eta_s"]) == (96.8, 7.2)
 
 
-REFUSED = GroupState(is_committed=False, why="it has live members: a", remedy="Stop them")
+REFUSED = CommitState(is_committed=False, why="it has live members: a", remedy="Stop them")
 
 
 def test_the_last_json_line_says_whether_the_group_is_committed(capsys: Captured) -> None:
     lines = Lines(RunProgress(0, has_end=True))
-    lines.ended(GroupState(is_committed=True))
+    lines.ended(CommitState(is_committed=True))
     lines.ended(REFUSED)
     first, second = map(json.loads, capsys.readouterr().err.splitlines())
     assert list(first) == FIELDS
@@ -82,7 +82,7 @@ def test_the_summary_says_whether_the_group_is_committed(capsys: Captured) -> No
     done = Ingested(rows=2, batches=1, bad=0, seconds=1.0, files=1, size=10, group=REFUSED)
     asked = IngestLine(bootstrap_servers="b:1", group="g", output="t")
     pipeline_ingest._print_result(asked, done)
-    pipeline_ingest._print_result(asked, dataclasses.replace(done, group=GroupState(is_committed=True)))
+    pipeline_ingest._print_result(asked, dataclasses.replace(done, group=CommitState(is_committed=True)))
     pipeline_ingest._print_result(dataclasses.replace(asked, as_json=True), done)
     refused, committed, summary = capsys.readouterr().out.splitlines()
     assert refused.endswith("into t; group g is not committed: it has live members: a. Stop them.")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import crc32c
 from support.scripted import FETCH, LIST_OFFSETS, METADATA, ScriptedCluster, fetch_reply, scripted
 
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.ids import OFFSETS_TOPIC
 
 ABORT, COMMIT = 0, 1
@@ -25,15 +25,15 @@ def text(value: str) -> bytes:
     return struct.pack(">h", len(value)) + value.encode()
 
 
-def commit(partition: int, offset: int, at_ms: int = 1_700_000_000_000) -> Record:
+def commit(partition: int, offset: int, at_ms: int = 1_700_000_000_000) -> SimpleRecord:
     """Key 1, value 3, byte by byte as in Kafka's OffsetCommitKey.json and OffsetCommitValue.json."""
     key = struct.pack(">h", 1) + text("g") + text("orders") + struct.pack(">i", partition)
-    return Record(key, struct.pack(">hqi", 3, offset, -1) + text("") + struct.pack(">q", at_ms))
+    return SimpleRecord(key, struct.pack(">hqi", 3, offset, -1) + text("") + struct.pack(">q", at_ms))
 
 
-def marker(kind: int) -> Record:
+def marker(kind: int) -> SimpleRecord:
     """Of a control batch: key version 0 and what it says, value version 0 and the coordinator's epoch."""
-    return Record(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 3))
+    return SimpleRecord(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 3))
 
 
 def varint(value: int) -> bytes:
@@ -49,7 +49,7 @@ class Batch(NamedTuple):
 
     base: int
     last: int
-    records: Mapping[int, Record]
+    records: Mapping[int, SimpleRecord]
     producer: int = PLAIN
     is_control: bool = False
 

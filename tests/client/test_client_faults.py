@@ -42,7 +42,7 @@ from odradek.client.errors import (
     RequestTimedOut,
     TopicRecreated,
 )
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.net.connection import BrokerConnection
 from odradek.net.endpoint import Address
@@ -56,7 +56,7 @@ def quick(cluster: ScriptedCluster, **more: Any) -> ClientConfig:
 
 
 def batch(first: int, count: int, epoch: int = 0, **options: Any) -> tuple[int, bytes]:
-    records = [Record(b"k", b"v%d" % offset) for offset in range(first, first + count)]
+    records = [SimpleRecord(b"k", b"v%d" % offset) for offset in range(first, first + count)]
     data = encode_batch(records, now_ms=1, base_offset=first, leader_epoch=epoch, **options)
     return first + count - 1, data
 

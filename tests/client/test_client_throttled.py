@@ -18,7 +18,7 @@ from odradek.client import Admin, NewTopic, TopicPartition, read_range
 from odradek.client.cluster import Cluster
 from odradek.client.config import as_config, parse_addresses
 from odradek.client.errors import ConnectionLost
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.net.connection import BrokerConnection
 from odradek.wire.api_keys import PRODUCE
 
@@ -32,7 +32,7 @@ NOTHING_ASKED = {"states_filter": [], "types_filter": []}
 def cluster() -> Iterator[ScriptedCluster]:
     with scripted() as made:
         for first in (0, 10):
-            records = [Record(b"k", b"v")] * 10
+            records = [SimpleRecord(b"k", b"v")] * 10
             made.log.append((first + 9, encode_batch(records, now_ms=1, base_offset=first)))
         yield made
 

@@ -39,7 +39,7 @@ from odradek.client.consumer.errors import IllegalState
 from odradek.client.consumer.fetch_buffer import Chunk
 from odradek.client.consumer.records import Polled
 from odradek.client.errors import CorruptRecord, KafkaError, LogTruncated, RequestTimedOut, UnsupportedVersion
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 
 T0 = TopicPartition("t", 0)
@@ -48,7 +48,7 @@ QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "fetch_max_wait_ms": 
 
 
 def batch(first: int, count: int, epoch: int = 0, **options: Any) -> tuple[int, bytes]:
-    records = [Record(b"k", b"v%d" % offset) for offset in range(first, first + count)]
+    records = [SimpleRecord(b"k", b"v%d" % offset) for offset in range(first, first + count)]
     data = encode_batch(records, now_ms=1, base_offset=first, leader_epoch=epoch, **options)
     return first + count - 1, data
 
@@ -282,7 +282,7 @@ def test_a_commit_waits_for_those_that_wait_for_the_coordinator(cluster: Scripte
 def test_a_corrupt_batch_is_raised_again_and_never_passed_over(cluster: ScriptedCluster, size: int) -> None:
     """Checksums of much are compared where it is received, those of little where it is decoded."""
     cluster.log = [
-        (first + 9, encode_batch([Record(None, b"v" * size)] * 10, now_ms=1, base_offset=first))
+        (first + 9, encode_batch([SimpleRecord(None, b"v" * size)] * 10, now_ms=1, base_offset=first))
         for first in (0, 10, 20)
     ]
     last, data = cluster.log[1]
@@ -301,7 +301,7 @@ def in_batches_of_a_thousand(count: int, codec: str) -> tuple[list[bytes], list[
     """Values, and a log that holds them, each batch above what is worth decoding ahead."""
     sent = [random.Random(n).randbytes(100) + b"%d" % n * 10 for n in range(count)]
     log = [
-        (first + 999, encode_batch([Record(b"k", value) for value in sent[first : first + 1000]], now_ms=1,
+        (first + 999, encode_batch([SimpleRecord(b"k", value) for value in sent[first : first + 1000]], now_ms=1,
                                    base_offset=first, compression=codec))
         for first in range(0, count, 1000)
     ]  # fmt: skip

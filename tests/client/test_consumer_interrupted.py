@@ -19,7 +19,7 @@ from odradek.client.consumer.errors import IllegalState
 from odradek.client.consumer.fetch_buffer import Chunk
 from odradek.client.consumer.records import Polled
 from odradek.client.consumer.subscription import PartitionState
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 
 T0 = TopicPartition("t", 0)
 
@@ -28,7 +28,7 @@ T0 = TopicPartition("t", 0)
 def cluster() -> Iterator[ScriptedCluster]:
     with scripted() as made:
         made.log = [
-            (first + 99, encode_batch([Record(b"k", b"v" * 400)] * 100, now_ms=1, base_offset=first))
+            (first + 99, encode_batch([SimpleRecord(b"k", b"v" * 400)] * 100, now_ms=1, base_offset=first))
             for first in (0, 100)
         ]
         yield made
@@ -313,7 +313,7 @@ def test_polls_that_need_not_wait_let_others_have_their_turn(cluster: ScriptedCl
                 await asyncio.sleep(0)
 
         cluster.log = [
-            (99, encode_batch([Record(b"k", b"v")] * 100, now_ms=1, base_offset=0))
+            (99, encode_batch([SimpleRecord(b"k", b"v")] * 100, now_ms=1, base_offset=0))
         ]  # taken without a thread
         async with aio.Consumer(settings(cluster), max_poll_records=1) as one:
             await one.assign([T0])

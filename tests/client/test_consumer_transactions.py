@@ -20,7 +20,7 @@ from support.scripted import FETCH, ScriptedCluster, fetch_reply, scripted
 from odradek import Admin, Consumer, TopicPartition
 from odradek.batches.encode import encode_batch
 from odradek.client import NewTopic, PartitionReader
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 
 T0 = TopicPartition("t", 0)
 QUICK = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 20, "default_api_timeout_ms": 20_000,
@@ -48,9 +48,9 @@ class Played:
     def append(self, count: int, producer: int, *, control: bool = False, committed: bool = False) -> int:
         first = self.end
         if control:
-            records = [Record(b"\0\0\0" + bytes([committed]), b"\0\0\0\0\0\0")]
+            records = [SimpleRecord(b"\0\0\0" + bytes([committed]), b"\0\0\0\0\0\0")]
         else:
-            records = [Record(b"k", b"%d" % (first + n)) for n in range(count)]
+            records = [SimpleRecord(b"k", b"%d" % (first + n)) for n in range(count)]
             self.sent += range(first, first + count)
         data = encode_batch(
             records, now_ms=1, base_offset=first, leader_epoch=0, producer_id=producer, producer_epoch=0,

@@ -26,7 +26,7 @@ import odradek.aio
 from odradek import Admin, Broker, Consumer, TopicPartition
 from odradek.batches.encode import encode_batch
 from odradek.client.consumer.errors import Wakeup
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 
 T0 = TopicPartition("t", 0)
 PATIENCE_S = 60
@@ -69,7 +69,7 @@ class Gate:
 @pytest.fixture
 def broker() -> Iterator[ScriptedBroker]:
     with scripted(1) as cluster:
-        data = encode_batch([Record(b"k", b"v")] * 10, now_ms=1, base_offset=0, leader_epoch=0)
+        data = encode_batch([SimpleRecord(b"k", b"v")] * 10, now_ms=1, base_offset=0, leader_epoch=0)
         cluster.log = [(9, data)]
         cluster.brokers[1].answers[OFFSET_COMMIT] = commit_answer
         yield cluster.brokers[1]

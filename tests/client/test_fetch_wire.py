@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from odradek.core.ids import TopicPartition
 from odradek.net import fetch_wire
-from odradek.net.fetch_wire import FetchPartition, FetchRequest, Limits
+from odradek.net.fetch_wire import FetchPartition, FetchRequestData, Limits
 from odradek.wire import schemas
 from odradek.wire.api_keys import FETCH
 from odradek.wire.schemas import Kind
@@ -34,7 +34,7 @@ def by_topic(rows: Iterable[tuple[TopicPartition, UUID | None, Any]]) -> list[di
     return list(topics.values())
 
 
-def message(limits: Limits, asked: FetchRequest) -> dict[str, Any]:
+def message(limits: Limits, asked: FetchRequestData) -> dict[str, Any]:
     """For the schemas."""
     return {
         "replica_id": -1,
@@ -70,7 +70,7 @@ def test_a_packed_request_is_what_the_schema_makes_of_it(
     session: tuple[int, int],
 ) -> None:
     wanted = {tp: FetchPartition(IDS[tp.topic], *row) for tp, row in rows.items()}
-    asked = FetchRequest(wanted, [(tp, IDS[tp.topic]) for tp in forgotten], *session)
+    asked = FetchRequestData(wanted, [(tp, IDS[tp.topic]) for tp in forgotten], *session)
     encoded = schemas.encode(FETCH, version, Kind.REQUEST, message(limits, asked))
     assert fetch_wire.pack(version, limits, asked) == encoded
 
@@ -82,12 +82,15 @@ def test_more_topics_and_partitions_than_one_byte_counts(version: int) -> None:
         for topic in range(300)
         for number in range(200 if topic == 7 else 1)
     }
-    limits, asked = Limits(500, 1, 1 << 20, 0), FetchRequest(wanted)
+    limits, asked = Limits(500, 1, 1 << 20, 0), FetchRequestData(wanted)
     assert asked.session_epoch == -1
     encoded = schemas.encode(FETCH, version, Kind.REQUEST, message(limits, asked))
     assert fetch_wire.pack(version, limits, asked) == encoded
 
 
 def test_a_topic_without_an_id_is_sent_without() -> None:
-    limits, asked = Limits(500, 1, 1 << 20, 0), FetchRequest({TopicPartition("t", 0): FetchPartition(None, 5, 1, 9)})
+    limits, asked = (
+        Limits(500, 1, 1 << 20, 0),
+        FetchRequestData({TopicPartition("t", 0): FetchPartition(None, 5, 1, 9)}),
+    )
     assert fetch_wire.pack(17, limits, asked) == schemas.encode(FETCH, 17, Kind.REQUEST, message(limits, asked))

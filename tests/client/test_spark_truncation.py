@@ -26,7 +26,7 @@ from support.scripted import (
 
 from odradek.batches.encode import encode_batch
 from odradek.client.errors import BrokerUnreachable
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 from odradek.spark.data_loss import DataLoss
@@ -40,7 +40,7 @@ Offset = dict[str, Any]
 
 
 def batch(first: int, count: int, epoch: int = 0) -> tuple[int, bytes]:
-    records = [Record(b"k", b"%d" % epoch) for _ in range(count)]
+    records = [SimpleRecord(b"k", b"%d" % epoch) for _ in range(count)]
     return first + count - 1, encode_batch(records, now_ms=1, base_offset=first, leader_epoch=epoch)
 
 

@@ -12,7 +12,7 @@ import pytest
 from support.brokers import eventually
 
 from odradek.cli import demo_broker
-from odradek.cli.demo_broker import BrokerProcess
+from odradek.cli.demo_broker import DemoBroker
 from odradek.cli.main import run
 from odradek.cli.terminal import CommandError
 from odradek.core.errors import StorageError
@@ -88,11 +88,11 @@ def test_a_torn_file_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_broker_log_that_may_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     with pytest.raises(CommandError, match="log cannot be written: Is a directory"):
-        BrokerProcess(tmp_path / "broker", tmp_path / "log").start()
+        DemoBroker(tmp_path / "broker", tmp_path / "log").start()
 
 
 def test_a_dying_predecessor_is_waited_for_and_its_log_kept(tmp_path: Path) -> None:
-    first = BrokerProcess(tmp_path / "broker", tmp_path / "log")
+    first = DemoBroker(tmp_path / "broker", tmp_path / "log")
     first.start()
     (tmp_path / "log").write_bytes(b"what the first one said\n")
     heard: list[str] = []
@@ -104,7 +104,7 @@ def test_a_dying_predecessor_is_waited_for_and_its_log_kept(tmp_path: Path) -> N
             stopping.append(threading.Thread(target=first.stop))
             stopping[0].start()
 
-    second = BrokerProcess(tmp_path / "broker", tmp_path / "log")
+    second = DemoBroker(tmp_path / "broker", tmp_path / "log")
     try:
         assert second.start(say).startswith("127.0.0.1:")
     finally:
@@ -120,7 +120,7 @@ def test_a_dying_predecessor_is_waited_for_and_its_log_kept(tmp_path: Path) -> N
 def test_a_long_broker_log_starts_anew(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"x" * (demo_broker._LOG_KEPT_BYTES + 1))
-    broker = BrokerProcess(tmp_path / "broker", log)
+    broker = DemoBroker(tmp_path / "broker", log)
     broker.start()
     broker.stop()
     assert log.stat().st_size < 1_000
@@ -130,7 +130,7 @@ def test_a_directory_that_another_broker_goes_on_holding(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo_broker, "_PREDECESSOR_S", 0.5)
-    holder = BrokerProcess(tmp_path / "broker", tmp_path / "other.log")
+    holder = DemoBroker(tmp_path / "broker", tmp_path / "other.log")
     holder.start()
     try:
         assert run(["demo", "--data-dir", str(tmp_path)]) == 2
@@ -143,12 +143,12 @@ def test_a_directory_that_a_healthy_broker_holds_is_refused_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo_broker, "_PREDECESSOR_S", 1e9)
-    holder = BrokerProcess(tmp_path / "broker", tmp_path / "other.log")
+    holder = DemoBroker(tmp_path / "broker", tmp_path / "other.log")
     address = holder.start()
     heard: list[str] = []
     try:
         with pytest.raises(CommandError, match=rf"is held by another broker \(process \d+ at {address}\)"):
-            BrokerProcess(tmp_path / "broker", tmp_path / "log").start(heard.append)
+            DemoBroker(tmp_path / "broker", tmp_path / "log").start(heard.append)
     finally:
         holder.stop()
     assert len(heard) >= demo_broker._ALIVE_TRIES - 1, "one that is about to stop is given time to do so"
@@ -157,7 +157,7 @@ def test_a_directory_that_a_healthy_broker_holds_is_refused_soon(
 def test_a_holder_that_answers_nobody_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_broker, "_ANSWER_S", 0.01)
     monkeypatch.setattr(demo_broker, "_ALIVE_S", 0.0)
-    first = BrokerProcess(tmp_path / "broker", tmp_path / "log")
+    first = DemoBroker(tmp_path / "broker", tmp_path / "log")
     first.start()
     assert first._process is not None
     frozen = first._process.pid
@@ -169,7 +169,7 @@ def test_a_holder_that_answers_nobody_is_waited_for(tmp_path: Path, monkeypatch:
         if len(heard) == demo_broker._ALIVE_TRIES + 1:
             os.kill(frozen, signal.SIGKILL)
 
-    second = BrokerProcess(tmp_path / "broker", tmp_path / "log")
+    second = DemoBroker(tmp_path / "broker", tmp_path / "log")
     try:
         assert second.start(say).startswith("127.0.0.1:")
     finally:

@@ -27,11 +27,11 @@ def follower_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from support.scripted import FETCH, ScriptedCluster, fetch_reply
 
     from odradek.batches.encode import encode_batch
-    from odradek.core.effects import Record as BatchRecord
+    from odradek.core.effects import SimpleRecord
 
     cluster = ScriptedCluster(1)
     for number in range(10):
-        data = encode_batch([BatchRecord(b"", b"%d" % number)], now_ms=1_700_000_000_000, base_offset=number)
+        data = encode_batch([SimpleRecord(b"", b"%d" % number)], now_ms=1_700_000_000_000, base_offset=number)
         cluster.log.append((number, data))
 
     def answer(message: Any, version: int) -> Any:

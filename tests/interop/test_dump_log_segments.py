@@ -30,7 +30,7 @@ from odradek.catalog.shard import (
     DeleteTopic,
 )
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
 from odradek.storage.log import Log
@@ -60,7 +60,8 @@ def write_log(path: Path) -> Log:
     log = Log.open(path, CONFIG, T0, clean=False)
     for number in range(600):
         records = [
-            Record(b"key-%d" % n, b"value " * (number % 40), T0 + number * 100 - (n * 131) % 700) for n in range(5)
+            SimpleRecord(b"key-%d" % n, b"value " * (number % 40), T0 + number * 100 - (n * 131) % 700)
+            for n in range(5)
         ]
         data = encode_batch(
             records,
@@ -156,7 +157,7 @@ def test_our_rebuilt_indexes_and_snapshots_are_kafkas_byte_for_byte(kafkas: Path
 
 def test_kafkas_tool_reads_what_we_appended_to_kafkas_log(kafka_cp: str, kafkas: Path) -> None:
     log = Log.open(kafkas, KAFKAS_CONFIG, T0 + 300_000, clean=False)
-    data = encode_batch([Record(b"k", b"v", T0 + 310_000)] * 30, now_ms=T0, compression="zstd")
+    data = encode_batch([SimpleRecord(b"k", b"v", T0 + 310_000)] * 30, now_ms=T0, compression="zstd")
     assert log.append(data, now_ms=T0 + 310_000, leader_epoch=1).base_offset == 622
     log.close()
     logs = sorted(kafkas.glob("*.log"))

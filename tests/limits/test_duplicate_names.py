@@ -23,7 +23,7 @@ from odradek.broker.server import BrokerServer
 from odradek.coordinator import runtime
 from odradek.core import records
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.groups.shard import GroupShard
 from odradek.wire import offset_replies, schemas
@@ -209,7 +209,7 @@ def test_a_partition_named_many_times_has_its_producers_listed_once(
         assert partition is not None
         for producer in range(50):
             partition.append(
-                encode_batch([Record(b"k", b"v")], now_ms=broker.now_ms(), producer_id=producer, producer_epoch=0,
+                encode_batch([SimpleRecord(b"k", b"v")], now_ms=broker.now_ms(), producer_id=producer, producer_epoch=0,
                              base_sequence=0)
             )  # fmt: skip
         topic = {"name": "t", "partition_indexes": [0, 0]}
@@ -402,7 +402,7 @@ def test_all_groups_are_listed_in_steps(tmp_path: Path) -> None:
         assert machine is not None
         value = records.OffsetCommitValue(1, -1, "", broker.now_ms())
         for number in range(MANY):
-            machine.replay(number, Record(records.offset_key(f"g{number}", "t", 0), records.offset_value(value)))
+            machine.replay(number, SimpleRecord(records.offset_key(f"g{number}", "t", 0), records.offset_value(value)))
         handle = import_module("odradek.broker.handlers.k16_list_groups").handle
         context = type("Context", (), {"api_key": LIST_GROUPS, "version": 3, "grow_reply": lambda self, size: None})()
         message = schemas.decode(LIST_GROUPS, 3, Kind.REQUEST, b"\0")[0]

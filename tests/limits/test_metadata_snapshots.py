@@ -40,14 +40,14 @@ from odradek.catalog.shard import (
     AlterConfigs,
     BeginEpochs,
     CatalogRequest,
+    CatalogShard,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
     RaiseEpochs,
-    Shard,
 )
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import StorageError
 from odradek.storage.files import Crash, Files, MemoryFiles, OsFiles
 
@@ -173,7 +173,7 @@ def test_records_of_kinds_that_are_unknown_here_stay_in_snapshots() -> None:
     catalog = filled(files)
     foreign = [b"\x01\x63\x00abc", b"\x01\x64\x00\x00"]
     for value in foreign:
-        batch = encode_batch([Record(b"", value, T0)], now_ms=T0, leader_epoch=0)
+        batch = encode_batch([SimpleRecord(b"", value, T0)], now_ms=T0, leader_epoch=0)
         catalog._log.append(batch, now_ms=T0, leader_epoch=0, origin="coordinator")
     catalog.close()
     for _ in range(2):
@@ -313,13 +313,13 @@ def test_the_log_stays_small_however_often_the_catalogue_changes(monkeypatch: py
     assert due >= 10
     assert most <= 60_000 + 2 * 20_000
     replayed: list[int] = []
-    replay = Shard.replay
+    replay = CatalogShard.replay
 
-    def counted(self: Shard, offset: int, record: Record) -> Any:
+    def counted(self: CatalogShard, offset: int, record: SimpleRecord) -> Any:
         replayed.append(offset)
         return replay(self, offset, record)
 
-    monkeypatch.setattr(Shard, "replay", counted)
+    monkeypatch.setattr(CatalogShard, "replay", counted)
     files.crash()
     again = opened(files, config)
     assert state(again) == state(catalog)
@@ -440,9 +440,9 @@ def test_a_snapshot_waits_for_the_change_that_is_under_way(tmp_path: Path) -> No
         (path,) = made_in(tmp_path / "data")
         read = metadata_snapshot.read(path, OsFiles())
         assert read is not None
-        shard = Shard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
+        shard = CatalogShard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
         for value in read[1]:
-            shard.replay(-1, Record(b"", value))
+            shard.replay(-1, SimpleRecord(b"", value))
         assert shard.topics == {"wide": broker.catalog.topic("wide")}
 
     tell(tmp_path, story)

@@ -187,10 +187,10 @@ def test_what_others_send_where_progress_is_told_is_nothing() -> None:
 
 
 def decoder(schema: Any, writer: Any = None) -> Any:
-    from odradek.pipelines.avro import Decoder
+    from odradek.pipelines.avro import AvroDecoder
 
     text = schema if isinstance(schema, str) else json.dumps(schema)
-    return Decoder(text) if writer is None else Decoder(text, "confluent", {1: json.dumps(writer)})
+    return AvroDecoder(text) if writer is None else AvroDecoder(text, "confluent", {1: json.dumps(writer)})
 
 
 def record(name: str, *types: Any) -> dict[str, Any]:
@@ -267,9 +267,9 @@ MAPS = record("N", "int", {"type": "map", "values": "N"})
 DECODE = """
 import json, sys
 import pyarrow as pa
-from odradek.pipelines.avro import Decoder
+from odradek.pipelines.avro import AvroDecoder
 reader, writer, rows = json.loads(sys.stdin.read())
-decoder = Decoder(json.dumps(reader), "confluent", {1: json.dumps(writer)})
+decoder = AvroDecoder(json.dumps(reader), "confluent", {1: json.dumps(writer)})
 values, errors = decoder.decode(pa.array([b"\\0\\0\\0\\0\\1" + bytes.fromhex(row) for row in rows]))
 print(json.dumps([values.to_pylist(), errors.to_pylist()]))
 """

@@ -313,9 +313,9 @@ def test_one_record_does_not_wake_all_fetches_in_one_turn(tmp_path: Path) -> Non
 
 def batch() -> bytes:
     from odradek.batches.encode import encode_batch
-    from odradek.core.effects import Record
+    from odradek.core.effects import SimpleRecord
 
-    return encode_batch([Record(None, b"v", 1)], now_ms=1, leader_epoch=0)
+    return encode_batch([SimpleRecord(None, b"v", 1)], now_ms=1, leader_epoch=0)
 
 
 def test_the_fetch_that_waits_longest_is_answered_when_too_many_wait(tmp_path: Path) -> None:

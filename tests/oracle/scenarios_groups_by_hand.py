@@ -23,7 +23,7 @@ from recording import Run, Scenario
 from scenarios_groups_admin import reader
 
 from odradek.batches.encode import encode_batch
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
 from odradek.core.records import OffsetCommitValue, group_key, offset_key, offset_value
@@ -173,11 +173,11 @@ def the_offsets_topic_is_written_by_hand(run: Run) -> None:
     talk.commit((topic, 0, 1))
     value = OffsetCommitValue(7, -1, "by hand", 1_600_000_000_000, 4_000_000_000_000, None)
     written = [
-        Record(b"\x00\x63" + b"of a kind to come", b"\x00\x00?"),
-        Record(b"\x00\x63" + b"of a kind to come", None),
-        Record(offset_key(talk.group, topic, 1), offset_value(value)),
-        Record(offset_key(talk.group, "no-such-topic", 0), offset_value(value)),
-        Record(group_key("gone-long-since"), None),
+        SimpleRecord(b"\x00\x63" + b"of a kind to come", b"\x00\x00?"),
+        SimpleRecord(b"\x00\x63" + b"of a kind to come", None),
+        SimpleRecord(offset_key(talk.group, topic, 1), offset_value(value)),
+        SimpleRecord(offset_key(talk.group, "no-such-topic", 0), offset_value(value)),
+        SimpleRecord(group_key("gone-long-since"), None),
     ]
     partition = partition_for_group(talk.group, 50)
     asked = {"transactional_id": None, "acks": -1, "timeout": 10_000}

@@ -11,7 +11,7 @@ import crc32c
 from recording import Run, Scenario, Varying
 
 from odradek.batches.encode import encode_batch
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 
 START_MS = 1_600_000_000_000
 STRANGER = uuid.UUID("6c1a7e0e-0000-4000-8000-0000000000bb")
@@ -20,7 +20,7 @@ _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
 
 def batch(count: int = 1, *, first_ms: int = START_MS, step_ms: int = 1000, size: int = 10, **options: Any) -> bytes:
     """Records with the keys k0, k1, … and timestamps a second apart; the same bytes in every run."""
-    rows = [Record(b"k%d" % n, b"v" * size, first_ms + n * step_ms) for n in range(count)]
+    rows = [SimpleRecord(b"k%d" % n, b"v" * size, first_ms + n * step_ms) for n in range(count)]
     return encode_batch(rows, now_ms=first_ms, **options)
 
 
@@ -127,7 +127,7 @@ def timestamps_are_checked(run: Run) -> None:
     run.call(0, 9, produce_message(future, batch(2, first_ms=-5, step_ms=0)))
     compacted = run.topic("compacted")
     run.create(compacted, 1, cleanup_policy="compact")
-    rows = [Record(b"k", b"v", START_MS), Record(None, b"v", START_MS), Record(b"k", None, START_MS)]  # type: ignore[arg-type]
+    rows = [SimpleRecord(b"k", b"v", START_MS), SimpleRecord(None, b"v", START_MS), SimpleRecord(b"k", None, START_MS)]  # type: ignore[arg-type]
     run.call(0, 9, produce_message(compacted, encode_batch(rows, now_ms=START_MS)))
 
 
@@ -173,7 +173,7 @@ def settings_act_at_once(run: Run) -> None:
     run.call(0, 9, produce_message(topic, batch(1)))
     set_to("message.timestamp.type", "CreateTime")
     set_to("cleanup.policy", "compact")
-    keyless = [Record(None, b"v", START_MS)]  # type: ignore[list-item]
+    keyless = [SimpleRecord(None, b"v", START_MS)]  # type: ignore[list-item]
     run.call(0, 9, produce_message(topic, encode_batch(keyless, now_ms=START_MS)))
     set_to("cleanup.policy", "delete")
     run.call(0, 9, produce_message(topic, encode_batch(keyless, now_ms=START_MS)))

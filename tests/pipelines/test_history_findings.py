@@ -16,7 +16,7 @@ from support.brokers import unique
 import odradek
 from odradek.history import read_offset_history
 from odradek.history.analysis import Analysis, analyse_offset_history
-from odradek.history.findings import Rules
+from odradek.history.findings import FindingRules
 from odradek.history.report import render
 from odradek.pipelines.history import analyse_on_spark
 
@@ -169,7 +169,9 @@ def test_on_apache_kafka(bootstrap: str) -> None:
     scenario = Scenario(bootstrap, prefix, lambda: time.sleep(6))
     scenario.publish()
     scenario.play()
-    rules = Rules(stall_after_ms=8_000, gap_after_ms=5_000, never_after_ms=8_000, expires_within_ms=8 * 86_400_000)
+    rules = FindingRules(
+        stall_after_ms=8_000, gap_after_ms=5_000, never_after_ms=8_000, expires_within_ms=8 * 86_400_000
+    )
     found = told(analyse_offset_history(bootstrap, rules=rules), prefix)
     assert {one for one in found if one.kind != "expiring"} == TRUTH
     committed = {one.group for one in TRUTH if one.kind != "never_commits"} | {"healthy", "anew", "at-rest"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from odradek.core import records
 from odradek.core.records import GroupMember, GroupMetadata, OffsetCommitValue
 from odradek.history.decode import decode_batch
-from odradek.history.findings import Rules, gather
+from odradek.history.findings import FindingRules, gather
 from odradek.history.journal import Journal
 from odradek.history.log_ends import Logs
 from odradek.history.rewinds import READER_RUN, moves
@@ -54,7 +54,7 @@ def found(history: list[Step]) -> list[Move]:
     journal = Journal()
     for start in range(0, len(keys), 7):
         journal.add(decode_batch(batch.slice(start, 7)))
-    evidence = gather(journal, Logs(0, np.empty(0, np.int64)), lambda places: {}, Rules())
+    evidence = gather(journal, Logs(0, np.empty(0, np.int64)), lambda places: {}, FindingRules())
     return sorted(
         (one.kind, one.partition or 0, one.from_offset or 0, one.to_offset or 0, one.cause or "")
         for one in moves(evidence)

@@ -30,7 +30,7 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
-from odradek.pipelines.checkpoint import GroupState, idle_state, settle_group
+from odradek.pipelines.checkpoint import CommitState, idle_state, settle_group
 from odradek.pipelines.filesystems import place_of
 from odradek.pipelines.ingest_job import Ingest, Table, Target, parse_trigger, run_ingest
 from odradek.pipelines.lake import Added
@@ -155,7 +155,7 @@ class Heard:
     def __init__(self) -> None:
         self.offsets = 0
         self.batches: list[tuple[Added, int, int | None]] = []
-        self.groups: list[GroupState] = []
+        self.groups: list[CommitState] = []
 
     def passed(self, offsets: int) -> None:
         self.offsets += offsets
@@ -163,7 +163,7 @@ class Heard:
     def added(self, added: Added, offsets: int, lag: int | None) -> None:
         self.batches.append((added, offsets, lag))
 
-    def ended(self, group: GroupState) -> None:
+    def ended(self, group: CommitState) -> None:
         self.groups.append(group)
 
 
@@ -314,7 +314,7 @@ def test_members_that_join_during_the_run_are_a_warning_at_its_end(
         assert "it has live members, and only they may commit: the-newcomer at " in state.why
         assert state.remedy.startswith("Stop them, or ")
     assert committed(admin, group) == {}
-    assert settle_group(source, checkpoint) == GroupState(is_committed=True)
+    assert settle_group(source, checkpoint) == CommitState(is_committed=True)
     assert committed(admin, group) == done
 
 
@@ -340,7 +340,7 @@ def test_a_run_tells_that_its_group_could_not_be_committed(
     assert heard.groups == [done.group]
     assert committed(admin, group) == {}
     again = run_ingest(job, lambda: spark, watch=heard)
-    assert (again.rows, again.group) == (0, GroupState(is_committed=True))
+    assert (again.rows, again.group) == (0, CommitState(is_committed=True))
     assert heard.groups == [done.group, again.group]
     assert committed(admin, group) == ends(admin, topic)
 
@@ -352,7 +352,7 @@ def test_a_run_that_does_not_commit_says_so(
         done = ingest(
             bootstrap, topics=topic, group=group, output=tmp_path / "t", options={"commitOffsets": "false"}, spark=spark
         )
-        assert (done.rows, done.group) == (rows, GroupState(is_committed=False, why="commitOffsets is false"))
+        assert (done.rows, done.group) == (rows, CommitState(is_committed=False, why="commitOffsets is false"))
     assert committed(admin, group) == {}
 
 

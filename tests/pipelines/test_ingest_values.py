@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.avro import Decoder, in_micros
+from odradek.pipelines.avro import AvroDecoder, in_micros
 from odradek.pipelines.value_formats import Framing, ValueFormat
 from odradek.pipelines.values import Values, read_schema
 
@@ -53,7 +53,7 @@ def encoded(schema: Any, value: Any) -> bytes:
     return stream.getvalue()
 
 
-def decoded(decoder: Decoder, *data: bytes | None) -> tuple[list[Any], list[str | None]]:
+def decoded(decoder: AvroDecoder, *data: bytes | None) -> tuple[list[Any], list[str | None]]:
     values, errors = decoder.decode(pa.array(data, pa.binary()))
     assert values.type == in_micros(decoder.decoded)
     return values.to_pylist(), errors.to_pylist()
@@ -61,7 +61,7 @@ def decoded(decoder: Decoder, *data: bytes | None) -> tuple[list[Any], list[str 
 
 def test_avro_types_are_columns() -> None:
     data = encoded(USER, ALICE)
-    decoder = pickle.loads(pickle.dumps(Decoder(json.dumps(USER))))
+    decoder = pickle.loads(pickle.dumps(AvroDecoder(json.dumps(USER))))
     (value, nothing), errors = decoded(decoder, data, None)
     assert value == ALICE | {"tags": [("x", 1)]}
     assert (nothing, errors) == (None, [None, None])
@@ -79,7 +79,7 @@ def test_avro_types_are_columns() -> None:
 )
 def test_avro_that_does_not_fit_is_said(damage: Any, says: str) -> None:
     data = encoded(USER, ALICE)
-    values, errors = decoded(Decoder(json.dumps(USER)), data, damage(data), data)
+    values, errors = decoded(AvroDecoder(json.dumps(USER)), data, damage(data), data)
     assert [value is None for value in values] == [False, True, False]
     assert errors[1] is not None
     assert says in errors[1]
@@ -88,7 +88,7 @@ def test_avro_that_does_not_fit_is_said(damage: Any, says: str) -> None:
 def test_avro_numbers_out_of_range_are_bad_records_one_by_one() -> None:
     late = {"type": "record", "name": "R", "fields": [{"name": "at", "type": "long"}]}
     schema = json.loads(json.dumps(late).replace('"long"', '{"type": "long", "logicalType": "timestamp-millis"}'))
-    values, errors = decoded(Decoder(json.dumps(schema)), encoded(late, {"at": 1}), encoded(late, {"at": 1 << 62}))
+    values, errors = decoded(AvroDecoder(json.dumps(schema)), encoded(late, {"at": 1}), encoded(late, {"at": 1 << 62}))
     assert values[1] is None
     assert errors[0] is None
     assert "out of range" in str(errors[1])
@@ -99,7 +99,7 @@ def test_confluents_framing_and_writers_schemas() -> None:
     new = {"type": "record", "name": "P", "fields": [*old["fields"], {"name": "n", "type": "string", "default": "?"}]}
     first, second = encoded(old, {"id": 1}), encoded(new, {"id": 2, "n": "two"})
     framed = [b"\0" + number.to_bytes(4, "big") + data for number, data in ((3, first), (9, second), (4, first))]
-    decoder = Decoder(json.dumps(new), "confluent", {3: json.dumps(old), 9: json.dumps(new)})
+    decoder = AvroDecoder(json.dumps(new), "confluent", {3: json.dumps(old), 9: json.dumps(new)})
     values, errors = decoded(decoder, *framed, second)
     assert values == [{"id": 1, "n": "?"}, {"id": 2, "n": "two"}, None, None]
     assert errors[:2] == [None, None]
@@ -121,7 +121,7 @@ def test_confluents_framing_and_writers_schemas() -> None:
 )
 def test_schemas_that_make_no_column_are_refused(schema: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        Decoder(schema)
+        AvroDecoder(schema)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from odradek.pipelines.ranges import (
     parse_ranges,
     read_between,
 )
-from odradek.pipelines.replay_job import Found, Replay, Selection, Topic, find, run_replay
+from odradek.pipelines.replay_job import Replay, ReplayRanges, ReplayTopic, Selection, find, run_replay
 from odradek.pipelines.values import BadRecords
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -130,11 +130,11 @@ def topic(bootstrap: str) -> str:
     return name
 
 
-def _look(bootstrap: str, **chosen: Any) -> Found:
+def _look(bootstrap: str, **chosen: Any) -> ReplayRanges:
     return find(ClientConfig(bootstrap), Selection(**chosen))
 
 
-def _spans(found: Found) -> list[tuple[int, int, int]]:
+def _spans(found: ReplayRanges) -> list[tuple[int, int, int]]:
     return [(piece.partition.partition, piece.start, piece.end) for piece in found.ranges]
 
 
@@ -241,7 +241,7 @@ def test_a_replay_that_knew_topics_by_name_alone_counts_as_done(
 ) -> None:
     """Versions before topic ids wrote these."""
     with monkeypatch.context() as earlier:
-        earlier.setattr(Found, "digest", Found.digest_of_names)
+        earlier.setattr(ReplayRanges, "digest", ReplayRanges.digest_of_names)
         replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark)
     done = replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark)
     assert isinstance(done, Replayed)
@@ -263,7 +263,7 @@ def test_a_topic_made_again_before_it_is_read_is_refused(
     publish(bootstrap, topic, [b"new"] * 30, partition=1)
     other = unique("again")
     create_topic(bootstrap, other, 1)
-    target = Topic(other) if into == "topic" else Target(str(tmp_path / "t"), writer=into)
+    target = ReplayTopic(other) if into == "topic" else Target(str(tmp_path / "t"), writer=into)
     with pytest.raises(OdradekError, match="deleted and created again"):
         run_replay(Replay(bootstrap, found, target), lambda: spark)
     assert not list((tmp_path / "t").glob("*.parquet"))
@@ -403,7 +403,9 @@ def test_a_writer_takes_the_settings_of_the_connection() -> None:
         "includeHeaders",
     ):
         reading[name] = "1"
-    into = Topic("t", keep_timestamps=True, producer={"compression.type": "zstd", "kafka.acks": "1", "client.id": "w"})
+    into = ReplayTopic(
+        "t", keep_timestamps=True, producer={"compression.type": "zstd", "kafka.acks": "1", "client.id": "w"}
+    )
     written = into.options(reading)
     assert written == {
         "kafka.bootstrap.servers": "x:1",
@@ -415,8 +417,8 @@ def test_a_writer_takes_the_settings_of_the_connection() -> None:
         "topic": "t",
         "includetimestamp": "true",
     }
-    assert Topic("t", producer={"Kafka.Acks": "1"}).options(reading)["kafka.acks"] == "1"
-    creating = Topic("t", producer={"allow.auto.create.topics": "true"}).options(reading)
+    assert ReplayTopic("t", producer={"Kafka.Acks": "1"}).options(reading)["kafka.acks"] == "1"
+    creating = ReplayTopic("t", producer={"allow.auto.create.topics": "true"}).options(reading)
     assert creating["kafka.allow.auto.create.topics"] == "true"
     for wrong, says in (
         ({"compresion.type": "x"}, "did you mean kafka.compression.type"),
@@ -428,9 +430,9 @@ def test_a_writer_takes_the_settings_of_the_connection() -> None:
         ({"ssl.truststore.location": "x"}, "the cluster that is read"),
     ):
         with pytest.raises(ConfigError, match=says):
-            Topic("t", producer=wrong).options(reading)
+            ReplayTopic("t", producer=wrong).options(reading)
     with pytest.raises(ConfigError, match="TLS are not supported"):
-        Topic("t").options(reading | {"kafka.sasl.mechanism": "PLAIN"})
+        ReplayTopic("t").options(reading | {"kafka.sasl.mechanism": "PLAIN"})
 
 
 def test_what_is_sent_is_compressed_where_told(spark: Any, broker: RunningBroker, topic: str, tmp_path: Path) -> None:
@@ -446,7 +448,7 @@ def test_what_is_sent_is_compressed_where_told(spark: Any, broker: RunningBroker
 
 def test_a_dry_run_needs_no_spark(bootstrap: str, topic: str) -> None:
     found = replay(bootstrap, topics=topic, dry_run=True)
-    assert isinstance(found, Found)
+    assert isinstance(found, ReplayRanges)
     assert found.offsets == 25
 
 
@@ -457,9 +459,9 @@ def test_a_dry_run_needs_no_spark(bootstrap: str, topic: str) -> None:
 def test_progress_is_told_as_it_is_made(spark: Any, bootstrap: str, topic: str, tmp_path: Path, into: str) -> None:
     """By the workers, a piece after the other, and once where it was done before."""
     found = _look(bootstrap, topics=(topic,))
-    target: Target | Topic = Target(str(tmp_path / "table"))
+    target: Target | ReplayTopic = Target(str(tmp_path / "table"))
     if into == "topic":
-        target = Topic(unique("again"))
+        target = ReplayTopic(unique("again"))
         create_topic(bootstrap, target.name, 1)
     job = Replay(bootstrap, found, target)
     calls: list[int] = []
@@ -478,7 +480,7 @@ def test_rows_sent_by_others_meanwhile_are_not_counted(spark: Any, bootstrap: st
     def others_send(offsets: int) -> None:
         publish(bootstrap, into, [b"theirs"] * 3)
 
-    job = Replay(bootstrap, _look(bootstrap, topics=(topic,)), Topic(into))
+    job = Replay(bootstrap, _look(bootstrap, topics=(topic,)), ReplayTopic(into))
     assert run_replay(job, lambda: spark, others_send).rows == 25
 
 

@@ -19,7 +19,7 @@ from odradek.batches.record_validation import Checked
 from odradek.batches.rows import iter_records
 from odradek.batches.search import Condition, search
 from odradek.batches.steps import Call, Claim, Map, Steps, finish
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
 
 T0 = 1_700_000_000_000
@@ -147,7 +147,7 @@ def test_what_is_kept_between_steps_was_asked_for(codec: int, parts: list[bytes]
 def test_a_search_finds_what_reading_every_record_finds(
     records: list[tuple[int, bool, int]], codec: str, since: int, offset: int, most: int, sets_time: bool
 ) -> None:
-    rows = [Record(None if keyless else b"k", b"v" * size, T0 + delta) for delta, keyless, size in records]  # type: ignore[arg-type]
+    rows = [SimpleRecord(None if keyless else b"k", b"v" * size, T0 + delta) for delta, keyless, size in records]  # type: ignore[arg-type]
     data = bytearray(encode_batch(rows, now_ms=T0, compression=codec))
     if sets_time:
         stamp(data, 0, 10, 3, T0 + 7)

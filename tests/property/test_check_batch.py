@@ -16,7 +16,7 @@ from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.batches.record_validation import Checked, check_batch, records_in_steps, walk
 from odradek.batches.rows import batch_rows
 from odradek.batches.steps import finish
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 from odradek.core.varints import varint
 
@@ -39,7 +39,7 @@ def one(
 
 def batch_of(records: list[bytes], codec: str = "none", count: int | None = None) -> bytes:
     """A batch whose header may lie about its count. Its CRC is not looked at here."""
-    data = bytearray(encode_batch([Record(b"", b"")], now_ms=T0))[:HEADER_BYTES]
+    data = bytearray(encode_batch([SimpleRecord(b"", b"")], now_ms=T0))[:HEADER_BYTES]
     payload = compress(CODES[codec], b"".join(records))
     data[8:12] = (HEADER_BYTES - 12 + len(payload)).to_bytes(4, "big")
     data[22] = CODES[codec]

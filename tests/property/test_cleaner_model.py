@@ -15,7 +15,7 @@ from support.cleaning import compact
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import read_header
 from odradek.batches.rows import Row, iter_records
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.storage.clean_columns import ColumnEngine
 from odradek.storage.clean_plan import measure
 from odradek.storage.clean_rows import RowEngine
@@ -113,7 +113,7 @@ class CleanerModel(RuleBasedStateMachine):
         records = []
         for number, key in enumerate(keys):
             value = None if number in tombstones else b"%d" % (self.end + number)
-            records.append(Record(b"key-%d" % key, value, self.now_ms + min(passed, 0) + number))
+            records.append(SimpleRecord(b"key-%d" % key, value, self.now_ms + min(passed, 0) + number))
         options: dict[str, object] = {"compression": codec}
         if producer is not None:
             options |= {"producer_id": producer, "producer_epoch": 0, "base_sequence": self.sequences[producer]}

@@ -21,7 +21,7 @@ from odradek.coordinator import runtime
 from odradek.coordinator.driver import CATCH_UP_MS
 from odradek.coordinator.shard_log import batch_of
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups import commit_plan
 from odradek.groups import offsets as offsets_module
@@ -189,7 +189,7 @@ def test_a_block_is_its_records(
     assert block is not None
     assert planned.reply == generated[0].reply
     assert [(r.key, r.value) for r in block.records()] == [(r.key, r.value) for r in expected]
-    filler = [Record(b"\0\2\0\1g", None)]
+    filler = [SimpleRecord(b"\0\2\0\1g", None)]
     packed = batch_of([*filler * before, block, *filler * behind], now_ms)
     assert packed == encode_batch([*filler * before, *expected, *filler * behind], now_ms=now_ms)
     assert block.most_bytes >= sum(map(len, block.pack(before)))
@@ -197,7 +197,7 @@ def test_a_block_is_its_records(
     other = GroupShard(GroupConfig())
     machine.replay_block(0, block)  # type: ignore[arg-type]
     for offset, record in enumerate(expected):
-        other.replay(offset, Record(record.key, record.value))
+        other.replay(offset, SimpleRecord(record.key, record.value))
     assert machine.durable_state() == other.durable_state()
 
 

@@ -17,7 +17,7 @@ from support.consumer_rig import Client, ConsumerRig
 from support.group_rig import Pending
 
 from odradek.core import pace
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.groups import consumer_records, pattern_resolution
 from odradek.groups.config import GroupConfig
@@ -216,7 +216,7 @@ class Groups(RuleBasedStateMachine):
         replayed = GroupShard(self.rig.config, self.rig.image)
         for offset, (key, value) in enumerate(self.rig.partition_of(GROUP).raw()):
             assert key is not None
-            replayed.replay(offset, Record(key, value))
+            replayed.replay(offset, SimpleRecord(key, value))
         assert replayed.durable_state().consumer_groups == lived.durable_state().consumer_groups
         assert not replayed.skipped
 

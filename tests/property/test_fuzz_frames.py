@@ -27,7 +27,7 @@ from odradek.broker.metadata_log import Change
 from odradek.broker.router import served_apis
 from odradek.broker.server import BrokerServer
 from odradek.catalog.shard import CatalogRequest, CreatePartitions, CreateTopic, DeleteTopic
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import API_VERSIONS, OFFSET_COMMIT, OFFSET_FETCH
@@ -45,9 +45,9 @@ class Plausible(Instances):
 
     TEXTS = ("t", "t", "g", "g", "", "range", "consumer", "other", "retention.ms", "x" * 130)
     BLOBS = (
-        encode_batch([Record(b"k", b"v"), Record(None, b"w")], now_ms=1_700_000_000_000),
-        encode_batch([Record(b"k", b"v" * 100)], now_ms=1_700_000_000_000, compression="lz4"),
-        encode_batch([Record(b"k", b"v")], now_ms=1, producer_id=0, producer_epoch=0, base_sequence=0),
+        encode_batch([SimpleRecord(b"k", b"v"), SimpleRecord(None, b"w")], now_ms=1_700_000_000_000),
+        encode_batch([SimpleRecord(b"k", b"v" * 100)], now_ms=1_700_000_000_000, compression="lz4"),
+        encode_batch([SimpleRecord(b"k", b"v")], now_ms=1, producer_id=0, producer_epoch=0, base_sequence=0),
         b"\0\0\0\0\0\1\0\1t\0\0\0\0",
         b"",
     )

@@ -16,7 +16,7 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import iter_records
 from odradek.coordinator.loader import Loader
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.records import GroupMetadata, OffsetCommitValue, group_key, group_value, offset_key, offset_value
 from odradek.groups import commit_runs
 from odradek.groups.config import GroupConfig
@@ -114,7 +114,7 @@ def test_a_log_loaded_in_runs_is_the_log_replayed(log: Any, pending: int, first_
     for batch in batches:
         for row in iter_records(batch):
             if row.key is not None and row.offset >= first_offset:
-                replayed.replay(row.offset, Record(row.key, row.value))
+                replayed.replay(row.offset, SimpleRecord(row.key, row.value))
     before, commit_runs.PENDING_AT_MOST = commit_runs.PENDING_AT_MOST, pending
     try:
         loaded = _loaded(batches, first_offset)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 from support.group_rig import Pending, Rig, subscription
 
-from odradek.core.effects import Record, result_of
+from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import Pace
 from odradek.core.records import GroupRecord
@@ -204,7 +204,7 @@ class Groups(RuleBasedStateMachine):
         replayed = GroupShard(self.rig.config)
         for offset, (key, value) in enumerate(self.rig.partitions[0].raw()):
             assert key is not None
-            replayed.replay(offset, Record(key, value))
+            replayed.replay(offset, SimpleRecord(key, value))
         assert replayed.durable_state() == live.durable_state()
         assert not replayed.skipped
 

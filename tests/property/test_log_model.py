@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig
 from odradek.storage.files import Crash, MemoryFiles
@@ -59,9 +59,9 @@ class LogModel(RuleBasedStateMachine):
             files=self.files,
         )
 
-    def batch(self, count: int, codec: str, skew: int, *, idempotent: bool) -> tuple[bytes, list[Record]]:
+    def batch(self, count: int, codec: str, skew: int, *, idempotent: bool) -> tuple[bytes, list[SimpleRecord]]:
         records = [
-            Record(b"k", b"%d-%d" % (self.end + n, n * 37 % 11), max(self.now_ms + skew + (n * 7) % 5, 0))
+            SimpleRecord(b"k", b"%d-%d" % (self.end + n, n * 37 % 11), max(self.now_ms + skew + (n * 7) % 5, 0))
             for n in range(count)
         ]
         sequence = {"producer_id": 5, "producer_epoch": 0, "base_sequence": self.sequence} if idempotent else {}

@@ -26,7 +26,7 @@ from odradek.batches.rows import Row
 from odradek.broker import group_runtime
 from odradek.broker.group_runtime import GroupRuntime
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Block, Complete, Park, Record, Result, Steps
+from odradek.core.effects import Block, Complete, Park, Result, SimpleRecord, Steps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import GroupRecord, OffsetCommitRecord, decode
 from odradek.groups.commit_plan import PlannedCommits
@@ -168,7 +168,7 @@ class WatchedShard(GroupShard):
         self._coordinator.on_topics_known(self)
         return super().catch_up(now_ms)
 
-    def replay(self, offset: int, record: Record) -> None:
+    def replay(self, offset: int, record: SimpleRecord) -> None:
         super().replay(offset, record)
         self.watch.on_replayed(record, offset + 1)
 
@@ -416,7 +416,7 @@ class Coordinator:
         shadow = self.shadows[log.index]
         for row in rows:
             assert row.key is not None
-            shadow.replay(row.offset, Record(row.key, row.value))
+            shadow.replay(row.offset, SimpleRecord(row.key, row.value))
             decoded = decode(row.key, row.value)
             if isinstance(decoded, GroupRecord):
                 self._note_group(decoded)
@@ -447,7 +447,7 @@ class Coordinator:
         shard = GroupShard(self.config, self.topics)
         for row in log.rows():
             assert row.key is not None
-            shard.replay(row.offset, Record(row.key, row.value))
+            shard.replay(row.offset, SimpleRecord(row.key, row.value))
         return shard
 
     def on_loaded(self, shard: WatchedShard) -> None:
@@ -462,7 +462,7 @@ class Coordinator:
         log = self.logs[self._index_of(shard)]
         self.ledger.topics_known(log.index, self.topics.id_of, certain=log.fail_with is None and log.held_back is None)
 
-    def on_expiry(self, shard: WatchedShard, now_ms: int, records: list[Record]) -> None:
+    def on_expiry(self, shard: WatchedShard, now_ms: int, records: list[SimpleRecord]) -> None:
         """The log will forget these: were they due?"""
         for record in records:
             decoded = decode(record.key, record.value)

@@ -17,7 +17,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.history import read_offset_history
 from odradek.history.analysis import analyse_offset_history
-from odradek.history.findings import Rules
+from odradek.history.findings import FindingRules
 from odradek.history.views import SCHEMAS, view
 from odradek.pipelines.history import analyse_on_spark, offset_history, stream_offset_history, table_of
 from odradek.spark.offsets_source import parse_history_options
@@ -123,7 +123,7 @@ def test_defaults_are_those_of_a_history() -> None:
 def test_the_analysis_on_spark_finds_what_it_finds_here(spark: Any, admin: Admin, bootstrap: str) -> None:
     """Group by group on workers, or all at once on this machine: the same findings, expiry and lag."""
     topic, group = committed(admin, bootstrap)
-    rules = Rules(expires_within_ms=8 * 86_400_000)
+    rules = FindingRules(expires_within_ms=8 * 86_400_000)
     frames = analyse_on_spark(spark, bootstrap, rules=rules)
     try:
         here = analyse_offset_history(bootstrap, rules=rules)

@@ -19,7 +19,7 @@ import odradek
 from odradek.batches.encode import encode_batch
 from odradek.client.admin import Admin
 from odradek.client.model import EARLIEST, LATEST
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.ids import TopicPartition
 from odradek.spark.errors import reason
 
@@ -55,7 +55,7 @@ def end_of(run: StreamingRun) -> int:
 
 
 def grown(first: int, count: int, epoch: int) -> tuple[int, bytes]:
-    records = [Record(None, b"%d" % epoch) for _ in range(count)]
+    records = [SimpleRecord(None, b"%d" % epoch) for _ in range(count)]
     return first + count - 1, encode_batch(records, now_ms=1, base_offset=first, leader_epoch=epoch)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import BatchHeader, scan
 from odradek.batches.rows import Row, batch_rows
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.storage.clean_plan import Dirt, Job, measure, plan
 from odradek.storage.clean_rows import RowEngine
 from odradek.storage.cleaner import CleanedSegment, Engine, Finished, clean
@@ -30,7 +30,7 @@ def open_log(
 
 def keyed(*pairs: tuple[bytes | None, bytes | None], at_ms: int = T0, **options: object) -> bytes:
     """One batch; records one millisecond apart."""
-    records = [Record(key, value, at_ms + number) for number, (key, value) in enumerate(pairs)]  # type: ignore[arg-type]
+    records = [SimpleRecord(key, value, at_ms + number) for number, (key, value) in enumerate(pairs)]  # type: ignore[arg-type]
     return encode_batch(records, now_ms=at_ms, **options)  # type: ignore[arg-type]
 
 

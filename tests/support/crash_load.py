@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import CRC_OFFSET
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.wire.api_keys import (
     CREATE_TOPICS,
@@ -176,7 +176,7 @@ class RawProducer(Worker):
         self._sequences[where] += len(pairs)
         now_ms = int(time.time() * 1000)
         data = encode_batch(
-            [Record(key, value, now_ms + n) for n, (key, value) in enumerate(pairs)],  # type: ignore[arg-type]
+            [SimpleRecord(key, value, now_ms + n) for n, (key, value) in enumerate(pairs)],  # type: ignore[arg-type]
             now_ms=now_ms,
             compression=dice.choice(CODECS),
             producer_id=self._producer_id,
@@ -272,7 +272,7 @@ class TopicChurn(Worker):
         time.sleep(0.01)
 
     def _name_it(self, wire: Wire, name: str, topic_id: UUID) -> None:
-        data = encode_batch([Record(None, topic_id.bytes)], now_ms=int(time.time() * 1000))
+        data = encode_batch([SimpleRecord(None, topic_id.bytes)], now_ms=int(time.time() * 1000))
         part = {"index": 1, "records": data}
         message = {"transactional_id": None, "acks": -1, "timeout": 5000,
                    "topic_data": [{"name": name, "partition_data": [part]}]}  # fmt: skip
@@ -323,7 +323,7 @@ class Recreation(Worker):
     def _produce(self, wire: Wire) -> None:
         self._number += 1
         value = b"%s-%d" % (self.name.encode(), self._number)
-        part = {"index": 0, "records": encode_batch([Record(None, value)], now_ms=int(time.time() * 1000))}  # type: ignore[arg-type]
+        part = {"index": 0, "records": encode_batch([SimpleRecord(None, value)], now_ms=int(time.time() * 1000))}  # type: ignore[arg-type]
         message = {"transactional_id": None, "acks": -1, "timeout": 5000,
                    "topic_data": [{"name": self.topic, "partition_data": [part]}]}  # fmt: skip
         answer = wire.call(PRODUCE, 9, message).responses[0].partition_responses[0]

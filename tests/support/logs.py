@@ -8,7 +8,7 @@ import pytest
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import Row, iter_records
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.append_info import AppendInfo
 from odradek.storage.config import LogConfig
@@ -20,7 +20,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def batch(count: int = 1, first: int = 0, *, at_ms: int = T0, size: int = 10, **options: object) -> bytes:
-    records = [Record(b"k%d" % n, b"v" * size, at_ms + n - first) for n in range(first, first + count)]
+    records = [SimpleRecord(b"k%d" % n, b"v" * size, at_ms + n - first) for n in range(first, first + count)]
     return encode_batch(records, now_ms=at_ms, **options)  # type: ignore[arg-type]
 
 

@@ -19,14 +19,14 @@ from odradek.batches.header import (
     validate,
 )
 from odradek.batches.rows import iter_records
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 
 NOW = 1_700_000_000_000
 
 
 def batch(count: int = 3, **options: object) -> bytes:
-    records = [Record(b"k%d" % number, b"v" * number, NOW + number) for number in range(count)]
+    records = [SimpleRecord(b"k%d" % number, b"v" * number, NOW + number) for number in range(count)]
     return encode_batch(records, now_ms=NOW, **options)  # type: ignore[arg-type]
 
 

@@ -19,7 +19,7 @@ from odradek.batches import compression
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.batches.rows import iter_records
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
 from odradek.core.varints import varint
 
@@ -57,7 +57,9 @@ def test_what_was_encoded_comes_back(items: list[Headed], codec: str, base_offse
 
 @pytest.mark.claim(10)
 def test_claim_10_codecs_shrink_repetitive_records() -> None:
-    items = [Record(b"tail-%d" % (n % 50), b'{"carrier":"UA","origin":"EWR","dest":"IAH"}', NOW) for n in range(500)]
+    items = [
+        SimpleRecord(b"tail-%d" % (n % 50), b'{"carrier":"UA","origin":"EWR","dest":"IAH"}', NOW) for n in range(500)
+    ]
     sizes = {codec: len(encode_batch(items, now_ms=NOW, compression=codec)) for codec in CODECS}
     assert all(sizes[codec] < sizes["none"] / 4 for codec in CODECS[1:]), sizes
 
@@ -77,7 +79,7 @@ def with_payload(payload: bytes, count: int, codec: int = 0) -> bytes:
     return head + struct.pack(">I", crc32c(checked + payload)) + checked + payload
 
 
-GOOD = encode_batch([Record(b"key", b"value", NOW)], now_ms=NOW)[HEADER_BYTES:]
+GOOD = encode_batch([SimpleRecord(b"key", b"value", NOW)], now_ms=NOW)[HEADER_BYTES:]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_absurd_count_allocates_nothing() -> None:
 def test_flipped_bits_raise_or_read(data: st.DataObject) -> None:
     """No error but CorruptRecord, whatever the bytes: the CRC is not looked at here."""
     codec = data.draw(st.integers(0, 4))
-    items = [Record(b"k%d" % n, b"v" * n, NOW) for n in range(20)]
+    items = [SimpleRecord(b"k%d" % n, b"v" * n, NOW) for n in range(20)]
     batch = bytearray(encode_batch(items, now_ms=NOW, compression=CODECS[codec]))
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(HEADER_BYTES, len(batch) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -186,4 +188,4 @@ def test_unknown_codec() -> None:
     with pytest.raises(CorruptRecord):
         compression.decompress(5, b"x")
     with pytest.raises(ValueError, match="unknown compression"):
-        encode_batch([Record(b"", b"")], now_ms=0, compression="brotli")
+        encode_batch([SimpleRecord(b"", b"")], now_ms=0, compression="brotli")

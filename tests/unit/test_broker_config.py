@@ -11,7 +11,7 @@ from odradek.broker import config, config_keys, config_table
 from odradek.broker.config import BrokerConfig, log_config
 from odradek.broker.config_description import describe_broker, describe_topic
 from odradek.broker.config_ignored import DYNAMIC
-from odradek.broker.config_keys import Source
+from odradek.broker.config_keys import ConfigSource
 from odradek.broker.quotas import Quotas
 from odradek.core.errors import ConfigError
 from odradek.groups import config as groups_config
@@ -135,7 +135,7 @@ def test_settings_changed_while_running_win_and_can_be_taken_back() -> None:
     broker = BrokerConfig.parse(["log.retention.ms=4"])
     broker.set_dynamic({"log.retention.ms": "9"})
     assert log_config(broker, {}).retention_ms == 9
-    assert broker.source("log.retention.ms") is Source.DYNAMIC_BROKER
+    assert broker.source("log.retention.ms") is ConfigSource.DYNAMIC_BROKER
     broker.set_dynamic({})
     assert log_config(broker, {}).retention_ms == 4
 
@@ -143,14 +143,14 @@ def test_settings_changed_while_running_win_and_can_be_taken_back() -> None:
 def test_descriptions_name_where_a_value_comes_from() -> None:
     broker = BrokerConfig.parse(["message.max.bytes=99"])
     (row,) = describe_topic(broker, {"max.message.bytes": "7"}, ["max.message.bytes"])
-    assert (row.value, row.source) == ("7", Source.TOPIC)
+    assert (row.value, row.source) == ("7", ConfigSource.TOPIC)
     assert row.synonyms == (
-        ("max.message.bytes", "7", Source.TOPIC),
-        ("message.max.bytes", "99", Source.STATIC_BROKER),
-        ("message.max.bytes", "1048588", Source.DEFAULT),
+        ("max.message.bytes", "7", ConfigSource.TOPIC),
+        ("message.max.bytes", "99", ConfigSource.STATIC_BROKER),
+        ("message.max.bytes", "1048588", ConfigSource.DEFAULT),
     )
     (row,) = describe_topic(broker, {}, ["max.message.bytes", "no.such.setting"])
-    assert (row.value, row.source) == ("99", Source.STATIC_BROKER)
+    assert (row.value, row.source) == ("99", ConfigSource.STATIC_BROKER)
     by_name = {row.key.name: row for row in describe_broker(broker)}
     assert by_name["num.partitions"].read_only
     assert not by_name["log.retention.ms"].read_only
@@ -207,11 +207,11 @@ def test_one_brokers_settings_win_over_those_of_all() -> None:
     broker = BrokerConfig.parse(["log.retention.ms=4"])
     broker.set_dynamic({"log.retention.ms": "9"}, {"log.retention.ms": "8", "log.roll.ms": "7"})
     (row,) = describe_broker(broker, ["log.retention.ms"])
-    assert (row.value, row.source) == ("9", Source.DYNAMIC_BROKER)
+    assert (row.value, row.source) == ("9", ConfigSource.DYNAMIC_BROKER)
     assert [synonym[1:] for synonym in row.synonyms[:3]] == [
-        ("9", Source.DYNAMIC_BROKER),
-        ("8", Source.DYNAMIC_DEFAULT_BROKER),
-        ("4", Source.STATIC_BROKER),
+        ("9", ConfigSource.DYNAMIC_BROKER),
+        ("8", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ("4", ConfigSource.STATIC_BROKER),
     ]
     assert log_config(broker, {}).segment_ms == 7
 

@@ -10,8 +10,8 @@ from odradek.broker.quotas import (
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
+    QuotaRate,
     Quotas,
-    Rate,
 )
 from odradek.catalog.shard import Entity
 from odradek.core.errors import KafkaError
@@ -44,7 +44,7 @@ def quotas(clock: Clock, limits: dict[Entity, dict[str, float]]) -> Quotas:
 
 
 def test_a_young_rate_is_divided_by_all_windows_but_one() -> None:
-    rate = Rate(11, 1000)
+    rate = QuotaRate(11, 1000)
     rate.record(0, 5000)
     assert rate.measure(0) == (500.0, 10_000.0)
     assert rate.measure(500) == (5000 * 1000 / 10_500, 10_500.0)
@@ -52,7 +52,7 @@ def test_a_young_rate_is_divided_by_all_windows_but_one() -> None:
 
 
 def test_what_is_older_than_all_windows_counts_no_more() -> None:
-    rate = Rate(11, 1000)
+    rate = QuotaRate(11, 1000)
     rate.record(0, 5000)
     rate.record(5000, 1000)
     assert rate.measure(11_000)[0] == pytest.approx(1000 * 1000 / 10_000)
@@ -61,14 +61,14 @@ def test_what_is_older_than_all_windows_counts_no_more() -> None:
 
 
 def test_records_of_one_window_are_one_sample_and_samples_are_as_many_as_windows() -> None:
-    rate = Rate(3, 1000)
+    rate = QuotaRate(3, 1000)
     for at_ms in range(0, 10_000, 100):
         rate.record(at_ms, 10)
     assert rate.measure(9900)[0] == pytest.approx(300 * 1000 / 2900)
 
 
 def test_how_long_to_rest_for_a_rate_above_its_limit() -> None:
-    rate = Rate(11, 1000)
+    rate = QuotaRate(11, 1000)
     rate.record(0, 10_500)
     assert rate.throttle_ms(0, 1000) == 500
     assert rate.throttle_ms(400, 1000) == 100

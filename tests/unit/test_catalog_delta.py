@@ -27,11 +27,11 @@ from odradek.catalog.shard import (
     AlterConfigs,
     BeginEpochs,
     CatalogRequest,
+    CatalogShard,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
     RaiseEpochs,
-    Shard,
 )
 from odradek.core.effects import result_of
 
@@ -39,20 +39,20 @@ ID, OTHER = UUID(int=1), UUID(int=2)
 USER = (("user", "u"),)
 
 
-def image_of(*requests: CatalogRequest) -> Shard:
+def image_of(*requests: CatalogRequest) -> CatalogShard:
     """An image in which all of these are published."""
-    image = Shard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
+    image = CatalogShard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
     for request in requests:
         for record in result_of(image.generate(request)).records:
             image.take(0, record)
     return image
 
 
-def delta_of(image: Shard, *requests: CatalogRequest) -> Delta:
+def delta_of(image: CatalogShard, *requests: CatalogRequest) -> Delta:
     return replayed(image, *(record for each in requests for record in result_of(image.generate(each)).records))
 
 
-def replayed(image: Shard, *records: MetadataRecord) -> Delta:
+def replayed(image: CatalogShard, *records: MetadataRecord) -> Delta:
     delta = Delta(image)
     for record in records:
         delta.replay(0, record)

@@ -21,18 +21,18 @@ from odradek.catalog.features import (
     FeatureUpdate,
     UpdateFeatures,
 )
-from odradek.catalog.shard import Shard
-from odradek.core.effects import Record
+from odradek.catalog.shard import CatalogShard
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 
 
 class Catalogue:
-    def __init__(self, log: Iterable[Record] = ()) -> None:
-        self.shard = Shard(lambda data: uuid.UUID(bytes=data), (1,), uuid.UUID(int=9))
-        self.log: list[Record] = []
+    def __init__(self, log: Iterable[SimpleRecord] = ()) -> None:
+        self.shard = CatalogShard(lambda data: uuid.UUID(bytes=data), (1,), uuid.UUID(int=9))
+        self.log: list[SimpleRecord] = []
         self.take(log)
 
-    def take(self, records: Iterable[Record]) -> None:
+    def take(self, records: Iterable[SimpleRecord]) -> None:
         for record in records:
             self.shard.replay(len(self.log), record)
             self.log.append(record)

@@ -18,14 +18,14 @@ from odradek.catalog.shard import (
     AlterClientQuotas,
     AlterConfigs,
     BeginEpochs,
+    CatalogShard,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
     RaiseEpochs,
-    Shard,
     check_topic_name,
 )
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 
 
@@ -38,11 +38,11 @@ class Catalogue:
 
     def __init__(self) -> None:
         self.shard = self.fresh()
-        self.log: list[Record] = []
+        self.log: list[SimpleRecord] = []
 
     @staticmethod
-    def fresh() -> Shard:
-        return Shard(make_id, (1,), uuid.UUID(int=9))
+    def fresh() -> CatalogShard:
+        return CatalogShard(make_id, (1,), uuid.UUID(int=9))
 
     def apply(self, request):
         result = self.shard.handle(1000, request)
@@ -54,14 +54,14 @@ class Catalogue:
     def create(self, name: str, count: int = 1, **more) -> None:
         self.apply(CreateTopic(name, uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}{len(self.log)}"), count, 1, **more))
 
-    def replayed(self) -> Shard:
+    def replayed(self) -> CatalogShard:
         shard = self.fresh()
         for offset, record in enumerate(self.log):
             shard.replay(offset, record)
         return shard
 
 
-def state(shard: Shard):
+def state(shard: CatalogShard):
     return shard.topics, shard.topics_by_id, shard.configs, shard.quotas, shard.next_producer_id
 
 
@@ -242,7 +242,7 @@ def test_a_change_of_a_partition_never_created_is_refused() -> None:
     catalogue.create("a")
     change = records.encode(PartitionChangeRecord(1, catalogue.shard.topics["a"].id, 1))
     with pytest.raises(ValueError, match="metadata record at offset 9 names a partition that does not exist"):
-        catalogue.shard.replay(9, Record(b"", change))
+        catalogue.shard.replay(9, SimpleRecord(b"", change))
 
 
 def test_leader_epochs_can_be_raised_one_by_one() -> None:

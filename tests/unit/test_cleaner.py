@@ -13,9 +13,9 @@ from support.cleaning import T0, batches, compact, contents, job_of, keyed, mark
 from odradek.batches.header import read_header
 from odradek.core.errors import CorruptRecord
 from odradek.storage.clean_columns import ColumnEngine
-from odradek.storage.clean_plan import Job, Source, group_sources, max_keys, measure
+from odradek.storage.clean_plan import Job, SourceSegment, group_sources, max_keys, measure
 from odradek.storage.clean_rows import RowEngine
-from odradek.storage.clean_rules import Producer
+from odradek.storage.clean_rules import ProducerStateEntry
 from odradek.storage.cleaner import CleanedSegment, Engine, MapFull, TooCoarse, clean
 from odradek.storage.config import DAY_MS
 from odradek.storage.files import Crash, OsFiles
@@ -380,15 +380,20 @@ def test_segments_are_grouped_within_their_limits(path: Path) -> None:
     limits = Job(**{name: getattr(job, name) for name in job.__dataclass_fields__}
                  | {"segment_bytes": 100, "segment_index_bytes": 10})  # fmt: skip
 
-    def bases(*sources: Source) -> list[list[int]]:
+    def bases(*sources: SourceSegment) -> list[list[int]]:
         return [[source.base_offset for source in group] for group in group_sources(sources, limits)]
 
-    assert bases(Source(0, 5, 60, 1, 1), Source(5, 9, 40, 1, 1), Source(9, 12, 1, 1, 1)) == [[0, 5], [9]]
-    assert bases(Source(0, 5, 1, 6, 1), Source(5, 9, 1, 5, 1)) == [[0], [5]]
-    assert bases(Source(0, 5, 1, 1, 6), Source(5, 9, 1, 1, 5)) == [[0], [5]]
-    assert bases(Source(0, 5, 1, 1, 1), Source(5, 1 << 31, 1, 1, 1)) == [[0, 5]]
-    assert bases(Source(0, 5, 1, 1, 1), Source(5, (1 << 31) + 1, 1, 1, 1)) == [[0], [5]]
-    assert bases(Source(0, 5, 1, 1, 1), Source(5, 1 << 40, 0, 0, 0)) == [[0, 5]], "an empty one reaches nowhere"
+    assert bases(SourceSegment(0, 5, 60, 1, 1), SourceSegment(5, 9, 40, 1, 1), SourceSegment(9, 12, 1, 1, 1)) == [
+        [0, 5],
+        [9],
+    ]
+    assert bases(SourceSegment(0, 5, 1, 6, 1), SourceSegment(5, 9, 1, 5, 1)) == [[0], [5]]
+    assert bases(SourceSegment(0, 5, 1, 1, 6), SourceSegment(5, 9, 1, 1, 5)) == [[0], [5]]
+    assert bases(SourceSegment(0, 5, 1, 1, 1), SourceSegment(5, 1 << 31, 1, 1, 1)) == [[0, 5]]
+    assert bases(SourceSegment(0, 5, 1, 1, 1), SourceSegment(5, (1 << 31) + 1, 1, 1, 1)) == [[0], [5]]
+    assert bases(SourceSegment(0, 5, 1, 1, 1), SourceSegment(5, 1 << 40, 0, 0, 0)) == [[0, 5]], (
+        "an empty one reaches nowhere"
+    )
 
 
 def test_small_segments_end_up_in_one(path: Path, engine: Engine) -> None:
@@ -639,5 +644,5 @@ def test_producers_travel_with_the_job(path: Path) -> None:
     log = open_log(path)
     put(log, (b"a", b"1"), producer_id=9, producer_epoch=3, base_sequence=0)
     _, job = job_of(log)
-    assert job.producers == (Producer(9, 3, 0),)
+    assert job.producers == (ProducerStateEntry(9, 3, 0),)
     assert read_header(log.read(0, 1000).bytes()).producer_id == 9

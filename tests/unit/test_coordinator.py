@@ -19,7 +19,18 @@ from support.world_log import WorldLog
 
 from odradek.coordinator.runtime import Runtime
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Block, CancelTimer, Complete, Park, Record, Request, Result, SetTimer, Steps, Work
+from odradek.core.effects import (
+    Block,
+    CancelTimer,
+    Complete,
+    Park,
+    Request,
+    Result,
+    SetTimer,
+    SimpleRecord,
+    Steps,
+    Work,
+)
 from odradek.core.errors import ErrorCode, KafkaError
 
 SOURCE = Path(__file__).resolve().parent.parent.parent / "src" / "odradek"
@@ -86,7 +97,7 @@ class Limit(NamedTuple):
 
 
 class Ledger:
-    """Accounts and their balances, each a record; who waits for a balance. The whole of a ``Shard``."""
+    """Accounts and their balances, each a record; who waits for a balance. The whole of a ``CoordinatorShard``."""
 
     def __init__(self, is_open: Callable[[str], bool]) -> None:
         self.skipped: Counter[str] = Counter()
@@ -99,7 +110,7 @@ class Ledger:
         if isinstance(request, Deposit):
             return self._deposit(request)
         if isinstance(request, Open):
-            return Result(0, [Record(request.account.encode(), b"0")])
+            return Result(0, [SimpleRecord(request.account.encode(), b"0")])
         if isinstance(request, Await):
             key = request.account, request.amount
             self._waiting.add(key)
@@ -111,7 +122,7 @@ class Ledger:
         balance = self.balances.get(request.account, 0) + request.amount
         if balance > self._limit:
             return Result(ErrorCode.policy_violation)
-        out = Result(balance, [Record(request.account.encode(), b"%d" % balance)])
+        out = Result(balance, [SimpleRecord(request.account.encode(), b"%d" % balance)])
         for key in [one for one in self._waiting if one[0] == request.account and one[1] <= balance]:
             self._waiting.remove(key)
             out.effects += [CancelTimer(key), Complete(key, balance)]
@@ -130,7 +141,7 @@ class Ledger:
     def dropped(self, request: Request, error: ErrorCode) -> Any:
         return request.failed(error)
 
-    def replay(self, offset: int, record: Record) -> None:
+    def replay(self, offset: int, record: SimpleRecord) -> None:
         account = record.key.decode()
         if record.value is None:
             self.balances.pop(account, None)
@@ -144,7 +155,7 @@ class Ledger:
         return Result()
 
     def catch_up(self, now_ms: int) -> Result:
-        return Result(records=[Record(one.encode(), None) for one in self.balances if not self._is_open(one)])
+        return Result(records=[SimpleRecord(one.encode(), None) for one in self.balances if not self._is_open(one)])
 
     def on_timer(self, now_ms: int, key: Hashable) -> Result:
         self._waiting.discard(key)
@@ -155,7 +166,7 @@ class Ledger:
 
     def on_event(self, now_ms: int, event: object) -> Result:
         assert isinstance(event, Closed)
-        return Result(records=[Record(event.account.encode(), None)])
+        return Result(records=[SimpleRecord(event.account.encode(), None)])
 
     def on_notice(self, notice: object) -> None:
         assert isinstance(notice, Limit)
@@ -336,7 +347,7 @@ def test_a_record_that_cannot_be_read_is_skipped_and_counted(bank: Bank, monkeyp
     bank.call(Deposit("b", 6))
     replay = Ledger.replay
 
-    def choking(ledger: Ledger, offset: int, record: Record) -> None:
+    def choking(ledger: Ledger, offset: int, record: SimpleRecord) -> None:
         if record.key == b"a":
             raise ZeroDivisionError
         replay(ledger, offset, record)

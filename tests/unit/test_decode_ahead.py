@@ -20,7 +20,7 @@ from odradek.batches.columns import COLUMNS, DEFAULT_COLUMNS
 from odradek.batches.compression import NAMES
 from odradek.batches.encode import encode_batch
 from odradek.client.consumer.fetch_buffer import CLAIMED, FREE, TAKEN, Chunk, FetchBuffer
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
 from odradek.core.ids import TopicPartition
 
@@ -32,7 +32,7 @@ def made(seed: int, codecs: tuple[str, ...]) -> tuple[bytes, int]:
     chance, parts, offset = random.Random(seed), [], 0
     for _ in range(chance.randrange(1, 12)):
         records = [
-            Record(chance.choice([None, b"key"]), chance.randbytes(4) * chance.choice((0, 1, 30, 2000)), offset)
+            SimpleRecord(chance.choice([None, b"key"]), chance.randbytes(4) * chance.choice((0, 1, 30, 2000)), offset)
             for _ in range(chance.randrange(1, 40))
         ]
         more = {"producer_id": 9, "producer_epoch": 0, "transactional": True} if chance.random() < 0.3 else {}
@@ -81,7 +81,7 @@ def chunk(tp: TopicPartition, data: bytes, **more: Any) -> Chunk:
 
 
 def test_what_is_broken_is_left_to_who_returns_it() -> None:
-    sent = [encode_batch([Record(None, b"v" * 30_000)] * 100, now_ms=1, base_offset=n * 100) for n in range(3)]
+    sent = [encode_batch([SimpleRecord(None, b"v" * 30_000)] * 100, now_ms=1, base_offset=n * 100) for n in range(3)]
     broken = bytearray(b"".join(sent))
     broken[-5] ^= 1
     one = chunk(T0, bytes(broken))
@@ -102,7 +102,7 @@ def test_what_is_broken_is_left_to_who_returns_it() -> None:
 
 def test_what_comes_before_the_broken_one_is_returned_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "CHUNK_BYTES", 20_000)
-    sent = [encode_batch([Record(None, b"v" * 300)] * 100, now_ms=1, base_offset=n * 100) for n in range(3)]
+    sent = [encode_batch([SimpleRecord(None, b"v" * 300)] * 100, now_ms=1, base_offset=n * 100) for n in range(3)]
     broken = bytearray(b"".join(sent))
     broken[len(sent[0]) + len(sent[1]) + 61] = 0xFF  # the third one's first record claims to be longer than it is
     one = chunk(T0, bytes(broken))
@@ -117,7 +117,7 @@ def test_what_comes_before_the_broken_one_is_returned_first(monkeypatch: pytest.
 
 
 def test_other_columns_than_were_decoded_ahead() -> None:
-    data = encode_batch([Record(b"k", b"v")] * 5, now_ms=1)
+    data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
     one = chunk(T0, data)
     one.begin(DEFAULT_COLUMNS, check_crcs=True)
     one.decode_ahead()
@@ -133,7 +133,7 @@ def claim(buffer: FetchBuffer, **how: Any) -> Callable[[], Chunk | None]:
 
 
 def test_only_what_comes_after_the_next_is_claimed() -> None:
-    data = encode_batch([Record(b"k", b"v")] * 5, now_ms=1)
+    data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
     buffer = FetchBuffer(1 << 20)
     first, second, third, deep = (chunk(tp, data) for tp in (T0, T1, T2, T1))
     assert claim(buffer)() is None
@@ -168,7 +168,7 @@ def test_only_what_comes_after_the_next_is_claimed() -> None:
 @pytest.mark.parametrize("returned", [0, 2, 3])
 @pytest.mark.parametrize("helped", [False, True])
 def test_what_lies_apart_does_not_keep_the_reply_it_came_in(returned: int, helped: bool) -> None:
-    data = b"".join(encode_batch([Record(b"k", b"%d" % n)], now_ms=1, base_offset=n) for n in range(4))
+    data = b"".join(encode_batch([SimpleRecord(b"k", b"%d" % n)], now_ms=1, base_offset=n) for n in range(4))
     reply = np.zeros(1 << 20, np.uint8)
     reply[100 : 100 + len(data)] = np.frombuffer(data, np.uint8)
     seen, buffer = weakref.ref(reply), FetchBuffer(1 << 22)
@@ -196,7 +196,7 @@ def test_what_lies_apart_does_not_keep_the_reply_it_came_in(returned: int, helpe
 
 
 def test_what_somebody_decodes_is_not_moved() -> None:
-    data = encode_batch([Record(b"k", b"v")] * 5, now_ms=1)
+    data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
     reply = memoryview(bytes(1 << 20) + data)
     buffer = FetchBuffer(1 << 22)
     first, second = chunk(T0, reply[1 << 20 :]), chunk(T0, reply[1 << 20 :])
@@ -210,7 +210,7 @@ def test_what_somebody_decodes_is_not_moved() -> None:
 
 
 def test_no_more_is_ready_than_may_be() -> None:
-    data = encode_batch([Record(b"k", b"v")] * 5, now_ms=1)
+    data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
     buffer = FetchBuffer(1 << 20)
     for _ in range(5):
         buffer.put(chunk(T0, data))

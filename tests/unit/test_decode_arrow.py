@@ -228,8 +228,8 @@ from numba.core.caching import CacheImpl
 CacheImpl._locator_classes = [kind for kind in CacheImpl._locator_classes if "UserProvided" in kind.__name__]
 from odradek.batches.arrow import RecordSet
 from odradek.batches.encode import encode_batch
-from odradek.core.effects import Record
-(found,) = RecordSet(encode_batch([Record(b"k", b"v")], now_ms=1)).record_batches("t", 0)
+from odradek.core.effects import SimpleRecord
+(found,) = RecordSet(encode_batch([SimpleRecord(b"k", b"v")], now_ms=1)).record_batches("t", 0)
 print(found.num_rows, numba.config.CACHE_DIR)
 """
     rows, cache = run_python(program, TMPDIR=str(tmp_path), NUMBA_CACHE_DIR="").split()
@@ -254,9 +254,9 @@ import sys
 from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS
 from odradek.batches.encode import encode_batch
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 
-data = encode_batch([Record(b"k", b"v")] * 20_000, now_ms=1)
+data = encode_batch([SimpleRecord(b"k", b"v")] * 20_000, now_ms=1)
 (found,) = RecordSet(data).record_batches("t", 3, columns=COLUMNS)
 assert found.column("topic")[19_999].as_py() == "t" and found.column("partition")[0].as_py() == 3
 print("pandas" in sys.modules)

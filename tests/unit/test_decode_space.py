@@ -14,7 +14,7 @@ import pytest
 from odradek.batches import column_memory as blocks
 from odradek.batches.arrow import RecordSet
 from odradek.batches.encode import encode_batch
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def _no_spare_blocks() -> None:
 
 
 def decoded(number: int, rows: int) -> pa.RecordBatch:
-    records = [Record(b"%d/%d" % (number, row), b"%d:%d" % (number, row) * 20) for row in range(rows)]
+    records = [SimpleRecord(b"%d/%d" % (number, row), b"%d:%d" % (number, row) * 20) for row in range(rows)]
     (batch,) = RecordSet(encode_batch(records, now_ms=number)).record_batches("t", number)
     return batch
 

@@ -23,7 +23,7 @@ from support.world_log import WorldLog
 from odradek.broker.group_runtime import GroupRuntime
 from odradek.coordinator.driver import Driver
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.groups import offsets, shard
 from odradek.groups.classic import State
@@ -372,7 +372,7 @@ def read(rig: ConsumerRig) -> GroupShard:
     machine = GroupShard(rig.config, rig.image, rig._topic_id)
     for offset, (key, value) in enumerate(rig.partitions[0].raw()):
         assert key is not None
-        machine.replay(offset, Record(key, value))
+        machine.replay(offset, SimpleRecord(key, value))
     return machine
 
 

@@ -10,7 +10,7 @@ from support.group_rig import Rig
 from support.world import START_MS
 from support.world_log import WorldLog
 
-from odradek.core.effects import CancelTimer, Effect, Record, Result, SetTimer, Steps
+from odradek.core.effects import CancelTimer, Effect, Result, SetTimer, SimpleRecord, Steps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic_protocol import Membership
@@ -192,7 +192,7 @@ def test_a_machine_that_fails_after_its_load_serves_what_it_can(rig: Rig, monkey
 
 def _in_steps(request: Any) -> Steps:
     yield None
-    return Result(request.failed(OK), [Record(b"key", b"value")])
+    return Result(request.failed(OK), [SimpleRecord(b"key", b"value")])
 
 
 @pytest.mark.parametrize(

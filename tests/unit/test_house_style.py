@@ -41,6 +41,13 @@ PRIVATE_WORDS_LEFT = {"tests": 762, "bench": 156}
 """How many lines with such words are left, by folder. These numbers only fall; under ``src`` there is none."""
 PARTICIPLE = re.compile(r"(^|_)\w+ing$")
 NOUNS_IN_ING = {"testing", "partitioning", "staging"}
+SAME_NAME = {
+    "Admin": "odradek.aio has the client's, awaited: users choose by the import",
+    "Consumer": "as Admin",
+    "Producer": "as Admin",
+    "DefaultSource": "Spark looks for this name in each package that it finds by itself",
+}
+"""Names that two classes under ``src`` have, each with the reason. Every other name stands for one class."""
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 MACHINES = (
     "core", "catalog", "groups", "client/group/sticky_assignor.py", "lag/describe.py", "storage/clean_rules.py",
@@ -207,6 +214,18 @@ def test_sentences_need_no_decoding() -> None:
 def test_modules_are_nouns() -> None:
     found = {path.stem for path in MODULES if PARTICIPLE.search(path.stem)}
     assert found <= NOUNS_IN_ING
+
+
+def test_a_class_name_stands_for_one_class() -> None:
+    """Also where one class is a Protocol, or is defined in a function: a search for the name finds both."""
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(name_of(path))
+    shared = {name: places for name, places in homes.items() if len(places) > 1}
+    assert {name: places for name, places in shared.items() if name not in SAME_NAME} == {}
+    assert {name: len(places) for name, places in shared.items()} == dict.fromkeys(SAME_NAME, 2)
 
 
 def test_nothing_sleeps() -> None:

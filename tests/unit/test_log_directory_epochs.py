@@ -22,7 +22,7 @@ from odradek.broker.metadata_publishers import PartitionLogs
 from odradek.broker.partition import Partition
 from odradek.broker.scheduler import finish
 from odradek.catalog.shard import BeginEpochs, CatalogRequest, CreateTopic, RaiseEpochs
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 
 NOW_MS = 1_700_000_000_000
 EPOCHS = "leader-epoch-checkpoint"
@@ -79,7 +79,7 @@ def broker(tmp_path: Path) -> Broker:
 
 def append(partition: Partition, count: int = 1) -> None:
     for _ in range(count):
-        partition.append(encode_batch([Record(b"k", b"v", NOW_MS)], now_ms=NOW_MS))
+        partition.append(encode_batch([SimpleRecord(b"k", b"v", NOW_MS)], now_ms=NOW_MS))
 
 
 def epochs(partition: Partition) -> tuple[tuple[int, int], ...]:

@@ -43,7 +43,7 @@ def test_no_java_anywhere_names_the_remedy(bare: Path) -> None:
 def test_java_home_comes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(bare / "a", "21.0.2")))
     monkeypatch.setenv("PATH", str(fake_java(bare / "b", "17") / "bin") + os.pathsep + os.defpath)
-    assert find_java() == spark_session.Java(bare / "a", 21, frozenset({"java.base", "jdk.incubator.vector"}))
+    assert find_java() == spark_session.JavaRuntime(bare / "a", 21, frozenset({"java.base", "jdk.incubator.vector"}))
 
 
 def test_too_old_ones_are_passed_over_and_named(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_a_java_that_says_what_it_is_in_a_file_is_not_started(bare: Path) -> Non
     (home / "release").write_text(
         'IMPLEMENTOR="Debian"\nJAVA_VERSION="17.0.15"\nMODULES="java.base jdk.incubator.vector"\nLIBC="gnu"\n'
     )
-    assert find_java(str(home)) == spark_session.Java(home, 17, frozenset({"java.base", "jdk.incubator.vector"}))
+    assert find_java(str(home)) == spark_session.JavaRuntime(home, 17, frozenset({"java.base", "jdk.incubator.vector"}))
     (home / "release").write_text('JAVA_VERSION="25-ea"\nMODULES="java.base"\n')
     assert find_java(str(home)).version == 25
     (home / "release").write_text('JAVA_VERSION="1.8.0_402"\n')

@@ -13,7 +13,7 @@ from support.logs import CODECS, T0, batch, code_of, open_log, put, rows_from, s
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import iter_records
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.config import MAX_LONG, LogConfig
 from odradek.storage.files import MemoryFiles, OsFiles
@@ -203,7 +203,7 @@ def test_a_marker_ends_the_transaction(path: Path) -> None:
     put(log, sequenced(0, 3, transactional=True))
     assert log.last_stable_offset == 0
     marker = encode_batch(
-        [Record(b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x05")],
+        [SimpleRecord(b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x05")],
         now_ms=T0,
         producer_id=7,
         producer_epoch=0,
@@ -244,7 +244,7 @@ def test_timestamps_too_far_off_are_refused(path: Path) -> None:
 @pytest.mark.behaviour(56, part=True)
 def test_behaviour_56_keyless_records_on_a_compacted_topic(path: Path) -> None:
     log = open_log(path, cleanup_policy=frozenset({"compact"}))
-    keyless = encode_batch([Record(None, b"v")], now_ms=T0, compression="gzip")  # type: ignore[arg-type]
+    keyless = encode_batch([SimpleRecord(None, b"v")], now_ms=T0, compression="gzip")  # type: ignore[arg-type]
     assert code_of(put, log, keyless) is ErrorCode.invalid_record
     put(log, batch())
     assert log.log_end_offset == 1
@@ -682,7 +682,7 @@ def test_what_the_broker_compresses_it_compresses_at_the_topics_level(
     for level in (low, high):
         config = {"compression_type": codec, f"compression_{codec}_level": level}
         log = open_log(path / str(level), **config)
-        put(log, encode_batch([Record(b"k", text, T0)], now_ms=T0))
+        put(log, encode_batch([SimpleRecord(b"k", text, T0)], now_ms=T0))
         assert [row.value for row in rows_from(log, 0)] == [text]
         sizes.append(log.size)
     assert sizes[1] < sizes[0]
@@ -696,11 +696,11 @@ def test_segments_that_began_together_roll_one_after_another(path: Path) -> None
         for n in range(20):
             where = path / f"{jitter_ms}-{waited_ms}-{reopened}" / f"t-{n}"
             log = open_log(where, segment_ms=1000, segment_jitter_ms=jitter_ms)
-            put(log, encode_batch([Record(b"k", b"v", T0)], now_ms=T0))
+            put(log, encode_batch([SimpleRecord(b"k", b"v", T0)], now_ms=T0))
             if reopened:
                 log.close()
                 log = open_log(where, segment_ms=1000, segment_jitter_ms=jitter_ms)
-            put(log, encode_batch([Record(b"k", b"v", T0 + waited_ms)], now_ms=T0 + waited_ms))
+            put(log, encode_batch([SimpleRecord(b"k", b"v", T0 + waited_ms)], now_ms=T0 + waited_ms))
             seen.append(len(log.segments) == 2)
         return seen
 

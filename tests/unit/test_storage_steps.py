@@ -13,7 +13,7 @@ from support.logs import T0, batch, code_of, open_log, put, sequenced
 from odradek.batches.encode import encode_batch, with_max_timestamp
 from odradek.batches.header import read_header
 from odradek.batches.steps import Steps, finish
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.log import AppendInfo, FoundOffset, Log
 
@@ -138,7 +138,7 @@ def test_a_segment_that_goes_while_it_is_searched_takes_nothing_else_along(path:
 def test_segments_that_are_replaced_while_others_are_searched_are_not_looked_for(path: Path) -> None:
     """The first segment's newest record lies below the log's start, so the search goes on to the second."""
     log = open_compacted(path, segment_bytes=60_000)
-    records = [Record(b"k%d" % number, b"v", T0 + 90_000 * (number == 0)) for number in range(DENSE)]
+    records = [SimpleRecord(b"k%d" % number, b"v", T0 + 90_000 * (number == 0)) for number in range(DENSE)]
     put(log, encode_batch(records, now_ms=T0))
     for number in range(2):
         put(log, irregular(at_ms=T0 + 50_000 + number * 10_000))

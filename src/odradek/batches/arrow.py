@@ -26,7 +26,7 @@ from odradek.batches.decode import (
     Int64s,
 )
 from odradek.batches.header import CONTROL_BIT
-from odradek.batches.record_columns import HEADERS, KEYS, TYPES, VALUES, Blobs, Columns
+from odradek.batches.record_columns import HEADERS, KEYS, TYPES, VALUES, Blobs, RecordColumns
 from odradek.core.errors import CorruptRecord
 
 CHUNK_BYTES = 2 << 20
@@ -156,7 +156,7 @@ class RecordSet:
             chosen &= ~np.array(rolled_back(zip(*_marks(table), strict=True), aborted), dtype=bool)
         return table if chosen.all() else table[chosen]
 
-    def _columns(self, table: Int64s, at: int, start: int, end: int, kept: int) -> tuple[Columns, int]:
+    def _columns(self, table: Int64s, at: int, start: int, end: int, kept: int) -> tuple[RecordColumns, int]:
         """Returns the records of the batches from number ``at`` on, and the number of the first unread batch.
 
         The decompressed records stay far below 2 GiB, the limit of an Arrow column.
@@ -170,7 +170,7 @@ class RecordSet:
         for _, run in parts:
             claimed = kernels.claims(run)
             count, size = count + claimed[0], size + claimed[1]
-        found = Columns(count, size, kept)
+        found = RecordColumns(count, size, kept)
         for buffer, run in parts:
             found.read(buffer, run, start, end)
         found.finish()
@@ -279,7 +279,7 @@ def _fixed(name: str, numbers: Any, rows: int) -> pa.Array:
     return pa.Array.from_buffers(ARROW_TYPES[name], rows, [None, pa.py_buffer(_cut(numbers, rows))], 0)
 
 
-def _headers(found: Columns) -> pa.Array:
+def _headers(found: RecordColumns) -> pa.Array:
     """Returns a list of headers for each record; null, as in Spark, for a record without headers."""
     name_ends, names, value_ends, values, is_null = found.gather_headers()
     count = len(is_null)
@@ -338,7 +338,7 @@ def _alike(value: str | int, rows: int) -> pa.Array:
     return (_topics(value) if isinstance(value, str) else _numbers(value)).slice(0, rows)
 
 
-def _record_batch(found: Columns, topic: str, partition: int, columns: tuple[str, ...]) -> pa.RecordBatch:
+def _record_batch(found: RecordColumns, topic: str, partition: int, columns: tuple[str, ...]) -> pa.RecordBatch:
     rows = found.rows
     wanted = schema(columns)
     arrays = []

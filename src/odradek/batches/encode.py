@@ -25,7 +25,7 @@ _CHECKED = struct.Struct(">hiqqqhii")
 
 
 class KeyValue(Protocol):
-    """The interface of a record, e.g. of ``core.effects.Record``. ``timestamp_ms=None`` means the time of the batch."""
+    """The interface of a record, e.g. of ``SimpleRecord``. ``timestamp_ms=None`` means the time of the batch."""
 
     @property
     def key(self) -> bytes | None: ...

@@ -313,7 +313,7 @@ class Blobs:
 _NO_BLOBS = Blobs(0, _NO_BYTES)
 
 
-class Columns:
+class RecordColumns:
     """The records of some batches as flat arrays, of which ``rows`` rows are filled.
 
     ``capacity`` is the largest number of records, ``size`` the largest number of their bytes. ``kept`` selects the

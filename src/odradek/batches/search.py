@@ -17,7 +17,7 @@ _FIRST_RECORDS = 16
 """The number of records in the first step. It is small, because the record is often near the start."""
 
 
-class Found(NamedTuple):
+class RecordMatch(NamedTuple):
     """A record of a batch. ``place``: its number in its batch; ``timestamp`` in ms."""
 
     place: int
@@ -30,13 +30,13 @@ class Condition(NamedTuple):
     """``of_one`` decides about a record. ``of_some`` returns whether a group of records can have a match, from a
     summary. The summary has the timestamp deltas of the batch, even if the batch uses LogAppendTime."""
 
-    of_one: Callable[[Found], bool]
+    of_one: Callable[[RecordMatch], bool]
     of_some: Callable[[Checked], bool]
 
 
 def search(
     data: Buffer, header: BatchHeader, condition: Condition, *, most: int = 1, max_bytes: int = DEFAULT_MAX_BYTES
-) -> Steps[list[Found]]:
+) -> Steps[list[RecordMatch]]:
     """Finds the first records, at most ``most``, of the single batch in ``data`` that meet a condition.
 
     Raises CorruptRecord. After ``most`` records it does not read the rest.
@@ -47,7 +47,7 @@ def search(
         raise CorruptRecord(
             f"the batch at offset {header.base_offset} has {left} records, which cannot fit into {records.size} bytes"
         )
-    found: list[Found] = []
+    found: list[RecordMatch] = []
     try:
         while left:
             start, before = at, left
@@ -77,7 +77,7 @@ def search(
     return found
 
 
-def _records(data: bytes | mmap, at: int, places: range, header: BatchHeader) -> Iterator[Found]:
+def _records(data: bytes | mmap, at: int, places: range, header: BatchHeader) -> Iterator[RecordMatch]:
     """Yields the records from ``at`` on, whose lengths the caller has checked."""
     append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
     for place in places:
@@ -88,5 +88,5 @@ def _records(data: bytes | mmap, at: int, places: range, header: BatchHeader) ->
         delta, at = read_uvarint(data, at)
         if delta & 1:
             raise CorruptRecord(f"a record has the negative offset delta {-(delta + 1 >> 1)}")
-        yield Found(place, header.base_offset + (delta >> 1), timestamp, read_uvarint(data, at)[0] == 1)
+        yield RecordMatch(place, header.base_offset + (delta >> 1), timestamp, read_uvarint(data, at)[0] == 1)
         at = following

@@ -14,12 +14,14 @@ from typing import Protocol
 _LONGEST_WAIT_S = 86_400.0
 
 
-class LoopTimer(Protocol):
+class TimerHandle(Protocol):
     def cancel(self) -> None: ...
 
 
 class Loop(Protocol):
-    def call_later(self, delay: float, callback: Callable[[], None]) -> LoopTimer: ...
+    """The method of an event loop that timers use."""
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> TimerHandle: ...
 
 
 class Clock:
@@ -60,7 +62,7 @@ class Alarm:
         self._timers = timers
         self.at_ms = at_ms
         self._callback = callback
-        self._timer: LoopTimer | None = None
+        self._timer: TimerHandle | None = None
         self._is_cancelled = False
         self.arm()
 

@@ -19,7 +19,7 @@ from odradek.groups.messages import OffsetCommitReply
 from odradek.wire import schemas
 from odradek.wire.api_keys import OFFSET_COMMIT
 from odradek.wire.frames import read_request_head, response_head
-from odradek.wire.offset_commit_frames import MAX_FRAME_BYTES, Commit, Layout, Same, positions_in
+from odradek.wire.offset_commit_frames import MAX_FRAME_BYTES, CommitOffsets, Layout, Same, positions_in
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ Answer = Callable[[list[bytes]], None]
 Key = tuple[bytes, Same]
 
 
-class Planned(NamedTuple):
+class PlanEntry(NamedTuple):
     """A plan, the parsed commit with its topics at that time, and the constant bytes of its reply."""
 
     plan: CommitPlan
-    commit: k08_offset_commit.Commit
+    commit: k08_offset_commit.CommitRequest
     version: int
     most_bytes: int
     bytes_kept: int
@@ -55,12 +55,12 @@ class Planned(NamedTuple):
     reply_rest: bytes  # and the bytes after it
 
 
-class Run:
+class CommitRun:
     """The replies to commits of one plan. ``resolve`` passes all of them to ``answer`` at once."""
 
     __slots__ = ("_answer", "_correlation_ids", "_planned")
 
-    def __init__(self, planned: Planned, correlation_ids: list[bytes], answer: Answer) -> None:
+    def __init__(self, planned: PlanEntry, correlation_ids: list[bytes], answer: Answer) -> None:
         self._planned = planned
         self._correlation_ids = correlation_ids
         self._answer = answer
@@ -86,14 +86,14 @@ class CommitLane:
         self._broker = broker
         self._layouts: OrderedDict[int, list[Layout]] = OrderedDict()  # by the frames' length
         self._layout_bytes = 0
-        self._plans: dict[Key, Planned] = {}
-        self._old_plans: dict[Key, Planned] = {}
+        self._plans: dict[Key, PlanEntry] = {}
+        self._old_plans: dict[Key, PlanEntry] = {}
         self._plan_bytes = 0  # of the young ones
         self._uses = self._refused = 0  # since the young began
         self._seen: set[int] = set()
         self._seen_before: set[int] = set()
 
-    def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[Planned, list[Commit]] | None:
+    def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[PlanEntry, list[CommitOffsets]] | None:
         """Returns the commits at the head of the backlog that have one plan, at most ``room``, and the plan.
 
         Returns None if the general path has to serve the first frame. Reading ends soon after ``until_s`` by the
@@ -139,7 +139,7 @@ class CommitLane:
             commits.append(parts[1])
         return planned, commits
 
-    def submit(self, planned: Planned, commits: list[Commit], answer: Answer) -> None:
+    def submit(self, planned: PlanEntry, commits: list[CommitOffsets], answer: Answer) -> None:
         """Passes the commits to the coordinator. ``answer`` gets their replies, now or later."""
         if len(commits) == 1:
             correlation_id, offsets, epochs = commits[0]
@@ -150,7 +150,7 @@ class CommitLane:
             first_epochs = commits[0][2]
             epochs = None if first_epochs is None else _concatenated([commit[2] for commit in commits])
         request = PlannedCommits(planned.plan, offsets, epochs)
-        run = Run(planned, correlation_ids, answer)
+        run = CommitRun(planned, correlation_ids, answer)
         self._broker.runtime.submit_for(planned.commit.shard(self._broker), request, run)
 
     @property
@@ -192,7 +192,7 @@ class CommitLane:
             self._plan_bytes = self._uses = self._refused = 0
         return True
 
-    def _old_plan(self, key: Key) -> Planned | None:
+    def _old_plan(self, key: Key) -> PlanEntry | None:
         """Returns the plan of the old generation, or None. Moves the plan to the young generation if it fits."""
         planned = self._old_plans.get(key)
         if planned is not None and self._has_room(planned.bytes_kept) and self._old_plans.pop(key, None) is not None:
@@ -218,7 +218,7 @@ class CommitLane:
         self._layouts.setdefault(len(frame), []).append(new_layout)
         return new_layout
 
-    def _plan(self, frame: bytes, read: Commit, size: int) -> Planned | None:
+    def _plan(self, frame: bytes, read: CommitOffsets, size: int) -> PlanEntry | None:
         """Returns the plan of a frame, or None if the general path has to serve such frames each time."""
         head = read_request_head(frame)
         try:
@@ -236,10 +236,10 @@ class CommitLane:
             return None
         plan = CommitPlan(request)
         start, rest = _reply_parts(head.version, commit.pack(COMMITTED))
-        return Planned(plan, commit, head.version, plan.most_bytes, size, start, rest)
+        return PlanEntry(plan, commit, head.version, plan.most_bytes, size, start, rest)
 
 
-def _bytes_of(planned: Planned) -> int:
+def _bytes_of(planned: PlanEntry) -> int:
     return planned.bytes_kept
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from odradek.broker.config_keys import (
     ConfigKey,
-    Source,
+    ConfigSource,
     UnknownConfig,
     broker_keys,
     find_broker_key,
@@ -232,12 +232,12 @@ class BrokerConfig:
                 self.ignored[name] = str(error)
         return valid
 
-    def layers(self) -> tuple[tuple[Mapping[str, str], Source], ...]:
+    def layers(self) -> tuple[tuple[Mapping[str, str], ConfigSource], ...]:
         """Returns the settings of each source; an earlier one overrides the later ones."""
         return (
-            (self.dynamic, Source.DYNAMIC_BROKER),
-            (self.cluster_wide, Source.DYNAMIC_DEFAULT_BROKER),
-            (self.texts, Source.STATIC_BROKER),
+            (self.dynamic, ConfigSource.DYNAMIC_BROKER),
+            (self.cluster_wide, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            (self.texts, ConfigSource.STATIC_BROKER),
         )
 
     def text(self, name: str) -> str | None:
@@ -250,8 +250,8 @@ class BrokerConfig:
     def is_set(self, name: str) -> bool:
         return any(name in texts for texts, _ in self.layers())
 
-    def source(self, name: str) -> Source:
-        return next((source for texts, source in self.layers() if name in texts), Source.DEFAULT)
+    def source(self, name: str) -> ConfigSource:
+        return next((source for texts, source in self.layers() if name in texts), ConfigSource.DEFAULT)
 
 
 def _check_while_running(name: str, text: str) -> None:

@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 from odradek.broker.config import BrokerConfig, topic_default
 from odradek.broker.config_ignored import DYNAMIC, HIDDEN
-from odradek.broker.config_keys import ConfigKey, Source, broker_keys, find_broker_key, inert_broker_keys, topic_keys
+from odradek.broker.config_keys import (
+    ConfigKey,
+    ConfigSource,
+    broker_keys,
+    find_broker_key,
+    inert_broker_keys,
+    topic_keys,
+)
 
 
 class Described(NamedTuple):
@@ -16,9 +23,9 @@ class Described(NamedTuple):
 
     key: ConfigKey
     value: str | None
-    source: Source
+    source: ConfigSource
     read_only: bool
-    synonyms: tuple[tuple[str, str, Source], ...]
+    synonyms: tuple[tuple[str, str, ConfigSource], ...]
 
 
 def describe_broker(
@@ -38,8 +45,11 @@ def describe_broker(
         synonyms, value = _synonyms(broker, _families().get(name, (name,)), name), broker.text(name)
         if name in given:
             value = given[name]
-            synonyms = ((name, value, Source.STATIC_BROKER), *(row for row in synonyms if row[2] is Source.DEFAULT))
-        source = synonyms[0][2] if synonyms else Source.DEFAULT
+            synonyms = (
+                (name, value, ConfigSource.STATIC_BROKER),
+                *(row for row in synonyms if row[2] is ConfigSource.DEFAULT),
+            )
+        source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT
         described.append(Described(keys[name], value, source, name not in DYNAMIC, synonyms))
     return described
 
@@ -56,8 +66,8 @@ def describe_topic(broker: BrokerConfig, own: Mapping[str, str], names: Iterable
         fallbacks = key.falls_back
         synonyms = _synonyms(broker, fallbacks, fallbacks[0]) if fallbacks else ()
         if name in own:
-            synonyms = ((name, own[name], Source.TOPIC), *synonyms)
-        source = synonyms[0][2] if synonyms else Source.DEFAULT
+            synonyms = ((name, own[name], ConfigSource.TOPIC), *synonyms)
+        source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT
         value = own[name] if name in own else topic_default(broker, key)
         described.append(Described(key, value, source, False, synonyms))
     return described
@@ -69,13 +79,13 @@ def _families() -> dict[str, tuple[str, ...]]:
     return {name: key.falls_back for key in topic_keys().values() if len(key.falls_back) > 1 for name in key.falls_back}
 
 
-def _synonyms(broker: BrokerConfig, names: Iterable[str], first: str) -> tuple[tuple[str, str, Source], ...]:
+def _synonyms(broker: BrokerConfig, names: Iterable[str], first: str) -> tuple[tuple[str, str, ConfigSource], ...]:
     """Returns (name, value, source) of these names, without the rows before ``first``, as in Kafka."""
     names = tuple(names)
     rows = [(name, texts[name], source) for texts, source in broker.layers() for name in names if name in texts]
     for name in names:
         default = find_broker_key(name).default
         if default is not None:
-            rows.append((name, default, Source.DEFAULT))
+            rows.append((name, default, ConfigSource.DEFAULT))
     start = next((at for at, row in enumerate(rows) if row[0] == first), len(rows))
     return tuple(rows[start:])

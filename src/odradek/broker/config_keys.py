@@ -32,7 +32,7 @@ class ConfigType(IntEnum):
     PASSWORD = 9
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Source of a value, with the number in DescribeConfigs."""
 
     TOPIC = 1

@@ -14,7 +14,7 @@ from functools import cache
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_description import Described
-from odradek.broker.config_keys import ConfigKey, ConfigType, Source, find_broker_key
+from odradek.broker.config_keys import ConfigKey, ConfigSource, ConfigType, find_broker_key
 from odradek.catalog.shard import CLIENT_METRICS, GROUP
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
@@ -80,7 +80,7 @@ def describe(
 ) -> list[Described]:
     """Returns all settings of a group or subscription, or those of ``names`` that exist."""
     keys = _keys(kind)
-    own_source = Source.GROUP if kind == GROUP else Source.CLIENT_METRICS
+    own_source = ConfigSource.GROUP if kind == GROUP else ConfigSource.CLIENT_METRICS
     described = []
     for name in keys if names is None else [name for name in dict.fromkeys(names) if name in keys]:
         key = keys[name]
@@ -88,11 +88,11 @@ def describe(
             (twin, texts[twin], source) for twin in key.falls_back for texts, source in broker.layers() if twin in texts
         )
         if kind == GROUP:
-            synonyms += (((key.falls_back or (name,))[0], key.default or "", Source.DEFAULT),)
+            synonyms += (((key.falls_back or (name,))[0], key.default or "", ConfigSource.DEFAULT),)
         if name in own:
             synonyms = ((name, own[name], own_source), *synonyms)
         value = synonyms[0][1] if synonyms else key.default
-        described.append(Described(key, value, synonyms[0][2] if synonyms else Source.DEFAULT, False, synonyms))
+        described.append(Described(key, value, synonyms[0][2] if synonyms else ConfigSource.DEFAULT, False, synonyms))
     return described
 
 
@@ -167,7 +167,7 @@ def describe_loggers(names: Iterable[str] | None = None) -> list[Described]:
     for name in known if names is None else [name for name in dict.fromkeys(names) if name in known]:
         level = _logger(name).getEffectiveLevel()
         text = max((at_least, text) for text, at_least in _LEVELS.items() if at_least <= max(level, 5))[1]
-        described.append(Described(ConfigKey(name, ConfigType.UNKNOWN, None), text, Source.LOGGER, False, ()))
+        described.append(Described(ConfigKey(name, ConfigType.UNKNOWN, None), text, ConfigSource.LOGGER, False, ()))
     return described
 
 

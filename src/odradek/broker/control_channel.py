@@ -8,7 +8,7 @@ commands, and the end of the stream shows that the parent has died. A broker in 
 |---|---|---|
 | ``advance`` | ``by_ms`` | the broker's time in ms, after all due alarms have run |
 | ``now_ms`` | | the broker's time in ms |
-| ``fault`` | ``kind``, ``api`` and the other arguments of ``Rules.add`` | the fault's number |
+| ``fault`` | ``kind``, ``api`` and the other arguments of ``FaultRules.add`` | the fault's number |
 | ``faults`` | | ``fired`` (rows in the order of ``Fired``) and ``pending`` (numbers) |
 | ``clear_faults`` | | |
 | ``cleaner`` | | the state of the log cleaner: the fields of ``testing.broker.CleanerHealth`` |
@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from odradek.broker.config_keys import UnknownConfig
-from odradek.broker.controller import NewTopic
+from odradek.broker.controller import TopicSpec
 from odradek.broker.heap import bytes_in_use
 from odradek.core.errors import OdradekError
 
@@ -97,7 +97,7 @@ class Control:
         }
 
     async def _create_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
-        topic = NewTopic(name, partition_count, configs=configs)
+        topic = TopicSpec(name, partition_count, configs=configs)
         created: asyncio.Future[Topic | Exception] = asyncio.get_running_loop().create_future()
         self._broker.scheduler.start(self._broker.controller.create_topic(topic)).then(created.set_result)
         result = await created

@@ -54,19 +54,19 @@ if TYPE_CHECKING:
     Raises KafkaError if the whole event is refused. It writes nothing: its records take effect after it returns.
     """
 
-    class Connection(Protocol):
+    class RequestConnection(Protocol):
         """``parked`` has the waiting requests that are abandoned when the client disconnects."""
 
         parked: set[Any]  # not a narrower type, because sets are invariant
 
-    class Context(Protocol):
+    class ControllerRequestContext(Protocol):
         """The client and connection of a request."""
 
         user: str
         client_id: str | None
 
         @property
-        def connection(self) -> Connection: ...
+        def connection(self) -> RequestConnection: ...
 
         def throttle(self, duration_ms: int) -> None: ...
 
@@ -100,7 +100,7 @@ INTERNAL = frozenset({METADATA_TOPIC, OFFSETS_TOPIC})
 """Topics that are never auto-created (the metadata topic) or not with the broker's defaults (the offsets topic)."""
 
 
-class NewTopic(NamedTuple):
+class TopicSpec(NamedTuple):
     """A requested topic. -1 selects the broker's default."""
 
     name: str
@@ -161,7 +161,7 @@ class Controller:
     def write(
         self,
         operation: Operation[T],
-        context: Context | None = None,
+        context: ControllerRequestContext | None = None,
         *,
         validate_only: bool = False,
         max_records: int | None = MAX_CHANGE_RECORDS,
@@ -174,7 +174,7 @@ class Controller:
         steps = self.steps_of(operation, event, validate_only=validate_only, max_records=max_records)
         return self._start(steps, event, context)
 
-    def _start(self, steps: Steps[T], event: _Event, context: Context | None) -> Deferred[T]:
+    def _start(self, steps: Steps[T], event: _Event, context: ControllerRequestContext | None) -> Deferred[T]:
         scheduler = self._broker.scheduler
         if context is None:
             return scheduler.start(steps)
@@ -224,7 +224,7 @@ class Controller:
 
     # --- topics -------------------------------------------------------------------------------------------------
 
-    def new_topic(self, topic: NewTopic) -> CreateTopic:
+    def new_topic(self, topic: TopicSpec) -> CreateTopic:
         """Returns the catalogue's request for a topic, with the broker's defaults for -1. Raises ConfigError."""
         config = self._broker.config
         count, factor = topic.partition_count, topic.replication_factor
@@ -237,7 +237,7 @@ class Controller:
             check_topic_configs(topic.configs, config),
         )
 
-    def create_topic(self, new: NewTopic) -> Steps[Topic]:
+    def create_topic(self, new: TopicSpec) -> Steps[Topic]:
         """Creates one topic. Raises KafkaError or ConfigError."""
 
         def create(change: Change) -> Steps[None]:
@@ -248,7 +248,7 @@ class Controller:
         assert topic is not None
         return topic
 
-    def auto_create(self, names: Collection[str], context: Context) -> Deferred[dict[str, KafkaError]]:
+    def auto_create(self, names: Collection[str], context: ControllerRequestContext) -> Deferred[dict[str, KafkaError]]:
         """Creates the missing topics with the broker's defaults. The promise holds the errors of refused topics.
 
         The promise holds a KafkaError if the whole request is refused.
@@ -265,7 +265,7 @@ class Controller:
             check_partition_count(len(missing) * broker.config.num_partitions)
             for name in missing:
                 try:
-                    yield from change.add(self.new_topic(NewTopic(name)))
+                    yield from change.add(self.new_topic(TopicSpec(name)))
                 except ChangeTooLarge:
                     raise
                 except KafkaError as error:
@@ -276,7 +276,7 @@ class Controller:
         yield from self.steps_of(create, event)
         return refused
 
-    def ensure_offsets_topic(self, context: Context) -> Deferred[None]:
+    def ensure_offsets_topic(self, context: ControllerRequestContext) -> Deferred[None]:
         """Creates ``__consumer_offsets`` if it does not exist."""
         event = _Event()
         return self._start(self.create_offsets_topic(event), event, context)
@@ -285,7 +285,7 @@ class Controller:
         """Creates ``__consumer_offsets`` if it does not exist. A failure is only logged, as in Kafka."""
         broker = self._broker
         config = broker.config
-        topic = NewTopic(
+        topic = TopicSpec(
             OFFSETS_TOPIC,
             config.offsets_topic_num_partitions,
             config.offsets_topic_replication_factor,
@@ -315,7 +315,7 @@ class Controller:
     # --- features and producer ids ------------------------------------------------------------------------------
 
     def update_features(
-        self, request: UpdateFeatures, context: Context | None = None, *, validate_only: bool = False
+        self, request: UpdateFeatures, context: ControllerRequestContext | None = None, *, validate_only: bool = False
     ) -> Deferred[None]:
         """Changes the levels of all named features or of none.
 

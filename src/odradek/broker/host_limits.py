@@ -9,7 +9,7 @@ import threading
 from contextlib import suppress
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.config_keys import Source
+from odradek.broker.config_keys import ConfigSource
 from odradek.broker.config_pairs import OVERRIDES, host_counts
 from odradek.core.errors import ConfigError
 
@@ -67,7 +67,7 @@ class HostLimits:
             return
         self._text = text
         self._counts, self._unresolved = {}, {}
-        is_static = at_start and self._config.source(OVERRIDES) is Source.STATIC_BROKER
+        is_static = at_start and self._config.source(OVERRIDES) is ConfigSource.STATIC_BROKER
         for host, count in host_counts(text).items():
             address = plain_address(host)
             if address is None and is_static:

@@ -15,14 +15,14 @@ from uuid import UUID
 from odradek.batches.encode import encode_batch, pack_record, seal_batch
 from odradek.batches.rows import iter_records
 from odradek.broker import metadata_snapshot
-from odradek.broker.metadata_snapshot import InThread, KeylessRecord, Snapshot
+from odradek.broker.metadata_snapshot import InThread, KeylessRecord, MetadataSnapshot
 from odradek.broker.scheduler import Steps
 from odradek.catalog import records
 from odradek.catalog.credentials import Credential
 from odradek.catalog.delta import Delta
 from odradek.catalog.records import MetadataRecord
-from odradek.catalog.shard import CatalogRequest, CreatePartitions, CreateTopic, Entity, Shard, Topic
-from odradek.core.effects import Record
+from odradek.catalog.shard import CatalogRequest, CatalogShard, CreatePartitions, CreateTopic, Entity, Topic
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
 from odradek.storage.files import Files
@@ -59,7 +59,7 @@ class Change:
     def __init__(
         self,
         log: Log,
-        shard: Shard,
+        shard: CatalogShard,
         now_ms: Callable[[], int],
         max_records: int | None,
         on_written: Callable[[int], None],
@@ -138,7 +138,12 @@ class Catalog:
     """The ``CatalogImage`` with the only methods that change it."""
 
     def __init__(
-        self, log: Log, shard: Shard, now_ms: Callable[[], int], files: Files, config: MetadataConfig | None = None
+        self,
+        log: Log,
+        shard: CatalogShard,
+        now_ms: Callable[[], int],
+        files: Files,
+        config: MetadataConfig | None = None,
     ) -> None:
         self.on_snapshot_due: Callable[[], None] = lambda: None
         """Called after each change and at each ``check_snapshot`` while a snapshot is due."""
@@ -147,7 +152,7 @@ class Catalog:
         self._now_ms = now_ms
         self._files = files
         self._config = config or MetadataConfig()
-        self._snapshots: list[Snapshot] = []
+        self._snapshots: list[MetadataSnapshot] = []
         self._new_bytes = 0
         self._snapshot_ms = self._written_ms = now_ms()
 
@@ -169,7 +174,7 @@ class Catalog:
         """
         config = config or MetadataConfig()
         path = data_dir / DIRECTORY
-        shard = Shard(lambda data: UUID(bytes=data), (node_id,), directory_id)
+        shard = CatalogShard(lambda data: UUID(bytes=data), (node_id,), directory_id)
         snapshots = _load_snapshot(path, shard, files)
         end_offset = snapshots[-1].end_offset if snapshots else 0
         log = _open_log(path, config, now_ms(), clean=clean, files=files, end_offset=end_offset)
@@ -187,14 +192,14 @@ class Catalog:
                 if row.is_control:
                     raise ValueError(_KAFKAS)
                 if row.offset >= offset:
-                    self._shard.replay(row.offset, Record(b"", row.value, row.timestamp))
+                    self._shard.replay(row.offset, SimpleRecord(b"", row.value, row.timestamp))
                     offset = row.offset + 1
                     self._written_ms = row.timestamp
 
     # --- snapshots ----------------------------------------------------------------------------------------------
 
     @property
-    def snapshots(self) -> tuple[Snapshot, ...]:
+    def snapshots(self) -> tuple[MetadataSnapshot, ...]:
         return tuple(self._snapshots)
 
     def _on_written(self, size: int) -> None:
@@ -341,12 +346,12 @@ class Catalog:
         self._log.close()
 
 
-def _load_snapshot(path: Path, shard: Shard, files: Files) -> list[Snapshot]:
+def _load_snapshot(path: Path, shard: CatalogShard, files: Files) -> list[MetadataSnapshot]:
     """Replays the newest complete snapshot. Returns it and the earlier ones by ascending offset."""
     rows = metadata_snapshot.find(path, files)
     if any(epoch != metadata_snapshot.EPOCH for _, epoch, _ in rows):
         raise ValueError(_KAFKAS)
-    snapshots: list[Snapshot] = []
+    snapshots: list[MetadataSnapshot] = []
     for end_offset, _, file in reversed(rows):
         if not end_offset:
             continue  # Apache Kafka's storage tool writes this snapshot when it formats a directory
@@ -355,11 +360,11 @@ def _load_snapshot(path: Path, shard: Shard, files: Files) -> list[Snapshot]:
         elif (read := metadata_snapshot.read(file, files)) is not None:
             timestamp_ms, values = read
             for value in values:
-                shard.replay(-1, Record(b"", value))
+                shard.replay(-1, SimpleRecord(b"", value))
         else:
             _logger.warning("the snapshot %s is incomplete and is ignored", file)
             continue
-        snapshots.append(Snapshot(file, end_offset, timestamp_ms, files.size(file)))
+        snapshots.append(MetadataSnapshot(file, end_offset, timestamp_ms, files.size(file)))
     return snapshots[::-1]
 
 

@@ -20,7 +20,7 @@ from odradek.batches.header import crc_is_valid, scan
 from odradek.batches.rows import batch_rows
 from odradek.broker.scheduler import Steps
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
 from odradek.storage.files import Files
 
@@ -42,7 +42,7 @@ InThread = Callable[[Callable[[], None]], "Deferred[BaseException | None]"]
 """Runs a job outside the event loop's thread. The promise holds the exception of the job, or None."""
 
 
-class Snapshot(NamedTuple):
+class MetadataSnapshot(NamedTuple):
     """``end_offset``: the first offset that is not in it. ``timestamp_ms``: the time of its last record's append."""
 
     path: Path
@@ -82,7 +82,7 @@ def write(
     timestamp_ms: int,
     now_ms: int,
     in_thread: InThread,
-) -> Steps[Snapshot]:
+) -> Steps[MetadataSnapshot]:
     """Writes a snapshot in steps and syncs it by ``in_thread``. Raises OSError."""
     path = directory / f"{end_offset:020d}-{EPOCH:010d}{SUFFIX}"
     partial = path.with_name(path.name.removesuffix(SUFFIX) + PARTIAL_SUFFIX)
@@ -104,7 +104,7 @@ def write(
     failure = yield in_thread(finish)
     if failure is not None:
         raise failure
-    return Snapshot(path, end_offset, timestamp_ms, size)
+    return MetadataSnapshot(path, end_offset, timestamp_ms, size)
 
 
 def _batches(values: Iterable[bytes], timestamp_ms: int, now_ms: int) -> Iterator[tuple[bytes, int]]:
@@ -124,7 +124,7 @@ def _batches(values: Iterable[bytes], timestamp_ms: int, now_ms: int) -> Iterato
 
 
 def _control(kind: int, value: bytes, now_ms: int) -> bytes:
-    return encode_batch([Record(_CONTROL_KEY.pack(0, kind), value)], now_ms=now_ms, control=True)
+    return encode_batch([SimpleRecord(_CONTROL_KEY.pack(0, kind), value)], now_ms=now_ms, control=True)
 
 
 def read(path: Path, files: Files) -> tuple[int, Iterator[bytes]] | None:

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from odradek.broker.clock import Loop
     from odradek.broker.watermark_waits import Wait, WatermarkWaits
-
-
-class TimerHandle(Protocol):
-    def cancel(self) -> None: ...
-
-
-class Loop(Protocol):
-    """The method of an event loop that the purgatory uses."""
-
-    def call_later(self, delay: float, callback: Callable[[], None]) -> TimerHandle: ...
 
 
 class Queue(Protocol):
@@ -50,7 +41,7 @@ class Replicated(Protocol):
         """
 
 
-class Client(Protocol):
+class PurgatoryClient(Protocol):
     """A connection with its waiting requests."""
 
     parked: set[Any]
@@ -78,7 +69,7 @@ class Purgatory:
 
     def park(
         self,
-        client: Client,
+        client: PurgatoryClient,
         partitions: Iterable[Waitable],
         missing_bytes: int,
         max_wait_ms: int,
@@ -98,7 +89,7 @@ class Purgatory:
 
     def park_produce(
         self,
-        client: Client,
+        client: PurgatoryClient,
         awaited: Sequence[tuple[Replicated, int]],
         timeout_ms: int,
         complete: Callable[[list[ErrorCode]], None],
@@ -128,7 +119,7 @@ class ParkedFetch:
     def __init__(
         self,
         purgatory: Purgatory,
-        client: Client,
+        client: PurgatoryClient,
         partitions: tuple[Waitable, ...],
         missing_bytes: int,
         complete: Callable[[bool], None],
@@ -200,7 +191,7 @@ class ParkedProduce:
     def __init__(
         self,
         purgatory: Purgatory,
-        client: Client,
+        client: PurgatoryClient,
         awaited: Sequence[tuple[Replicated, int]],
         timeout_ms: int,
         complete: Callable[[list[ErrorCode]], None],

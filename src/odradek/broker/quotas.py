@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from odradek.broker.catalog_image import CatalogImage
     from odradek.catalog.delta import Delta
 
-    class Consumer(Protocol):
+    class QuotaClient(Protocol):
         """A client whose use counts towards quotas."""
 
         user: str
@@ -50,7 +50,7 @@ CLIENT_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTR
 WHOLE_NUMBERS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONNECTION_CREATION_RATE)
 
 
-class Rate:
+class QuotaRate:
     """The amount recorded over the last windows, per second."""
 
     __slots__ = ("_count", "_samples", "_window_ms")
@@ -130,7 +130,7 @@ class Quotas:
         self._now_ms = now_ms
         self._limits: Mapping[Entity, Mapping[str, float]] = {}
         self._keys: set[str] = set()
-        self._rates: UseTable[Rate] = UseTable()
+        self._rates: UseTable[QuotaRate] = UseTable()
         self._permits: UseTable[TokenBucket] = UseTable()
         self._bindings: OrderedDict[tuple[str, Name, Name], Binding | None] = OrderedDict()
         self.on_taken: Callable[[], None] = lambda: None
@@ -181,14 +181,14 @@ class Quotas:
                 return Binding(limit, Bucket(key, short_name(by_user), short_name(by_client)))
         return None
 
-    def _count(self, bucket: Bucket, now_ms: int, amount: float) -> Rate:
+    def _count(self, bucket: Bucket, now_ms: int, amount: float) -> QuotaRate:
         """Adds to a bucket's rate and returns the rate."""
         rate = self._rates.get(bucket)
         if rate is not None:
             rate.record(now_ms, amount)
             return rate
         config = self._config
-        rate = Rate(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        rate = QuotaRate(config.quota_window_num, config.quota_window_size_seconds * 1000)
         rate.record(now_ms, amount)
         return self._rates.add(bucket, rate, now_ms)
 
@@ -205,7 +205,7 @@ class Quotas:
             return min(throttle_ms, self._config.quota_window_size_seconds * 1000)
         return throttle_ms
 
-    def charge_time(self, context: Consumer, seconds: float) -> None:
+    def charge_time(self, context: QuotaClient, seconds: float) -> None:
         """Counts time of the event loop towards ``request_percentage``, and throttles a client that exceeds it."""
         context.throttle(self.record(REQUEST_PERCENTAGE, context.user, context.client_id, seconds * 100))
 
@@ -272,7 +272,7 @@ class Permits:
     ``strict``: the request's version has the error THROTTLING_QUOTA_EXCEEDED.
     """
 
-    def __init__(self, quotas: Quotas, context: Consumer, *, strict: bool) -> None:
+    def __init__(self, quotas: Quotas, context: QuotaClient, *, strict: bool) -> None:
         self._quotas = quotas
         self._context = context
         self._strict = strict

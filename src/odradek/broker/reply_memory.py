@@ -41,7 +41,7 @@ class Sender(Protocol):
         """Closes the connection at once."""
 
 
-class _Held:
+class _ReplyClaim:
     __slots__ = ("moved_s", "reply", "size", "unsent")
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class ReplyMemory:
         self._on_freed = on_freed
         self._clock = clock
         self._limit = limit
-        self._held: dict[Sender, _Held] = {}
+        self._held: dict[Sender, _ReplyClaim] = {}
         self._used = 0
 
     @property
@@ -76,7 +76,7 @@ class ReplyMemory:
         """Begins a connection's long reply. A connection makes one at a time."""
         held = self._held.get(sender)
         if held is None:
-            self._held[sender] = _Held()
+            self._held[sender] = _ReplyClaim()
         else:
             held.reply = 0
             self._shrink(held, sender.unsent_bytes)
@@ -93,12 +93,12 @@ class ReplyMemory:
 
     def hold(self, sender: Sender, size: int) -> None:
         """Counts a finished reply. Raises Hangup above the limit for all replies."""
-        held = self._held.setdefault(sender, _Held())
+        held = self._held.setdefault(sender, _ReplyClaim())
         if self._used + size > self._limit:
             self._shrink(held, sender.unsent_bytes)
         self._add(sender, held, size)
 
-    def _add(self, sender: Sender, held: _Held, size: int) -> None:
+    def _add(self, sender: Sender, held: _ReplyClaim, size: int) -> None:
         held.size += size
         self._used += size
         if self._used > self._limit:
@@ -113,7 +113,7 @@ class ReplyMemory:
             self._used -= held.size
             self._on_freed(held.size)
 
-    def _shrink(self, held: _Held, size: int) -> None:
+    def _shrink(self, held: _ReplyClaim, size: int) -> None:
         if size < held.size:
             self._used -= held.size - size
             self._on_freed(held.size - size)

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from odradek.broker.clock import TimerHandle
 
 log = logging.getLogger("odradek.broker")
 
 SMALL_REQUEST_BYTES = 64 << 10
 STALL_S = 10.0
-
-
-class TimerHandle(Protocol):
-    def cancel(self) -> None: ...
 
 
 class Receiver(Protocol):
@@ -36,7 +35,7 @@ class Receiver(Protocol):
         """Closes the connection at once."""
 
 
-class _Held:
+class _RequestClaim:
     __slots__ = ("grew_s", "size")
 
     def __init__(self, size: int, now_s: float) -> None:
@@ -59,7 +58,7 @@ class RequestMemory:
         self._limit = limit
         self._call_later = call_later
         self._clock = clock
-        self._held: dict[Receiver, _Held] = {}
+        self._held: dict[Receiver, _RequestClaim] = {}
         self._waiting: dict[Receiver, None] = {}  # in the order in which they had to wait
         self._used = 0
         self._timer: TimerHandle | None = None
@@ -76,7 +75,7 @@ class RequestMemory:
             return True
         held = self._held.get(receiver)
         if held is None:
-            held = self._held[receiver] = _Held(0, 0.0)
+            held = self._held[receiver] = _RequestClaim(0, 0.0)
         self._used += size - held.size
         held.size, held.grew_s = size, self._clock()
         if self._limit <= 0 or self._used <= self._limit:

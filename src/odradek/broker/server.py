@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 from odradek.broker.clock import Alarms, Clock
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
-from odradek.broker.controller import Controller, NewTopic
+from odradek.broker.controller import Controller, TopicSpec
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.heap import Heap
 from odradek.broker.host_limits import HostLimits, is_loopback
@@ -230,7 +230,7 @@ class BrokerServer:
         self, name: str, *, partition_count: int = -1, configs: Mapping[str, str | None] | None = None
     ) -> Topic:
         """Creates a topic at once, for a program that runs this broker. Raises KafkaError or ConfigError."""
-        return finish(self.controller.create_topic(NewTopic(name, partition_count, configs=configs or {})))
+        return finish(self.controller.create_topic(TopicSpec(name, partition_count, configs=configs or {})))
 
     def _on_quotas_taken(self) -> None:
         """Installs the middleware of the request quota while such a quota exists."""

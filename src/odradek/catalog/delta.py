@@ -1,7 +1,8 @@
 """The changes of committed metadata records. Publishers apply deltas (``broker/metadata_loader``) at start and later.
 
 A delta is made from records in log order. A replay applies removals and changes to the image at once. New topics and
-topics with new partitions are only in the delta until ``Shard.publish``, because the broker makes their logs first.
+topics with new partitions are only in the delta until ``CatalogShard.publish``, because the broker makes their logs
+first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from odradek.catalog.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
-from odradek.catalog.shard import TOPIC, Entity, Partition, Shard, Topic
+from odradek.catalog.shard import TOPIC, CatalogShard, Entity, PartitionRegistration, Topic
 
 
 class Delta:
@@ -36,7 +37,7 @@ class Delta:
         "quotas", "users",
     )  # fmt: skip
 
-    def __init__(self, image: Shard, *, is_initial: bool = False) -> None:
+    def __init__(self, image: CatalogShard, *, is_initial: bool = False) -> None:
         self.is_initial = is_initial
         self.created: dict[TopicId, Topic] = {}
         self.grown: dict[TopicId, Topic] = {}
@@ -54,7 +55,7 @@ class Delta:
         self._image = image
 
     @classmethod
-    def of(cls, image: Shard) -> Delta:
+    def of(cls, image: CatalogShard) -> Delta:
         """Returns the delta from an empty catalogue to the image.
 
         It has no producer ids: a broker does not use blocks from before its start.
@@ -111,9 +112,9 @@ class Delta:
                 return False  # the image raises for an unknown topic
             topic = self.grown[topic_id] = Topic(present.name, topic_id, list(present.partitions))
         if index < topic.partition_count:
-            topic.partitions[index] = Partition.of(record)
+            topic.partitions[index] = PartitionRegistration.of(record)
         else:
-            topic.partitions.append(Partition.of(record))
+            topic.partitions.append(PartitionRegistration.of(record))
         return not is_present
 
     def _replay_removal(self, topic_id: TopicId) -> bool:

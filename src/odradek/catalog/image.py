@@ -18,7 +18,7 @@ from odradek.catalog.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
-from odradek.catalog.shard import Entity, Partition, Shard, Topic
+from odradek.catalog.shard import CatalogShard, Entity, PartitionRegistration, Topic
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,7 +36,7 @@ class Image:
     directory: TopicId
 
     @classmethod
-    def of(cls, shard: Shard) -> Image:
+    def of(cls, shard: CatalogShard) -> Image:
         """Returns the image of a shard.
 
         The shard must have no unpublished delta: its topics would be missing in the image and in the later records.
@@ -77,7 +77,7 @@ class Image:
             for mechanism, credential in credentials.items():
                 yield UserScramCredentialRecord(user, mechanism, credential)
 
-    def _partition_record(self, topic: Topic, partition: Partition) -> PartitionRecord:
+    def _partition_record(self, topic: Topic, partition: PartitionRegistration) -> PartitionRecord:
         return PartitionRecord(
             partition.index,
             topic.id,

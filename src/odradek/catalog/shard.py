@@ -37,7 +37,7 @@ from odradek.catalog.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
-from odradek.core.effects import Record, Result
+from odradek.core.effects import Result, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS, METADATA_TOPIC
 
@@ -53,7 +53,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 @dataclass(slots=True)
-class Partition:
+class PartitionRegistration:
     """The replicas and the leader of one partition."""
 
     index: int
@@ -63,7 +63,7 @@ class Partition:
     leader_epoch: int
 
     @classmethod
-    def of(cls, record: PartitionRecord) -> Partition:
+    def of(cls, record: PartitionRecord) -> PartitionRegistration:
         return cls(record.partition_id, record.replicas, record.isr, record.leader, record.leader_epoch)
 
 
@@ -73,7 +73,7 @@ class Topic:
 
     name: str
     id: TopicId
-    partitions: list[Partition] = field(default_factory=list)
+    partitions: list[PartitionRegistration] = field(default_factory=list)
 
     @property
     def partition_count(self) -> int:
@@ -197,7 +197,7 @@ def _unified(name: str) -> str:
     return name.replace(".", "_")
 
 
-class Shard:
+class CatalogShard:
     """The catalogue of one broker. ``brokers``: the node ids for replicas; ``directory``: their log directory."""
 
     def __init__(self, make_id: IdFactory, brokers: tuple[int, ...], directory: TopicId) -> None:
@@ -226,7 +226,7 @@ class Shard:
             except StopIteration as end:
                 generated: Generated = end.value
                 values = (records.encode(record) for record in generated.records)
-                return Result(generated.reply, [Record(b"", value, now_ms) for value in values])
+                return Result(generated.reply, [SimpleRecord(b"", value, now_ms) for value in values])
 
     def generate(self, request: CatalogRequest) -> Steps[Generated]:
         """Checks a request and generates its records in steps. Raises KafkaError if the request is refused."""
@@ -410,7 +410,7 @@ class Shard:
 
     # --- the log ------------------------------------------------------------------------------------------------
 
-    def replay(self, offset: int, record: Record) -> MetadataRecord | None:
+    def replay(self, offset: int, record: SimpleRecord) -> MetadataRecord | None:
         """Applies one record of the log. Returns the decoded record, or ``None`` for an unknown type."""
         value = record.value or b""
         decoded = records.decode(value, self._make_id)
@@ -427,7 +427,7 @@ class Shard:
                 self._add(Topic(name, topic_id))
             case PartitionRecord(index, topic_id):
                 topic = self._known(offset, topic_id)
-                partition = Partition.of(record)
+                partition = PartitionRegistration.of(record)
                 if index < topic.partition_count:
                     topic.partitions[index] = partition
                 else:

@@ -45,7 +45,7 @@ _RESETS = ("earliest", "latest", "none")
 
 
 @dataclass(frozen=True)
-class Request:
+class ConsumeRequest:
     """The command line. ``start``: earliest, latest, an offset, or a time in ISO 8601."""
 
     topic: str
@@ -74,7 +74,7 @@ class Sink(Protocol):
         """Whether all records passed to ``write`` are written; for a Parquet file, only after it is closed."""
 
 
-def run_consume(request: Request) -> int:
+def run_consume(request: ConsumeRequest) -> int:
     if request.output is not None and request.as_json:
         raise CommandError("--output writes Parquet: omit --json")
     with without_values(request.command_config):
@@ -84,7 +84,7 @@ def run_consume(request: Request) -> int:
 # --- without a group --------------------------------------------------------------------------------------------
 
 
-def _alone(request: Request) -> int:
+def _alone(request: ConsumeRequest) -> int:
     from odradek.client.consumer.config import ConsumerConfig
     from odradek.client.reader import read_range
 
@@ -107,7 +107,7 @@ def _alone(request: Request) -> int:
     return 0
 
 
-def _ranges(admin: Admin, request: Request) -> dict[TopicPartition, tuple[int, int]]:
+def _ranges(admin: Admin, request: ConsumeRequest) -> dict[TopicPartition, tuple[int, int]]:
     """Returns for each partition where to begin, and the present log end offset."""
     from odradek.client.model import EARLIEST, LATEST
     from odradek.core.errors import ConfigError
@@ -139,14 +139,14 @@ def _ranges(admin: Admin, request: Request) -> dict[TopicPartition, tuple[int, i
     }
 
 
-def _warn_of_ends(request: Request, ends: Mapping[TopicPartition, int]) -> None:
+def _warn_of_ends(request: ConsumeRequest, ends: Mapping[TopicPartition, int]) -> None:
     for tp, end in ends.items():
         what = f"{end} is used" if request.follow else "nothing is read"
         message = f"offset {request.start} of {tp} is outside the log, which ends at {end}: {what}."
         warning_lines(f"Warning: {message}")
 
 
-def _follow(request: Request, config: ClientConfig, starts: Mapping[TopicPartition, int]) -> int:
+def _follow(request: ConsumeRequest, config: ClientConfig, starts: Mapping[TopicPartition, int]) -> int:
     from odradek.client.consumer import Consumer
 
     settings = _settings(request) | {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
@@ -169,7 +169,7 @@ def _follow(request: Request, config: ClientConfig, starts: Mapping[TopicPartiti
 # --- as a member ------------------------------------------------------------------------------------------------
 
 
-def _settings(request: Request) -> dict[str, Any]:
+def _settings(request: ConsumeRequest) -> dict[str, Any]:
     """Returns the consumer's settings: those of the command, overridden by the properties file."""
     given = read_properties(request.command_config) if request.command_config is not None else {}
     own = {
@@ -183,7 +183,7 @@ def _settings(request: Request) -> dict[str, Any]:
     )
 
 
-def _admin(request: Request) -> Admin:
+def _admin(request: ConsumeRequest) -> Admin:
     """Returns an Admin for the first look-ups, with the same settings but shorter timeouts. Raises ConfigError."""
     from odradek.client.admin import Admin
     from odradek.client.consumer.config import ConsumerConfig
@@ -192,7 +192,7 @@ def _admin(request: Request) -> Admin:
     return Admin(ConsumerConfig.of(quick | _settings(request)).client())
 
 
-def _as_member(request: Request) -> int:
+def _as_member(request: ConsumeRequest) -> int:
     from odradek.client.consumer import Consumer
 
     topics, single = parse_partitions([request.topic], "")
@@ -227,7 +227,7 @@ def _as_member(request: Request) -> int:
 
 
 def _member_loop(
-    request: Request, consumer: Consumer, sink: Sink, written: dict[TopicPartition, OffsetAndMetadata]
+    request: ConsumeRequest, consumer: Consumer, sink: Sink, written: dict[TopicPartition, OffsetAndMetadata]
 ) -> int:
     """Polls and writes records. Keeps ``written`` at the offsets below which all records are written."""
     left = request.most
@@ -290,7 +290,7 @@ def _at_most(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa
 
 
 @contextmanager
-def _sink(request: Request, total: int) -> Iterator[Sink]:
+def _sink(request: ConsumeRequest, total: int) -> Iterator[Sink]:
     if request.output is None:
         if sys.stdout.isatty():
             yield _TerminalLines(printable_json_lines if request.as_json else printable_value_lines)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.cli.demo_broker import BrokerProcess
+from odradek.cli.demo_broker import DemoBroker
 from odradek.cli.terminal import (
     EXIT_FAILED,
     EXIT_OK,
@@ -90,7 +90,7 @@ def run_demo(options: DemoOptions) -> int:
         parse_rewind(options.rewind)  # refuses a wrong value before anything starts
     data_dir = _prepare(options.data_dir or default_data_dir())
     timing = _Timing()
-    broker = BrokerProcess(data_dir / "broker", data_dir / "broker.log")
+    broker = DemoBroker(data_dir / "broker", data_dir / "broker.log")
     try:
         with timing.step("start the broker"), waiting("starting a broker") as say:
             bootstrap = broker.start(say)
@@ -98,7 +98,7 @@ def run_demo(options: DemoOptions) -> int:
         from odradek.client.admin import Admin
 
         with Admin(bootstrap) as admin:
-            return _Job(options, data_dir, bootstrap, admin, timing).run()
+            return _DemoJob(options, data_dir, bootstrap, admin, timing).run()
     finally:
         broker.stop()
 
@@ -127,7 +127,7 @@ def _prepare(data_dir: Path) -> Path:
     return data_dir
 
 
-class _Job:
+class _DemoJob:
     """The steps of one run. Its broker has the data directory for itself."""
 
     def __init__(self, options: DemoOptions, data_dir: Path, bootstrap: str, admin: Admin, timing: _Timing) -> None:

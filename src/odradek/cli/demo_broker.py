@@ -33,7 +33,7 @@ _HELD = "is held by another broker"
 _HOLDER = re.compile(r"\(process \d+ at (\S+):(\d+)\)")
 
 
-class BrokerProcess:
+class DemoBroker:
     """``odradek serve`` on a free port of this machine; its log is written to ``log``.
 
     It ends when ``stop`` is called, or when this process ends, even by a kill.

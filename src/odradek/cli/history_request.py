@@ -16,7 +16,7 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HistoryRequest:
     """The command line. Times are in microseconds since 1970."""
 
     group: str | None
@@ -35,7 +35,7 @@ class Spark(NamedTuple):
     options: Mapping[str, str]
 
 
-def check_request(request: Request) -> None:
+def check_request(request: HistoryRequest) -> None:
     """Checks the report's file before the long read. Raises CommandError."""
     from odradek.core.errors import StorageError
     from odradek.history.report import PlotlyMissing, check_page
@@ -47,7 +47,7 @@ def check_request(request: Request) -> None:
             raise CommandError(str(error) if isinstance(error, PlotlyMissing) else f"--report {error}") from error
 
 
-def write_report(request: Request, found: Analysis) -> None:
+def write_report(request: HistoryRequest, found: Analysis) -> None:
     from odradek.core.errors import StorageError
     from odradek.history.report import render, write_page
 
@@ -59,7 +59,7 @@ def write_report(request: Request, found: Analysis) -> None:
             raise CommandError(f"--report {error}") from error
 
 
-def print_findings(request: Request, found: Analysis) -> None:
+def print_findings(request: HistoryRequest, found: Analysis) -> None:
     from odradek.history.findings import KINDS
     from odradek.history.report import TITLES, incompleteness
 
@@ -88,7 +88,7 @@ def print_findings(request: Request, found: Analysis) -> None:
         note(*([] if request.output else [""]), f"Report: {request.report}")
 
 
-def _as_json(request: Request, found: Analysis, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _as_json(request: HistoryRequest, found: Analysis, rows: list[dict[str, Any]]) -> dict[str, Any]:
     for row in rows:
         for one in (row, *row["proof"]):
             for name, value in one.items():

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from odradek.cli.terminal import CommandError, bar_columns, error_console, json_line, warning_lines
 
 if TYPE_CHECKING:
-    from odradek.pipelines.checkpoint import GroupState
+    from odradek.pipelines.checkpoint import CommitState
     from odradek.pipelines.lake import Added
-    from odradek.pipelines.run_progress import RunProgress, Snapshot, Watch
+    from odradek.pipelines.run_progress import RunProgress, RunSnapshot, Watch
 
 KINDS = ("auto", "json", "none")
 _EVERY_S = 1.0
@@ -65,7 +65,7 @@ class Lines:
         with self._lock:
             self._print()
 
-    def ended(self, group: GroupState) -> None:
+    def ended(self, group: CommitState) -> None:
         """See ``Watch``."""
         self._progress.ended(group)
         with self._lock:
@@ -76,12 +76,12 @@ class Lines:
         warning_lines(json_line(rounded(self._progress.snapshot()) | dict(more)))
 
 
-def reasons(group: GroupState) -> dict[str, str]:
+def reasons(group: CommitState) -> dict[str, str]:
     """Returns the JSON fields with the reason and the remedy if a group is not committed."""
     return {} if group.is_committed else {"why_not_committed": group.why, "remedy": group.remedy}
 
 
-def rounded(found: Snapshot) -> dict[str, Any]:
+def rounded(found: RunSnapshot) -> dict[str, Any]:
     """Returns the fields of a snapshot, with floats rounded for JSON."""
     return {
         name: round(value, 1) if isinstance(value, float) else value
@@ -94,13 +94,13 @@ def _bar(progress: RunProgress, total: int | None) -> Iterator[Watch]:
     from rich.progress import Progress, ProgressColumn, Task
     from rich.text import Text
 
-    class Lag(ProgressColumn):
+    class LagColumn(ProgressColumn):
         def render(self, task: Task) -> Text:
             return Text(f"lag {task.fields['lag']:,}", style="dim")
 
     # Lines that the command prints meanwhile appear above the bar, unless they go to a file.
     to_terminal = sys.stdout.isatty()
-    columns = (*bar_columns("records"), Lag())
+    columns = (*bar_columns("records"), LagColumn())
     console = error_console()
     with Progress(*columns, console=console, transient=True, redirect_stdout=to_terminal) as bar:
         task = bar.add_task("reading", total=total, lag=progress.snapshot().lag)
@@ -129,6 +129,6 @@ class _BarWatch:
         self._progress.added(added, offsets, lag)
         self._show()
 
-    def ended(self, group: GroupState) -> None:
+    def ended(self, group: CommitState) -> None:
         """See ``Watch``. Shows nothing: the summary follows."""
         self._progress.ended(group)

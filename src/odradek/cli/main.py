@@ -251,10 +251,12 @@ def consume(
     keys, values and header values are texts, or {"base64": "…"} if they are not UTF-8; `odradek produce --format json`
     reads them back. A timestamp is ISO 8601, null for a record without one, and milliseconds after the year 9999.
     """
-    from odradek.cli.consume import Request, run_consume
+    from odradek.cli.consume import ConsumeRequest, run_consume
 
     raise typer.Exit(
-        run_consume(Request(topic, start, group, follow, max_records, output, as_json, bootstrap, command_config))
+        run_consume(
+            ConsumeRequest(topic, start, group, follow, max_records, output, as_json, bootstrap, command_config)
+        )
     )
 
 

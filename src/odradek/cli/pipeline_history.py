@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek.cli.command_config import without_values
-from odradek.cli.history_request import Request, Spark, check_request, print_findings, write_report
+from odradek.cli.history_request import HistoryRequest, Spark, check_request, print_findings, write_report
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, client_config
 from odradek.cli.pipeline_options import spark_client_options
@@ -85,7 +85,7 @@ def history(line: HistoryLine) -> None:
     if line.group == "":
         raise CommandError("--group: a group's name cannot be empty")
     since_us = None if line.since is None else parse_since(line.since)
-    request = Request(line.group, since_us, line.output, line.report, line.as_json, line.bootstrap)
+    request = HistoryRequest(line.group, since_us, line.output, line.report, line.as_json, line.bootstrap)
     config = client_config(line.bootstrap, line.timeout_ms, line.command_config)
     expires_within_ms = span_ms("--expires-within", line.expires_within)
     if line.master is not None or line.conf or is_submitted():
@@ -122,10 +122,10 @@ def parse_since(text: str) -> int:
         raise CommandError(f"--since {text!r}: expected a time such as 2026-01-31T12:00 or a span such as 7d") from None
 
 
-def run_history(request: Request, config: ClientConfig, expires_within_ms: int) -> None:
+def run_history(request: HistoryRequest, config: ClientConfig, expires_within_ms: int) -> None:
     """Runs the analysis without Spark. Raises CommandError, BrokerUnreachable, RequestTimedOut, KafkaError."""
     from odradek.history import analysis as analysing
-    from odradek.history.findings import Rules
+    from odradek.history.findings import FindingRules
     from odradek.history.journal import Journal
 
     check_request(request)
@@ -137,7 +137,7 @@ def run_history(request: Request, config: ClientConfig, expires_within_ms: int) 
         with progress("Looking up log ends", analysing.POINTS, "moments") as advance:
             found = analysing.finish(
                 config, journal, since_us=request.since_us, advance=advance,
-                rules=Rules(expires_within_ms=expires_within_ms),
+                rules=FindingRules(expires_within_ms=expires_within_ms),
             )  # fmt: skip
         for name in analysing.RESULTS:
             writers.write(name, getattr(found, name))
@@ -145,7 +145,7 @@ def run_history(request: Request, config: ClientConfig, expires_within_ms: int) 
     print_findings(request, found)
 
 
-def _read(request: Request, config: ClientConfig, journal: Journal, writers: Writers) -> None:
+def _read(request: HistoryRequest, config: ClientConfig, journal: Journal, writers: Writers) -> None:
     from odradek.client.admin import Admin
     from odradek.history.read import history_ranges, stream_offset_history
 

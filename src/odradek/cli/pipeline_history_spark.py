@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from odradek.cli.history_request import Request, Spark, check_request, print_findings, write_report
+from odradek.cli.history_request import HistoryRequest, Spark, check_request, print_findings, write_report
 from odradek.cli.pipeline_options import check_pyspark
 from odradek.cli.terminal import progress, waiting
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from odradek.client.config import ClientConfig
     from odradek.history.analysis import Analysis
-    from odradek.history.findings import Rules
+    from odradek.history.findings import FindingRules
 
 
-def run_history_on_spark(request: Request, config: ClientConfig, expires_within_ms: int, spark: Spark) -> None:
+def run_history_on_spark(request: HistoryRequest, config: ClientConfig, expires_within_ms: int, spark: Spark) -> None:
     """Runs the analysis on Spark. ``config``: for the first look-up, with short timeouts. Raises OdradekError."""
     check_pyspark()
     from odradek.client.admin import Admin
-    from odradek.history.findings import Rules
+    from odradek.history.findings import FindingRules
     from odradek.history.read import history_ranges
 
     check_request(request)
@@ -31,7 +31,7 @@ def run_history_on_spark(request: Request, config: ClientConfig, expires_within_
     workers = ThreadPoolExecutor(1, "history")
     try:
         with progress("Reading", total, "records") as advance:
-            rules = Rules(expires_within_ms=expires_within_ms)
+            rules = FindingRules(expires_within_ms=expires_within_ms)
             analysing = workers.submit(_begin, request, rules, spark, advance).result()
         with waiting("analysing"):
             found = workers.submit(analysing).result()
@@ -41,7 +41,9 @@ def run_history_on_spark(request: Request, config: ClientConfig, expires_within_
     print_findings(request, found)
 
 
-def _begin(request: Request, rules: Rules, spark: Spark, advance: Callable[[int], None]) -> Callable[[], Analysis]:
+def _begin(
+    request: HistoryRequest, rules: FindingRules, spark: Spark, advance: Callable[[int], None]
+) -> Callable[[], Analysis]:
     """Reads the records into Spark; returns the function that does the rest."""
     from odradek.pipelines.history import analyse_on_spark
     from odradek.pipelines.history_report import check_group, place_for_tables, write_tables

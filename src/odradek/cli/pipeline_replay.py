@@ -13,7 +13,7 @@ from odradek.cli.pipeline_options import ReplayLine, check_pyspark
 from odradek.cli.terminal import EXIT_OK, note, note_table, print_json, progress, waiting
 
 if TYPE_CHECKING:
-    from odradek.pipelines.replay_job import Found, Replayed
+    from odradek.pipelines.replay_job import Replayed, ReplayRanges
 
 
 def run_replay_command(request: ReplayLine) -> int:
@@ -43,7 +43,7 @@ def run_replay_command(request: ReplayLine) -> int:
     return EXIT_OK
 
 
-def _show(request: ReplayLine, found: Found) -> None:
+def _show(request: ReplayLine, found: ReplayRanges) -> None:
     if request.as_json:
         ranges = [
             {"topic": tp.topic, "partition": tp.partition, "from": low, "to": high} for tp, low, high in found.ranges
@@ -60,7 +60,7 @@ def _show(request: ReplayLine, found: Found) -> None:
     note(f"{found.offsets:,} records at most, in {len(found.ranges)} ranges (TO is excluded).")
 
 
-def _read_lines(found: Found) -> list[str]:
+def _read_lines(found: ReplayRanges) -> list[str]:
     from odradek.pipelines.ranges import iso
 
     lines = []
@@ -71,7 +71,7 @@ def _read_lines(found: Found) -> list[str]:
     return lines
 
 
-def _read_json(found: Found) -> dict[str, Any]:
+def _read_json(found: ReplayRanges) -> dict[str, Any]:
     if not found.read:
         return {}
     read = [

@@ -160,13 +160,13 @@ def bar_columns(unit: str) -> tuple[ProgressColumn, ...]:
     from rich.progress import TimeRemainingColumn as Remaining
     from rich.text import Text
 
-    class Rate(ProgressColumn):
+    class RateColumn(ProgressColumn):
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed
             return Text("" if speed is None else f"{speed:,.0f} {unit}/s", style="dim")
 
     described = TextColumn("{task.description}", markup=False)
-    return described, BarColumn(bar_width=24), MofNCompleteColumn(), Rate(), Remaining()
+    return described, BarColumn(bar_width=24), MofNCompleteColumn(), RateColumn(), Remaining()
 
 
 @contextmanager

@@ -460,7 +460,7 @@ class _Source:
             isolation_level=self.isolation_level,
             rack="" if self._leader_only else self.cluster.config.client_rack,
         )
-        asked = fetch_wire.FetchRequest(
+        asked = fetch_wire.FetchRequestData(
             {self.partition: fetch_wire.FetchPartition(topic_id, offset, epoch, self.max_bytes)}
         )
         if (throttle_left_s := connection.throttle_left_s) > 0:

@@ -9,22 +9,22 @@ from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol
 
 from odradek.batches.encode import pack_record, seal_batch
-from odradek.batches.header import scan
+from odradek.batches.header import HEADER_BYTES, scan
 from odradek.coordinator.answers import Answer, Answers, Promise, append_error, failed
 from odradek.coordinator.loader import Load, Loader, LongWork, NewRuns, S
 from odradek.coordinator.shard_log import ShardLog, batch_of
 from odradek.coordinator.timers import Timers
 from odradek.core.deferred import Deferred
 from odradek.core.effects import (
-    Block,
     CancelTimer,
     Complete,
     Effect,
+    LogEntry,
     Park,
-    Record,
     Request,
     Result,
     SetTimer,
+    SimpleRecord,
     Steps,
     Work,
     begun,
@@ -44,7 +44,6 @@ RECORDS_AT_ONCE = 250
 REPLAY_WORK = 8
 """The work of the replay of a record, in elements of a step, without the work for its value."""
 BYTES_LIKE_ONE = 16  # this number of bytes of a value is one more element
-BATCH_HEADER_BYTES = 61
 _CATCH_UP: Hashable = object()  # the key of the driver's own timer among those of its machine
 
 
@@ -84,8 +83,8 @@ class Driver(Generic[S]):
         self._waiting: deque[_Waiting[S]] | None = None  # requests and calls after the current job; None: no job
         self._current: _Job | None = None  # the current work in steps
         self._parked: dict[Hashable, tuple[Request, Promise]] = {}
-        self._records: list[Record | Block] = []
-        self._record_bytes = BATCH_HEADER_BYTES
+        self._records: list[LogEntry] = []
+        self._record_bytes = HEADER_BYTES
         self._answers: list[Answer] = []  # are sent when ``_records`` are in the log
         self._outgoing = Answers(runtime.start)
         self._uncommitted: list[tuple[int, list[Answer]]] = []  # their records are in the log, above the high watermark
@@ -103,7 +102,7 @@ class Driver(Generic[S]):
     @property
     def batch_bytes(self) -> int:
         try:
-            return self._partition.max_message_bytes - BATCH_HEADER_BYTES
+            return self._partition.max_message_bytes - HEADER_BYTES
         except (KafkaError, StorageError):
             return 0
 
@@ -278,7 +277,7 @@ class Driver(Generic[S]):
             self._begin(_Job(steps, _no_request(skew_ms, answers)))
             return
         if result.block is not None:
-            made: list[Record | Block] = [*result.records, result.block]
+            made: list[LogEntry] = [*result.records, result.block]
             if not self._make_room(made, request, answers):
                 return
         elif result.records and not self._make_room(result.records, request, answers):
@@ -321,7 +320,7 @@ class Driver(Generic[S]):
                 if waiting is not None:
                     answers.append((*waiting, effect.reply))
 
-    def _make_room(self, records: Sequence[Record | Block], request: Request | None, answers: list[Answer]) -> bool:
+    def _make_room(self, records: Sequence[LogEntry], request: Request | None, answers: list[Answer]) -> bool:
         """Adds records to the batch of this tick, after an append of a full batch. Returns False on a failure."""
         limit = self._partition.max_message_bytes
         sizes = [most_bytes(record) for record in records]
@@ -347,7 +346,7 @@ class Driver(Generic[S]):
             self._record_bytes += size
         return True
 
-    def _fit(self, records: Sequence[Record]) -> bool:
+    def _fit(self, records: Sequence[SimpleRecord]) -> bool:
         """Whether the records fit in a batch and need no timestamps of their own."""
         size = sum(map(most_bytes, records))
         return size <= self.batch_bytes and all(record.timestamp_ms is None for record in records)
@@ -363,18 +362,18 @@ class Driver(Generic[S]):
         if not self._records:
             return True
         records, answers = self._records, self._answers
-        self._records, self._answers, self._record_bytes = [], [], BATCH_HEADER_BYTES
+        self._records, self._answers, self._record_bytes = [], [], HEADER_BYTES
         offset = self._append(lambda: batch_of(records, self._runtime.clock()), answers)
         if offset is None:
             return False
         for record in records:
             if not self._replay(offset, record, answers):
                 return False
-            offset += 1 if isinstance(record, Record) else record.count
+            offset += 1 if isinstance(record, SimpleRecord) else record.count
         self._uncommitted.append((offset, answers))
         return self.release()
 
-    def _write_in_steps(self, records: list[Record], answers: list[Answer]) -> Steps:
+    def _write_in_steps(self, records: list[SimpleRecord], answers: list[Answer]) -> Steps:
         """Appends many records as one batch and replays them in steps. The shard handles nothing else meanwhile."""
         packed: list[bytes] = []
         pace = Pace()
@@ -405,10 +404,10 @@ class Driver(Generic[S]):
             self._fail_and_restart(answers, _error_code(error))
             return None
 
-    def _replay(self, offset: int, record: Record | Block, answers: list[Answer]) -> bool:
+    def _replay(self, offset: int, record: LogEntry, answers: list[Answer]) -> bool:
         """Replays a new record or block. False: it failed and the machine is new."""
         try:
-            if isinstance(record, Record):
+            if isinstance(record, SimpleRecord):
                 self.machine.replay(offset, record)
             else:
                 self.machine.replay_block(offset, record)
@@ -457,7 +456,7 @@ class Driver(Generic[S]):
             waiting += answers
         waiting += self._drop_waiting()
         self._parked, self._records, self._answers, self._uncommitted = {}, [], [], []
-        self._record_bytes = BATCH_HEADER_BYTES
+        self._record_bytes = HEADER_BYTES
         self._outgoing.send(parked)
         self._fail(waiting, error)
 

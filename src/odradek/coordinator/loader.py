@@ -17,9 +17,9 @@ from odradek.batches.compression import Plain, decompress_in_steps, decompress_s
 from odradek.batches.header import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader
 from odradek.batches.rows import read_record
 from odradek.batches.steps import Steps, finish
-from odradek.coordinator.shard import Shard
+from odradek.coordinator.shard import CoordinatorShard
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
 from odradek.core.varints import OverlongVarint
 
@@ -30,7 +30,7 @@ ROWS_AT_ONCE = 2000
 _ROWS_LIKE_ONE = 4
 """A record outside a run takes as much time as this number of records of a run."""
 
-S = TypeVar("S", bound=Shard)
+S = TypeVar("S", bound=CoordinatorShard)
 
 Load = Generator[Deferred[Any] | None, Any, None]
 """Yields None where other code may run, and a promise if the load cannot continue before it is resolved."""
@@ -146,12 +146,12 @@ class Loader(Generic[S]):
         return at
 
 
-def _replay_of(machine: Shard, name: str) -> Replay:
+def _replay_of(machine: CoordinatorShard, name: str) -> Replay:
     """Returns the replay of one record. It is not a method: ``Runs`` keep it and would form a cycle with the loader."""
 
     def replay(offset: int, key: bytes, value: bytes | None) -> None:
         try:
-            machine.replay(offset, Record(key, value))
+            machine.replay(offset, SimpleRecord(key, value))
         except Exception:
             log.exception("%s: the replay of the record at offset %d failed", name, offset)
             machine.skipped["an error"] += 1

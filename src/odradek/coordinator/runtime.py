@@ -1,13 +1,13 @@
 """Runtime of a coordinator's shards: one state machine for each partition of an internal topic that this broker leads.
 
-A coordinator, e.g. of groups, is a kind of state machine (``Shard``) and a topic for its records::
+A coordinator, e.g. of groups, is a kind of state machine (``CoordinatorShard``) and a topic for its records::
 
     runtime = Runtime("__ledger", lambda batch_bytes: Ledger(), Environment(call_soon, call_at, clock))
     runtime.partition_count = 50            # once the topic exists; None before
     runtime.load(index, partition)          # for each partition that this broker starts to lead
     runtime.unload(index)                   # this broker no longer leads it, or the topic was deleted
     runtime.on_high_watermark(index)        # the partition's high watermark has moved
-    runtime.on_event(Closed("a"))           # an event from outside: see ``Shard``
+    runtime.on_event(Closed("a"))           # an event from outside: see ``CoordinatorShard``
     runtime.on_clock_moved()                # a user has moved a simulated clock
     runtime.stop()                          # before the logs close: waiting requests get NOT_COORDINATOR
 

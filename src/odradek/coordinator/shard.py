@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Any, Protocol
 
-from odradek.core.effects import Block, Record, Request, Result, Steps
+from odradek.core.effects import Block, Request, Result, SimpleRecord, Steps
 from odradek.core.errors import ErrorCode
 
 
-class Shard(Protocol):
+class CoordinatorShard(Protocol):
     """The state machine of one partition. Its results are in core/effects, with the time of their execution.
 
     It has no clock, socket, file or randomness. Durable state changes only in ``replay`` and ``replay_block``. Between
@@ -37,7 +37,7 @@ class Shard(Protocol):
 
     # --- the log ----------------------------------------------------------------------------------------------
 
-    def replay(self, offset: int, record: Record) -> None:
+    def replay(self, offset: int, record: SimpleRecord) -> None:
         """Applies a record of the log, new or from a load. ``offset`` -1: unknown, because ``Runs`` held it back."""
 
     def replay_block(self, offset: int, block: Block) -> None:

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Protocol
 
 from odradek.batches.encode import encode_batch, pack_record, seal_batch
-from odradek.core.effects import Block, Record
+from odradek.core.effects import LogEntry, SimpleRecord
 
 
 class Appended(Protocol):
@@ -39,19 +39,19 @@ class ShardLog(Protocol):
         """Returns whole batches from the batch with ``offset`` on, at least one; no bytes at the end of the log."""
 
 
-def batch_of(items: list[Record | Block], now_ms: int) -> bytes:
+def batch_of(items: list[LogEntry], now_ms: int) -> bytes:
     """Returns one batch of all items, in order."""
-    blocks = [item for item in items if not isinstance(item, Record)]
-    records = [item for item in items if isinstance(item, Record)]
+    blocks = [item for item in items if not isinstance(item, SimpleRecord)]
+    records = [item for item in items if isinstance(item, SimpleRecord)]
     if not blocks:
         return encode_batch(records, now_ms=now_ms)
     if any(record.timestamp_ms is not None for record in records):
-        every = [[item] if isinstance(item, Record) else item.records() for item in items]
+        every = [[item] if isinstance(item, SimpleRecord) else item.records() for item in items]
         return encode_batch(chain.from_iterable(every), now_ms=now_ms)
     packed: list[bytes] = []
     count = 0
     for item in items:
-        if isinstance(item, Record):
+        if isinstance(item, SimpleRecord):
             packed += pack_record(item, count)
             count += 1
         else:

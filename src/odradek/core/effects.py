@@ -31,7 +31,7 @@ varints."""
 
 
 @dataclass(slots=True, frozen=True)
-class Record:
+class SimpleRecord:
     """One record of an internal topic. ``value=None`` is a tombstone. ``timestamp_ms=None`` means "now"."""
 
     key: bytes
@@ -53,7 +53,7 @@ class Block(Protocol):
     def most_bytes(self) -> int:
         """The largest size of ``pack``'s result at any place in a batch."""
 
-    def records(self) -> list[Record]: ...
+    def records(self) -> list[SimpleRecord]: ...
 
     def pack(self, first: int) -> list[bytes]:
         """Returns the packed records for a batch, in which the first of them has the number ``first``.
@@ -62,9 +62,13 @@ class Block(Protocol):
         """
 
 
-def most_bytes(record: Record | Block) -> int:
+LogEntry = SimpleRecord | Block
+"""An append and a replay take one of these at a time."""
+
+
+def most_bytes(record: LogEntry) -> int:
     """Returns the largest size of a record or block in a batch."""
-    if isinstance(record, Record):
+    if isinstance(record, SimpleRecord):
         return len(record.key) + (0 if record.value is None else len(record.value)) + MAX_RECORD_OVERHEAD_BYTES
     return record.most_bytes
 
@@ -136,12 +140,12 @@ class Result:
     """
 
     reply: Any = None
-    records: list[Record] = field(default_factory=list)
+    records: list[SimpleRecord] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     block: Block | None = None  # is appended after the records and passed to ``replay_block``
 
 
-Steps = Generator[list[Record] | None, None, Result]
+Steps = Generator[list[SimpleRecord] | None, None, Result]
 
 
 def begun(result: Result | Steps) -> Result | Steps:
@@ -155,7 +159,7 @@ def begun(result: Result | Steps) -> Result | Steps:
     return result if part is None else _with_first(part, result)
 
 
-def _with_first(part: list[Record], rest: Steps) -> Steps:
+def _with_first(part: list[SimpleRecord], rest: Steps) -> Steps:
     yield part
     return (yield from rest)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Hashable, Iterator
 
-from odradek.core.effects import CancelTimer, Complete, Park, Record, Result, SetTimer, Steps, most_bytes
+from odradek.core.effects import CancelTimer, Complete, Park, Result, SetTimer, SimpleRecord, Steps, most_bytes
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace
 from odradek.core.records import GroupMetadata, group_key, group_value
@@ -79,7 +79,7 @@ class Membership:
         if is_new_group and not out.records:
             # The group is in the log from now on, its members only when they have an assignment.
             empty = GroupMetadata("", 0, None, None, now_ms)
-            out.records.append(Record(group_key(group.group_id), group_value(empty)))
+            out.records.append(SimpleRecord(group_key(group.group_id), group_value(empty)))
         return out
 
     def refuse_join(self, request: JoinGroup) -> ErrorCode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.pace import Pace
 from odradek.core.records import (
     GroupKey,
@@ -18,7 +18,7 @@ from odradek.core.records import (
 from odradek.groups.classic import ClassicGroup, Member
 
 
-class ClassicChange(Record):
+class ClassicChange(SimpleRecord):
     """A record with its decoded form, so that a replay does not read its bytes.
 
     It also has state that is not in the log: ``returned`` is a static member under its new id. ``converted`` is the

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any, ClassVar
 
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.records import OffsetCommitValue, offset_key, offset_value
 from odradek.core.varints import varint
@@ -39,7 +39,7 @@ def offset_deltas(first: int, end: int) -> list[bytes]:
     return _deltas[first:end]
 
 
-class _Rows(Sequence[PartitionCommit]):
+class _PlanRows(Sequence[PartitionCommit]):
     """The rows of a plan's topic, with offset 0 and leader epoch -1: these differ between commits."""
 
     __slots__ = ("_metadatas", "_partitions")
@@ -101,12 +101,12 @@ class CommitPlan:
         partitions = [row[0] for row in rows]
         metadatas = [row[3] or "" for row in rows]
         last = self.keys[-1] if self.keys else None
-        if last is not None and last[0] == topic and last[3] == topic_id:  # the topic's ``_Rows`` share these lists
+        if last is not None and last[0] == topic and last[3] == topic_id:  # the topic's ``_PlanRows`` share these lists
             last[1].extend(partitions)
             last[2].extend(metadatas)
         else:
             self.keys.append((topic, partitions, metadatas, topic_id))
-            self._topics.append(TopicCommit(topic, topic_id, _Rows(partitions, metadatas)))
+            self._topics.append(TopicCommit(topic, topic_id, _PlanRows(partitions, metadatas)))
         group_id, begin = self.request.group_id, len(self._sizes)
         of_metadata: dict[str, tuple[bytes, tuple[bytes, bytes], int]] = {}
         for partition, metadata in zip(partitions, metadatas, strict=True):
@@ -214,7 +214,7 @@ class CommitBlock:
         """Offsets and leader epochs of the last commit, which replaces the others."""
         return self._offsets[-self.plan.count :], self._epochs[-self.plan.count :]
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[SimpleRecord]:
         plan, group_id = self.plan, self.plan.request.group_id
         rows = [
             (topic, partition, metadata, topic_id)
@@ -223,7 +223,7 @@ class CommitBlock:
         ]
         every = chain.from_iterable(repeat(rows, self.count // plan.count))
         return [
-            Record(
+            SimpleRecord(
                 offset_key(group_id, topic, partition),
                 offset_value(OffsetCommitValue(offset, epoch, metadata, self.now_ms, -1, topic_id)),
             )

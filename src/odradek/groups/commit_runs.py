@@ -39,7 +39,7 @@ length and version, offset and leader epoch, metadata, time, rest. The parts wit
 a run."""
 
 
-class Shape(NamedTuple):
+class RecordLayout(NamedTuple):
     """The layout of the records of a run, and the parts that are equal in all of them."""
 
     cut: struct.Struct
@@ -54,7 +54,7 @@ class CommitRuns:
         self._machine = machine
         self._name = name
         self._replay = replay
-        self._shapes: dict[bytes, Shape] = {}
+        self._shapes: dict[bytes, RecordLayout] = {}
         self._pending: dict[bytes, dict[bytes, Cut]] = {}
         self._pending_count = 0
         self._names: dict[bytes, tuple[str, str] | None] = {}
@@ -84,7 +84,7 @@ class CommitRuns:
         taken = self._cut(shape, payload, at, most)
         return taken, at + taken * shape.cut.size
 
-    def _cut(self, shape: Shape, payload: bytes | mmap, at: int, most: int) -> int:
+    def _cut(self, shape: RecordLayout, payload: bytes | mmap, at: int, most: int) -> int:
         cut, same, delta_bytes = shape
         fits = min(most, (len(payload) - at) // cut.size)
         pending = self._pending
@@ -185,7 +185,7 @@ def _read_names(prefix: bytes) -> tuple[str, str] | None:
         return None
 
 
-def shape_of(payload: bytes | mmap, at: int) -> Shape | None:
+def shape_of(payload: bytes | mmap, at: int) -> RecordLayout | None:
     """Returns the layout of the commit at ``at``, or None if no commit in the usual form starts there."""
     try:
         places = _places(payload, at)
@@ -195,7 +195,7 @@ def shape_of(payload: bytes | mmap, at: int) -> Shape | None:
         return None
     sizes = [end - start for start, end in zip((at, *places[:-1]), places, strict=True)]
     cut = struct.Struct("".join(f"{size}s" for size in sizes))
-    return Shape(cut, cut.unpack_from(payload, at)[::2], sizes[1])
+    return RecordLayout(cut, cut.unpack_from(payload, at)[::2], sizes[1])
 
 
 def _places(payload: bytes | mmap, start: int) -> tuple[int, ...] | None:

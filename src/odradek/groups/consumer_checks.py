@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek.core.effects import Record, most_bytes
+from odradek.core.effects import SimpleRecord, most_bytes
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember
@@ -75,7 +75,7 @@ def check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
     )
 
 
-def check_size(records: Iterable[Record], limit: int) -> None:
+def check_size(records: Iterable[SimpleRecord], limit: int) -> None:
     """Raises KafkaError (UNKNOWN_SERVER_ERROR, without a message as in Kafka) if the records do not fit in a batch."""
     if sum(map(most_bytes, records)) > limit:
         raise KafkaError(ErrorCode.unknown_server_error)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from odradek.core.effects import Record, result_of
+from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import is_longer, java_string_hash
 from odradek.core.pace import Pace
@@ -354,7 +354,7 @@ class ConsumerGroup:
 
     # --- tombstones -----------------------------------------------------------------------------------------------
 
-    def tombstones(self, renamed: Mapping[str, str] | None = None) -> Iterator[Record]:
+    def tombstones(self, renamed: Mapping[str, str] | None = None) -> Iterator[SimpleRecord]:
         """Yields tombstones for all records of the group. ``renamed`` maps old member ids to their new ids."""
         member_ids = [(renamed or {}).get(member_id, member_id) for member_id in self.members]
         group_id = self.group_id

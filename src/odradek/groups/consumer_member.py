@@ -103,7 +103,7 @@ def with_epoch(partitions: Partitions, epoch: int) -> Owned:
     return {topic_id: dict.fromkeys(sorted(numbers), epoch) for topic_id, numbers in partitions.items()}
 
 
-class Target(NamedTuple):
+class TargetAssignment(NamedTuple):
     """A member's target assignment and its epoch."""
 
     epoch: int
@@ -117,7 +117,7 @@ class Reconciliation(NamedTuple):
     None: it reports none. ``is_taken``: whether a member owns a partition.
     """
 
-    target: Target
+    target: TargetAssignment
     subscribed: frozenset[bytes]
     owned: Mapping[bytes, Collection[int]] | None
     is_taken: Callable[[bytes, int], bool]

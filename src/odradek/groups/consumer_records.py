@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import Any
 
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.pace import Pace
 from odradek.core.record_schemas import RECORD_TYPES, Packed, Uuid, encode_key, encode_value
 from odradek.core.varints import uvarint
@@ -32,7 +32,7 @@ FEW = 3
 Fields = dict[str, Any]
 
 
-class GroupChange(Record):
+class GroupChange(SimpleRecord):
     """A record of many topics with its decoded form, ``content``.
 
     For a member (``name`` is its id) this is the member or its target; for a pattern (``name``) its resolved topics.
@@ -41,7 +41,7 @@ class GroupChange(Record):
     __slots__ = ("content", "group_id", "name", "number")
     __setattr__ = object.__setattr__
 
-    def __init__(self, record: Record, number: int, group_id: str, name: str, content: Any) -> None:
+    def __init__(self, record: SimpleRecord, number: int, group_id: str, name: str, content: Any) -> None:
         super().__init__(record.key, record.value)
         self.number = number
         self.group_id = group_id
@@ -49,9 +49,9 @@ class GroupChange(Record):
         self.content = content
 
 
-def _record(number: int, key: Fields, value: Fields | None) -> Record:
+def _record(number: int, key: Fields, value: Fields | None) -> SimpleRecord:
     kind = RECORD_TYPES[number]
-    return Record(encode_key(kind, key), None if value is None else encode_value(kind, 0, value))
+    return SimpleRecord(encode_key(kind, key), None if value is None else encode_value(kind, 0, value))
 
 
 def _by_hash(topic_ids: Iterable[bytes]) -> list[bytes]:
@@ -61,19 +61,19 @@ def _by_hash(topic_ids: Iterable[bytes]) -> list[bytes]:
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Record:
+def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> SimpleRecord:
     return _record(GROUP, {"group_id": group_id}, {"epoch": epoch, "metadata_hash": metadata_hash})
 
 
-def group_tombstone(group_id: str) -> Record:
+def group_tombstone(group_id: str) -> SimpleRecord:
     return _record(GROUP, {"group_id": group_id}, None)
 
 
-def partition_metadata_tombstone(group_id: str) -> Record:
+def partition_metadata_tombstone(group_id: str) -> SimpleRecord:
     return _record(PARTITION_METADATA, {"group_id": group_id}, None)
 
 
-def member(group_id: str, consumer: ConsumerMember, names: Packed | None = None) -> Record:
+def member(group_id: str, consumer: ConsumerMember, names: Packed | None = None) -> SimpleRecord:
     classic = consumer.classic
     value = {
         "instance_id": consumer.instance_id,
@@ -94,33 +94,33 @@ def member(group_id: str, consumer: ConsumerMember, names: Packed | None = None)
     return _record(MEMBER, {"group_id": group_id, "member_id": consumer.member_id}, value)
 
 
-def member_tombstone(group_id: str, member_id: str) -> Record:
+def member_tombstone(group_id: str, member_id: str) -> SimpleRecord:
     return _record(MEMBER, {"group_id": group_id, "member_id": member_id}, None)
 
 
-def target(group_id: str, epoch: int, timestamp_ms: int) -> Record:
+def target(group_id: str, epoch: int, timestamp_ms: int) -> SimpleRecord:
     value = {"assignment_epoch": epoch, "assignment_timestamp": timestamp_ms}
     return _record(TARGET, {"group_id": group_id}, value)
 
 
-def target_tombstone(group_id: str) -> Record:
+def target_tombstone(group_id: str) -> SimpleRecord:
     return _record(TARGET, {"group_id": group_id}, None)
 
 
-def target_member(group_id: str, member_id: str, partitions: Partitions, packed: Packed | None = None) -> Record:
+def target_member(group_id: str, member_id: str, partitions: Partitions, packed: Packed | None = None) -> SimpleRecord:
     topics = packed or [
         {"topic_id": Uuid(topic_id), "partitions": sorted(partitions[topic_id])} for topic_id in _by_hash(partitions)
     ]
     return _record(TARGET_MEMBER, {"group_id": group_id, "member_id": member_id}, {"topic_partitions": topics})
 
 
-def target_member_tombstone(group_id: str, member_id: str) -> Record:
+def target_member_tombstone(group_id: str, member_id: str) -> SimpleRecord:
     return _record(TARGET_MEMBER, {"group_id": group_id, "member_id": member_id}, None)
 
 
 def current(
     group_id: str, consumer: ConsumerMember, assigned: Packed | None = None, to_revoke: Packed | None = None
-) -> Record:
+) -> SimpleRecord:
     value = {
         "member_epoch": consumer.epoch,
         "previous_member_epoch": consumer.previous_epoch,
@@ -131,20 +131,22 @@ def current(
     return _record(CURRENT, {"group_id": group_id, "member_id": consumer.member_id}, value)
 
 
-def current_tombstone(group_id: str, member_id: str) -> Record:
+def current_tombstone(group_id: str, member_id: str) -> SimpleRecord:
     return _record(CURRENT, {"group_id": group_id, "member_id": member_id}, None)
 
 
-def pattern(group_id: str, expression: str, topics: list[str] | Packed, version: int, timestamp_ms: int) -> Record:
+def pattern(
+    group_id: str, expression: str, topics: list[str] | Packed, version: int, timestamp_ms: int
+) -> SimpleRecord:
     value = {"topics": topics, "version": version, "timestamp": timestamp_ms}
     return _record(PATTERN, {"group_id": group_id, "regular_expression": expression}, value)
 
 
-def pattern_tombstone(group_id: str, expression: str) -> Record:
+def pattern_tombstone(group_id: str, expression: str) -> SimpleRecord:
     return _record(PATTERN, {"group_id": group_id, "regular_expression": expression}, None)
 
 
-def member_removed(group_id: str, member_id: str) -> list[Record]:
+def member_removed(group_id: str, member_id: str) -> list[SimpleRecord]:
     return [
         current_tombstone(group_id, member_id),
         target_member_tombstone(group_id, member_id),
@@ -163,7 +165,7 @@ def _owned_fields(owned: Owned) -> list[Fields]:
 
 # --- writing in steps --------------------------------------------------------------------------------------------
 
-Making = Generator[None, None, Record]
+Making = Generator[None, None, SimpleRecord]
 
 
 def member_in_steps(group_id: str, consumer: ConsumerMember, pace: Pace) -> Making:

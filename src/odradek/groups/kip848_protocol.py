@@ -36,7 +36,7 @@ from odradek.groups.consumer_member import (
     ConsumerMember,
     MemberState,
     Reconciliation,
-    Target,
+    TargetAssignment,
     without_epochs,
 )
 from odradek.groups.consumer_messages import (
@@ -221,7 +221,7 @@ class ConsumerMembership:
 
     # --- epochs and targets ---------------------------------------------------------------------------------------
 
-    def plan(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, Target]:
+    def plan(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, TargetAssignment]:
         """Starts a new epoch if necessary, computes its target if the interval allows it, and returns the member's."""
         now_ms, group = step.now_ms, step.group
         epoch = group.epoch
@@ -237,12 +237,12 @@ class ConsumerMembership:
             if self.pace.spend():
                 yield
         out.records.append(records.target(group.group_id, epoch, now_ms))
-        return Target(epoch, plan.get(step.updated.member_id, {}))
+        return TargetAssignment(epoch, plan.get(step.updated.member_id, {}))
 
     @staticmethod
-    def last_target(step: Step) -> Target:
+    def last_target(step: Step) -> TargetAssignment:
         group, member = step.group, step.updated
-        return Target(group.assignment_epoch, group.target_of(member.member_id, member.instance_id))
+        return TargetAssignment(group.assignment_epoch, group.target_of(member.member_id, member.instance_id))
 
     def next_epoch(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, int]:
         """Reads the topics and starts a new epoch if they have changed or ``is_new_epoch`` is set."""
@@ -308,7 +308,7 @@ class ConsumerMembership:
     def reconcile(
         self,
         step: Step,
-        target: Target,
+        target: TargetAssignment,
         owned: Mapping[bytes, Collection[int]] | None,
         subscription_changed: bool,
         out: Result,

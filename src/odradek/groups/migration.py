@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Generator
 
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import Pace
 from odradek.core.records import group_key
@@ -32,8 +32,8 @@ RECORD_WORK = 4
 """The work of a small record, in elements of a step."""
 
 
-def classic_tombstone(group_id: str) -> Record:
-    return Record(group_key(group_id), None)
+def classic_tombstone(group_id: str) -> SimpleRecord:
+    return SimpleRecord(group_key(group_id), None)
 
 
 def partitions_by_id(listed: PartitionsByTopic, image: MetadataImage) -> Partitions:
@@ -122,9 +122,9 @@ def _upgraded(classic: ClassicGroup, image: MetadataImage, pace: Pace) -> Genera
     return group
 
 
-def upgrade_records(group: ConsumerGroup, pace: Pace) -> Generator[None, None, list[Record]]:
+def upgrade_records(group: ConsumerGroup, pace: Pace) -> Generator[None, None, list[SimpleRecord]]:
     group_id, members = group.group_id, group.members.values()
-    made: list[Record] = []
+    made: list[SimpleRecord] = []
     for member in members:
         made.append((yield from records.member_in_steps(group_id, member, pace)))
         if pace.spend(RECORD_WORK):

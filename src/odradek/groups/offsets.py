@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from dataclasses import replace
 from itertools import repeat
 
-from odradek.core.effects import Record, Result, Steps, most_bytes
+from odradek.core.effects import Result, SimpleRecord, Steps, most_bytes
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import is_longer
 from odradek.core.records import OffsetCommitRecord, OffsetCommitValue, OffsetKey, offset_key_prefix, offset_value
@@ -65,7 +65,7 @@ TopicIds = Callable[[str], bytes | None]
 """Returns the current id (16 bytes) of the topic with this name, or None if the topic does not exist."""
 
 
-class Prepared(Record):
+class Prepared(SimpleRecord):
     """A record with its decoded form, so that a replay does not read its bytes."""
 
     __slots__ = ("decoded",)
@@ -184,7 +184,7 @@ class Offsets:
         return out
 
     def _add_records(
-        self, now_ms: int, request: OffsetCommit, records: list[Record], refused: dict[tuple[str, int], ErrorCode]
+        self, now_ms: int, request: OffsetCommit, records: list[SimpleRecord], refused: dict[tuple[str, int], ErrorCode]
     ) -> None:
         limit = self._config.offset_metadata_max_bytes
         has_expiry = request.retention_time_ms != -1
@@ -346,14 +346,14 @@ class Offsets:
             for some in _in_runs(by_partition):
                 yield topic, some
 
-    def on_topics_deleted(self, topics: Collection[str]) -> Iterator[Record | None]:
+    def on_topics_deleted(self, topics: Collection[str]) -> Iterator[SimpleRecord | None]:
         for group_id, by_topic in list(self._by_group.items()):
             for topic in topics:
                 if topic in by_topic:
                     yield from _tombstones(group_id, topic, list(by_topic[topic]))
                 yield None
 
-    def of_deleted_topics(self, topic_id: TopicIds) -> Iterator[Record | None]:
+    def of_deleted_topics(self, topic_id: TopicIds) -> Iterator[SimpleRecord | None]:
         """Yields tombstones for offsets of deleted topics, even if a new topic has the same name."""
         ids: dict[str, bytes | None] = {}
         for group_id, by_topic in list(self._by_group.items()):
@@ -369,7 +369,7 @@ class Offsets:
 
     # --- expiry -----------------------------------------------------------------------------------------------
 
-    def expire(self, now_ms: int, group: Group) -> Generator[Record | None, None, bool]:
+    def expire(self, now_ms: int, group: Group) -> Generator[SimpleRecord | None, None, bool]:
         """Yields tombstones of expired offsets and returns whether the group has no other offsets."""
         group_id = group.group_id
         if group_id not in self._by_group:
@@ -441,7 +441,7 @@ def _scan_work(partitions: Collection[int]) -> int:
     return 1 + len(partitions) // 3
 
 
-def _tombstones(group_id: str, topic: str, partitions: Iterable[int]) -> Iterator[Record]:
+def _tombstones(group_id: str, topic: str, partitions: Iterable[int]) -> Iterator[SimpleRecord]:
     prefix = offset_key_prefix(group_id, topic)
     return (
         Prepared(

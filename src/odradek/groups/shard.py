@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from odradek.core.effects import Block, Record, Request, Result, SetTimer, Steps, begun, most_bytes, result_of
+from odradek.core.effects import Block, Request, Result, SetTimer, SimpleRecord, Steps, begun, most_bytes, result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace, in_parts
 from odradek.core.records import (
@@ -183,7 +183,7 @@ class GroupShard:
 
     # --- log --------------------------------------------------------------------------------------------------
 
-    def replay(self, offset: int, record: Record) -> None:
+    def replay(self, offset: int, record: SimpleRecord) -> None:
         """Applies one record of the log at ``offset``."""
         if isinstance(record, Prepared):
             self._replay_offset(record.decoded)
@@ -309,11 +309,11 @@ class GroupShard:
         out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
         return in_parts(self._expired(now_ms, out), out)
 
-    def _expired(self, now_ms: int, out: Result) -> Iterator[Record | None]:
+    def _expired(self, now_ms: int, out: Result) -> Iterator[SimpleRecord | None]:
         for group in list(self.groups.values()):
             nothing_left = yield from self._offsets.expire(now_ms, group)
             if nothing_left and group.state is State.EMPTY:
-                yield Record(group_key(group.group_id), None)
+                yield SimpleRecord(group_key(group.group_id), None)
             yield None
         for consumer_group in list(self.consumer_groups.values()):
             nothing_left = yield from self._offsets.expire(now_ms, consumer_group)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek.core.effects import Record
+from odradek.core.effects import SimpleRecord
 from odradek.core.records import group_key, offset_key_prefix
 from odradek.core.varints import uvarint
 from odradek.groups.commit_plan import DELTA_BYTES, DELTA_STEPS, offset_deltas
@@ -55,15 +55,15 @@ class Tombstones:
         self.rows.append((group_id, None, ()))
         self.most_bytes += _most_bytes(len(head))
 
-    def records(self) -> list[Record]:
-        made: list[Record] = []
+    def records(self) -> list[SimpleRecord]:
+        made: list[SimpleRecord] = []
         for group_id, topic, partitions in self.rows:
             if topic is None:
-                made.append(Record(group_key(group_id), None))
+                made.append(SimpleRecord(group_key(group_id), None))
             else:
                 prefix = offset_key_prefix(group_id, topic)
                 made += [
-                    Record(prefix + partition.to_bytes(_PARTITION_BYTES, "big", signed=True), None)
+                    SimpleRecord(prefix + partition.to_bytes(_PARTITION_BYTES, "big", signed=True), None)
                     for partition in partitions
                 ]
         return made

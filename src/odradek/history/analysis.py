@@ -20,7 +20,7 @@ import pyarrow as pa
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
 from odradek.history.coverage import Coverage
-from odradek.history.findings import Evidence, Finding, Rules, as_table, gather
+from odradek.history.findings import Evidence, Finding, FindingRules, as_table, gather
 from odradek.history.group_findings import expiring, expiry_table, never_commit, storms
 from odradek.history.journal import Journal
 from odradek.history.log_ends import Logs, TimesOf, look_up, record_times
@@ -70,7 +70,7 @@ def find_all(evidence: Evidence) -> list[Finding]:
 
 
 def analyse(
-    journal: Journal, logs: Logs, times_of: TimesOf = lambda places: {}, rules: Rules | None = None,
+    journal: Journal, logs: Logs, times_of: TimesOf = lambda places: {}, rules: FindingRules | None = None,
     *, since_us: int | None = None,
 ) -> Analysis:  # fmt: skip
     """Analyses a journal; no batch can be added to it afterwards.
@@ -78,7 +78,7 @@ def analyse(
     With ``since_us``, findings that ended before that time are left out.
     """
     groups, record_count = tuple(sorted(journal.groups)), journal.record_count
-    evidence = gather(journal, logs, times_of, rules or Rules())
+    evidence = gather(journal, logs, times_of, rules or FindingRules())
     commits = evidence.commits
     found = find_all(evidence)
     if since_us is not None:
@@ -107,7 +107,7 @@ def analyse_offset_history(
     group: str | None = None,
     since_us: int | None = None,
     now_us: int | None = None,
-    rules: Rules | None = None,
+    rules: FindingRules | None = None,
     points: int = POINTS,
     **settings: Any,
 ) -> Analysis:
@@ -130,7 +130,7 @@ def finish(
     *,
     since_us: int | None = None,
     now_us: int | None = None,
-    rules: Rules | None = None,
+    rules: FindingRules | None = None,
     points: int = POINTS,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Analysis:
@@ -143,7 +143,7 @@ def finish(
 
 
 def analyse_table(
-    records: pa.Table, logs: Logs, times_of: TimesOf, rules: Rules, coverage: Coverage,
+    records: pa.Table, logs: Logs, times_of: TimesOf, rules: FindingRules, coverage: Coverage,
     *, since_us: int | None = None,
 ) -> Analysis:  # fmt: skip
     """Like ``analyse``, for decoded records (``journal.COLUMNS``): all records of some groups, in any order.

@@ -57,7 +57,7 @@ Proof = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class FindingRules:
     """The thresholds for findings. Times are milliseconds.
 
     * Stall: at least ``stall_commits`` commits of one offset, over ``stall_after_ms``, while the record there waits.
@@ -113,7 +113,7 @@ class Evidence(NamedTuple):
     incomplete_below: Mapping[int, int]
     logs: Logs
     times_of: TimesOf
-    rules: Rules
+    rules: FindingRules
 
     def is_complete(self, partition: int, first_offset: int) -> bool:
         """Returns whether the offsets topic's partition has no removed records from ``first_offset`` on."""
@@ -158,7 +158,7 @@ def waiting_since(evidence: Evidence, places: Sequence[Place]) -> dict[Place, in
     return known | dict(evidence.times_of([place for place in places if place not in known]))
 
 
-def gather(journal: Journal, logs: Logs, times_of: TimesOf, rules: Rules) -> Evidence:
+def gather(journal: Journal, logs: Logs, times_of: TimesOf, rules: FindingRules) -> Evidence:
     """Arranges the journal; no batch can be added to it afterwards."""
     return Evidence(journal.arranged(), journal.events, journal.coverage.incomplete_below, logs, times_of, rules)
 

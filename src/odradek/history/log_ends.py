@@ -34,7 +34,7 @@ _PARALLEL_READS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogEnds:
     """The offsets of one partition's log.
 
     ``ends[i]`` is the log end offset at ``Logs.moments[i]``, -1 if it is unknown because records of that time are
@@ -73,7 +73,7 @@ class Logs:
     moments: Array
     retention_ms: int = RETENTION_MS
     retention_is_known: bool = False
-    by_partition: Mapping[TopicPartition, Log] = field(default_factory=dict)
+    by_partition: Mapping[TopicPartition, LogEnds] = field(default_factory=dict)
 
 
 def look_up(
@@ -108,7 +108,7 @@ def look_up(
         known = np.where(at == NO_OFFSET, ends[tp], at)
         if starts[tp] > 0:
             known[(at == starts[tp]) | ((at == NO_OFFSET) & (starts[tp] == ends[tp]))] = -1
-        logs[tp] = Log(starts[tp], ends[tp], known, found_us)
+        logs[tp] = LogEnds(starts[tp], ends[tp], known, found_us)
     return Logs(now_us, moments, retention_ms, is_known, logs)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odradek.history.findings import Evidence, Finding, Rules, event_proof, format_duration, waiting_since
+from odradek.history.findings import Evidence, Finding, FindingRules, event_proof, format_duration, waiting_since
 from odradek.history.journal import Array, Commits, GroupEvent, Key
 from odradek.history.log_ends import Place
 
@@ -224,7 +224,7 @@ class _Steps:
     advanced: Array
     rates: Array
 
-    def suspects(self, rules: Rules) -> list[int]:
+    def suspects(self, rules: FindingRules) -> list[int]:
         """Returns the steps over many records that are faster than nearly all others."""
         far = np.flatnonzero(self.advanced >= max(rules.jump_records, 1)).tolist()
         moved = self.advanced > 0

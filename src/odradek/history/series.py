@@ -10,7 +10,7 @@ import pyarrow as pa
 from odradek.history.columns import TIME
 from odradek.history.findings import Evidence, waiting_since
 from odradek.history.journal import Array, Key
-from odradek.history.log_ends import Log
+from odradek.history.log_ends import LogEnds
 from odradek.history.rewinds import classify
 
 SCHEMA = pa.schema(
@@ -103,7 +103,7 @@ def _newest_times(evidence: Evidence) -> dict[Key, tuple[int, int]]:
 
 
 def _ages(
-    log: Log | None, newest: tuple[int, int] | None, committed: Array, lag: Array, moments: Array
+    log: LogEnds | None, newest: tuple[int, int] | None, committed: Array, lag: Array, moments: Array
 ) -> tuple[Array, Array]:
     """Returns the age of the record at each committed offset and its maximum error, in microseconds; -1: unknown."""
     ages, errors = np.full(len(lag), -1), np.full(len(lag), -1)

@@ -32,7 +32,7 @@ class Scenario(NamedTuple):
     offsets: Mapping[str, Mapping[TopicPartition, int]] = {}
 
 
-class Log(NamedTuple):
+class PartitionBounds(NamedTuple):
     """One partition's log start and end, and the offset for the wanted time (-1: all records are older)."""
 
     start: int
@@ -57,7 +57,7 @@ class ResetRow(NamedTuple):
     log_start: int = 0
 
 
-class GroupReset(NamedTuple):
+class GroupResetPlan(NamedTuple):
     group: str
     state: str
     rows: tuple[ResetRow, ...]
@@ -76,7 +76,7 @@ def targets(
     group: str,
     partitions: Iterable[TopicPartition],
     committed: Mapping[TopicPartition, OffsetAndMetadata],
-    logs: Mapping[TopicPartition, Log],
+    logs: Mapping[TopicPartition, PartitionBounds],
 ) -> dict[TopicPartition, int]:
     """Returns the target offsets, which may be outside the log.
 
@@ -110,7 +110,7 @@ def rows(
     scenario: Scenario,
     wished: Mapping[TopicPartition, int],
     committed: Mapping[TopicPartition, OffsetAndMetadata],
-    logs: Mapping[TopicPartition, Log],
+    logs: Mapping[TopicPartition, PartitionBounds],
 ) -> tuple[ResetRow, ...]:
     """Returns the row of each partition, in the order of ``wished``."""
     made = []
@@ -124,7 +124,7 @@ def rows(
     return tuple(made)
 
 
-def _into(offset: int, log: Log) -> int:
+def _into(offset: int, log: PartitionBounds) -> int:
     return max(log.start, min(offset, log.end))
 
 
@@ -136,7 +136,7 @@ def plan(
     topics: Iterable[str] = (),
     partitions: Iterable[TopicPartition] = (),
     all_topics: bool = False,
-) -> GroupReset:
+) -> GroupResetPlan:
     """Plans the reset of one group and changes nothing. A group that does not exist has no committed offsets.
 
     Live members are not an error here: see ``state``. Raises UnknownTopic, ConfigError and the errors of ``Admin``.
@@ -160,7 +160,7 @@ def plan(
     topic_ids = _check_exist(admin, chosen)
     logs = _logs(admin, chosen, scenario)
     wished = targets(scenario, group, chosen, committed, logs)
-    return GroupReset(group, state, rows(scenario, wished, committed, logs), topic_ids)
+    return GroupResetPlan(group, state, rows(scenario, wished, committed, logs), topic_ids)
 
 
 def _check_exist(admin: Admin, chosen: list[TopicPartition]) -> dict[str, UUID | None]:
@@ -173,7 +173,7 @@ def _check_exist(admin: Admin, chosen: list[TopicPartition]) -> dict[str, UUID |
     return {name: topic.topic_id for name, topic in described.items()}
 
 
-def _logs(admin: Admin, chosen: list[TopicPartition], scenario: Scenario) -> dict[TopicPartition, Log]:
+def _logs(admin: Admin, chosen: list[TopicPartition], scenario: Scenario) -> dict[TopicPartition, PartitionBounds]:
     if not chosen:
         return {}
     starts = admin.list_offsets(dict.fromkeys(chosen, EARLIEST))
@@ -181,7 +181,8 @@ def _logs(admin: Admin, chosen: list[TopicPartition], scenario: Scenario) -> dic
     timed = scenario.kind in ("to-datetime", "by-duration")
     times = admin.list_offsets(dict.fromkeys(chosen, max(scenario.value, 0))) if timed else {}
     return {
-        tp: Log(starts[tp].offset, ends[tp].offset, times[tp].offset if tp in times else NO_OFFSET) for tp in chosen
+        tp: PartitionBounds(starts[tp].offset, ends[tp].offset, times[tp].offset if tp in times else NO_OFFSET)
+        for tp in chosen
     }
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
-from odradek.net.fetch_wire import FetchPartition, FetchRequest
+from odradek.net.fetch_wire import FetchPartition, FetchRequestData
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -23,11 +23,11 @@ class FetchSession:
     epoch: int = INITIAL_EPOCH
     _known: Mapping[TopicPartition, FetchPartition] = field(default_factory=dict)
 
-    def request(self, wanted: Mapping[TopicPartition, FetchPartition], *, by_id: bool = True) -> FetchRequest:
+    def request(self, wanted: Mapping[TopicPartition, FetchPartition], *, by_id: bool = True) -> FetchRequestData:
         """The next request, where ``wanted`` has all partitions to read. ``by_id``: the request has topic ids."""
         known, self._known = self._known, wanted
         if self.epoch == INITIAL_EPOCH:
-            return FetchRequest(wanted, (), self.session_id, INITIAL_EPOCH)
+            return FetchRequestData(wanted, (), self.session_id, INITIAL_EPOCH)
         changed = {tp: one for tp, one in wanted.items() if known.get(tp) != one}
         # A broker adds the new partitions before it removes the forgotten ones. Without topic ids it would therefore
         # remove the partitions of a recreated topic, too.
@@ -36,7 +36,7 @@ class FetchSession:
             for tp, one in known.items()
             if tp not in wanted or (by_id and wanted[tp].topic_id != one.topic_id)
         ]
-        return FetchRequest(changed, forgotten, self.session_id, self.epoch)
+        return FetchRequestData(changed, forgotten, self.session_id, self.epoch)
 
     def on_reply(self, error_code: ErrorCode, session_id: int) -> bool:
         """Applies the reply's session fields; returns False after an error. Then the next request starts a session."""

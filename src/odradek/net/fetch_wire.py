@@ -39,7 +39,7 @@ class FetchPartition(NamedTuple):
     max_bytes: int
 
 
-class FetchRequest(NamedTuple):
+class FetchRequestData(NamedTuple):
     """A fetch in a session: the new or changed partitions, and the removed partitions with their topic ids.
 
     The defaults make a fetch without a session."""
@@ -99,7 +99,7 @@ _ROW = struct.Struct(">iiqiqix")  # and no tagged fields
 _NO_REPLICA = b"\xff\xff\xff\xff"
 
 
-def pack(version: int, limits: Limits, asked: FetchRequest) -> bytes:
+def pack(version: int, limits: Limits, asked: FetchRequestData) -> bytes:
     """Encodes a request's body, version 4 or newer. ``schemas.encode`` takes ten times as long."""
     flexible = version >= 12
     head = _LIMITS.pack(limits.max_wait_ms, limits.min_bytes, limits.max_bytes, limits.isolation_level)

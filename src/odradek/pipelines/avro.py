@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from odradek.core.errors import ConfigError
 from odradek.core.json_depth import NestedTooDeep, parse_json
-from odradek.pipelines.avro_bounds import Shape
+from odradek.pipelines.avro_bounds import AvroTypes
 from odradek.pipelines.value_reader import ERROR
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _TIMES = {
 _WIDER = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 
-class Decoder:
+class AvroDecoder:
     """Reads values of one schema; they may be written with older schemas. The pickle has text: workers parse it.
 
     Raises ConfigError for an invalid schema, and for a type that a column cannot represent.
@@ -56,8 +56,8 @@ class Decoder:
         self.framing = framing
         self.writer_schemas = dict(writer_schemas or {})
         self._parsed = _parse(schema)
-        Shape(self._parsed)  # the limits, before anything else walks through the schema
-        self._writers = {number: Shape(_parse(text)) for number, text in self.writer_schemas.items()}
+        AvroTypes(self._parsed)  # the limits, before anything else walks through the schema
+        self._writers = {number: AvroTypes(_parse(text)) for number, text in self.writer_schemas.items()}
         self.timed = _parse(schema, times=True)
         self.decoded = _arrow_type(self.timed, {}, ())
 

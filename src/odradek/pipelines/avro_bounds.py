@@ -23,7 +23,7 @@ _VARINTS = ("int", "long", "enum")
 _LENGTHS = ("bytes", "string")
 
 
-class Shape:
+class AvroTypes:
     """A schema's types by name, and whether a type is recursive. Raises ConfigError beyond the limits."""
 
     def __init__(self, schema: Any) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from odradek.pipelines.avro import HEADER, Decoder, in_micros
+from odradek.pipelines.avro import HEADER, AvroDecoder, in_micros
 from odradek.pipelines.value_reader import ValueReader
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class AvroReader(ValueReader):
     """Reads values of one schema; they may be written with older schemas."""
 
     def __init__(self, schema: str, framing: str = "none", writer_schemas: Mapping[int, str] | None = None) -> None:
-        self.decoder = Decoder(schema, framing, writer_schemas)
+        self.decoder = AvroDecoder(schema, framing, writer_schemas)
         self.type = _named_as_by_spark(in_micros(self.decoder.decoded))
         self._header = HEADER if framing == "confluent" else 0
         self._same = self.decoder.same_writers()

@@ -23,7 +23,7 @@ _NEXT_RUN = "The next run commits it"
 
 
 @dataclass(frozen=True)
-class GroupState:
+class CommitState:
     """Whether a group's offsets are those of the table's last batch. If not: the reason and a ``remedy``."""
 
     is_committed: bool
@@ -31,11 +31,11 @@ class GroupState:
     remedy: str = ""
 
 
-COMMITTED = GroupState(is_committed=True)
+COMMITTED = CommitState(is_committed=True)
 
 
 @dataclass(frozen=True)
-class Planned:
+class LatestBatch:
     """The newest batch in Spark's checkpoint, done or not, and its end offset. -1: there is no batch yet.
 
     A query that restarts first runs this batch, whatever the group's offsets are by then.
@@ -45,23 +45,23 @@ class Planned:
     end: SourceOffset = INITIAL
 
 
-def newest_batch(checkpoint: Path) -> Planned:
+def newest_batch(checkpoint: Path) -> LatestBatch:
     """Reads Spark's offset log: one file for each batch, written atomically. Raises StorageError."""
     folder = checkpoint / "offsets"
     try:
         batches = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
     except FileNotFoundError:
-        return Planned()
+        return LatestBatch()
     except OSError as error:
         raise StorageError(f"{folder} cannot be read: {error}") from error
     if not batches:
-        return Planned()
+        return LatestBatch()
     path = folder / str(max(batches))
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{path} is not an offset of this query: {error}") from error
-    return Planned(max(batches), _offset_of(text, str(path)))
+    return LatestBatch(max(batches), _offset_of(text, str(path)))
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _offset_at(checkpoint: Place, batch_id: int) -> SourceOffset:
 
 
 def offsets_after_newest_batch(
-    planned: Planned, committed: Mapping[TopicPartition, OffsetAndMetadata]
+    planned: LatestBatch, committed: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> dict[TopicPartition, int]:
     """Returns the query's offsets after its newest batch: that batch's end, or the offsets of a reset of its group."""
     settled = settle(planned.end, committed, OnGroupReset.FOLLOW, "any")
@@ -100,7 +100,7 @@ def offsets_after_newest_batch(
     }
 
 
-def settle_group(source: Source, checkpoint: Place) -> GroupState:
+def settle_group(source: Source, checkpoint: Place) -> CommitState:
     """Commits the end of the query's last finished batch to the group, as the query itself does before the next batch.
 
     If another client has reset the group meanwhile, the next run follows that reset. If the cluster refuses the commit
@@ -109,11 +109,11 @@ def settle_group(source: Source, checkpoint: Place) -> GroupState:
     """
     options = parse_options(source.all_options(), streaming=True)
     if not options.commit_offsets or options.group_id is None:
-        return GroupState(False, "commitOffsets is false")
+        return CommitState(False, "commitOffsets is false")
     done = _numbers(checkpoint, "commits")
     text = checkpoint.read_text(f"offsets/{max(done)}") if done else None
     if text is None:
-        return GroupState(False, "no batch is finished yet", _NEXT_RUN)
+        return CommitState(False, "no batch is finished yet", _NEXT_RUN)
     end = _offset_of(text, f"{checkpoint.uri}/offsets/{max(done)}")
     with contextlib.closing(Lookups(options)) as lookups:
         try:
@@ -125,7 +125,7 @@ def settle_group(source: Source, checkpoint: Place) -> GroupState:
             return _refused(lookups)
 
 
-def idle_state(source: Source, checkpoint: Place) -> GroupState | None:
+def idle_state(source: Source, checkpoint: Place) -> CommitState | None:
     """Returns the group's state if the query would plan no batch: its newest batch is done, the topics have no new
     records, and there is no reset to follow. The group is committed first, as the query would do it. Returns None if
     this is not certain, for example because the cluster does not answer: then the query itself reports the reason.
@@ -141,7 +141,7 @@ def idle_state(source: Source, checkpoint: Place) -> GroupState | None:
             if not lookups.has_nothing_new(end, ends):
                 return None
             if not options.commit_offsets:
-                return GroupState(False, "commitOffsets is false")
+                return CommitState(False, "commitOffsets is false")
             held = lookups.held(end, ends)
             settlement = lookups.settlement(end, lookups.committed(ends))
             if settlement.resets:
@@ -151,23 +151,23 @@ def idle_state(source: Source, checkpoint: Place) -> GroupState | None:
         return None
 
 
-def _committed(lookups: Lookups, settlement: Settlement, held: Offsets, query: str) -> GroupState:
+def _committed(lookups: Lookups, settlement: Settlement, held: Offsets, query: str) -> CommitState:
     """Commits the offsets of a settlement; returns whether all of them were committed."""
     if not lookups.commit_held(settlement, held, query):
         return _refused(lookups)
     for tp, commit in settlement.commits.items():
         if commit.offset > held.get(tp, -1):
             why = f"the log of {tp} no longer has the records that were read, up to offset {commit.offset}"
-            return GroupState(False, why, "The next run names the missing records")
+            return CommitState(False, why, "The next run names the missing records")
     if settlement.resets:
         moves = ", ".join(f"{tp} to {offset}" for tp, (offset, _) in sorted(settlement.resets.items()))
-        return GroupState(False, f"another client has reset it meanwhile: {moves}", "The next run reads from there")
+        return CommitState(False, f"another client has reset it meanwhile: {moves}", "The next run reads from there")
     return COMMITTED
 
 
-def _refused(lookups: Lookups) -> GroupState:
+def _refused(lookups: Lookups) -> CommitState:
     why, remedy = lookups.refusal or ("", "")
-    return GroupState(False, why, f"{remedy}: the table has its rows, and the next run commits")
+    return CommitState(False, why, f"{remedy}: the table has its rows, and the next run commits")
 
 
 def _numbers(checkpoint: Place, log: str) -> list[int]:

@@ -25,7 +25,7 @@ from urllib.parse import unquote
 from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.batch_rows import check_covers
 from odradek.pipelines.delta_leftovers import DeltaLeftovers
-from odradek.pipelines.filesystems import File, LocalPlace, Place
+from odradek.pipelines.filesystems import FileStatus, LocalPlace, Place
 from odradek.pipelines.lake import Added, prefix_of, table_file_name
 from odradek.pipelines.staging import StagedFile, Staging
 
@@ -262,7 +262,7 @@ class DeltaTable:
         held = self._committed(log, batch.number, batch.query_id)
         self._is_open = False
         check_covers(self._table.uri, batch.number, held.covers, batch.covers)
-        self._leftovers.remove(File(action.path, action.size, time.time()) for action in actions)
+        self._leftovers.remove(FileStatus(action.path, action.size, time.time()) for action in actions)
         return held.added
 
     def _left_open(self, batch: _Batch, found: str, error: Exception) -> StorageError:

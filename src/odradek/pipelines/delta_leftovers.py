@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.filesystems import File, Place
+from odradek.pipelines.filesystems import FileStatus, Place
 from odradek.pipelines.lake import prefix_of
 from odradek.pipelines.staging import DAY_S
 from odradek.pipelines.table_state import STATE
@@ -31,7 +31,7 @@ _SWEPT = "swept"
 _SKEW_S = 300.0
 
 
-class Batch(NamedTuple):
+class BatchFiles(NamedTuple):
     """A batch that a run has written: the prefix of its files' names, and the first digits of the run's id."""
 
     prefix: str
@@ -63,7 +63,7 @@ class DeltaLeftovers:
         self.remove(file for file in files if 0 < file.written_s < now - DAY_S)
         state.write_text(_SWEPT, f"{now:.0f}\n")
 
-    def remove(self, files: Iterable[File]) -> None:
+    def remove(self, files: Iterable[FileStatus]) -> None:
         """Removes the files that the log never had."""
         found = {file: batch for file in files if (batch := _batch(file.name))}
         if not found:
@@ -85,15 +85,15 @@ class DeltaLeftovers:
 class _Commits:
     """The commits in the log that concern some batches."""
 
-    def __init__(self, table: Place, history: Sequence[dict[str, Any]], batches: Collection[Batch]) -> None:
+    def __init__(self, table: Place, history: Sequence[dict[str, Any]], batches: Collection[BatchFiles]) -> None:
         self.history = history
         self._kept: set[str] = set()
-        self._unknown: set[Batch] = set()
+        self._unknown: set[BatchFiles] = set()
         self._oldest_s = min((commit.get("timestamp", 0) / 1000 for commit in history), default=0.0)
         log = table.child("_delta_log")
         for commit in history:
             words = str(commit.get("odradek.batch", "")).split()
-            if len(words) < 5 or (batch := Batch(prefix_of(int(words[0]), words[1]), words[4])) not in batches:
+            if len(words) < 5 or (batch := BatchFiles(prefix_of(int(words[0]), words[1]), words[4])) not in batches:
                 continue
             files = _added(log.read_text(f"{commit['version']:020}.json"), commit["odradek.batch"])
             if files is None:
@@ -101,7 +101,7 @@ class _Commits:
             else:
                 self._kept |= files
 
-    def may_have(self, file: File, batch: Batch, *, is_whole: bool) -> bool:
+    def may_have(self, file: FileStatus, batch: BatchFiles, *, is_whole: bool) -> bool:
         """Whether a file is in a commit, or may be in a removed one: then it is older than the existing commits."""
         if _last(file.name) in self._kept or batch in self._unknown:
             return True
@@ -119,9 +119,9 @@ def _added(text: str | None, batch_text: str) -> set[str] | None:
     return {_last(action["add"]["path"]) for action in actions if "add" in action}
 
 
-def _batch(name: str) -> Batch | None:
+def _batch(name: str) -> BatchFiles | None:
     found = _OURS.match(_last(name))
-    return None if found is None else Batch(found[1], found[2])
+    return None if found is None else BatchFiles(found[1], found[2])
 
 
 def _last(path: str) -> str:

@@ -26,7 +26,7 @@ _URI = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
 _FILE = re.compile(r"^file:(?://(?:localhost)?)?/+", re.IGNORECASE)
 
 
-class File(NamedTuple):
+class FileStatus(NamedTuple):
     """A file with its name below a place, ``/`` between folders. ``size``: bytes. ``written_s``: seconds since 1970, 0
     if unknown.
     """
@@ -66,7 +66,7 @@ class Place(Protocol):
         """Returns the seconds since it was changed; 0 if it is missing."""
         ...
 
-    def data_files(self) -> list[File]:
+    def data_files(self) -> list[FileStatus]:
         """Returns the Parquet files below it, sorted. As in Spark, a name that begins with ``_`` or ``.`` is no
         data."""
         ...
@@ -161,14 +161,14 @@ class LocalPlace:
         except OSError:
             return 0.0
 
-    def data_files(self) -> list[File]:
-        found: list[File] = []
+    def data_files(self) -> list[FileStatus]:
+        found: list[FileStatus] = []
         for path in self.path.glob("**/*.parquet"):
             name = path.relative_to(self.path)
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                 if is_data(name.parts):
                     looked = path.stat()
-                    found.append(File(name.as_posix(), looked.st_size, looked.st_mtime))
+                    found.append(FileStatus(name.as_posix(), looked.st_size, looked.st_mtime))
         return sorted(found)
 
     def move_here(self, source: Place, moves: Sequence[tuple[str, str]]) -> None:
@@ -294,8 +294,8 @@ class HadoopPlace:
             newest = max(newest, files.next().getModificationTime())
         return newest or int(self._fs.getFileStatus(self._path).getModificationTime())
 
-    def data_files(self) -> list[File]:
-        found: list[File] = []
+    def data_files(self) -> list[FileStatus]:
+        found: list[FileStatus] = []
         with self._storage_errors("read"):
             if not self._fs.exists(self._path):
                 return []
@@ -305,7 +305,7 @@ class HadoopPlace:
                 status = files.next()
                 name = str(status.getPath().toUri().getPath()).removeprefix(root)
                 if name.endswith(".parquet") and is_data(tuple(name.split("/"))):
-                    found.append(File(name, status.getLen(), status.getModificationTime() / 1000))
+                    found.append(FileStatus(name, status.getLen(), status.getModificationTime() / 1000))
         return sorted(found)
 
     def move_here(self, source: Place, moves: Sequence[tuple[str, str]]) -> None:

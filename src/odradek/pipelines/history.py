@@ -34,7 +34,7 @@ from odradek.core.keyword_options import with_keywords
 from odradek.history.analysis import Analysis
 from odradek.history.coverage import SCHEMA as COVERAGE
 from odradek.history.coverage import Coverage, Covered
-from odradek.history.findings import KINDS, Rules
+from odradek.history.findings import KINDS, FindingRules
 from odradek.history.findings import SCHEMA as FINDINGS
 from odradek.history.group_findings import EXPIRY_SCHEMA as EXPIRY
 from odradek.history.journal import COLUMNS, GROUP_KINDS, busy_ranks, even_moments
@@ -168,7 +168,7 @@ def analyse_on_spark(options: AnalysisOptions) -> HistoryFrames:
         partitions = frozenset(TopicPartition(row.topic, row.partition) for row in keys)
         logs = _logs(records, config, partitions, options)
         coverage = _coverage(spark, config, read)
-        analyser = _analyser(logs, config, options.rules or Rules(), coverage, options.since_us)
+        analyser = _analyser(logs, config, options.rules or FindingRules(), coverage, options.since_us)
         by_group = records.where("group is not null").select(*COLUMNS).groupBy("group")
         analysed = by_group.applyInArrow(analyser, from_arrow_schema(_ANALYSED)).persist()
         kept.callback(analysed.unpersist)
@@ -209,7 +209,7 @@ _ANALYSED = pa.schema(
 
 
 def _analyser(
-    logs: Logs, config: ClientConfig, rules: Rules, coverage: Coverage, since_us: int | None
+    logs: Logs, config: ClientConfig, rules: FindingRules, coverage: Coverage, since_us: int | None
 ) -> Callable[[pa.Table], pa.Table]:
     """Returns the function with which a worker analyses the records of one group."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.history.analysis import POINTS
-from odradek.history.findings import Rules
+from odradek.history.findings import FindingRules
 from odradek.pipelines.options import PipelineOptions
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class HistoryOptions:
 
     group: str | None = None
     since_us: int | None = None
-    rules: Rules | None = None
+    rules: FindingRules | None = None
     options: Mapping[str, str] | None = None
 
 

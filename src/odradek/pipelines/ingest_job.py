@@ -22,7 +22,7 @@ from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.batch_rows import RangeRows, SparkRows, check_decoder, covered
 from odradek.pipelines.checkpoint import (
     COMMITTED,
-    GroupState,
+    CommitState,
     PlannedBatch,
     idle_state,
     planned_batch,
@@ -43,7 +43,7 @@ from odradek.pipelines.table_folders import folder_of, log_options
 from odradek.pipelines.table_state import (
     BATCHES,
     STATE,
-    Shape,
+    TableLayout,
     begin_table,
     bind,
     check_checkpoint,
@@ -91,9 +91,9 @@ class Target:
             raise ConfigError("the output is empty: give a directory, or a URI that Spark can write to")
         self.values.check()
 
-    def shape(self) -> Shape:
+    def shape(self) -> TableLayout:
         values = self.values
-        return Shape(
+        return TableLayout(
             table_format=self.table_format,
             value_format=str(values.format),
             schema=values.schema,
@@ -120,7 +120,7 @@ class Ingested:
     files: int | None = 0
     size: int | None = 0
     slowest: PartitionTime | None = None
-    group: GroupState = COMMITTED
+    group: CommitState = COMMITTED
 
 
 class Table:

@@ -102,7 +102,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Found:
+class ReplayRanges:
     """The ranges of a replay. ``gone``: what is missing, if that is allowed. ``read``: what the group has read, by
     partition. ``ids``: the topic ids, if the cluster has ids.
     """
@@ -131,7 +131,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Topic:
+class ReplayTopic:
     """A topic to replay into. ``keep_partitions``: send each record to the partition of the same number, else by its
     key. ``keep_timestamps``: keep each record's timestamp (retention may then delete it soon), else use the time of
     sending. ``producer``: settings by Kafka's names (``compression.type``).
@@ -174,7 +174,7 @@ class Replayed:
     by_names: bool = False
 
 
-def find(config: ClientConfig, chosen: Selection) -> Found:
+def find(config: ClientConfig, chosen: Selection) -> ReplayRanges:
     """Looks up the ranges. Raises ConfigError, UnknownTopic, RangeGone, BrokerUnreachable."""
     chosen.check()
     with Admin(with_short_timeouts(config)) as admin:
@@ -195,7 +195,7 @@ def find(config: ClientConfig, chosen: Selection) -> Found:
     if missing and not chosen.allow_missing:
         raise RangeGone("; ".join(missing))
     names = {piece.partition.topic for piece in held}
-    return Found(tuple(held), tuple(missing), read, {name: ids[name] for name in sorted(names & ids.keys())})
+    return ReplayRanges(tuple(held), tuple(missing), read, {name: ids[name] for name in sorted(names & ids.keys())})
 
 
 def _read_by(
@@ -306,8 +306,8 @@ class Replay:
     even if the table already has it."""
 
     bootstrap: str
-    found: Found
-    into: Target | Topic
+    found: ReplayRanges
+    into: Target | ReplayTopic
     options: Mapping[str, str] = field(default_factory=dict)
     again: bool = False
 
@@ -365,7 +365,7 @@ def run_replay(
     if not job.found.ranges:
         return Replayed(0, 0, 0, already=False, seconds=0.0)
     count = _Count(advance)
-    if isinstance(job.into, Topic):
+    if isinstance(job.into, ReplayTopic):
         done = _into_topic(job, job.into, get_spark, count)
     else:
         done = _into_table(job, job.into, get_spark, count)
@@ -414,7 +414,7 @@ def _into_table(
 
 
 def _into_topic(
-    job: Replay, into: Topic, get_spark: Callable[[], SparkSession], advance: Callable[[int], None]
+    job: Replay, into: ReplayTopic, get_spark: Callable[[], SparkSession], advance: Callable[[int], None]
 ) -> Replayed:
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
@@ -440,7 +440,7 @@ def _into_topic(
     return Replayed(job.found.offsets, rows, 0, already=False, seconds=time.monotonic() - started)
 
 
-def _copies(records: DataFrame, into: Topic) -> DataFrame:
+def _copies(records: DataFrame, into: ReplayTopic) -> DataFrame:
     """Returns the records with the columns to send."""
     from pyspark.sql import functions as f
 
@@ -457,7 +457,7 @@ def _copies(records: DataFrame, into: Topic) -> DataFrame:
 
 
 @with_keywords(ReplayOptions)
-def replay(options: ReplayOptions) -> Found | Replayed:
+def replay(options: ReplayOptions) -> ReplayRanges | Replayed:
     """Reads ranges of topics a second time, into the table ``output`` or the topic ``to_topic``.
 
     The options of the table are those of ``ingest``. For an existing table they must be the same as before. The other
@@ -475,7 +475,7 @@ def replay(options: ReplayOptions) -> Found | Replayed:
     return run_replay(job, lambda: options.spark or start_spark(options.master, options.conf, table))
 
 
-def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Target | Topic | None:
+def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Target | ReplayTopic | None:
     """Returns the checked table or topic to replay into; None for a dry run without one. ``shown``: returns an option's
     name in the form that the caller uses. Raises ConfigError.
     """
@@ -484,7 +484,7 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
         raise ConfigError(f"choose the destination: either {output} (a table) or {to_topic}")
     if options.to_topic is not None:
         producer = options.producer_options or {}
-        topic = Topic(options.to_topic, options.keep_partitions, options.keep_timestamps, producer=producer)
+        topic = ReplayTopic(options.to_topic, options.keep_partitions, options.keep_timestamps, producer=producer)
         topic.options({"kafka.bootstrap.servers": options.bootstrap_servers, **(options.options or {})})
         return topic
     if options.keep_partitions or options.keep_timestamps:
@@ -501,7 +501,7 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
     return None
 
 
-def find_ranges(options: ReplayOptions) -> Found:
+def find_ranges(options: ReplayOptions) -> ReplayRanges:
     """Returns the ranges that the options select. Raises what ``find`` raises."""
     chosen = Selection(
         names(options.topics),

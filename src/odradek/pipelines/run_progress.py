@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.checkpoint import GroupState
+from odradek.pipelines.checkpoint import CommitState
 from odradek.pipelines.lake import Added
 from odradek.pipelines.task_reports import TaskReport
 
@@ -30,13 +30,13 @@ class Watch(Protocol):
         """A batch of this many offsets is in the table. ``lag``: unread offsets of the topics, or None if not known."""
         ...
 
-    def ended(self, group: GroupState) -> None:
+    def ended(self, group: CommitState) -> None:
         """The run has ended; ``group`` is the state of its group."""
         ...
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class RunSnapshot:
     """The progress at one moment. ``batch``: batches in the table. ``records``: rows that the run has added to the
     table, and records that the current batch has read. ``lag``: unread offsets of the topics. ``eta_s``: seconds to the
     end of a run that has one. ``files``, ``bytes``: what this run has added to the table. ``committed``: after the end
@@ -68,7 +68,7 @@ class RunProgress:
         self._batches = 0
         self._total = Added(0, 0, 0, 0)
         self._samples: deque[tuple[float, int]] = deque()
-        self._group: GroupState | None = None
+        self._group: CommitState | None = None
 
     def passed(self, offsets: int) -> None:
         """See ``Watch``."""
@@ -86,18 +86,18 @@ class RunProgress:
             self._reading = 0
             self._sample()
 
-    def ended(self, group: GroupState) -> None:
+    def ended(self, group: CommitState) -> None:
         """See ``Watch``."""
         with self._lock:
             self._group = group
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> RunSnapshot:
         """Returns the present counts."""
         with self._lock:
             now = self._clock()
             rate = self._rate(now)
             left = max(0, self._left - self._reading)
-            return Snapshot(
+            return RunSnapshot(
                 batch=self._batches,
                 records=self._records,
                 rows_per_s=rate,

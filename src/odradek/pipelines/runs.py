@@ -31,7 +31,7 @@ SILENT_S = 90.0
 _DECIDED_S = 10.0
 
 
-class Record(NamedTuple):
+class RunRecord(NamedTuple):
     """``process``: the pid and its start time; empty after the run has ended. ``seen_s``: the last sign, in seconds
     since 1970. ``machine``: the machine and namespace of the pid; earlier versions did not write it.
     """
@@ -52,7 +52,7 @@ class Run:
         self.id = uuid.uuid4().hex
         self._runs = runs
         self._ended = threading.Event()
-        self._record = Record(self.id, socket.gethostname(), _process(os.getpid()), time.time(), 0.0, holds=False)
+        self._record = RunRecord(self.id, socket.gethostname(), _process(os.getpid()), time.time(), 0.0, holds=False)
         self._record = self._record._replace(machine=_machine())
         self._renewing: threading.Thread | None = None
         self.may_have_leftovers = False
@@ -120,10 +120,10 @@ class Run:
         self._record = self._record._replace(seen_s=time.time(), holds=holds)
         self._runs.write_text(f"{self.id}.json", json.dumps(self._record._asdict()) + "\n")
 
-    def _others(self) -> list[Record]:
+    def _others(self) -> list[RunRecord]:
         return [one for one in _records(self._runs) if one.run != self.id]
 
-    def _is_over(self, other: Record) -> bool:
+    def _is_over(self, other: RunRecord) -> bool:
         return not _is_alive(other) and (_is_here(other) or time.time() - other.seen_s > DAY_S)
 
 
@@ -137,7 +137,7 @@ def mark_all_ended() -> None:
         run.mark_ended()
 
 
-def _records(runs: Place) -> list[Record]:
+def _records(runs: Place) -> list[RunRecord]:
     """Returns all records. While a record is renewed, its file has the old name, the new name, or for a moment neither
     of the listed names. So each record is looked for three times.
     """
@@ -151,7 +151,7 @@ def _records(runs: Place) -> list[Record]:
     return found
 
 
-def _is_alive(record: Record) -> bool:
+def _is_alive(record: RunRecord) -> bool:
     if not record.process:
         return False
     if _is_here(record):
@@ -159,22 +159,22 @@ def _is_alive(record: Record) -> bool:
     return time.time() - record.seen_s < SILENT_S
 
 
-def _description(record: Record) -> str:
+def _description(record: RunRecord) -> str:
     ago_s = max(0.0, time.time() - record.seen_s)
     process = record.process.partition("@")[0]
     return f"process {process} on {record.host}, run {record.run[:8]}, last seen {ago_s:.0f} s ago"
 
 
-def _order(record: Record) -> tuple[float, str]:
+def _order(record: RunRecord) -> tuple[float, str]:
     return record.begun_s, record.run
 
 
-def _pid(record: Record) -> int:
+def _pid(record: RunRecord) -> int:
     number = record.process.partition("@")[0]
     return int(number) if number.isdecimal() else -1
 
 
-def _is_here(record: Record) -> bool:
+def _is_here(record: RunRecord) -> bool:
     """Whether the record's process is in the same pid namespace as this process."""
     return record.host == socket.gethostname() and record.machine == _machine()
 
@@ -208,9 +208,9 @@ def _process(pid: int) -> str:
     return f"{pid}"
 
 
-def _read(text: str | None) -> Record | None:
+def _read(text: str | None) -> RunRecord | None:
     """Returns None for a record that was removed or is being written."""
     try:
-        return Record(**parse_json(text or ""))
+        return RunRecord(**parse_json(text or ""))
     except (ValueError, TypeError):
         return None

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from odradek.core.errors import OdradekError
 from odradek.pipelines.file_statistics import file_statistics
-from odradek.pipelines.filesystems import File, HadoopPlace, LocalPlace, Place, sync_directory
+from odradek.pipelines.filesystems import FileStatus, HadoopPlace, LocalPlace, Place, sync_directory
 from odradek.pipelines.value_reader import ERROR
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def staged_file(name: str, size: int, footer: pq.FileMetaData) -> StagedFile:
     return StagedFile(name, size, footer.num_rows, bad, file_statistics(footer))
 
 
-def _look_far(place: HadoopPlace, file: File) -> StagedFile:
+def _look_far(place: HadoopPlace, file: FileStatus) -> StagedFile:
     rows = bad = 0
     for block in place.footer(file.name).getBlocks():
         rows += block.getRowCount()

@@ -26,7 +26,7 @@ _DELTA = "_delta_log"
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableLayout:
     """The options that determine a table's columns and files. They stay the same after the table is begun."""
 
     table_format: str
@@ -39,7 +39,7 @@ class Shape:
     partition_by: tuple[str, ...]
 
 
-def check_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = lambda: True) -> str | None:
+def check_table(table: Place, shape: TableLayout, log_holds_any: Callable[[], bool] = lambda: True) -> str | None:
     """Returns the table's id; None if no table was begun. ``log_holds_any``: whether the log of a Delta table has
     batches of ours. Raises ConfigError if the place has a table of another shape or anything but a table of ours;
     StorageError.
@@ -59,7 +59,7 @@ def check_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = 
     return table_id
 
 
-def check_not_foreign(table: Place, shape: Shape) -> None:
+def check_not_foreign(table: Place, shape: TableLayout) -> None:
     """Raises ConfigError if the folder holds anything but a table of ours (begun or not) or a Delta table to add to.
     Writes nothing.
     """
@@ -70,7 +70,7 @@ def check_not_foreign(table: Place, shape: Shape) -> None:
         raise ConfigError(f"{table.uri} holds something other than a table of odradek: {others[0]}")
 
 
-def begin_table(table: Place, shape: Shape, log_holds_any: Callable[[], bool] = lambda: True) -> str:
+def begin_table(table: Place, shape: TableLayout, log_holds_any: Callable[[], bool] = lambda: True) -> str:
     """Returns the table's id. Begins the table if there is none, or begins it again with the same id if it holds
     nothing and has another shape. Raises what ``check_table`` raises.
     """
@@ -98,7 +98,7 @@ def _parse(table: Place, text: str) -> tuple[str, dict[str, object]]:
     return found, held
 
 
-def _stored(shape: Shape) -> dict[str, object]:
+def _stored(shape: TableLayout) -> dict[str, object]:
     """Returns the shape as JSON returns it."""
     held: dict[str, object] = json.loads(json.dumps(vars(shape)))
     return held

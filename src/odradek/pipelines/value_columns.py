@@ -97,13 +97,13 @@ class Plan:
         self.names = np.frombuffer(self._names, np.uint8)
         self._elements_a_row = [1.0] * self.domains
 
-    def read(self, texts: Texts) -> Columns:
+    def read(self, texts: Texts) -> ValueColumns:
         """Reads values. Refused values are null, and ``texts`` marks them."""
         rows = len(texts.marks)
         most = int(texts.offsets[-1] - texts.offsets[0])  # an element has at least one byte
         room = [rows, *(min(int(rows * ratio * 1.2), most) + 64 for ratio in self._elements_a_row[1:])]
         while True:
-            columns = Columns(self, texts.data, room)
+            columns = ValueColumns(self, texts.data, room)
             marks = texts.marks.copy()
             full = columns.fill(texts.offsets, marks)
             if not full:
@@ -115,7 +115,7 @@ class Plan:
         return columns
 
 
-class Columns:
+class ValueColumns:
     """The kernel's output for one batch, and its Arrow arrays. ``room``: the capacity of each domain in values."""
 
     def __init__(self, plan: Plan, data: npt.NDArray[np.uint8], room: list[int]) -> None:

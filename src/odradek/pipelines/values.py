@@ -61,11 +61,11 @@ class Values:
     def check(self) -> None:
         """Raises ConfigError for options that contradict each other."""
         if self.format is ValueFormat.AVRO:
-            from odradek.pipelines.avro import Decoder
+            from odradek.pipelines.avro import AvroDecoder
 
             if self.schema is None:
                 raise ConfigError("value format avro needs a schema: the Avro schema, or a file with it")
-            Decoder(self.schema, self.framing, self.writer_schemas)
+            AvroDecoder(self.schema, self.framing, self.writer_schemas)
         elif self.framing is not Framing.NONE or self.writer_schemas:
             raise ConfigError(f"framing and writer schemas are for value format avro, not {self.format}")
         if self.format is ValueFormat.RAW and (self.schema is not None or self.keep_raw):
@@ -82,10 +82,10 @@ class Values:
             case ValueFormat.JSON:
                 read = _read_json(records, names, self.schema)
             case ValueFormat.AVRO:
-                from odradek.pipelines.avro import Decoder
+                from odradek.pipelines.avro import AvroDecoder
 
                 assert self.schema is not None
-                read = Decoder(self.schema, self.framing, self.writer_schemas).read(records.select(*names, "value"))
+                read = AvroDecoder(self.schema, self.framing, self.writer_schemas).read(records.select(*names, "value"))
         return self._shaped(read, names)
 
     def _shaped(self, read: DataFrame, names: list[str]) -> DataFrame:

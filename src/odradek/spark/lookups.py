@@ -43,7 +43,7 @@ class _EpochKey(NamedTuple):
     current_epoch: int
 
 
-class Refusal(NamedTuple):
+class CommitRefusal(NamedTuple):
     """The reason why offsets could not be committed, and the remedy."""
 
     why: str
@@ -63,7 +63,7 @@ class Lookups:
         self._other_queries: set[str] = set()  # queries that a warning has named
         self._overwritten: set[TopicPartition] = set()  # partitions whose overwritten commit a warning has named
         self._cause: tuple[type[Exception], object] | None = None  # why the last commit failed
-        self.refusal: Refusal | None = None
+        self.refusal: CommitRefusal | None = None
         """Why the last commit failed; None if it succeeded."""
 
     @property
@@ -294,11 +294,11 @@ class Lookups:
             *self.refusal,
         )
 
-    def _refusal_of(self, error: Exception) -> Refusal:
+    def _refusal_of(self, error: Exception) -> CommitRefusal:
         if not isinstance(error, GroupNotEmpty):
-            return Refusal(str(error), "Remove the cause, then run it again")
+            return CommitRefusal(str(error), "Remove the cause, then run it again")
         named = ", ".join(f"{m.client_id} at {m.host.lstrip('/')} ({m.member_id})" for m in self._members())
-        return Refusal(
+        return CommitRefusal(
             f"it has live members, and only they may commit: {named or 'unknown, or they have left'}",
             "Stop them, or give the query its own kafka.group.id, or set commitOffsets=false",
         )

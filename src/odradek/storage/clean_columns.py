@@ -43,7 +43,7 @@ from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT, Buffer, read_
 from odradek.batches.varint_kernels import read_varint, varint_size, write_varint
 from odradek.core.errors import CorruptRecord
 from odradek.storage.clean_rows import Filtered, Mapped, Surveyed
-from odradek.storage.clean_rules import Rules, Transactions, check_crc, emptied, rewritten
+from odradek.storage.clean_rules import CleaningRules, Transactions, check_crc, emptied, rewritten
 from odradek.storage.segment import LOG_SUFFIX, Placed, Segment
 
 _U64 = types.uint64
@@ -362,7 +362,7 @@ class ColumnEngine:
         mapped = last_offsets[:whole][last_offsets[:whole] >= first_dirty_offset]
         return Mapped(size, int(mapped[-1]) if len(mapped) else -1, status == FULL)
 
-    def filter(self, chunk: bytes, rules: Rules, mapped_offset: int) -> Generator[int, None, Filtered]:
+    def filter(self, chunk: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, Filtered]:
         """See ``RowEngine``."""
         table, parts = _fitting(chunk, scan(as_bytes(chunk)))
         yield 0
@@ -398,7 +398,7 @@ def _special(table: Int64s) -> list[int]:
     return list(np.flatnonzero(flags).tolist())
 
 
-def _tasks(chunk: bytes, table: Int64s, rules: Rules) -> tuple[Bytes, Bytes]:
+def _tasks(chunk: bytes, table: Int64s, rules: CleaningRules) -> tuple[Bytes, Bytes]:
     """Returns the task and the flags of each batch (1: stays without records, 2: starts its horizon)."""
     tasks = np.zeros(len(table), np.uint8)
     flags = (table[:, BASE] + table[:, LAST_DELTA] + 1 == rules.end_offset).astype(np.uint8)

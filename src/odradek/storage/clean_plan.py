@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from odradek.storage.clean_rules import Producer
+from odradek.storage.clean_rules import ProducerStateEntry
 from odradek.storage.log import Log
 from odradek.storage.segment import MAX_RELATIVE_OFFSET, Segment
 
@@ -43,7 +43,7 @@ class Dirt:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceSegment:
     """A closed segment: [``base_offset``, ``end_offset``) in ``size`` bytes."""
 
     base_offset: int
@@ -62,8 +62,8 @@ class Job:
     """
 
     directory: str
-    sources: tuple[Source, ...]
-    rest: tuple[Source, ...]
+    sources: tuple[SourceSegment, ...]
+    rest: tuple[SourceSegment, ...]
     first_dirty_offset: int
     end_offset: int
     stable_offset: int
@@ -72,7 +72,7 @@ class Job:
     index_interval_bytes: int
     delete_retention_ms: int
     now_ms: int
-    producers: tuple[Producer, ...]
+    producers: tuple[ProducerStateEntry, ...]
     max_keys: int
     bytes_per_second: float
 
@@ -88,8 +88,8 @@ class Job:
     def from_json(cls, text: bytes) -> Job:
         fields = json.loads(text)
         for name in ("sources", "rest"):
-            fields[name] = tuple(Source(**source) for source in fields[name])
-        fields["producers"] = tuple(Producer(*producer) for producer in fields["producers"])
+            fields[name] = tuple(SourceSegment(**source) for source in fields[name])
+        fields["producers"] = tuple(ProducerStateEntry(*producer) for producer in fields["producers"])
         return cls(**fields)
 
 
@@ -147,9 +147,11 @@ def _first_dirty(log: Log) -> tuple[int, str]:
 def plan(log: Log, dirt: Dirt, now_ms: int, *, max_keys: int, bytes_per_second: float) -> Job:
     """Returns the job of a cleaning of the log."""
     config = log.config
-    sources = [Source(s.base_offset, end, s.size, s.offset_index.size, s.time_index.size) for s, end in _with_ends(log)]
+    sources = [
+        SourceSegment(s.base_offset, end, s.size, s.offset_index.size, s.time_index.size) for s, end in _with_ends(log)
+    ]
     producers = tuple(
-        Producer(state.producer_id, state.epoch, state.batches[-1].last_offset if state.batches else -1)
+        ProducerStateEntry(state.producer_id, state.epoch, state.batches[-1].last_offset if state.batches else -1)
         for state in log.producers
     )
     return Job(
@@ -170,9 +172,9 @@ def plan(log: Log, dirt: Dirt, now_ms: int, *, max_keys: int, bytes_per_second: 
     )
 
 
-def group_sources(sources: Iterable[Source], job: Job) -> list[list[Source]]:
+def group_sources(sources: Iterable[SourceSegment], job: Job) -> list[list[SourceSegment]]:
     """Groups neighbours that fit into one segment by bytes, by the sizes of both indexes and by relative offsets."""
-    groups: list[list[Source]] = []
+    groups: list[list[SourceSegment]] = []
     for source in sources:
         if groups and _fits(groups[-1], source, job):
             groups[-1].append(source)
@@ -181,7 +183,7 @@ def group_sources(sources: Iterable[Source], job: Job) -> list[list[Source]]:
     return groups
 
 
-def _fits(group: Sequence[Source], source: Source, job: Job) -> bool:
+def _fits(group: Sequence[SourceSegment], source: SourceSegment, job: Job) -> bool:
     joined = [*group, source]
     return (
         sum(one.size for one in joined) <= job.segment_bytes

@@ -13,7 +13,7 @@ from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress
 from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer, scan
 from odradek.core.errors import CorruptRecord
 from odradek.core.varints import OverlongVarint, read_varint, varint
-from odradek.storage.clean_rules import Rules, Transactions, check_crc, emptied, rewritten
+from odradek.storage.clean_rules import CleaningRules, Transactions, check_crc, emptied, rewritten
 from odradek.storage.segment import LOG_SUFFIX, Placed, Segment
 
 _RECORDS_PER_STEP = 100
@@ -51,7 +51,7 @@ class Filtered(NamedTuple):
     records_kept: int
 
 
-class Record(NamedTuple):
+class RecordSpan(NamedTuple):
     """The positions of a record's parts. [``start``, ``end``) includes its length; the time is inside."""
 
     start: int
@@ -123,7 +123,7 @@ class RowEngine:
             yield header.size_in_bytes
         return Mapped(size, last_offset, False)
 
-    def filter(self, chunk: bytes, rules: Rules, mapped_offset: int) -> Generator[int, None, Filtered]:
+    def filter(self, chunk: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, Filtered]:
         """Returns the remaining batches. Records after ``mapped_offset`` all remain. Raises CorruptRecord."""
         size = read = kept = 0
         parts: list[bytes] = []
@@ -141,12 +141,12 @@ class RowEngine:
         return Filtered(size, b"".join(parts), placed, read, kept)
 
     def _batch(
-        self, chunk: bytes, pos: int, header: BatchHeader, rules: Rules, mapped_offset: int
+        self, chunk: bytes, pos: int, header: BatchHeader, rules: CleaningRules, mapped_offset: int
     ) -> Generator[int, None, tuple[bytes, int, int] | None]:
         """Returns the batch's new bytes, number of records and largest timestamp; None if the batch is removed."""
         fate = rules.fate(chunk, pos, header)
         data: bytes = b""
-        kept: list[Record] = []
+        kept: list[RecordSpan] = []
         tombstones = False
         if not fate.discards:
             data = unpacked(chunk, pos, header)
@@ -164,7 +164,7 @@ class RowEngine:
         check_crc(chunk, pos, header)
         return (yield from self._rewrite(data, header, kept, rules.horizon_ms if starts_horizon else None))
 
-    def _stays(self, record: Record, header: BatchHeader, rules: Rules, mapped_offset: int) -> bool:
+    def _stays(self, record: RecordSpan, header: BatchHeader, rules: CleaningRules, mapped_offset: int) -> bool:
         offset = header.base_offset + record.offset_delta
         if offset > mapped_offset:
             return True
@@ -174,7 +174,7 @@ class RowEngine:
 
     @staticmethod
     def _rewrite(
-        data: bytes, header: BatchHeader, kept: list[Record], horizon_ms: int | None
+        data: bytes, header: BatchHeader, kept: list[RecordSpan], horizon_ms: int | None
     ) -> Generator[int, None, tuple[bytes, int, int]]:
         append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
         first = _long(header.base_timestamp + kept[0].timestamp_delta) if append_time is None else append_time
@@ -211,7 +211,7 @@ def unpacked(chunk: Buffer, pos: int, header: BatchHeader) -> bytes:
     return bytes(decompress(header.compression, payload, DEFAULT_MAX_BYTES))
 
 
-def records_of(data: bytes, header: BatchHeader) -> Iterator[Record]:
+def records_of(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
     """Yields the records in ``data`` and skips their headers. Raises CorruptRecord."""
     if header.record_count * MIN_RECORD_BYTES > len(data):
         raise CorruptRecord(f"{header.record_count} records cannot fit into the batch at offset {header.base_offset}")
@@ -241,7 +241,7 @@ def records_of(data: bytes, header: BatchHeader) -> Iterator[Record]:
             if not -1 <= value_size <= end - at:
                 raise CorruptRecord(f"a value of {value_size} bytes does not fit: batch at offset {header.base_offset}")
             at = end
-            yield Record(start, body, time_at, time_end, end, timestamp_delta, offset_delta, key, value_size < 0)
+            yield RecordSpan(start, body, time_at, time_end, end, timestamp_delta, offset_delta, key, value_size < 0)
     except (IndexError, OverlongVarint) as error:
         raise CorruptRecord(f"a record of the batch at offset {header.base_offset} is malformed: {error}") from error
     if at != len(data):

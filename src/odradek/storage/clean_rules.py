@@ -46,7 +46,7 @@ _TXN_ENTRY = struct.Struct(">hqqqq")
 _KEPT_BITS = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedTxn(NamedTuple):
     """``first_offset`` is the base offset of its first batch, ``last_offset`` the offset of its marker."""
 
     producer_id: int
@@ -65,7 +65,7 @@ class Fate(NamedTuple):
     """It is the marker of a transaction without remaining batches: its delete horizon starts, unless it has one."""
 
 
-class Producer(NamedTuple):
+class ProducerStateEntry(NamedTuple):
     """An active producer. ``last_offset`` is the last offset of its last data batch; -1: it has only a marker."""
 
     producer_id: int
@@ -86,11 +86,11 @@ def marker_type(buffer: Buffer, pos: int, header: BatchHeader) -> int | None:
 class Transactions:
     """The state of transactions while batches are read in order, from the list of the aborted ones."""
 
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}
         self._committed: set[int] = set()
-        self.kept: list[AbortedTransaction] = []
+        self.kept: list[AbortedTxn] = []
         """Aborted transactions with remaining batches since the caller last cleared this list."""
 
     def _advance(self, offset: int) -> None:
@@ -133,7 +133,7 @@ class AbortedSearch:
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}
-        self.found: list[AbortedTransaction] = []
+        self.found: list[AbortedTxn] = []
 
     @property
     def is_open(self) -> bool:
@@ -148,10 +148,10 @@ class AbortedSearch:
             return
         first = self._open.pop(header.producer_id, None)
         if kind == ABORT and first is not None:
-            self.found.append(AbortedTransaction(header.producer_id, first, header.last_offset))
+            self.found.append(AbortedTxn(header.producer_id, first, header.last_offset))
 
 
-class Rules:
+class CleaningRules:
     """The rules for one cleaning. ``end_offset`` is the end of the section that may be cleaned."""
 
     def __init__(
@@ -160,15 +160,15 @@ class Rules:
         now_ms: int,
         delete_retention_ms: int,
         end_offset: int,
-        producers: Iterable[Producer],
-        aborted: Iterable[AbortedTransaction],
+        producers: Iterable[ProducerStateEntry],
+        aborted: Iterable[AbortedTxn],
     ) -> None:
         self.now_ms = now_ms
         self.horizon_ms = now_ms + delete_retention_ms
         """The delete horizon that this cleaning sets."""
         self.end_offset = end_offset
         self.transactions = Transactions(aborted)
-        self.producers: Mapping[int, Producer] = {producer.producer_id: producer for producer in producers}
+        self.producers: Mapping[int, ProducerStateEntry] = {producer.producer_id: producer for producer in producers}
 
     def keeps_empty(self, header: BatchHeader) -> bool:
         if header.last_offset + 1 == self.end_offset:

@@ -26,12 +26,12 @@ from typing import Any, Protocol
 from odradek.batches.compression import decompress_small
 from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.core.errors import CorruptRecord, KafkaError, OdradekError, StorageError
-from odradek.storage.clean_plan import Job, Source, group_sources
+from odradek.storage.clean_plan import Job, SourceSegment, group_sources
 from odradek.storage.clean_rows import Filtered, Mapped, RowEngine, Surveyed
 from odradek.storage.clean_rules import (
     AbortedSearch,
-    AbortedTransaction,
-    Rules,
+    AbortedTxn,
+    CleaningRules,
     Transactions,
     decode_txn_index,
     marker_type,
@@ -69,7 +69,7 @@ class Engine(Protocol):
     def map(
         self, chunk: bytes, transactions: Transactions, first_dirty_offset: int
     ) -> Generator[int, None, Mapped]: ...
-    def filter(self, chunk: bytes, rules: Rules, mapped_offset: int) -> Generator[int, None, Filtered]: ...
+    def filter(self, chunk: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, Filtered]: ...
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ class _Cleaning:
                 f"the offset map has room for {job.max_keys} keys, too few for the batch at offset {end_offset}"
             )
         self.counts.keys = self.engine.keys
-        rules = Rules(
+        rules = CleaningRules(
             now_ms=job.now_ms,
             delete_retention_ms=job.delete_retention_ms,
             end_offset=job.end_offset,
@@ -168,12 +168,12 @@ class _Cleaning:
             yield from self._copy(group, rules, end_offset - 1)
         return Finished(end_offset, self.counts)
 
-    def _open(self, source: Source) -> Segment:
+    def _open(self, source: SourceSegment) -> Segment:
         segment = Segment(self.directory, source.base_offset, self.config, self.files, 0)
         segment.size = source.size
         return segment
 
-    def _survey(self) -> Generator[int, None, list[AbortedTransaction]]:
+    def _survey(self) -> Generator[int, None, list[AbortedTxn]]:
         search = AbortedSearch()
         for source in self.job.sources:
             yield from self._survey_segment(source, search)
@@ -185,7 +185,7 @@ class _Cleaning:
         return search.found
 
     def _survey_segment(
-        self, source: Source, search: AbortedSearch, *, is_rest: bool = False
+        self, source: SourceSegment, search: AbortedSearch, *, is_rest: bool = False
     ) -> Generator[int, None, None]:
         segment = self._open(source)
         found = yield from self.engine.survey(segment, self.job.first_dirty_offset)
@@ -216,7 +216,7 @@ class _Cleaning:
                     raise TooCoarse(f"a compressed batch of {header.record_count} records")
                 yield 0
 
-    def _map(self, aborted: list[AbortedTransaction]) -> Generator[int, None, int]:
+    def _map(self, aborted: list[AbortedTxn]) -> Generator[int, None, int]:
         """Fills the map and returns the offset below which all keys are in it."""
         job = self.job
         transactions = Transactions(aborted)
@@ -252,7 +252,7 @@ class _Cleaning:
         raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} has no whole batch at position {position}")
 
     def _copy(
-        self, group: Sequence[Source], rules: Rules, mapped_offset: int
+        self, group: Sequence[SourceSegment], rules: CleaningRules, mapped_offset: int
     ) -> Generator[int | CleanedSegment, None, None]:
         cleaned = CleanedSegment.create(self.directory, group[0].base_offset, self.config, self.files, self.job.now_ms)
         assert isinstance(cleaned, CleanedSegment)
@@ -281,12 +281,12 @@ class _Cleaning:
         counts.records_read += done.records_read
         counts.records_kept += done.records_kept
 
-    def _note_txn_index(self, source: Source) -> None:
+    def _note_txn_index(self, source: SourceSegment) -> None:
         path = self.directory / file_name(source.base_offset, TXN_INDEX_SUFFIX)
         if self.files.exists(path):
             self.txn_entries.update(decode_txn_index(self.files.read(path)))
 
-    def _write_txn_index(self, cleaned: CleanedSegment, rules: Rules) -> None:
+    def _write_txn_index(self, cleaned: CleanedSegment, rules: CleaningRules) -> None:
         """Writes the entries of aborted transactions with remaining batches."""
         kept = [
             self.txn_entries[txn.last_offset] for txn in rules.transactions.kept if txn.last_offset in self.txn_entries

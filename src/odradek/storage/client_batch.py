@@ -9,7 +9,7 @@ from odradek.batches.compression import CODES, NONE, compress, decompress_in_ste
 from odradek.batches.encode import recompress, repacked, with_max_timestamp
 from odradek.batches.header import HEADER_BYTES, BatchHeader, Buffer, validate
 from odradek.batches.record_validation import Checked, begin_check
-from odradek.batches.search import Condition, Found, search
+from odradek.batches.search import Condition, RecordMatch, search
 from odradek.batches.steps import Call, Steps, begin
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig
@@ -107,13 +107,13 @@ def time_bounds(config: LogConfig, now_ms: int) -> tuple[int, int]:
 
 def refused_records(
     data: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, *, most: int
-) -> Steps[list[Found]]:
+) -> Steps[list[RecordMatch]]:
     """Finds the first records, at most ``most``, that a topic with these settings refuses. Raises CorruptRecord."""
     earliest, latest = time_bounds(config, now_ms)
     base = header.base_timestamp
     needs_key, sets_time = config.is_compacted, config.is_log_append_time
 
-    def is_refused(record: Found) -> bool:
+    def is_refused(record: RecordMatch) -> bool:
         if needs_key and record.is_keyless:
             return True
         return not (sets_time or record.timestamp == -1 or earliest <= record.timestamp <= latest)

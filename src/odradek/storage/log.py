@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from odradek.batches.header import BatchHeader, Buffer, stamped_head, validate
-from odradek.batches.search import Found
+from odradek.batches.search import RecordMatch
 from odradek.batches.steps import Steps, finish
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH
@@ -208,7 +208,7 @@ class Log:
                 self.producers.check(header, sequences=client)
         return self._write(data, batches, now_ms, leader_epoch)
 
-    def refused_records(self, data: Buffer, now_ms: int, *, most: int) -> Steps[list[Found]]:
+    def refused_records(self, data: Buffer, now_ms: int, *, most: int) -> Steps[list[RecordMatch]]:
         """Finds the first records, at most ``most``, of a client's batch that the topic's settings refuse.
 
         Raises KafkaError if the batch cannot be read.

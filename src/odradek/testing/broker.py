@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from odradek.core.errors import ErrorCode
     from odradek.testing.thread import BrokerThread
 
-__all__ = ["Broker", "BrokerFailed", "Clock", "Faults", "FiredFault"]
+__all__ = ["Broker", "BrokerClock", "BrokerFailed", "Faults", "FiredFault"]
 
 DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
 When = Literal["before", "after"]
@@ -67,7 +67,7 @@ class Broker:
                 self._own_directory, config=texts, host=host, port=port, data_dir=place, temporary=temporary
             )
         self.data_dir = place
-        self.clock = Clock(self._engine)
+        self.clock = BrokerClock(self._engine)
         self.faults = Faults(self._engine)
         # Ends the broker without close(): when this object is garbage-collected, or this process ends.
         self._end = weakref.finalize(self, _end, self._engine, self._own_directory, os.getpid(), temporary)
@@ -193,7 +193,7 @@ class CleanerHealth(NamedTuple):
     uncleanable_bytes: int
 
 
-class Clock:
+class BrokerClock:
     """The broker's clock: the system's time plus all calls of ``advance``."""
 
     def __init__(self, engine: BrokerProcess | BrokerThread) -> None:

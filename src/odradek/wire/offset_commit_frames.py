@@ -27,7 +27,7 @@ _INT32 = struct.Struct(">i").unpack_from
 Same = tuple[bytes, ...]
 
 
-class Commit(NamedTuple):
+class CommitOffsets(NamedTuple):
     """The fields that differ between commits. Offsets and epochs are in the order of the request."""
 
     correlation_id: bytes  # 4 bytes
@@ -59,14 +59,14 @@ class Layout:
         """The approximate memory of the layout, mostly that of its struct."""
         return 1000 + 130 * len(self.positions)
 
-    def read(self, frame: bytes) -> tuple[Same, Commit] | None:
+    def read(self, frame: bytes) -> tuple[Same, CommitOffsets] | None:
         """Reads a frame of this length. Returns None if it has another API or version."""
         fields = self._struct.unpack(frame)
         if fields[0] != self.head:
             return None
         if self._stride == 3:
-            return fields[2::3], Commit(fields[1], fields[3::3], fields[4::3])
-        return fields[2::2], Commit(fields[1], fields[3::2], None)
+            return fields[2::3], CommitOffsets(fields[1], fields[3::3], fields[4::3])
+        return fields[2::2], CommitOffsets(fields[1], fields[3::2], None)
 
 
 def layout_of(frame: bytes) -> Layout | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.api import Context, Hangup
 from odradek.broker.fault_injection.replies import TEXT, FaultyReplies
-from odradek.broker.fault_injection.rules import Fault, Fired, Rules
+from odradek.broker.fault_injection.rules import Fault, FaultRules, Fired
 from odradek.broker.middleware import Middleware, Serve
 from odradek.core.deferred import Deferred
 
@@ -69,13 +69,13 @@ class FaultInjection(Middleware):
     def __init__(self, broker: BrokerServer) -> None:
         self.broker = broker
         self.holds: dict[Client, _Hold] = {}
-        self._rules = Rules(broker)
+        self._rules = FaultRules(broker)
         self._replies = FaultyReplies(broker)
 
     # calls of a test
 
     def add(self, kind: str, api: str | int, **options: Any) -> int:
-        """Sets a fault (see ``Rules.add``) and returns its number. Raises ValueError."""
+        """Sets a fault (see ``FaultRules.add``) and returns its number. Raises ValueError."""
         number = self._rules.add(kind, api, **options)
         self.broker.router.install(self)
         return number

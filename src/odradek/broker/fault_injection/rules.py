@@ -60,7 +60,7 @@ class Fired(NamedTuple):
     at_ms: int
 
 
-class Rules:
+class FaultRules:
     """The faults that are set, and those that fired."""
 
     def __init__(self, broker: BrokerServices) -> None:

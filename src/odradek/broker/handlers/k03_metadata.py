@@ -21,7 +21,7 @@ from uuid import UUID
 from odradek.broker.long_lists import listed
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.scheduler import value_of
-from odradek.catalog.shard import Partition, Topic, check_topic_name
+from odradek.catalog.shard import PartitionRegistration, Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def _topic_row(topic: Topic, operations: int, partitions: Elements | None = None
     }
 
 
-def _partition_row(partition: Partition) -> dict[str, Any]:
+def _partition_row(partition: PartitionRegistration) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.none,
         "partition_index": partition.index,

@@ -53,7 +53,7 @@ _Key = tuple[str, UUID | None]
 
 
 @dataclass(slots=True)
-class Commit:
+class CommitRequest:
     """A parsed request: the coordinator's request, and the topics for packing the reply.
 
     ``request`` is None if none of the partitions exists; ``unknown`` lists the partitions that do not exist.
@@ -115,11 +115,11 @@ def _handle_in_steps(broker: BrokerServices, context: Context, message: OffsetCo
     return cast("list[Chunk]", pieces)
 
 
-def commit_of(broker: BrokerServices, version: int, message: OffsetCommitRequest) -> Commit:
+def commit_of(broker: BrokerServices, version: int, message: OffsetCommitRequest) -> CommitRequest:
     return finish(_commit_of(broker, version, message))
 
 
-def _commit_of(broker: BrokerServices, version: int, message: OffsetCommitRequest) -> Steps[Commit]:
+def _commit_of(broker: BrokerServices, version: int, message: OffsetCommitRequest) -> Steps[CommitRequest]:
     topics: list[TopicCommit] = []
     rows: list[tuple[Topic, list[int]]] = []
     unknown: list[CommittedTopic] = []
@@ -163,7 +163,7 @@ def _commit_of(broker: BrokerServices, version: int, message: OffsetCommitReques
             milliseconds(message.retention_time) if version <= 4 else -1,
             version >= 9,
         )
-    return Commit(version, request, rows, unknown)
+    return CommitRequest(version, request, rows, unknown)
 
 
 def _partitions(

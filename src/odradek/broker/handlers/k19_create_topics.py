@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_description import describe_topic
-from odradek.broker.controller import NewTopic
+from odradek.broker.controller import TopicSpec
 from odradek.broker.long_lists import listed
 from odradek.broker.long_replies import elements, reply, rows_of_topics, shared_elements
 from odradek.broker.metadata_log import ChangeTooLarge
@@ -91,7 +91,7 @@ def _add(broker: BrokerServices, permits: Permits, change: Change, topic: Creata
     configs = {config.name: config.value for config in topic.configs}
     assignments = _assignments(topic)
     permits.take(_partition_count(broker, topic))
-    wanted = NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
+    wanted = TopicSpec(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
     request = broker.controller.new_topic(wanted)
     yield from change.add(request)
     return request

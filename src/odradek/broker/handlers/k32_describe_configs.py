@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_changes import check_resource
 from odradek.broker.config_description import Described, describe_broker, describe_topic
-from odradek.broker.config_keys import Source, find_broker_key
+from odradek.broker.config_keys import ConfigSource, find_broker_key
 from odradek.broker.config_resources import LOGGER, describe, describe_loggers
 from odradek.broker.long_replies import each_once, elements, reply, shared_elements
 from odradek.catalog.shard import BROKER, TOPIC, check_topic_name
@@ -104,7 +104,7 @@ def _set_on_topic(broker: BrokerServices, name: str) -> Mapping[str, str]:
 def _broker_rows(broker: BrokerServices, name: str, names: tuple[str, ...] | None) -> list[Described]:
     if name == "":
         set_for_all = broker.config.cluster_wide
-        source = Source.DYNAMIC_DEFAULT_BROKER
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
         return [
             Described(find_broker_key(key), value, source, False, ((key, value, source),))
             for key, value in set_for_all.items()
@@ -139,7 +139,7 @@ def _packed(row: Described, synonyms: bool, documented: bool) -> dict[str, Any]:
             for name, value, source in (row.synonyms if synonyms else ())
         ],
         "config_type": row.key.type,
-        "documentation": _documentation(row) if documented or row.source is Source.LOGGER else None,
+        "documentation": _documentation(row) if documented or row.source is ConfigSource.LOGGER else None,
     }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.handlers.k03_metadata import ALL_TOPIC_OPERATIONS
 from odradek.broker.long_replies import elements, reply
-from odradek.catalog.shard import Partition, Topic, check_topic_name
+from odradek.catalog.shard import PartitionRegistration, Topic, check_topic_name
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _unknown(name: str) -> dict[str, Any]:
     return _failed(name, code) | {"topic_authorized_operations": ALL_TOPIC_OPERATIONS}
 
 
-def _described(topic: Topic, page: list[Partition]) -> dict[str, Any]:
+def _described(topic: Topic, page: list[PartitionRegistration]) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,

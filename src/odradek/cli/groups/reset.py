@@ -42,7 +42,7 @@ from odradek.cli.terminal import (
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.core.ids import TopicPartition
-    from odradek.lag.reset import GroupReset, ResetRow, Scenario
+    from odradek.lag.reset import GroupResetPlan, ResetRow, Scenario
 
 NAMES_WIDTH = 60
 EPILOG = (
@@ -192,7 +192,7 @@ def run_reset(admin: Admin, scenario: Scenario, line: ResetLine) -> int:
     return code
 
 
-def _plans(admin: Admin, scenario: Scenario, line: ResetLine) -> list[GroupReset]:
+def _plans(admin: Admin, scenario: Scenario, line: ResetLine) -> list[GroupResetPlan]:
     from odradek.core.ids import TopicPartition
     from odradek.lag import reset as resets
 
@@ -216,19 +216,19 @@ def _plans(admin: Admin, scenario: Scenario, line: ResetLine) -> list[GroupReset
     return made
 
 
-def _resettable(plan: GroupReset) -> bool:
+def _resettable(plan: GroupResetPlan) -> bool:
     from odradek.lag.reset import RESETTABLE
 
     return plan.state in RESETTABLE
 
 
-def _after(plan: GroupReset) -> dict[TopicPartition, int]:
+def _after(plan: GroupResetPlan) -> dict[TopicPartition, int]:
     from odradek.core.ids import TopicPartition as Tp
 
     return {Tp(row.topic, row.partition): row.after for row in plan.rows}
 
 
-def _show(plans: list[GroupReset]) -> None:
+def _show(plans: list[GroupResetPlan]) -> None:
     for plan in plans:
         if not plan.rows:
             note(f"Group {plan.group}: nothing to reset.")
@@ -258,7 +258,7 @@ def _effect(row: ResetRow) -> str:
     return f"skips {row.distance:,}" if row.distance else "unchanged" if row.before == row.after else "none"
 
 
-def _warn_of_clamps(plan: GroupReset) -> None:
+def _warn_of_clamps(plan: GroupResetPlan) -> None:
     for row in plan.rows:
         if row.clamped_from is not None:
             edge = "starts" if row.clamped_from < row.after else "ends"
@@ -266,7 +266,7 @@ def _warn_of_clamps(plan: GroupReset) -> None:
             warning_lines(f"Warning: {message} {row.after}: {row.after} is used.")
 
 
-def _is_confirmed(ready: list[GroupReset], line: ResetLine) -> bool:
+def _is_confirmed(ready: list[GroupResetPlan], line: ResetLine) -> bool:
     """Whether to reset: an option says it, or the user at the terminal."""
     if line.execute:
         return True
@@ -285,7 +285,7 @@ def _group_names(groups: list[str]) -> str:
     return names if len(groups) == 1 or len(names) <= NAMES_WIDTH else counted(len(groups), "group")
 
 
-def _write_undo(ready: list[GroupReset], given: Path | None) -> Path:
+def _write_undo(ready: list[GroupResetPlan], given: Path | None) -> Path:
     """Writes the previous offsets, as input of --from-file, to the disk before anything changes."""
     from odradek.core.ids import TopicPartition
     from odradek.lag import reset_csv
@@ -310,7 +310,7 @@ def _write_undo(ready: list[GroupReset], given: Path | None) -> Path:
     return path
 
 
-def _commit(admin: Admin, ready: list[GroupReset], undo: Path, *, quiet: bool) -> None:
+def _commit(admin: Admin, ready: list[GroupResetPlan], undo: Path, *, quiet: bool) -> None:
     done: list[str] = []
     with progress("Resetting", len(ready), "groups") as advance:
         for plan in ready:
@@ -335,7 +335,7 @@ def _commit(admin: Admin, ready: list[GroupReset], undo: Path, *, quiet: bool) -
             note(f"These had no offset before; to undo: odradek groups delete-offsets --group {plan.group} {given}")
 
 
-def _as_json(plan: GroupReset, done: bool, undo: Path | None) -> dict[str, object]:
+def _as_json(plan: GroupResetPlan, done: bool, undo: Path | None) -> dict[str, object]:
     rows = [{name: value for name, value in row._asdict().items() if name != "log_start"} for row in plan.rows]
     file = str(undo) if done and undo is not None else None
     return {"group": plan.group, "state": plan.state, "reset": done, "undo_file": file, "partitions": rows}
