@@ -208,8 +208,8 @@ GROUPS = (
         _broker("compaction", "compacting it, start to end, s"),
     )),
     Group("Clients", "another client on the same broker", CLIENTS, (
-        _client("read into an Arrow table, beside confluent-kafka", _KEPT, "confluent-kafka"),
-        _client("read and count, beside Java ConsumerPerformance",
+        _client("Arrow table, beside confluent-kafka", _KEPT, "confluent-kafka"),
+        _client("read, beside Java ConsumerPerformance",
                 "read into Arrow, 100 B, none, rows/s", "Java ConsumerPerformance"),
         _client("send_batch, beside confluent-kafka", "write, 100 B, acks=all, rows/s", "confluent-kafka"),
         _client("one record to its poll, beside confluent-kafka",
@@ -231,7 +231,7 @@ GROUPS = (
         _spark("sink, 100 B", "out of memory into a topic, 100 B, none, rows/s"),
         _spark("sink, 1 KB, lz4", "out of memory into a topic, 1 KB, lz4, rows/s"),
     )),
-    Group("Topics into tables", "the connector and Spark's file sink", TABLES, (
+    Group("Topics into tables", "Spark's connector and file sink", TABLES, (
         _session("session up, 20 million × 100 B", "Session up: 20,000,000 × 100 B"),
         _session("session up, 4 million × 1 KB", "Session up: 4,000,000 × 1 KB"),
         _session("session up, 10 million × JSON", "Session up: 10,000,000 × JSON of six fields, 100 B"),

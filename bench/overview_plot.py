@@ -7,7 +7,9 @@ from html import escape
 from math import log
 from typing import NamedTuple
 
-_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 860, 310, 60, 64, 12
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 920, 310, 150, 64, 12
+_TIME, _CPU_AT = _WIDTH - 70, _WIDTH - 12
+"""Where the columns of figures end, right of the bars."""
 _ROW, _BAR, _HEAD = 18, 11, 30
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _BETTER, _WORSE, _CPU, _GRID = "#2f6f9f", "#b5542d", "#222222", "#dddddd"
@@ -49,22 +51,22 @@ def _ticks(least: float, most: float) -> list[float]:
 
 def _row(row: Bars, y: int, x: Callable[[float], float], text: Callable[[float], str]) -> list[str]:
     left, right = sorted((x(1), x(row.times)))
-    is_better = row.times >= 1
     middle = y + _BAR / 2 + 2
+    base = middle + 4
     parts = [
-        f'<text x="{_LEFT - 8}" y="{middle + 4:.0f}" text-anchor="end">{escape(row.name)}</text>',
+        f'<text x="{_LEFT - 8}" y="{base:.0f}" text-anchor="end">{escape(row.name)}</text>',
         f'<rect x="{left:.1f}" y="{y + 2}" width="{max(right - left, 1):.1f}" height="{_BAR}" '
-        f'fill="{_BETTER if is_better else _WORSE}"/>',
+        f'fill="{_BETTER if row.times >= 1 else _WORSE}"/>',
+        f'<text x="{_TIME}" y="{base:.0f}" text-anchor="end">{text(row.times)}</text>',
     ]
-    ends = [x(row.times), *([x(row.cpu)] if row.cpu else [])]
     if row.cpu:
-        parts.append(
-            f'<circle cx="{x(row.cpu):.1f}" cy="{middle:.1f}" r="4" fill="white" stroke="{_CPU}" stroke-width="2"/>'
-        )
-    # The text is beyond the bar and the circle, so that neither covers it.
-    at, anchor = (max(ends) + 9, "start") if is_better else (min(*ends, x(1)) - 9, "end")
-    parts.append(f'<text x="{at:.1f}" y="{middle + 4:.0f}" text-anchor="{anchor}">{text(row.times)}</text>')
+        parts.append(_circle(x(row.cpu), middle))
+        parts.append(f'<text x="{_CPU_AT}" y="{base:.0f}" text-anchor="end">{text(row.cpu)}</text>')
     return parts
+
+
+def _circle(x: float, y: float) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="white" stroke="{_CPU}" stroke-width="2"/>'
 
 
 def _frame(height: int, ticks: Sequence[float], x: Callable[[float], float]) -> list[str]:
@@ -78,8 +80,10 @@ def _frame(height: int, ticks: Sequence[float], x: Callable[[float], float]) -> 
         f'<text x="{_LEFT + 18}" y="20">better</text>',
         f'<rect x="{_LEFT + 70}" y="11" width="12" height="10" fill="{_WORSE}"/>',
         f'<text x="{_LEFT + 88}" y="20">worse, by time or size</text>',
-        f'<circle cx="{_LEFT + 240}" cy="16" r="4" fill="white" stroke="{_CPU}" stroke-width="2"/>',
+        _circle(_LEFT + 240, 16),
         f'<text x="{_LEFT + 252}" y="20">by CPU</text>',
+        f'<text x="{_TIME}" y="{_TOP - 8}" text-anchor="end" font-weight="bold">by time</text>',
+        f'<text x="{_CPU_AT}" y="{_TOP - 8}" text-anchor="end" font-weight="bold">by CPU</text>',
     ]
     for tick in ticks:
         width = 1.5 if tick == 1 else 1
