@@ -32,7 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--restart-gb", type=float, default=1.0, help="log to restart with after kill -9 (default 1)")
     parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: fetched by Maven, cached)")
     parser.add_argument("--no-kafka", action="store_true", help="odradek alone")
-    parser.add_argument("--out", type=Path, help=f"{option_help(BROKER)}; the ablation: {option_help(MECHANISMS)}")
+    parser.add_argument("--out", type=Path, help=option_help(BROKER, MECHANISMS))
     told = parser.parse_args()
     if told.rounds < 1 or told.scale <= 0:
         parser.error("--rounds takes 1 or more, --scale more than 0")

@@ -15,6 +15,7 @@ TABLES = FOLDER / "tables.md"
 HISTORY = FOLDER / "history.md"
 
 
-def option_help(page: Path) -> str:
-    """The help text of an option whose default is ``page``."""
-    return f"page to write the figures to ({page.relative_to(DOCS.parent).as_posix()})"
+def option_help(*pages: Path) -> str:
+    """The help text of an option that writes to ``pages`` by default."""
+    names = " and ".join(page.relative_to(DOCS.parent).as_posix() for page in pages)
+    return f"page to write the figures to (default {names})"
