@@ -87,12 +87,15 @@ def test_position_moves_with_poll_and_commit_does_not(consumer: Make, filled: st
 
 
 @pytest.mark.claim(28)
-def test_without_commits_two_runs_read_the_same(consumer: Make, filled: str) -> None:
+def test_without_commits_two_runs_read_the_same(consumer: Make, filled: str, admin: Admin, group: str) -> None:
+    runs = []
     for _ in range(2):
         one = consumer()
         one.subscribe([filled])
-        assert len(read(one, 20)) == 20
+        runs.append(sorted(read(one, 20)))
         one.close()
+    assert runs == [[(partition, offset) for partition in range(2) for offset in range(10)]] * 2
+    assert admin.list_group_offsets(group) == {}
 
 
 @pytest.mark.claim(20)
@@ -483,7 +486,7 @@ def test_a_topic_is_made_by_looking_it_up_only_where_that_is_asked_for(
         assert eventually(lambda: one.partitions_for(topic)) == [TopicPartition(topic, n) for n in range(4)]
 
 
-@pytest.mark.claim(53)
+@pytest.mark.claim(53, 71)
 @pytest.mark.parametrize(("settings", "told"), [
     ({"auto.offset.rest": "earliest"}, "auto.offset.reset"), ({"auto_offset_reset": "soon"}, "by_duration"),
     ({"max_poll_records": 0}, "max_poll_records"), ({"heartbeat_interval_ms": 45_000}, "session_timeout_ms"),

@@ -66,6 +66,12 @@ def test_an_asynchronous_commit_is_tried_once(faulty: Broker) -> None:
         assert told == [(5, RetriableCommitFailed), (10, None)]
         assert len(faulty.faults.fired) == 1
         assert one.committed([TP])[TP] == OffsetAndMetadata(10)
+        # An older offset that fails after a newer one: a retry would overwrite the newer one.
+        faulty.faults.error("OffsetCommit", "NOT_COORDINATOR", times=1)
+        one.commit_async({TP: 5}, answered)
+        one.commit({})
+        assert told[2:] == [(5, RetriableCommitFailed)]
+        assert one.committed([TP])[TP] == OffsetAndMetadata(10)
 
 
 @pytest.mark.claim(31, 36)

@@ -92,7 +92,7 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.claim(8)
+@pytest.mark.claim(8, part=True)
 def test_kafkas_tool_finds_nothing_wrong(kafka_cp: str, directory: Path) -> None:
     by_suffix = {suffix: sorted(directory.glob(f"*{suffix}")) for suffix in (".log", ".index", ".timeindex")}
     output = dump(kafka_cp, by_suffix[".log"], "--deep-iteration")
