@@ -342,7 +342,9 @@ def test_records_that_never_come_are_an_error(cluster: ScriptedCluster, told: bo
         if not told:
             del broker.ranges[DESCRIBE_CONFIGS]
     limits = QUICK | {"default_api_timeout_ms": 400}
-    with pytest.raises(RecordsWithheld, match=r"t-0: no record came from offset 30 on within 400 ms, although .* 40"):
+    with pytest.raises(
+        RecordsWithheld, match=r"t-0: no record was returned from offset 30 on within 400 ms, although .* 40"
+    ):
         offsets(read_range(cluster.bootstrap, T0, 20, 40, **limits))
 
 
@@ -441,7 +443,7 @@ def test_batches_that_are_none(cluster: ScriptedCluster, damage: Any) -> None:
 
 def test_a_broker_that_sends_old_batches_for_ever_is_found_out(cluster: ScriptedCluster) -> None:
     cluster.brokers[1].answers[FETCH] = lambda message, version: fetch_reply(cluster, cluster.log[0][1])
-    with pytest.raises(CorruptRecord, match="t-0 at offset 10: the fetched batch ends before it"):
+    with pytest.raises(CorruptRecord, match="t-0 at offset 10: the fetched batch ends before this offset"):
         offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK))
 
 

@@ -122,7 +122,9 @@ def _copy_bytes(out: Any, target: int, buffer: Any, start: int, size: int) -> No
 
 @_compiled(types.UniTuple(types.int64, 3)(_RO, types.uint64))
 def _short(buffer: Any, pos: int) -> Any:
-    """Returns a zigzag-encoded number of one or two bytes, the position after it, and at least 128 if it is longer."""
+    """Returns a zigzag-encoded number of one or two bytes, the position after it, and a third value: at least 128 if
+    the number has more than two bytes.
+    """
     first = np.int64(buffer[pos])
     if first < 0x80:
         return first, np.int64(pos) + 1, np.int64(0)
@@ -290,7 +292,7 @@ class _Scratch(threading.local):
 _SCRATCH = 4 << 20
 _scratch = _Scratch()
 _FEW, _LITTLE = 1 << 8, 4 << 10
-"""For fewer records and bytes than these, columns use no blocks of memory, and keys are not copied to their size."""
+"""For fewer records and bytes than these, columns use no blocks of memory, and the keys' buffer keeps its size."""
 _NO_BYTES = np.empty(0, np.uint8)
 _NO_INT32S = np.empty(0, np.int32)
 _NO_INT64S = np.empty(0, np.int64)
@@ -384,7 +386,9 @@ class RecordColumns:
             self._runs.append((buffer, before, self.rows))
 
     def finish(self) -> None:
-        """Reduces the memory to the used size. Call it after the last ``read`` and before this thread decodes more."""
+        """Reduces the memory to the used size. Call it after the last ``read``, before this thread decodes
+        other records: they use the same scratch memory.
+        """
         if self._fits:
             for blobs in (self.keys, self.values):
                 blobs.data = blobs.data[: int(blobs.ends[self.rows])] if blobs is not _NO_BLOBS else blobs.data

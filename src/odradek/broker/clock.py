@@ -36,7 +36,7 @@ class Clock:
         return time.time_ns() // 1_000_000 + self._offset_ms
 
     def steady_ms(self) -> int:
-        """Returns ``now_ms`` without the changes of system time, and without the sleep, since the clock's creation."""
+        """Returns ms that start at ``now_ms`` and ignore changes of the system time and sleep of the machine."""
         return time.monotonic_ns() // 1_000_000 + self._begun_ms + self._offset_ms
 
     @property

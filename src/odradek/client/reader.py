@@ -78,7 +78,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Decoded(NamedTuple, Generic[T]):
-    """Fetched records, which iteration decodes; the next offset to fetch; the leader epoch of the last batch."""
+    """The records of one fetch: ``content`` decodes them, ``leader_epoch`` is that of the last batch."""
 
     content: Iterator[T]
     next_offset: int
@@ -233,7 +233,7 @@ class PartitionReader:
         if found.next_offset < 0:
             raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch is incomplete")
         if found.next_offset <= position:
-            raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch ends before it")
+            raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch ends before this offset")
         return found
 
     def _arrow(
@@ -382,7 +382,7 @@ class _Source:
         """The error for a passed deadline; ``limit`` is the end of the readable log in the last reply."""
         if limit >= end:
             return RecordsWithheld(
-                f"{self.partition}: no record came from offset {position} on within {deadline.limit_ms} ms, "
+                f"{self.partition}: no record was returned from offset {position} on within {deadline.limit_ms} ms, "
                 f"although the readable log ends at {limit} and the topic is not known to be compacted"
             )
         return RequestTimedOut(
@@ -394,8 +394,8 @@ class _Source:
         """Whether the log has certainly no record from ``position`` to ``end``.
 
         An empty reply is no proof: a broker may be unable to read records in time (tiered storage). Only compaction
-        leaves such gaps, and Kafka does not tier compacted topics. Under read_committed a batch at ``end`` or later
-        that a read_uncommitted fetch returns is a proof, too.
+        leaves such gaps, and Kafka does not tier compacted topics. Under read_committed there is a second proof: a
+        read_uncommitted fetch returns a batch at ``end`` or later.
         """
         if self.isolation_level:
             others = _Source(self.cluster, self.partition, self.topic_id, 0, self.max_bytes, self.max_wait_ms)
@@ -496,9 +496,10 @@ class _Source:
         raise TopicRecreated(f"topic {name} was deleted and created again ({current})")
 
     async def _check_history(self, offset: int, epoch: int, deadline: Deadline) -> None:
-        """Checks after a change of leader that its log was not truncated below the read or the wanted records.
+        """Checks after a change of leader that its log has the records that were read, and those still to be read.
 
-        Raises LogTruncated."""
+        Raises LogTruncated.
+        """
         places = [(offset, self.last_epoch)]
         if epoch > self.end_epoch >= 0:
             places.append((self.end, self.end_epoch))

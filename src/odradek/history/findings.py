@@ -63,8 +63,8 @@ class FindingRules:
     * Stall: at least ``stall_commits`` commits of one offset, over ``stall_after_ms``, while the record there waits.
     * Commit gap: no commit for ``gap_after_ms`` and ``gap_factor`` times the usual interval, while a record waits.
     * Rebalance storm: ``storm_rebalances`` within ``storm_window_ms``.
-    * Jump by the reader itself: over at least ``jump_records``, and ``jump_factor`` times faster than the reader's
-      fastest rate with a backlog.
+    * Jump by the reader itself: an advance of at least ``jump_records`` at ``jump_factor`` times the highest rate that
+      the reader ever reached with a backlog.
     * Expiring: an offset that expires within ``expires_within_ms``.
     * Never commits: a group that had members for ``never_after_ms``.
     """
@@ -159,7 +159,7 @@ def waiting_since(evidence: Evidence, places: Sequence[Place]) -> dict[Place, in
 
 
 def gather(journal: Journal, logs: Logs, times_of: TimesOf, rules: FindingRules) -> Evidence:
-    """Arranges the journal; no batch can be added to it afterwards."""
+    """Returns the evidence of a journal: its commits by partition and time. No batch can be added to it afterwards."""
     return Evidence(journal.arranged(), journal.events, journal.coverage.incomplete_below, logs, times_of, rules)
 
 

@@ -1,6 +1,6 @@
 """The new offsets of a group's reset: the scenarios of ``kafka-consumer-groups --reset-offsets``.
 
-``targets`` and ``rows`` are pure; ``plan`` reads their arguments from a cluster. The rules are Kafka's. A target offset
+``targets`` and ``rows`` are pure; ``plan`` gets their input from a cluster. The rules are Kafka's. A target offset
 outside the log becomes the nearest end of the log. A time after the last record means the log end. ``to-current`` keeps
 committed offsets and uses the log end where none exists. ``shift-by`` needs a committed offset.
 """
@@ -43,9 +43,9 @@ class PartitionBounds(NamedTuple):
 class ResetRow(NamedTuple):
     """One partition of a reset. ``before`` is None without a committed offset.
 
-    ``clamped_from`` is the target offset if that is outside the log. ``distance`` is the number of offsets in the log
-    from ``before`` (without one: from the log start) to ``after``. If it is negative, that many are read again; if it
-    is positive, that many are skipped.
+    ``clamped_from`` is the target offset if that is outside the log. ``distance`` counts the offsets of the log between
+    ``before`` (without one: the log start) and ``after``. Negative: so many are read again. Positive: so many are
+    skipped.
     """
 
     topic: str
@@ -64,7 +64,9 @@ class GroupResetPlan(NamedTuple):
     topic_ids: Mapping[str, UUID | None] = {}
 
     def commits(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets to commit. Their marks make a query that reads as this group use them (``reset_mark``)."""
+        """The offsets to commit. Each has a mark (``reset_mark``), by which a Spark query of this group
+        recognizes the reset and follows it.
+        """
         return {
             TopicPartition(row.topic, row.partition): mark_reset(row.after, self.topic_ids.get(row.topic))
             for row in self.rows

@@ -61,7 +61,7 @@ def _read_task(options: ReadOptions, piece: Piece, passage: Passage) -> Iterator
         except LogTruncated as error:
             _fail_or_warn(options, data_loss.diverged_after_plan(partition, error.divergence_offset, end), error)
             passage.note_lost(max(passage.position, error.divergence_offset), end)
-            end = min(end, error.divergence_offset)  # below it the records are the planned ones
+            end = min(end, error.divergence_offset)  # the records before it are the planned ones
         except (TopicRecreated, UnknownTopic) as error:
             _fail_or_warn(options, f"{partition}: offsets {passage.position} to {end - 1}: {error}", error)
             passage.note_lost(passage.position, end)
@@ -93,7 +93,7 @@ def _freeze_modules() -> None:
 
 
 def _drop_former_topic(config: ClientConfig, topic: str, topic_id: UUID | None) -> None:
-    """Drops the pooled metadata of a topic that was deleted and created again before the plan."""
+    """Drops the cached metadata of a topic that was deleted and created again before the plan."""
     cluster = shared_cluster(config)
     known = cluster.known_topic(topic)
     if known is not None and known.topic_id != topic_id:

@@ -2,9 +2,9 @@
 
 Spark looks up a Python data source in the active session of the calling thread, and a thread that did not start Spark
 has no active session. There ``frame.write.format(…)`` raises DATA_SOURCE_NOT_FOUND, although the frame's own session
-has the source (PySpark 4.3, batch and stream; reads use the frame's session). PySpark offers no earlier point to set
-it, because a Python thread gets its Java thread with its first call. ``createDataFrame`` makes its session the active
-one of the thread; here, ``format`` with our name does the same.
+has the source (PySpark 4.3, batch and stream; reads use the frame's session). The session cannot be made active when
+the thread starts: a Python thread gets its Java thread only with its first call of Java. ``createDataFrame`` makes its
+session the active one of the thread; here, ``format`` with our name does the same.
 """
 
 from __future__ import annotations

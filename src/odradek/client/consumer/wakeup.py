@@ -9,8 +9,9 @@ from contextlib import suppress
 
 
 class WakeupSignal:
-    """Wakes a thread without a turn of the loop: two turns would take most of the time from a record's arrival to its
-    return."""
+    """Wakes a thread without a turn of the event loop. With turns, the loop would take most of the time between the
+    arrival of a record and its return by poll.
+    """
 
     def __init__(self) -> None:
         self._event = asyncio.Event()

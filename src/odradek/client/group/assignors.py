@@ -1,8 +1,8 @@
 """The assignors of classic groups, with which the group's leader makes the assignment. Pure functions.
 
-range               Each topic by itself: consecutive partitions to the members in order, by rack where racks matter.
+range               Each topic by itself: consecutive partitions to the members in order, rack-aware (KIP-881).
 roundrobin          All partitions of all topics in turn.
-sticky              Numbers of partitions that differ by at most one; within that, members keep their partitions.
+sticky              Balanced: numbers of partitions differ by at most one. Otherwise members keep their partitions.
 cooperative-sticky  The same assignment in two rebalances: owners first give up only the partitions that move.
 """
 
@@ -68,11 +68,12 @@ def ordered(members: Mapping[str, Subscription]) -> list[str]:
 
 
 class RangeAssignor(Assignor):
-    """If members and replicas have racks, and some rack lacks some partition, each member first gets partitions with a
-    replica on its own rack (without a rack: any partitions), up to its share of each topic. The rest follows in order.
+    """Rack-aware (KIP-881) if members and replicas have racks and not every rack has a replica of every partition: each
+    member first gets partitions with a replica on its rack (a member without a rack: any), up to its share of each
+    topic. The other partitions follow in order.
 
-    Topics with the same number of partitions and the same members stay together: partition n of all of them goes to one
-    member whose rack has a replica of each, if there is one.
+    Topics with the same number of partitions and the same members are co-partitioned: partition n of all of them goes
+    to one member whose rack has a replica of each, if there is one.
     """
 
     name = "range"
