@@ -451,7 +451,7 @@ def test_stopping_does_not_wait_for_what_was_dropped(topic: str) -> None:
     [
         (lambda faults: faults.error("OfsetCommit", 16), "did you mean 'OffsetCommit'"),
         (lambda faults: faults.error("OffsetCommit", "NOT_COORDINATR"), "did you mean 'NOT_COORDINATOR'"),
-        (lambda faults: faults.drop("Heartbeat", topic="t"), "name no topic"),
+        (lambda faults: faults.drop("Heartbeat", topic="t"), "have no topics to match"),
         (lambda faults: faults.delay("Fetch", -1), "0 s or more"),
         (lambda faults: faults.drop("Fetch", times=0), "1 or more"),
     ],

@@ -394,6 +394,7 @@ def test_age_makes_a_snapshot_due_where_something_has_changed(tmp_path: Path) ->
                 await broker.settle()
             assert len(made_in(tmp_path)) == 1, "nothing has changed since"
             broker.create_topic("u", partition_count=1)
+            await broker.settle()  # the record gets the time before the clock is moved
             broker.clock.advance(7_000_000)
             await broker.settle()
             broker.clock.advance(260_000)
