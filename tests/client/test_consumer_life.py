@@ -50,10 +50,10 @@ def read(one: Consumer, count: int) -> list[int]:
 
 @pytest.mark.claim(33)
 def test_an_asynchronous_commit_is_tried_once(faulty: Broker) -> None:
-    told: list[tuple[int, type | None]] = []
+    answers: list[tuple[int, type | None]] = []
 
     def answered(offsets: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
-        told.append((offsets[TP].offset, type(error) if error else None))
+        answers.append((offsets[TP].offset, type(error) if error else None))
 
     with consumer(faulty) as one:
         one.assign([TP])
@@ -63,14 +63,14 @@ def test_an_asynchronous_commit_is_tried_once(faulty: Broker) -> None:
         one.commit_async({TP: 5}, answered)
         one.commit_async({TP: 10}, answered)
         one.commit({})
-        assert told == [(5, RetriableCommitFailed), (10, None)]
+        assert answers == [(5, RetriableCommitFailed), (10, None)]
         assert len(faulty.faults.fired) == 1
         assert one.committed([TP])[TP] == OffsetAndMetadata(10)
         # An older offset that fails after a newer one: a retry would overwrite the newer one.
         faulty.faults.error("OffsetCommit", "NOT_COORDINATOR", times=1)
         one.commit_async({TP: 5}, answered)
         one.commit({})
-        assert told[2:] == [(5, RetriableCommitFailed)]
+        assert answers[2:] == [(5, RetriableCommitFailed)]
         assert one.committed([TP])[TP] == OffsetAndMetadata(10)
 
 
