@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from odradek.storage.log import Log
 
 T0 = 1_700_000_000_000
 MAX_KEYS = 1_000_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def open_log(
@@ -95,3 +97,38 @@ def contents(directory: Path, files: Files | None = None) -> dict[str, bytes]:
     files = files or OsFiles()
     wanted: Sequence[str] = (".log", ".index", ".timeindex", ".txnindex")
     return {name: files.read(directory / name) for name in files.list(directory) if name.endswith(tuple(wanted))}
+
+
+def busy_log(path: Path, seed: int) -> Log:
+    """All there is: codecs, tombstones, null keys, headers' place, producers, transactions, many segments."""
+    chance = random.Random(seed)
+    log = open_log(path, segment_bytes=4_000)
+    sequences = dict.fromkeys(range(4), 0)
+    open_transactions: set[int] = set()
+    now_ms = T0
+    for _ in range(120):
+        now_ms += chance.choice([0, 1, 40, -3, 100_000])
+        records = [
+            (
+                None if chance.random() < 0.05 else b"key-%d" % chance.randrange(60),
+                None if chance.random() < 0.2 else chance.randbytes(chance.randrange(60)),
+            )
+            for _ in range(chance.choice([1, 1, 3, 12]))
+        ]
+        options: dict[str, object] = {"compression": chance.choice(CODECS)}
+        producer = chance.randrange(8)
+        if producer < 4:
+            options |= {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequences[producer]}
+            sequences[producer] += len(records)
+            if producer < 2:
+                options["transactional"] = True
+                open_transactions.add(producer)
+        put(log, *records, now_ms=now_ms, **options)
+        for producer in sorted(open_transactions):
+            if chance.random() < 0.3:
+                marker(log, producer, chance.randrange(2), now_ms=now_ms)
+                open_transactions.discard(producer)
+    for producer in sorted(open_transactions):
+        marker(log, producer, 1, now_ms=now_ms)
+    log.roll(now_ms)
+    return log

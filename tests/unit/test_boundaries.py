@@ -1,12 +1,9 @@
-"""What gets loaded when: an import stays light, and the broker carries no columns."""
+"""What handlers name and use: fields of the schemas, the services of the broker, no single API on the way of all."""
 
 from __future__ import annotations
 
 import ast
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from importlib import import_module
@@ -20,72 +17,8 @@ from odradek.broker.handlers import served
 from odradek.wire import api_keys, schemas
 from odradek.wire.schemas import Kind
 
-HEAVY = {"hypothesis", "numba", "numpy", "pyarrow", "pyspark", "pandas", "llvmlite"}
 HANDLERS = Path(__file__).resolve().parent.parent.parent / "src" / "odradek" / "broker" / "handlers"
 APIS = sorted(path.stem for path in HANDLERS.glob("k[0-9]*.py"))
-
-
-def loaded_by(*modules: str) -> set[str]:
-    """Top-level modules in memory once a fresh interpreter has imported ``modules``."""
-    return loaded_after(f"import {', '.join(modules)}")
-
-
-def loaded_after(statement: str) -> set[str]:
-    code = f"{statement}; import json, sys; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    return set(json.loads(done.stdout.splitlines()[-1]))
-
-
-@pytest.mark.parametrize("module", ["odradek", "odradek.client", "odradek.lag", "odradek.cli.main"])
-def test_imports_stay_light(module: str) -> None:
-    loaded = loaded_by(module)
-    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
-    assert [name for name in loaded if name.startswith("odradek.broker")] == []
-
-
-def test_all_names_of_the_client_are_there_and_light() -> None:
-    """Each is loaded when it is asked for; here all are."""
-    loaded = loaded_after("from odradek.client import *")
-    assert {"odradek.client.reader", "odradek.client.producer.engine"} <= loaded
-    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
-    assert loaded_by("odradek.client") & {"odradek.client.admin", "asyncio", "kio"} == set()
-
-
-def test_a_planner_of_spark_loads_what_planning_needs() -> None:
-    """Spark starts one for each query: what PySpark loads into it cannot be helped, producers and codecs can."""
-    loaded = loaded_by("odradek.spark.source", "odradek.spark.lookups")
-    unused = {"odradek.client.producer", "odradek.client.reader", "odradek.client.group.assignors", "odradek.batches"}
-    assert loaded & (unused | {"cramjam", "numba", "pandas", "odradek.spark.sink"}) == set()
-    assert "odradek.client.admin.admin" in loaded
-
-
-def test_the_broker_carries_no_columns() -> None:
-    loaded = loaded_by("odradek.broker.server", "odradek.broker.process")
-    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
-
-
-def test_the_running_broker_carries_no_columns(tmp_path: Path) -> None:
-    """Neither does one that has served records of every codec and a group."""
-    from support.brokers import CONFIG
-    from support.publish import commit, create_topic, publish
-
-    from odradek.testing.cluster import BrokerProcess
-
-    with BrokerProcess(tmp_path, config=CONFIG) as broker:
-        maps = Path(f"/proc/{broker.pid}/maps")
-        if maps.exists():
-            assert "cramjam" not in maps.read_text(), "codecs are loaded with the first compressed batch"
-            assert "_lzma" not in maps.read_text()
-        create_topic(broker.bootstrap, "t")
-        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-            publish(broker.bootstrap, "t", [b"x" * 100] * 10, compression_type=codec)
-        commit(broker.bootstrap, "g", {("t", 0): 1})
-        if not maps.exists():
-            pytest.skip("no /proc here: the loaded libraries cannot be seen")
-        libraries = {line.split("/")[-1] for line in maps.read_text().splitlines() if ".so" in line}
-        places = {part for line in maps.read_text().splitlines() for part in line.split("/")}
-        assert any("crc32c" in name for name in libraries | places)
-        assert places & HEAVY == set()
 
 
 # --- handlers ---------------------------------------------------------------------------------------------------

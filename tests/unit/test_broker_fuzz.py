@@ -7,7 +7,7 @@ import struct
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_broker_router import FakeTransport, Server
+from support.connections import FakeTransport, Server
 
 from odradek.broker.connection import Connection
 from odradek.broker.router import Api, served_apis

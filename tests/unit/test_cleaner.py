@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.cleaning import T0, batches, compact, contents, job_of, keyed, marker, open_log, pairs, put, rows
+from support.cleaning import (
+    CODECS,
+    T0,
+    batches,
+    busy_log,
+    compact,
+    contents,
+    job_of,
+    keyed,
+    marker,
+    open_log,
+    pairs,
+    put,
+    rows,
+)
 
 from odradek.batches.header import read_header
 from odradek.core.errors import CorruptRecord
@@ -19,9 +31,7 @@ from odradek.storage.clean_rules import ProducerStateEntry
 from odradek.storage.cleaner import CleanedSegment, Engine, MapFull, TooCoarse, clean
 from odradek.storage.config import DAY_MS
 from odradek.storage.files import Crash, OsFiles
-from odradek.storage.log import Log
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ENGINES = [RowEngine, ColumnEngine]
 
 
@@ -465,41 +475,6 @@ def test_a_coarse_batch_is_left_to_the_other_process(path: Path) -> None:
 # both engines, both ways
 
 
-def busy_log(path: Path, seed: int) -> Log:
-    """All there is: codecs, tombstones, null keys, headers' place, producers, transactions, many segments."""
-    chance = random.Random(seed)
-    log = open_log(path, segment_bytes=4_000)
-    sequences = dict.fromkeys(range(4), 0)
-    open_transactions: set[int] = set()
-    now_ms = T0
-    for _ in range(120):
-        now_ms += chance.choice([0, 1, 40, -3, 100_000])
-        records = [
-            (
-                None if chance.random() < 0.05 else b"key-%d" % chance.randrange(60),
-                None if chance.random() < 0.2 else chance.randbytes(chance.randrange(60)),
-            )
-            for _ in range(chance.choice([1, 1, 3, 12]))
-        ]
-        options: dict[str, object] = {"compression": chance.choice(CODECS)}
-        producer = chance.randrange(8)
-        if producer < 4:
-            options |= {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequences[producer]}
-            sequences[producer] += len(records)
-            if producer < 2:
-                options["transactional"] = True
-                open_transactions.add(producer)
-        put(log, *records, now_ms=now_ms, **options)
-        for producer in sorted(open_transactions):
-            if chance.random() < 0.3:
-                marker(log, producer, chance.randrange(2), now_ms=now_ms)
-                open_transactions.discard(producer)
-    for producer in sorted(open_transactions):
-        marker(log, producer, 1, now_ms=now_ms)
-    log.roll(now_ms)
-    return log
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_both_engines_write_the_same_bytes(tmp_path: Path, seed: int) -> None:
     logs = [busy_log(tmp_path / name, seed) for name in ("a-0", "b-0")]
@@ -530,43 +505,6 @@ def test_chunks_leave_no_trace(tmp_path: Path, chunk_bytes: int) -> None:
     assert written[0] == written[1]
     compact(log)
     assert contents(log.path).items() >= {n.removesuffix(".cleaned"): data for n, data in written[0].items()}.items()
-
-
-def test_the_process_writes_the_same_bytes_and_ends_with_its_stdin(tmp_path: Path) -> None:
-    log = busy_log(tmp_path / "a-0", 4)
-    _, job = job_of(log)
-    assert Job.from_json(job.to_json()) == job
-    command = [sys.executable, "-m", "odradek.storage.cleaner"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(job.to_json())
-        process.stdin.flush()
-        lines = process.stdout.read().decode().splitlines()
-    assert process.returncode == 0
-    assert '"end_offset": ' in lines[-1]
-    written = {p.name.removesuffix(".cleaned"): p.read_bytes() for p in sorted(log.path.glob("*.cleaned"))}
-    log.discard_cleaned()
-    compact(log)
-    assert contents(log.path).items() >= written.items()
-    # Throttled to nothing it would take for ever; the end of stdin ends it.
-    slow = Job(**{name: getattr(job, name) for name in job.__dataclass_fields__} | {"bytes_per_second": 1.0})
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        process.stdin.write(slow.to_json())
-        process.stdin.close()
-        assert process.wait(30) == 1
-    # And where nobody reads what it says, it goes without a word.
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        process.stdin.write(job.to_json())
-        process.stdin.flush()
-        assert process.stderr.read() == b""
-        assert process.wait(30) == 1
 
 
 def test_a_log_that_was_truncated_meanwhile_takes_nothing(path: Path) -> None:

@@ -1,8 +1,7 @@
-"""The command line's shell: help, version, one-line errors, exit codes, and what it does not load."""
+"""The command line's shell: help, version, one-line errors, exit codes."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -139,45 +138,3 @@ def test_the_default_directory_is_the_users_data_folder(monkeypatch: pytest.Monk
     monkeypatch.delenv("XDG_DATA_HOME")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     assert demo_command.default_data_dir() == tmp_path / ".local" / "share" / "odradek" / "demo"
-
-
-@pytest.mark.parametrize("line", [["--version"], ["--help"], ["serve", "--help"], ["demo", "--help"]])
-def test_the_shell_loads_nothing_heavy(line: list[str]) -> None:
-    code = (
-        "import sys; from odradek.cli.main import run; run(sys.argv[1:]);"
-        "heavy = {'rich', 'numpy', 'pyarrow', 'numba', 'pyspark', 'pandas', 'confluent_kafka'} & set(sys.modules);"
-        "sys.exit(f'loaded: {heavy}' if heavy else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_it_runs_as_a_module() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "odradek.cli.main", "demo", "--qqq"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "odradek: no such option --qqq\n")
-
-
-def test_what_serve_refuses_is_told_as_by_every_command(tmp_path: Path) -> None:
-    for options, told in (
-        (["--listen", "nowhere"], "--listen takes HOST:PORT, not 'nowhere'"),
-        (["--config", "num.partitions=0", "--listen", "127.0.0.1:0"], "at least 1"),
-    ):
-        code = "import sys; from odradek.cli.main import run; sys.exit(run(sys.argv[1:]) + ('rich' in sys.modules))"
-        line = ["serve", "--data-dir", str(tmp_path), *options]
-        done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("odradek: ")
-        assert told in done.stderr
-        assert done.stderr.count("\n") == 1
-
-
-def test_output_that_nobody_reads_is_no_traceback() -> None:
-    done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m odradek.cli.main --help | true"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stderr == ""

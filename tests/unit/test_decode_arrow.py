@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import struct
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -209,59 +207,6 @@ def test_private_cache_is_refused_when_others_could_write_it(tmp_path: Path, mon
     os.rmdir(path)
     os.symlink(tmp_path, path)
     assert decode._private_cache() is None
-
-
-def run_python(program: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=os.environ | environment
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-@pytest.mark.slow
-def test_kernels_work_where_numba_finds_no_place_for_its_cache(tmp_path: Path) -> None:
-    """A read-only package and no home directory, as in a container: compiled into a private temporary directory."""
-    program = """
-import numba
-from numba.core.caching import CacheImpl
-CacheImpl._locator_classes = [kind for kind in CacheImpl._locator_classes if "UserProvided" in kind.__name__]
-from odradek.batches.arrow import RecordSet
-from odradek.batches.encode import encode_batch
-from odradek.core.effects import SimpleRecord
-(found,) = RecordSet(encode_batch([SimpleRecord(b"k", b"v")], now_ms=1)).record_batches("t", 0)
-print(found.num_rows, numba.config.CACHE_DIR)
-"""
-    rows, cache = run_python(program, TMPDIR=str(tmp_path), NUMBA_CACHE_DIR="").split()
-    assert rows == "1"
-    assert Path(cache).parent == tmp_path
-    assert any(Path(cache).rglob("*.nbi"))
-
-
-def test_importing_the_client_loads_no_columns() -> None:
-    program = """
-import sys
-import odradek.client
-print([name for name in ("numba", "numpy", "pyarrow", "pyspark", "rich") if name in sys.modules])
-"""
-    assert run_python(program) == "[]"
-
-
-def test_the_first_records_do_not_wait_for_pandas() -> None:
-    """pyarrow loads it, half a second, for what it makes of single values; nothing here does."""
-    program = """
-import sys
-from odradek.batches.arrow import RecordSet
-from odradek.batches.columns import COLUMNS
-from odradek.batches.encode import encode_batch
-from odradek.core.effects import SimpleRecord
-
-data = encode_batch([SimpleRecord(b"k", b"v")] * 20_000, now_ms=1)
-(found,) = RecordSet(data).record_batches("t", 3, columns=COLUMNS)
-assert found.column("topic")[19_999].as_py() == "t" and found.column("partition")[0].as_py() == 3
-print("pandas" in sys.modules)
-"""
-    assert run_python(program).strip() == "False"
 
 
 @pytest.mark.parametrize("count", [1, 30, 3_000])

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_broker_router import Server, connect, heartbeat, loop, metadata, turn  # noqa: F401
+from support.connections import Server, connect, heartbeat, metadata, turn
+from test_broker_router import loop  # noqa: F401
 
 from odradek.broker import router as router_module
 from odradek.broker.middleware import Middleware, chain, time_counter

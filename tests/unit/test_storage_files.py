@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 
@@ -81,20 +79,6 @@ def test_a_lock_keeps_others_out(files: Files, tmp_path: Path) -> None:
     files.lock(tmp_path / ".lock").release()
 
 
-def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
-    code = "import os, sys, pathlib; from odradek.storage.files import OsFiles; "
-    code += "lock = OsFiles().lock(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", code, str(tmp_path / ".lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(BlockingIOError):
-            OsFiles().lock(tmp_path / ".lock")
-        holder.kill()
-        holder.wait()
-    OsFiles().lock(tmp_path / ".lock").release()
-
-
 def test_memory_files_fail_on_demand() -> None:
     files = MemoryFiles()
     file = files.open(Path("/x"), create=True)
@@ -113,12 +97,6 @@ def test_memory_files_fail_on_demand() -> None:
     with pytest.raises(OSError, match="Input/output") as caught:
         file.pread(0, 1)
     assert caught.value.errno == errno.EIO
-
-
-def test_storage_loads_no_columns() -> None:
-    """The broker's memory: numba alone would add 94 MB."""
-    code = "import sys, odradek.storage.log; print([m for m in ('numpy', 'numba', 'pyarrow') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.strip() == b"[]"
 
 
 # checkpoints

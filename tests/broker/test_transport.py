@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from test_broker_router import Server, heartbeat
+from support.connections import Server, heartbeat
 
 from odradek.broker import transport as transport_module
 from odradek.broker.connection import Connection

@@ -1,0 +1,25 @@
+"""The lock of a data directory, and a process that holds it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odradek.storage.files import OsFiles
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    code = "import os, sys, pathlib; from odradek.storage.files import OsFiles; "
+    code += "lock = OsFiles().lock(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(tmp_path / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(BlockingIOError):
+            OsFiles().lock(tmp_path / ".lock")
+        holder.kill()
+        holder.wait()
+    OsFiles().lock(tmp_path / ".lock").release()

@@ -1,0 +1,38 @@
+"""The command line as a process: exit codes, one-line errors, a pipe without a reader."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_it_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "odradek.cli.main", "demo", "--qqq"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "odradek: no such option --qqq\n")
+
+
+def test_what_serve_refuses_is_told_as_by_every_command(tmp_path: Path) -> None:
+    for options, told in (
+        (["--listen", "nowhere"], "--listen takes HOST:PORT, not 'nowhere'"),
+        (["--config", "num.partitions=0", "--listen", "127.0.0.1:0"], "at least 1"),
+    ):
+        code = "import sys; from odradek.cli.main import run; sys.exit(run(sys.argv[1:]) + ('rich' in sys.modules))"
+        line = ["serve", "--data-dir", str(tmp_path), *options]
+        done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("odradek: ")
+        assert told in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_output_that_nobody_reads_is_no_traceback() -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m odradek.cli.main --help | true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""

@@ -1,0 +1,119 @@
+"""What gets loaded when: an import stays light, and the broker carries no columns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.programs import run_python
+
+HEAVY = {"hypothesis", "numba", "numpy", "pyarrow", "pyspark", "pandas", "llvmlite"}
+
+
+def loaded_by(*modules: str) -> set[str]:
+    """Top-level modules in memory once a fresh interpreter has imported ``modules``."""
+    return loaded_after(f"import {', '.join(modules)}")
+
+
+def loaded_after(statement: str) -> set[str]:
+    code = f"{statement}; import json, sys; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("module", ["odradek", "odradek.client", "odradek.lag", "odradek.cli.main"])
+def test_imports_stay_light(module: str) -> None:
+    loaded = loaded_by(module)
+    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
+    assert [name for name in loaded if name.startswith("odradek.broker")] == []
+
+
+def test_all_names_of_the_client_are_there_and_light() -> None:
+    """Each is loaded when it is asked for; here all are."""
+    loaded = loaded_after("from odradek.client import *")
+    assert {"odradek.client.reader", "odradek.client.producer.engine"} <= loaded
+    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
+    assert loaded_by("odradek.client") & {"odradek.client.admin", "asyncio", "kio"} == set()
+
+
+def test_a_planner_of_spark_loads_what_planning_needs() -> None:
+    """Spark starts one for each query: what PySpark loads into it cannot be helped, producers and codecs can."""
+    loaded = loaded_by("odradek.spark.source", "odradek.spark.lookups")
+    unused = {"odradek.client.producer", "odradek.client.reader", "odradek.client.group.assignors", "odradek.batches"}
+    assert loaded & (unused | {"cramjam", "numba", "pandas", "odradek.spark.sink"}) == set()
+    assert "odradek.client.admin.admin" in loaded
+
+
+def test_the_broker_carries_no_columns() -> None:
+    loaded = loaded_by("odradek.broker.server", "odradek.broker.process")
+    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
+
+
+def test_the_running_broker_carries_no_columns(tmp_path: Path) -> None:
+    """Neither does one that has served records of every codec and a group."""
+    from support.brokers import CONFIG
+    from support.publish import commit, create_topic, publish
+
+    from odradek.testing.cluster import BrokerProcess
+
+    with BrokerProcess(tmp_path, config=CONFIG) as broker:
+        maps = Path(f"/proc/{broker.pid}/maps")
+        if maps.exists():
+            assert "cramjam" not in maps.read_text(), "codecs are loaded with the first compressed batch"
+            assert "_lzma" not in maps.read_text()
+        create_topic(broker.bootstrap, "t")
+        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+            publish(broker.bootstrap, "t", [b"x" * 100] * 10, compression_type=codec)
+        commit(broker.bootstrap, "g", {("t", 0): 1})
+        if not maps.exists():
+            pytest.skip("no /proc here: the loaded libraries cannot be seen")
+        libraries = {line.split("/")[-1] for line in maps.read_text().splitlines() if ".so" in line}
+        places = {part for line in maps.read_text().splitlines() for part in line.split("/")}
+        assert any("crc32c" in name for name in libraries | places)
+        assert places & HEAVY == set()
+
+
+def test_storage_loads_no_columns() -> None:
+    """The broker's memory: numba alone would add 94 MB."""
+    code = "import sys, odradek.storage.log; print([m for m in ('numpy', 'numba', 'pyarrow') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.strip() == b"[]"
+
+
+def test_importing_the_client_loads_no_columns() -> None:
+    program = """
+import sys
+import odradek.client
+print([name for name in ("numba", "numpy", "pyarrow", "pyspark", "rich") if name in sys.modules])
+"""
+    assert run_python(program) == "[]"
+
+
+def test_the_first_records_do_not_wait_for_pandas() -> None:
+    """pyarrow loads it, half a second, for what it makes of single values; nothing here does."""
+    program = """
+import sys
+from odradek.batches.arrow import RecordSet
+from odradek.batches.columns import COLUMNS
+from odradek.batches.encode import encode_batch
+from odradek.core.effects import SimpleRecord
+
+data = encode_batch([SimpleRecord(b"k", b"v")] * 20_000, now_ms=1)
+(found,) = RecordSet(data).record_batches("t", 3, columns=COLUMNS)
+assert found.column("topic")[19_999].as_py() == "t" and found.column("partition")[0].as_py() == 3
+print("pandas" in sys.modules)
+"""
+    assert run_python(program).strip() == "False"
+
+
+@pytest.mark.parametrize("line", [["--version"], ["--help"], ["serve", "--help"], ["demo", "--help"]])
+def test_the_shell_loads_nothing_heavy(line: list[str]) -> None:
+    code = (
+        "import sys; from odradek.cli.main import run; run(sys.argv[1:]);"
+        "heavy = {'rich', 'numpy', 'pyarrow', 'numba', 'pyspark', 'pandas', 'confluent_kafka'} & set(sys.modules);"
+        "sys.exit(f'loaded: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
