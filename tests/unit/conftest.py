@@ -1,0 +1,75 @@
+"""A unit test opens no socket and starts no process. One that does fails: it belongs into another folder."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+FORBIDDEN = frozenset({
+    "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn", "subprocess.Popen",
+    "socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyaddr", "socket.gethostbyname",
+    "socket.sendmsg", "socket.sendto",
+})  # fmt: skip
+"""Events of Python's audit. A socket pair, with which each event loop wakes itself up, raises none of them."""
+NETWORK = (socket.AF_INET, socket.AF_INET6)
+
+
+class Guard:
+    """Records what a unit test does of this, and refuses it. ``others``: threads from before the test."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.others: frozenset[int] = frozenset()
+        self.seen: list[str] = []
+
+    def on_event(self, event: str, args: tuple[Any, ...]) -> None:
+        """An audit hook. Python cannot remove it, so it has to be fast while no unit test runs."""
+        if self.is_on and is_forbidden(event, args) and threading.get_ident() not in self.others:
+            self.seen.append(event)
+            raise AssertionError(f"a unit test opens no socket and starts no process: {event}")
+
+
+def is_forbidden(event: str, args: tuple[Any, ...]) -> bool:
+    # uvloop binds and connects without an event, but Python makes the sockets on which it listens.
+    return event in FORBIDDEN or (event == "socket.__new__" and args[1] in NETWORK)
+
+
+GUARD = Guard()
+sys.addaudithook(GUARD.on_event)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Fails at the end, too: the test, or what it tests, may have caught the error."""
+    GUARD.seen.clear()
+    GUARD.others = frozenset(one.ident or 0 for one in threading.enumerate()) - {threading.get_ident()}
+    GUARD.is_on = True
+    try:
+        yield
+    finally:
+        GUARD.is_on = False
+    assert GUARD.seen == [], "a unit test opens no socket and starts no process"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    with guarded():
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """The teardown is free: that of the last test stops the brokers which other folders share."""
+    with guarded():
+        yield
+
+
+@pytest.fixture
+def guard() -> Guard:
+    return GUARD
