@@ -1,1 +1,1 @@
-"""Odradek beside Apache Kafka, alternately, in one run: ``python -m bench``."""
+"""Odradek and Apache Kafka, measured in turn in one run: ``python -m bench``."""

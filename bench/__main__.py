@@ -1,4 +1,4 @@
-"""``python -m bench``: odradek beside Apache Kafka, alternately, in one run."""
+"""``python -m bench``: odradek and Apache Kafka, measured in turn in one run."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=names, help="only this measure (repeatable)")
     parser.add_argument("--core", action="store_true", help=f"only {', '.join(CORE)}")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of both sides (default 5)")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the full size, to try things out")
-    parser.add_argument("--restart-gb", type=float, default=1.0, help="log to restart with after kill -9 (default 1)")
-    parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: fetched by Maven, cached)")
-    parser.add_argument("--no-kafka", action="store_true", help="odradek alone")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full size, for a trial run")
+    parser.add_argument("--restart-gb", type=float, default=1.0, help="GB of log for the restart (default 1)")
+    parser.add_argument("--kafka-cp", help="class path of Apache Kafka's jars (default: Maven fetches and caches them)")
+    parser.add_argument("--no-kafka", action="store_true", help="measure odradek only")
     parser.add_argument("--out", type=Path, help=option_help(BROKER, MECHANISMS))
-    told = parser.parse_args()
-    if told.rounds < 1 or told.scale <= 0:
+    args = parser.parse_args()
+    if args.rounds < 1 or args.scale <= 0:
         parser.error("--rounds takes 1 or more, --scale more than 0")
-    return told
+    return args
 
 
-def kafka_jars(told: argparse.Namespace) -> tuple[str | None, str]:
-    """Apache Kafka's class path, or None and why there is none."""
-    if told.no_kafka:
+def kafka_jars(args: argparse.Namespace) -> tuple[str | None, str]:
+    """Apache Kafka's class path and no note, or None and a note with the reason."""
+    if args.no_kafka:
         return None, "Apache Kafka was left out (--no-kafka)."
-    if told.kafka_cp:
-        os.environ["KAFKA_CP"] = told.kafka_cp
+    if args.kafka_cp:
+        os.environ["KAFKA_CP"] = args.kafka_cp
     try:
         return class_path(), ""
     except Unavailable as error:
         return None, f"Apache Kafka was left out: {error}."
 
 
-def tools_are_there() -> bool:
-    """Whether Java and Apache Kafka's own tools can be run, against whatever broker."""
+def has_java_tools() -> bool:
+    """Whether Java and Apache Kafka's own tools are available; they measure any broker."""
     try:
         class_path()
     except Unavailable:
@@ -60,17 +60,17 @@ def tools_are_there() -> bool:
     return True
 
 
-def measure_ablation(told: argparse.Namespace, work: Path, command: str) -> int:
-    """The table and the plot, into the page and beside it. Returns 1 where they do not show what the articles claim."""
+def measure_ablation(args: argparse.Namespace, work: Path, command: str) -> int:
+    """Writes the table into the page and the plot beside it. Returns 1 if the figures do not show the claims."""
     rounds = []
-    for number in range(told.rounds):
-        rounds.append(ablation.one_round(work / f"{number}-ablation", Sizes(told.scale)))
+    for number in range(args.rounds):
+        rounds.append(ablation.one_round(work / f"{number}-ablation", Sizes(args.scale)))
         print(f"ablation {number + 1}: {rounds[-1]}", flush=True)
-    page = told.out or MECHANISMS
+    page = args.out or MECHANISMS
     picture = page.with_name("ablation.svg")
     picture.write_text(ablation.plot(rounds, report.shown))
-    shown = f"![What each mechanism is worth]({picture.name})"
-    run = report.head(told.rounds, command)
+    shown = f"![The gain from each mechanism]({picture.name})"
+    run = report.head(args.rounds, command)
     text = "\n\n".join([run, ablation.table(rounds, report.spread), shown])
     overview.publish(page, text, ABLATION)
     print(text)
@@ -78,15 +78,15 @@ def measure_ablation(told: argparse.Namespace, work: Path, command: str) -> int:
 
 
 def main() -> int:
-    told = arguments()
+    args = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that brokers are stopped and files removed
-    cp, why_not = kafka_jars(told)
-    if why_not:
-        print(why_not, flush=True)
-    chosen = told.only or (CORE if told.core else [*MEASURES, ABLATION])
+    cp, note = kafka_jars(args)
+    if note:
+        print(note, flush=True)
+    chosen = args.only or (CORE if args.core else [*MEASURES, ABLATION])
     names = [name for name in MEASURES if name in chosen]
-    if not tools_are_there() and not set(names).isdisjoint(JAVA_TOOLS):
-        why_not += " Its tools cannot be had either: the rows they measure are left out."
+    if not has_java_tools() and not set(names).isdisjoint(JAVA_TOOLS):
+        note += " Its tools are not available either: the rows that they measure are left out."
         names = [name for name in names if name not in JAVA_TOOLS]
     builds: list[tuple[str, Callable[[Path], Side]]] = [("odradek", Odradek)]
     if cp is not None:
@@ -97,10 +97,10 @@ def main() -> int:
     code = 0
     try:
         if ABLATION in chosen:
-            code = measure_ablation(told, work, command)
-        for number in range(told.rounds if names else 0):
+            code = measure_ablation(args, work, command)
+        for number in range(args.rounds if names else 0):
             for label, build in builds if number % 2 == 0 else builds[::-1]:
-                values = one_round(build, work / f"{number}-{label}", names, Sizes(told.scale, told.restart_gb))
+                values = one_round(build, work / f"{number}-{label}", names, Sizes(args.scale, args.restart_gb))
                 rounds[label].append(values)
                 shutil.rmtree(work / f"{number}-{label}", ignore_errors=True)
                 line = "  ".join(f"{key} {report.shown(value)}" for key, value in values.items())
@@ -108,9 +108,9 @@ def main() -> int:
     finally:
         shutil.rmtree(work, ignore_errors=True)
     if names:
-        text = report.section(rounds["odradek"], rounds["kafka"], (Odradek.name, Apache.name), command, why_not)
-        page = told.out or BROKER
-        overview.publish(page, text, ", ".join(names) if told.only or told.core else "")
+        text = report.section(rounds["odradek"], rounds["kafka"], (Odradek.name, Apache.name), command, note)
+        page = args.out or BROKER
+        overview.publish(page, text, ", ".join(names) if args.only or args.core else "")
         print(f"\n{text}\n\nwritten to {page}")
     return code
 

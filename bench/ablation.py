@@ -1,4 +1,4 @@
-"""What each of the three mechanisms is worth here: the same load with it and without, as a table and a plot."""
+"""The gain from each of three mechanisms: the same load with it and without it, as a table and a plot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True)
 class Bar:
-    """One variant; the first of a group is what the others are compared with."""
+    """One variant. The others of its group are compared with the first one."""
 
     group: str
     label: str
@@ -44,7 +44,7 @@ BARS = (
 
 
 def one_round(directory: Path, sizes: Sizes) -> Values:
-    """Every variant once. Brokers are fresh; the directory is removed again."""
+    """Measures every variant once, each on a new broker. Removes the directory at the end."""
     found: Values = {}
     try:
         found |= _on_broker(directory / "a", BrokerProcess, lambda side: _producing(side, sizes))
@@ -82,8 +82,8 @@ def _producing(side: Odradek, sizes: Sizes) -> Values:
 
 def _reading(side: Odradek, sizes: Sizes) -> Values:
     create_topic(side.bootstrap, "read", 1)
-    told = {"partitions": 1, "record_bytes": 1000, "batch_records": 60}
-    filled, _ = load("fill", side, topic="read", megabytes=sizes.log_mb / 2, **told)
+    shape = {"partitions": 1, "record_bytes": 1000, "batch_records": 60}
+    filled, _ = load("fill", side, topic="read", megabytes=sizes.log_mb / 2, **shape)
     known = {"batch_bytes": int(filled["batch_bytes"]), "batch_records": 60, "records": int(filled["count"])}
     answer, cpu_s = load("fan_out", side, topic="read", consumers=8, **known)
     return {"cpu": cpu_s / answer["bytes"] * 1e9}
@@ -94,7 +94,7 @@ def _middle(rounds: list[Values], key: str) -> float:
 
 
 def table(rounds: list[Values], spread: Callable[[list[float]], str]) -> str:
-    """``spread`` prints a list of figures."""
+    """``spread`` formats a list of figures."""
     lines = ["| mechanism | variant | figure | times better than the first |", "|---|---|---|---|"]
     first: dict[str, Bar] = {}
     for bar in BARS:
@@ -114,7 +114,7 @@ _WIDTH, _LABEL, _BAR, _ROW, _HEAD = 760, 150, 440, 22, 34
 
 
 def plot(rounds: list[Values], shown: Callable[[float], str]) -> str:
-    """The medians as bars, group by group, each group on its own scale; an SVG."""
+    """The medians as bars, group by group, each group with its own scale (SVG)."""
     parts: list[str] = []
     y = 10
     for group in dict.fromkeys(bar.group for bar in BARS):

@@ -1,6 +1,6 @@
-"""Apache Kafka 4.3 as a process of its own, for comparison: jars through Maven, one KRaft node.
+"""Apache Kafka 4.3 in its own process, for comparison: jars from Maven, one KRaft node.
 
-The tests of Kafka's own tools and the benchmarks share it. Nothing here is needed to use odradek.
+The tests with Kafka's own tools and the benchmarks use it. Odradek itself does not need it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import socket
 import subprocess
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 VERSION = "4.3.0"
@@ -27,7 +28,7 @@ _POM = """\
 </dependencies></project>
 """
 SPARK_CONNECTOR_VERSION = "4.2.0"
-# Spark itself is there already, so nothing that these depend on is fetched.
+# Spark itself is installed, so nothing that these artifacts depend on is fetched.
 _SPARK_CONNECTOR_POM = f"""\
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>odradek-interop</groupId><artifactId>odradek-spark-kafka</artifactId><version>1</version><dependencies>
@@ -54,7 +55,7 @@ _CONNECT_POM = f"""\
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>
 """
-# The version of Hadoop that Spark brings; Hadoop itself is there already.
+# The Hadoop version that Spark brings. Hadoop itself comes with Spark.
 _S3A_POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>odradek-interop</groupId><artifactId>odradek-s3a</artifactId><version>1</version><dependencies>
@@ -65,7 +66,7 @@ _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencie
 
 
 class Unavailable(Exception):
-    """Java, Maven or the jars cannot be had here; the message says which and why."""
+    """Java, Maven or the jars are not available; the message says which and why."""
 
 
 def free_port() -> int:
@@ -75,7 +76,7 @@ def free_port() -> int:
 
 
 def java() -> str:
-    """The ``java`` to run. Raises Unavailable."""
+    """The path of ``java``. Raises Unavailable."""
     found = shutil.which("java") or (os.environ.get("JAVA_HOME", "") and f"{os.environ['JAVA_HOME']}/bin/java")
     if not found or not Path(found).exists():
         raise Unavailable("no java on PATH and no JAVA_HOME")
@@ -85,8 +86,8 @@ def java() -> str:
 def class_path(timeout_s: float = FETCH_TIMEOUT_S, version: str = VERSION) -> str:
     """The class path of Apache Kafka's broker and tools.
 
-    ``KAFKA_CP`` if set (of the usual version), else jars fetched once by Maven into the user's cache. Raises
-    Unavailable.
+    ``KAFKA_CP`` if it is set (for the default version), otherwise jars that Maven fetches once into the user's cache.
+    Raises Unavailable.
     """
     java()
     if version == VERSION and (given := os.environ.get("KAFKA_CP")):
@@ -95,24 +96,24 @@ def class_path(timeout_s: float = FETCH_TIMEOUT_S, version: str = VERSION) -> st
 
 
 def spark_connector(timeout_s: float = FETCH_TIMEOUT_S) -> list[Path]:
-    """The jars of Spark's built-in Kafka source and sink, fetched once likewise. Raises Unavailable."""
+    """The jars of Spark's built-in Kafka source and sink, fetched once in the same way. Raises Unavailable."""
     return sorted(_jars(f"spark-kafka-{SPARK_CONNECTOR_VERSION}", _SPARK_CONNECTOR_POM, timeout_s).glob("*.jar"))
 
 
 def connect_class_path(timeout_s: float = FETCH_TIMEOUT_S) -> str:
-    """The class path of Kafka Connect with its file connectors and MirrorMaker 2, likewise. Raises Unavailable."""
+    """The class path of Kafka Connect, its file connectors and MirrorMaker 2, fetched likewise. Raises Unavailable."""
     java()
     return f"{_jars(f'connect-{VERSION}', _CONNECT_POM, timeout_s)}/*"
 
 
 def s3a_jars(timeout_s: float = 2 * FETCH_TIMEOUT_S) -> list[Path]:
-    """The jars with which Spark reaches S3 (690 MB), likewise. Raises Unavailable."""
+    """The jars with which Spark reaches S3 (690 MB), fetched likewise. Raises Unavailable."""
     java()
     return sorted(_jars("s3a-3.5.0", _S3A_POM, timeout_s).glob("*.jar"))
 
 
 def _jars(name: str, pom: str, timeout_s: float) -> Path:
-    """The directory with what ``pom`` depends on, fetched by Maven into the user's cache if it is not there."""
+    """The directory with the dependencies of ``pom``; Maven fetches them into the user's cache if they are missing."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home = Path(os.environ.get("INTEROP_CACHE") or cache / "odradek-interop") / name
     if not (home / "done").exists():
@@ -159,22 +160,31 @@ share.coordinator.state.topic.min.isr=1
 
 
 def new_cluster_id() -> str:
-    """Not with a dash in front, which the tool that formats would take for an option."""
+    """A random cluster id without a leading dash: the format tool would take it for an option."""
     return base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
 
 
 class ApacheBroker:
-    """One Apache Kafka node. ``start`` returns when its port takes connections; ``kill`` is kill -9.
+    """One Apache Kafka node. ``start`` returns when its port accepts connections; ``kill`` is kill -9.
 
-    Data survive in ``directory`` between ``kill`` or ``stop`` and the next ``start``; the port stays the same.
+    The data stay in ``directory`` after ``kill`` or ``stop``; the port stays the same.
     """
 
     name = "Apache Kafka " + VERSION
 
-    def __init__(self, directory: Path, config: dict[str, str], *, cp: str | None = None, heap: str = "1g") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: dict[str, str],
+        *,
+        cp: str | None = None,
+        heap: str = "1g",
+        java_options: Sequence[str] = (),
+    ) -> None:
         self.directory = directory
         self._cp = cp or class_path()
         self._heap = heap
+        self._java_options = java_options
         self.port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -188,9 +198,9 @@ class ApacheBroker:
         return [self._process.pid] if self._process else []
 
     def format(self, cluster: str | None = None) -> None:
-        """Prepares an empty data directory; part of installing, not of starting. Nodes of one cluster share its id."""
+        """Formats an empty data directory, as part of the installation. The nodes of a cluster share its id."""
         cluster = cluster or new_cluster_id()
-        command = [java(), "-cp", self._cp, "kafka.tools.StorageTool", "format", "-t", cluster]
+        command = [java(), *self._java_options, "-cp", self._cp, "kafka.tools.StorageTool", "format", "-t", cluster]
         command += ["-c", str(self.directory / "server.properties")]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
 
@@ -198,8 +208,8 @@ class ApacheBroker:
         """Starts the process and returns at once."""
         if not (self.directory / "data" / "meta.properties").exists():
             self.format()
-        command = [java(), f"-Xmx{self._heap}", f"-Xms{self._heap}", "-cp", self._cp, "kafka.Kafka"]
-        command.append(str(self.directory / "server.properties"))
+        command = [java(), f"-Xmx{self._heap}", f"-Xms{self._heap}", *self._java_options, "-cp", self._cp]
+        command += ["kafka.Kafka", str(self.directory / "server.properties")]
         with (self.directory / "kafka.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.directory)
 
@@ -208,12 +218,12 @@ class ApacheBroker:
         self.wait(timeout_s)
 
     def wait(self, timeout_s: float = 60) -> None:
-        """Until its port takes connections."""
+        """Waits until the port accepts connections."""
         assert self._process is not None
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
-                raise RuntimeError(f"Apache Kafka ended at start: {self._process.returncode}")
+                raise RuntimeError(f"Apache Kafka ended during its start: {self._process.returncode}")
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
                 return

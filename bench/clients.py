@@ -1,7 +1,7 @@
-"""Ways from Kafka into Arrow, out of Arrow into Kafka, and to one small record: ours beside others, on one broker.
+"""Reads into Arrow, writes from Arrow and the latency of one record: our clients and others, on the same broker.
 
-``python -m bench.clients`` fills topics on odradek and on Apache Kafka, then lets each client read or write in a
-process of its own, in turn, order swapped from round to round. Clients are compared round by round on the same broker.
+``python -m bench.clients`` fills topics on odradek and on Apache Kafka. Then each client reads or writes in its own
+process, in turn, in reverse order in every second round. Clients on the same broker are compared round by round.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from bench.sides import Apache, Odradek, Side, start
 PARTITIONS = 4
 SMALL = 100
 CODECS = ("none", "lz4", "zstd")
-_AT_HAND = 1 << 30
-"""Bytes: more than all that is read or written takes."""
-JAVA, LET_GO = "Java ConsumerPerformance", "odradek, let go"
+_TOUCHED_BYTES = 1 << 30
+"""Bytes: more than any client needs for its records."""
+JAVA, DISCARDED = "Java ConsumerPerformance", "odradek, discarded"
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def _rows(batches: list[Any]) -> int:
 
 
 def _polls(bootstrap: str, topic: str, rows: int) -> Iterator[list[Any]]:
-    """The RecordBatches of each ``Consumer.poll``, until all rows have come."""
+    """The RecordBatches of each ``Consumer.poll``, until all rows are read."""
     from odradek import Consumer, TopicPartition
 
     seen = 0
@@ -55,14 +55,14 @@ def _polls(bootstrap: str, topic: str, rows: int) -> Iterator[list[Any]]:
         while seen < rows:
             polled = consumer.poll(10)
             if not polled:
-                raise TimeoutError(f"{seen} of {rows} came")
+                raise TimeoutError(f"{seen} of {rows} rows were read")
             batches = _batches(polled)
             seen += _rows(batches)
             yield batches
 
 
 def read_odradek(bootstrap: str, topic: str, rows: int) -> int:
-    """RecordBatches, all of them kept: a table at the end."""
+    """Reads RecordBatches and keeps all of them, as one table."""
     import pyarrow as pa
 
     kept: list[Any] = []
@@ -72,7 +72,7 @@ def read_odradek(bootstrap: str, topic: str, rows: int) -> int:
 
 
 def count_odradek(bootstrap: str, topic: str, rows: int) -> int:
-    """RecordBatches, each counted with its bytes and let go, as ConsumerPerformance does with records."""
+    """Reads RecordBatches, counts their rows and bytes and discards them, as ConsumerPerformance does with records."""
     seen = size = 0
     for batches in _polls(bootstrap, topic, rows):
         seen += _rows(batches)
@@ -100,7 +100,7 @@ def read_odradek_aio(bootstrap: str, topic: str, rows: int) -> int:
             while seen < rows:
                 polled = await consumer.poll(10)
                 if not polled:
-                    raise TimeoutError(f"{seen} of {rows} came")
+                    raise TimeoutError(f"{seen} of {rows} rows were read")
                 batches = _batches(polled)
                 kept += batches
                 seen += _rows(batches)
@@ -119,7 +119,7 @@ def _table(columns: list[list[Any]]) -> int:
 
 
 def read_confluent(bootstrap: str, topic: str, rows: int) -> int:
-    """``consume`` by ten thousand, columns by list comprehension: the short way that users take."""
+    """``consume`` of ten thousand messages, columns by list comprehension: the short way that users take."""
     from confluent_kafka import Consumer, TopicPartition
 
     settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
@@ -129,7 +129,7 @@ def read_confluent(bootstrap: str, topic: str, rows: int) -> int:
     while len(columns[0]) < rows:
         messages = consumer.consume(10_000, timeout=10)
         if not messages:
-            raise TimeoutError(f"{len(columns[0])} of {rows} came")
+            raise TimeoutError(f"{len(columns[0])} of {rows} rows were read")
         columns[0] += [message.key() for message in messages]
         columns[1] += [message.value() for message in messages]
         columns[2] += [message.topic() for message in messages]
@@ -158,7 +158,7 @@ def read_kafka_python(bootstrap: str, topic: str, rows: int) -> int:
     while len(columns[0]) < rows:
         polled = consumer.poll(10_000, max_records=50_000)
         if not polled:
-            raise TimeoutError(f"{len(columns[0])} of {rows} came")
+            raise TimeoutError(f"{len(columns[0])} of {rows} rows were read")
         for records in polled.values():
             _add(columns, records)
     consumer.close()
@@ -178,7 +178,7 @@ def read_aiokafka(bootstrap: str, topic: str, rows: int) -> int:
         while len(columns[0]) < rows:
             polled = await consumer.getmany(timeout_ms=10_000, max_records=50_000)
             if not polled:
-                raise TimeoutError(f"{len(columns[0])} of {rows} came")
+                raise TimeoutError(f"{len(columns[0])} of {rows} rows were read")
             for records in polled.values():
                 _add(columns, records)
         await consumer.stop()
@@ -193,12 +193,12 @@ READERS: dict[str, Callable[[str, str, int], int]] = {
     "confluent-kafka": read_confluent,
     "kafka-python": read_kafka_python,
     "aiokafka": read_aiokafka,
-    LET_GO: count_odradek,
+    DISCARDED: count_odradek,
 }
 
 
 def can_read(client: str, codec: str) -> bool:
-    """kafka-python reads lz4 and zstd only where packages for them are installed beside it."""
+    """kafka-python reads lz4 and zstd only if the packages for them are installed."""
     if client != "kafka-python" or codec == "none":
         return True
     import kafka.codec
@@ -210,7 +210,7 @@ def can_read(client: str, codec: str) -> bool:
 
 
 def write_odradek(bootstrap: str, topic: str, rows: int) -> int:
-    """RecordBatches of 100,000 rows, given over as they are."""
+    """Sends RecordBatches of 100,000 rows."""
     import pyarrow as pa
 
     from odradek import Producer
@@ -245,7 +245,7 @@ WRITERS: dict[str, Callable[[str, str, int], int]] = {"odradek": write_odradek, 
 
 
 def _feed(bootstrap: str, topic: str) -> Callable[[], None]:
-    """What stores one record at a time, and knows when it is stored."""
+    """Returns a function that stores one record and waits until it is stored."""
     from bench import raw
     from odradek.batches.encode import encode_batch
     from odradek.core.effects import SimpleRecord
@@ -258,7 +258,7 @@ def _feed(bootstrap: str, topic: str) -> Callable[[], None]:
 
 
 def wait_odradek(bootstrap: str, topic: str, count: int) -> list[float]:
-    """Seconds from storing a record to ``poll`` returning it, its consumer waiting already."""
+    """Seconds from the write of a record until ``poll`` returns it; the consumer has polled before."""
     from odradek import Consumer, TopicPartition
 
     store = _feed(bootstrap, topic)
@@ -273,7 +273,7 @@ def wait_odradek(bootstrap: str, topic: str, count: int) -> list[float]:
             polled = consumer.poll(5)
             took.append(time.perf_counter() - began)
             if sum(batch.num_rows for batches in polled.values() for batch in batches) != 1:
-                raise RuntimeError(f"one record was to come: {polled}")
+                raise RuntimeError(f"expected one record, got {polled}")
     return took
 
 
@@ -291,7 +291,7 @@ def wait_confluent(bootstrap: str, topic: str, count: int) -> list[float]:
         message = consumer.poll(5)
         took.append(time.perf_counter() - began)
         if message is None or message.error() is not None:
-            raise RuntimeError(f"one record was to come: {message and message.error()}")
+            raise RuntimeError(f"expected one record, got {message and message.error()}")
     consumer.close()
     return took
 
@@ -306,7 +306,7 @@ WAITERS: dict[str, Callable[[str, str, int], list[float]]] = {
 
 
 def _child(kind: str, client: str, *arguments: Any) -> float:
-    """Runs one client in a process of its own: rows a second, or seconds a row; without its imports."""
+    """Runs one client in its own process. Returns rows per second, or seconds per row, without the imports."""
     command = [sys.executable, "-m", "bench.clients", "--child", json.dumps([kind, client, *arguments])]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     if done.returncode != 0:
@@ -315,17 +315,17 @@ def _child(kind: str, client: str, *arguments: Any) -> float:
 
 
 def _touch_memory() -> None:
-    """A virtual machine that gives freed pages to its host waits for each of them when it needs it again, now and then
-    longer than it reads: so there are some at hand when a client begins, whichever it is."""
+    """Makes free memory available to the client. A virtual machine that returns freed pages to its host waits for
+    each of them when it needs it again, sometimes longer than the client reads."""
     import numpy as np
 
-    np.ones(_AT_HAND, np.uint8)
+    np.ones(_TOUCHED_BYTES, np.uint8)
 
 
-def _run_child(told: str) -> None:
-    kind, client, bootstrap, topic, count = json.loads(told)
+def _run_child(job: str) -> None:
+    kind, client, bootstrap, topic, count = json.loads(job)
     if kind == "read":
-        READERS[client](bootstrap, "warm-up", 1000)  # imports, and compiled code out of its cache
+        READERS[client](bootstrap, "warm-up", 1000)  # imports, and compiled code from its cache
     elif kind == "write":
         WRITERS[client](bootstrap, "warm-up-write", 1000)
     _touch_memory()
@@ -342,19 +342,19 @@ def _run_child(told: str) -> None:
 
 
 def _java_rate(bootstrap: str, topic: str, rows: int) -> float:
-    """Rows a second of Apache Kafka's ConsumerPerformance, without its wait for the group."""
+    """Rows per second of Apache Kafka's ConsumerPerformance, without its wait for the group."""
     _touch_memory()
     command = [java(), "-Xmx512m", "-cp", class_path(), "org.apache.kafka.tools.ConsumerPerformance"]
     command += ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", str(rows), "--timeout", "20000"]
     done = subprocess.run([*command, "--hide-header"], capture_output=True, text=True, check=True, timeout=600)
     row = done.stdout.strip().splitlines()[-1].split(", ")
     if int(row[4]) < rows:
-        raise RuntimeError(f"ConsumerPerformance said: {row}")
+        raise RuntimeError(f"ConsumerPerformance printed: {row}")
     return float(row[9])
 
 
 def _fill(bootstrap: str, topic: str, rows: int, codec: str) -> None:
-    """Records of 100 bytes of which a codec makes half, in batches of 500."""
+    """Fills a topic with records of 100 bytes, in batches of 500. A codec compresses them to half."""
     import random
 
     from bench import raw
@@ -376,7 +376,7 @@ def _fill(bootstrap: str, topic: str, rows: int, codec: str) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the report: values per client, by round."""
+    """One line of the report: the values of each client, by round."""
 
     title: str
     unit: str
@@ -386,7 +386,7 @@ class Row:
 
 
 def measure(side: Side, rows: int, waits: int, rounds: int, *, with_java: bool) -> list[Row]:
-    """All rounds against one broker."""
+    """Measures all rounds on one broker."""
     bootstrap = side.bootstrap
     _fill(bootstrap, "warm-up", 4000, "none")
     create_topic(bootstrap, "warm-up-write", PARTITIONS)
@@ -404,13 +404,13 @@ def measure(side: Side, rows: int, waits: int, rounds: int, *, with_java: bool) 
                 else:
                     rate = _java_rate(bootstrap, f"read-{codec}", rows)
                 values.setdefault(name, []).append(rate)
-        # Java's tool keeps nothing of what it reads: it stands beside reading that does not either, and in both rows.
-        let_go = {"odradek": values.pop(LET_GO)} | ({JAVA: values[JAVA]} if with_java else {})
-        for title, rates in ((f"read into Arrow, 100 B, {codec}", let_go), (f"… all of it kept, {codec}", values)):
+        # Java's tool keeps no records. It is compared with reads that keep none either, and shown with both kinds.
+        discarded = {"odradek": values.pop(DISCARDED)} | ({JAVA: values[JAVA]} if with_java else {})
+        for title, rates in ((f"read into Arrow, 100 B, {codec}", discarded), (f"… all records kept, {codec}", values)):
             found.append(Row(title, "rows/s", True, rates, {JAVA: 5, "confluent-kafka": 20}))
             print(_line(found[-1]), flush=True)
     write = Row("write, 100 B, acks=all", "rows/s", True, {}, {"confluent-kafka": 3})
-    wait = Row("one record, stored to polled, p50", "ms", False, {}, {"confluent-kafka": 1})
+    wait = Row("one record, from write to poll, p50", "ms", False, {}, {"confluent-kafka": 1})
     for number in range(rounds):
         order = list(WRITERS) if number % 2 == 0 else list(WRITERS)[::-1]
         for name in order:
@@ -435,10 +435,10 @@ def table(side: str, rows: list[Row]) -> str:
         for name, values in row.values.items():
             times = report.ratios(ours, values, higher_is_better=row.higher_is_better) if name != "odradek" else []
             wanted = row.aims.get(name)
-            told = "" if wanted is None else f"≥ {wanted:g} × ({'met' if median(times) >= wanted else 'missed'})"
+            aim = "" if wanted is None else f"≥ {wanted:g} × ({'met' if median(times) >= wanted else 'missed'})"
             title = f"{row.title}, {row.unit}" if name == "odradek" else ""
             better = report.spread(times) + " ×" if times else ""
-            lines.append(f"| {title} | {name} | {report.spread(values)} | {better} | {told} |")
+            lines.append(f"| {title} | {name} | {report.spread(values)} | {better} | {aim} |")
     return "\n".join(lines)
 
 
@@ -446,15 +446,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.clients", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=4_000_000, help="records per topic (default 4,000,000)")
-    parser.add_argument("--waits", type=int, default=2000, help="records waited for one by one (default 2,000)")
-    parser.add_argument("--no-kafka", action="store_true", help="odradek's broker alone")
+    parser.add_argument("--waits", type=int, default=2000, help="single records for the latency (default 2,000)")
+    parser.add_argument("--no-kafka", action="store_true", help="measure on odradek's broker only")
     parser.add_argument("--out", type=Path, default=CLIENTS, help=option_help(CLIENTS))
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.child:
-        _run_child(told.child)
+    args = parser.parse_args()
+    if args.child:
+        _run_child(args.child)
         return 0
-    rows = max(4000, told.rows // 2000 * 2000)
+    rows = max(4000, args.rows // 2000 * 2000)
     try:
         cp: str | None = class_path()
     except Unavailable as error:
@@ -462,7 +462,7 @@ def main() -> int:
         print(f"Java's figures and Apache Kafka are left out: {error}", flush=True)
     work = Path(tempfile.mkdtemp(prefix="odradek-bench-"))
     sides: list[tuple[str, Callable[[Path], Side]]] = [("odradek's broker", Odradek)]
-    if cp is not None and not told.no_kafka:
+    if cp is not None and not args.no_kafka:
         sides.append((Apache.name, lambda directory: Apache(directory, cp)))
     tables = []
     try:
@@ -471,16 +471,16 @@ def main() -> int:
             side.install()
             try:
                 start(side)
-                measured = measure(side, rows, told.waits, told.rounds, with_java=cp is not None)
+                measured = measure(side, rows, args.waits, args.rounds, with_java=cp is not None)
                 tables.append(table(name, measured))
             finally:
                 side.stop()
     finally:
         shutil.rmtree(work, ignore_errors=True)
     command = " ".join(["python -m bench.clients", *sys.argv[1:]])
-    text = "\n\n".join([report.head(told.rounds, command), *tables])
-    overview.publish(told.out, text, "clients")
-    print(f"\n{text}\n\nwritten to {told.out}")
+    text = "\n\n".join([report.head(args.rounds, command), *tables])
+    overview.publish(args.out, text, "clients")
+    print(f"\n{text}\n\nwritten to {args.out}")
     return 0
 
 

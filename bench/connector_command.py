@@ -1,6 +1,6 @@
-"""What one writes with Spark's own connector to get a topic into a table: the peer of ``odradek pipeline ingest``.
+"""A table from a topic with Spark's own connector: the counterpart of ``odradek pipeline ingest``.
 
-``python connector_command.py BOOTSTRAP TOPIC TABLE CHECKPOINT [NAME=VALUE …]``, settings of Spark last.
+``python connector_command.py BOOTSTRAP TOPIC TABLE CHECKPOINT [NAME=VALUE …]``: the last ones are settings of Spark.
 """
 
 import sys

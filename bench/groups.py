@@ -1,6 +1,6 @@
-"""Loads of the group coordinator beyond plain commits: waiting ones, fetches, a million offsets, a rebalance.
+"""Loads of the group coordinator: synchronous commits, OffsetFetch, a million offsets, a rebalance.
 
-Each is called by ``python -m bench.load`` and checks every answer.
+``python -m bench.load`` calls each of them. All replies are checked.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from odradek.wire.api_keys import HEARTBEAT, JOIN_GROUP, OFFSET_COMMIT, OFFSET_F
 COMMIT_VERSION, FETCH_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION = 8, 8, 5, 3, 3
 OFFSETS_PARTITIONS = 50
 PER_REQUEST = 100
-_UNDER_WAY = 20
+_IN_FLIGHT = 20
 _TOPICS = 10
 
 
 def commit_sync(bootstrap: str, topic: str, count: int) -> dict[str, float]:
-    """``commit(asynchronous=False)`` of one partition with confluent-kafka, one after the other: ms at p50 and p99."""
+    """Synchronous commits of one partition with confluent-kafka, one after the other: ms at p50 and p99."""
     create_topic(bootstrap, topic, 1)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False})
     took: list[float] = []
@@ -49,15 +49,15 @@ def commit_sync(bootstrap: str, topic: str, count: int) -> dict[str, float]:
 
 
 def _send_commits(connection: raw.Connection, requests: Iterator[bytes]) -> None:
-    """Sends them, some under way, and checks that each partition was taken."""
-    under_way = 0
+    """Sends the requests, several in flight at a time, and checks that each partition was committed."""
+    in_flight = 0
     for request in requests:
         connection.socket.sendall(request)
-        under_way += 1
-        if under_way == _UNDER_WAY:
+        in_flight += 1
+        if in_flight == _IN_FLIGHT:
             _check_commit(connection.reply())
-            under_way -= 1
-    for _ in range(under_way):
+            in_flight -= 1
+    for _ in range(in_flight):
         _check_commit(connection.reply())
 
 
@@ -72,15 +72,15 @@ def _groups(topic: str, count: int) -> list[str]:
 
 
 def _one_per_coordinator(groups: list[str]) -> list[str]:
-    """A group of each partition of the offsets topic."""
+    """One group for each partition of the offsets topic."""
     return list({partition_for_group(group, OFFSETS_PARTITIONS): group for group in groups}.values())
 
 
 def many_offsets(bootstrap: str, topic: str, groups: int, partitions: int, times: int) -> dict[str, float]:
-    """So many groups commit so many partitions each, so many times over; a last commit ends at ``times`` + index."""
+    """``groups`` groups commit ``partitions`` partitions, ``times`` times. The last offset is ``times`` + index."""
     create_topic(bootstrap, topic, partitions)
     for group in _one_per_coordinator(_groups(topic, groups)):
-        CommitConnection(bootstrap, topic, group)  # which waits for the coordinator
+        CommitConnection(bootstrap, topic, group)  # waits for the coordinator
     connection = raw.Connection(bootstrap)
     began = time.perf_counter()
     _send_commits(
@@ -103,9 +103,9 @@ def offset_fetch_request(groups: list[str], topic: str, partitions: range) -> by
 
 
 def all_groups_answer(bootstrap: str, topic: str, groups: int, offset: int) -> bool:
-    """Whether the coordinator tells this offset of every group, for the topic's first partition. Raises OSError.
+    """Whether the coordinator returns this offset of every group, for the topic's first partition. Raises OSError.
 
-    One group per partition of the offsets topic is asked first: the question alone would hold a starting broker up.
+    It asks for one group per partition of the offsets topic first: all groups at once would delay a starting broker.
     """
     every = _groups(topic, groups)
     connection = raw.Connection(bootstrap)
@@ -122,15 +122,15 @@ def all_groups_answer(bootstrap: str, topic: str, groups: int, offset: int) -> b
 
 
 def fetch_offsets(bootstrap: str, topic: str, partitions: int, seconds: float, warm_up_s: float) -> dict[str, float]:
-    """OffsetFetch of all of a group's many partitions in ten topics, one request after the other; partitions/s.
+    """OffsetFetch of all partitions of a group, in ten topics, one request after the other; partitions/s.
 
-    ``changed_per_s`` is that where all of them are committed before each, which is not counted in the time.
+    ``changed_per_s``: with a commit of all partitions before each fetch; the time of the commits does not count.
     """
     per_topic = partitions // _TOPICS
     topics = [f"{topic}-{number}" for number in range(_TOPICS)]
-    for name in topics:  # no single topic of so many can be created on Apache Kafka
+    for name in topics:  # Apache Kafka cannot create a single topic with so many partitions
         create_topic(bootstrap, name, per_topic)
-    CommitConnection(bootstrap, topics[0], topic)  # which waits for the coordinator
+    CommitConnection(bootstrap, topics[0], topic)  # waits for the coordinator
     connection = raw.Connection(bootstrap)
     _send_commits(connection, (commit_request(topic, name, range(per_topic), 1) for name in topics))
     asked = [{"name": name, "partition_indexes": list(range(per_topic))} for name in topics]
@@ -141,7 +141,7 @@ def fetch_offsets(bootstrap: str, topic: str, partitions: int, seconds: float, w
     for listed in reply.groups[0].topics:
         found = {row.partition_index: row.committed_offset for row in listed.partitions}
         if found != {index: index + 1 for index in range(per_topic)}:
-            raise RuntimeError("the offsets fetched are not those committed")
+            raise RuntimeError("the fetched offsets are not the committed ones")
     found = {}
     commits = [commit_request(topic, name, range(per_topic), 1) for name in topics]
     for key, before in (("per_s", []), ("changed_per_s", commits)):
@@ -149,15 +149,15 @@ def fetch_offsets(bootstrap: str, topic: str, partitions: int, seconds: float, w
         count, took_s = _fetch_again(connection, request, len(expected), before, seconds)
         found[key] = count * partitions / took_s
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for gone in admin.delete_topics(topics, request_timeout=60).values():
-        gone.result(60)  # what is measured behind this shall not have ten thousand logs to carry
+    for deletion in admin.delete_topics(topics, request_timeout=60).values():
+        deletion.result(60)  # later measures must not run with ten thousand more logs
     return {**found, "count": count * partitions}
 
 
 def _fetch_again(
     connection: raw.Connection, request: bytes, reply_bytes: int, commits: list[bytes], seconds: float
 ) -> tuple[int, float]:
-    """Fetches for that long, after commits each time; how often, and the seconds that the fetches alone took."""
+    """Commits and fetches in turn, for ``seconds`` of fetches. Returns the number of fetches and their seconds."""
     count, took_s = 0, 0.0
     while took_s < seconds:
         _send_commits(connection, iter(commits))
@@ -166,7 +166,7 @@ def _fetch_again(
         took_s += time.perf_counter() - began
         count += 1
         if len(reply) != reply_bytes:
-            raise RuntimeError("a fetch was answered differently")
+            raise RuntimeError("the reply to a fetch has another size")
     return count, took_s
 
 
@@ -174,19 +174,19 @@ def _fetch_again(
 
 
 class _Member:
-    """One member over a connection of its own; every reply tells what it sends next."""
+    """A member with its own connection. Each reply decides the next request."""
 
     def __init__(self, bootstrap: str, group: str) -> None:
         self.connection = raw.Connection(bootstrap)
         self.group = group
         self.member_id = ""
         self.generation = -1
-        self.synced = -1  # the generation it has an assignment of
+        self.synced = -1  # the generation of its assignment
         self._asked = JOIN_GROUP
         self._round = 0
 
     def join(self, number: int) -> None:
-        """With what it says about itself changed, so that the group has to gather again."""
+        """Joins with changed metadata, so that the group rebalances."""
         self._round = number
         message = {
             "group_id": self.group,
@@ -218,7 +218,7 @@ class _Member:
         self.connection.socket.sendall(frames.encode_request(api_key, version, 0, "bench", message))
 
     def take(self) -> None:
-        """Reads one reply and sends what follows; after an assignment, nothing."""
+        """Reads one reply and sends the next request; after an assignment, none."""
         data = self.connection.reply()
         if self._asked == JOIN_GROUP:
             _, reply = frames.decode_response(JOIN_GROUP, JOIN_VERSION, data)
@@ -249,11 +249,11 @@ class _Member:
     @staticmethod
     def _check(code: ErrorCode) -> None:
         if code != ErrorCode.none:
-            raise RuntimeError(f"a member was answered {code!r}")
+            raise RuntimeError(f"a member got the error {code!r}")
 
 
 def _until_stable(members: list[_Member], within_s: float = 120) -> None:
-    """Serves the members until all have the assignment of one generation; who has one early, asks after the group."""
+    """Serves the members until all have the assignment of one generation. Members that have one send heartbeats."""
     waiting = select.epoll()
     by_fd = {member.connection.socket.fileno(): member for member in members}
     for fd in by_fd:
@@ -273,9 +273,9 @@ def _until_stable(members: list[_Member], within_s: float = 120) -> None:
 
 
 def rebalance(bootstrap: str, group: str, members: int, rounds: int) -> dict[str, float]:
-    """So many members join at once, with news; ms until the last has its assignment, median of the rounds."""
+    """All members rejoin at once, with changed metadata. Returns the ms until the last assignment: the median."""
     create_topic(bootstrap, group, 1)
-    CommitConnection(bootstrap, group, f"{group}-probe")  # which waits for the coordinator
+    CommitConnection(bootstrap, group, f"{group}-probe")  # waits for the coordinator
     joined = [_Member(bootstrap, group) for _ in range(members)]
     for member in joined:
         member.join(0)

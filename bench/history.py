@@ -1,13 +1,13 @@
-"""Reading the offsets topic decoded, against reading the same records raw: ``python -m bench.history``.
+"""The offsets topic read and decoded, compared with the same records as bytes: ``python -m bench.history``.
 
-A broker is filled with commits through its own OffsetCommit. Then a process of its own reads all of
-``__consumer_offsets`` and ends, in turn raw and decoded, order swapped from round to round:
+A broker is filled with commits by OffsetCommit. Then a new process reads all of ``__consumer_offsets``, in turn raw and
+decoded, in reverse order in every second round:
 
-* raw: ``PartitionReader.read`` into RecordBatches of key, value, partition, offset and timestamp. The same fetches, the
-  same checks of CRCs, the same Arrow columns that decoding starts from; keys and values stay bytes.
-* decoded: ``history.stream_offset_history``: the same, and each RecordBatch decoded into the typed columns, by a second
-  thread while the next one is read.
-* analysed: decoded, and all of it taken into the journal of the analysis, arranged by key.
+* raw: ``PartitionReader.read`` into RecordBatches of key, value, partition, offset and timestamp. The fetches, the CRC
+  checks and the Arrow columns are those that decoding needs; keys and values stay bytes.
+* decoded: ``history.stream_offset_history``: the same, and a second thread decodes each RecordBatch into the typed
+  columns while the next one is read.
+* analysed: decoded, and all of it added to the journal of the analysis and arranged by key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONFIG = {"offsets.topic.num.partitions": "4", "log.cleaner.enable": "false"}
 
 
 class Filled:
-    """A broker that keeps all commits: nothing is compacted."""
+    """A broker that keeps all commits: its cleaner is disabled."""
 
     name = f"odradek {__version__}"
 
@@ -53,7 +53,7 @@ class Filled:
 
 
 def fill(bootstrap: str, records: int) -> float:
-    """Commits until there are so many records; seconds it took."""
+    """Commits until there are ``records`` records. Returns the seconds."""
     create_topic(bootstrap, "orders", PARTITIONS)
     began, written = time.perf_counter(), 0
     connections = [CommitConnection(bootstrap, "orders", f"group-{n}", PARTITIONS) for n in range(GROUPS)]
@@ -66,7 +66,7 @@ def fill(bootstrap: str, records: int) -> float:
 
 
 def child(mode: str, bootstrap: str) -> dict[str, float]:
-    """Reads everything in one way; seconds and rows. What is compiled or loaded once is out of the measure."""
+    """Reads all records in one mode. Returns seconds and rows, without one-time work such as compilation."""
     from odradek.client.admin import Admin
     from odradek.client.config import as_config
     from odradek.client.reader import PartitionReader
@@ -132,21 +132,21 @@ def section(runs: dict[str, list[dict[str, float]]], command: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.history", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of all ways (default 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of all modes (default 5)")
     parser.add_argument("--records", type=int, default=10_000_000, help="commits to read (default 10 million)")
     parser.add_argument("--out", type=Path, default=HISTORY, help=option_help(HISTORY))
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.child:
-        print(json.dumps(child(*told.child)))
+    args = parser.parse_args()
+    if args.child:
+        print(json.dumps(child(*args.child)))
         return 0
     work = Path(tempfile.mkdtemp(prefix="odradek-bench-"))
     side = Filled(work)
     try:
         start(side)
-        print(f"filled in {fill(side.bootstrap, told.records):.0f} s", flush=True)
+        print(f"filled in {fill(side.bootstrap, args.records):.0f} s", flush=True)
         runs: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
-        for number in range(told.rounds):
+        for number in range(args.rounds):
             for mode in MODES if number % 2 == 0 else MODES[::-1]:
                 runs[mode].append(run_child(mode, side.bootstrap))
                 print(mode, runs[mode][-1], flush=True)
@@ -154,9 +154,9 @@ def main() -> int:
         side.kill()
         shutil.rmtree(work, ignore_errors=True)
     if len({run["rows"] for some in runs.values() for run in some}) != 1:
-        raise RuntimeError("the ways did not read the same records")
-    command = f"python -m bench.history --rounds {told.rounds} --records {told.records}"
-    overview.publish(told.out, section(runs, command), "history")
+        raise RuntimeError("the modes did not read the same records")
+    command = f"python -m bench.history --rounds {args.rounds} --records {args.records}"
+    overview.publish(args.out, section(runs, command), "history")
     return 0
 
 

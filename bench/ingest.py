@@ -1,6 +1,6 @@
-"""``python -m bench.ingest``: topics into tables, by the pipeline and by Spark's own connector, from Apache Kafka 4.3.
+"""``python -m bench.ingest``: topics of Apache Kafka 4.3 into tables, by the pipeline and by Spark's own connector.
 
-Each case fills its topics, warms every side up once, then runs all sides in turn, pair by pair.
+Each case fills its topics, runs every side once as a warm-up, and then runs all sides in turn, pair by pair.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from bench import overview, report
 from bench.apache import SPARK_CONNECTOR_VERSION, ApacheBroker, class_path
 from bench.ingest_commands import COMMAND, Commands
-from bench.ingest_report import Most, Ratio, Rounds, section
+from bench.ingest_report import Limit, Ratio, Rounds, section
 from bench.ingest_session import CONNECTOR, DELTA, SPARK, WORKERS, Figures, Job, SessionRuns
 from bench.memory_curve import WORKER, csv, peaks, plot
 from bench.pages import TABLES, option_help
@@ -36,7 +36,7 @@ WARM_SHARE = 0.1
 BACKLOG_RECORD_BYTES = 1000
 BACKLOG_BATCHES = 10
 DISK_SHARE = 2.5
-_SAYS = {
+_FORMATS = {
     "s": "{:.2f} s", "batches_s": "batches {:.2f} s", "cpu": "CPU {:.2f} s/M", "batch_ms": "{:.0f} ms a batch",
     "nothing_s": "nothing left {:.2f} s", "mb": "{:.0f} MB", "batches": "{:.0f} batches",
 }  # fmt: skip
@@ -44,7 +44,7 @@ _SAYS = {
 
 @dataclass
 class Bench:
-    """The broker, the topics filled so far, and the session, which starts with the first case that needs it."""
+    """The broker, the filled topics, and the session, which starts with the first case that needs it."""
 
     broker: ApacheBroker
     work: Path
@@ -73,7 +73,7 @@ class Bench:
     def topic(
         self, name: str, rows: float, values: BlockValues, codec: str = "lz4", *, is_full: bool = False, **job: Any
     ) -> Job:
-        """A topic of so many records, times the scale unless ``is_full``."""
+        """A topic of ``rows`` records, times the scale unless ``is_full``."""
         count = int(rows) if is_full else max(1000, int(rows * self.scale))
         with Admin(self.broker.bootstrap) as admin:
             began = time.perf_counter()
@@ -83,34 +83,34 @@ class Bench:
 
 
 Measure = Callable[[Bench], tuple[Rounds, str]]
-"""The figures of each side, pair by pair, and what else is to be said."""
+"""Returns the figures of each side, pair by pair, and a note."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """``rows``: at full size; ``title`` has a place for them."""
+    """``rows``: the number at full size, for the placeholder in ``title``."""
 
     title: str
     rows: int
     measure: Measure
-    aims: tuple[Ratio | Most, ...] = ()
+    aims: tuple[Ratio | Limit, ...] = ()
     is_command: bool = False
 
 
 def in_turn(bench: Bench, sides: tuple[str, ...], run: Callable[[str], Figures]) -> Rounds:
-    """Every side in each pair, order swapped from pair to pair."""
+    """Runs every side in each pair, in reverse order in every second pair."""
     rounds: Rounds = {side: [] for side in sides}
     for number in range(bench.pairs):
         for side in sides if number % 2 == 0 else sides[::-1]:
             figures = run(side)
             rounds[side].append(figures)
-            told = ", ".join(text.format(figures[key]) for key, text in _SAYS.items() if key in figures)
-            print(f"  pair {number + 1} {side}: {told}", flush=True)
+            line = ", ".join(text.format(figures[key]) for key, text in _FORMATS.items() if key in figures)
+            print(f"  pair {number + 1} {side}: {line}", flush=True)
     return rounds
 
 
 def session_case(make: Callable[[Bench, float], Job], *sides: str) -> Measure:
-    """``make`` gives the topic that a share of the full size is in; ``WARM_SHARE`` of it warms every side up."""
+    """``make`` returns the topic for a share of the full size. Every side warms up with ``WARM_SHARE`` of it."""
 
     def measure(bench: Bench) -> tuple[Rounds, str]:
         warm, job = make(bench, WARM_SHARE), make(bench, 1)
@@ -122,7 +122,7 @@ def session_case(make: Callable[[Bench, float], Job], *sides: str) -> Measure:
 
 
 def small_batches(bench: Bench) -> tuple[Rounds, str]:
-    """Many batches of ``FEW`` records each in one query; the first ones of each query are left out as warming up."""
+    """Many batches of ``FEW`` records each in one query. The first batches of a query are warm-up and do not count."""
     batches = max(8, int((WARM_BATCHES + BATCHES) * bench.scale))
     topic = bench.topic("ingest-few", batches * FEW, event_values(100), is_full=True)
     job = Job(topic.topic, topic.rows, offsets=FEW)
@@ -145,16 +145,16 @@ def cold_case(rows: int, size: int) -> Measure:
     def measure(bench: Bench) -> tuple[Rounds, str]:
         job = bench.events(rows, size)
         few = bench.topic("ingest-few", 1000, event_values(100), is_full=True)
-        for side in (CONNECTOR, COMMAND, COMMAND):  # the command's second run keeps Java's classes for later ones
+        for side in (CONNECTOR, COMMAND, COMMAND):  # after its second run, Java's classes are cached for later runs
             bench.commands.cold(side, few.topic, few.rows)
         rounds = in_turn(bench, (CONNECTOR, COMMAND), lambda side: bench.commands.cold(side, job.topic, job.rows))
-        return rounds, "After two runs of the command on this machine, so that Java's classes are kept."
+        return rounds, "After two runs of the command on this machine, so that Java's classes are cached."
 
     return measure
 
 
 def backlog(bench: Bench) -> tuple[Rounds, str]:
-    """Values that do not compress, stored as they are. Below full size the batches and tasks shrink likewise."""
+    """Values that do not compress, stored without a codec. Below full size, batches and tasks are smaller too."""
     stored = ROWS_BACKLOG * BACKLOG_RECORD_BYTES * bench.scale
     free = shutil.disk_usage(bench.work).free
     if free < stored * DISK_SHARE:
@@ -169,10 +169,10 @@ def backlog(bench: Bench) -> tuple[Rounds, str]:
     data, picture = (bench.page.with_name(f"ingest-memory.{kind}") for kind in ("csv", "svg"))
     data.write_text(csv(samples))
     picture.write_text(plot(samples, f"resident memory while {stored / 1e9:g} GB are read into a table"))
-    told = ", ".join(f"{name} {mb:,.0f} MB" for name, mb in most.items())
+    listing = ", ".join(f"{name} {mb:,.0f} MB" for name, mb in most.items())
     note = (
         f"Stored: {stored / 1e9:g} GB. Resident memory at most, of any process of a kind, sampled each half second: "
-        f"{told}. Each sample is in [{data.name}]({data.name}).\n\n![memory of each process]({picture.name})"
+        f"{listing}. Each sample is in [{data.name}]({data.name}).\n\n![memory of each process]({picture.name})"
     )
     with Admin(bench.broker.bootstrap) as admin:
         admin.delete_topics([job.topic])
@@ -181,7 +181,7 @@ def backlog(bench: Bench) -> tuple[Rounds, str]:
 
 
 def _versus(six: float, four: float, three: float, cpu: float) -> tuple[Ratio, ...]:
-    """The aims of a case of raw values: batches only and whole against the connector, then against Spark's writer."""
+    """The aims of a case of raw values: against the connector, then against Spark's writer."""
     return (
         Ratio("connector ÷ workers, batches only", "batches_s", CONNECTOR, WORKERS, six),
         Ratio("connector ÷ workers, with the query's start", "s", CONNECTOR, WORKERS, four),
@@ -191,11 +191,11 @@ def _versus(six: float, four: float, three: float, cpu: float) -> tuple[Ratio, .
     )
 
 
-def _cold(aim: float) -> tuple[Ratio | Most, ...]:
+def _cold(aim: float) -> tuple[Ratio | Limit, ...]:
     return (
         Ratio("connector ÷ odradek", "s", CONNECTOR, COMMAND, aim),
         Ratio("connector ÷ odradek, nothing to read", "nothing_s", CONNECTOR, COMMAND),
-        Most("odradek, nothing to read", "nothing_s", COMMAND, 5, "s"),
+        Limit("odradek, nothing to read", "nothing_s", COMMAND, 5, "s"),
     )
 
 
@@ -203,7 +203,7 @@ def _json(bench: Bench, share: float) -> Job:
     return bench.topic("ingest-json", ROWS_JSON * share, json_values, schema=JSON_SCHEMA)
 
 
-# Whole commands come first: no session of this process is up beside them.
+# Whole commands come first, before this process has a session.
 CASES = {
     "cold100": Case("Whole commands: {rows:,} × 100 B", ROWS_100, cold_case(ROWS_100, 100), _cold(3.5), True),
     "cold1000": Case("Whole commands: {rows:,} × 1 KB", ROWS_1000, cold_case(ROWS_1000, 1000), _cold(2), True),
@@ -213,9 +213,9 @@ CASES = {
         ROWS_BACKLOG,
         backlog,
         (
-            Most("batches", "batches", COMMAND, BACKLOG_BATCHES, "", at_least=True),
-            Most("batches that the run after the kill did again", "batches_again", COMMAND, 1, ""),
-            Most("the largest worker", f"peak {WORKER}", COMMAND, 600, "MB"),
+            Limit("batches", "batches", COMMAND, BACKLOG_BATCHES, "", at_least=True),
+            Limit("batches that the run after the kill repeated", "batches_again", COMMAND, 1, ""),
+            Limit("the largest worker", f"peak {WORKER}", COMMAND, 600, "MB"),
         ),
         True,
     ),
@@ -263,65 +263,65 @@ CASES = {
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.ingest", description=__doc__)
     parser.add_argument(
-        "--only", nargs="+", metavar="CASE", help=f"only these, of: {', '.join(CASES)}; cold is all cold…"
+        "--only", nargs="+", metavar="CASE", help=f"only these cases: {', '.join(CASES)}; cold: all cold…"
     )
     parser.add_argument("--pairs", type=int, default=3, help="how often each side runs (default 3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the full size, to try things out")
-    parser.add_argument("--distinct", action="store_true", help="each raw value comes once, not in every 10,000 again")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full size, for a trial run")
+    parser.add_argument("--distinct", action="store_true", help="unique raw values; otherwise they repeat after 10,000")
     parser.add_argument("--directory", type=Path, help="keep the broker's data here, for the next run")
-    parser.add_argument("--out", type=Path, help="file of results (JSON); cases in it that do not run now are kept")
+    parser.add_argument("--out", type=Path, help="file of results (JSON); it keeps the cases that do not run")
     parser.add_argument("--page", type=Path, default=TABLES, help=option_help(TABLES))
-    told = parser.parse_args()
-    names = list(CASES) if told.only is None else [name for name in CASES if is_meant(name, told.only)]
-    unknown = [one for one in told.only or () if not any(is_meant(name, [one]) for name in CASES)]
+    args = parser.parse_args()
+    names = list(CASES) if args.only is None else [name for name in CASES if is_chosen(name, args.only)]
+    unknown = [one for one in args.only or () if not any(is_chosen(name, [one]) for name in CASES)]
     if unknown:
         parser.error(f"no case {unknown[0]}: there are {', '.join(CASES)}")
-    told.cases = names
-    return told
+    args.cases = names
+    return args
 
 
-def is_meant(name: str, only: list[str]) -> bool:
+def is_chosen(name: str, only: list[str]) -> bool:
     return name in only or ("cold" in only and name.startswith("cold"))
 
 
 @contextmanager
-def running(told: argparse.Namespace) -> Iterator[Bench]:
-    """A broker with an empty directory, or the one that is kept, until the block ends."""
-    work = Path(tempfile.mkdtemp(prefix="odradek-bench-ingest-", dir=told.directory and told.directory.parent))
-    broker = ApacheBroker(told.directory or work / "kafka", CONFIG | {"log.retention.hours": "-1"}, cp=class_path())
+def running(args: argparse.Namespace) -> Iterator[Bench]:
+    """A broker with a new directory or with the kept one, until the block ends."""
+    work = Path(tempfile.mkdtemp(prefix="odradek-bench-ingest-", dir=args.directory and args.directory.parent))
+    broker = ApacheBroker(args.directory or work / "kafka", CONFIG | {"log.retention.hours": "-1"}, cp=class_path())
     with ExitStack() as closing:
         closing.callback(shutil.rmtree, work, ignore_errors=True)
         closing.callback(broker.stop)
         broker.start()
-        yield Bench(broker, work, told.scale, told.pairs, told.distinct, told.page, closing)
+        yield Bench(broker, work, args.scale, args.pairs, args.distinct, args.page, closing)
 
 
 def main() -> int:
-    told = arguments()
+    args = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    results: dict[str, Any] = json.loads(told.out.read_text()) if told.out and told.out.exists() else {}
+    results: dict[str, Any] = json.loads(args.out.read_text()) if args.out and args.out.exists() else {}
     used = f"PySpark {version('pyspark')}, {ApacheBroker.name}, spark-sql-kafka {SPARK_CONNECTOR_VERSION}, "
     used += f"pyarrow {version('pyarrow')}"
-    with running(told) as bench:
-        for name in told.cases:
+    with running(args) as bench:
+        for name in args.cases:
             case = CASES[name]
-            title = case.title.format(rows=int(case.rows * told.scale))
+            title = case.title.format(rows=int(case.rows * args.scale))
             print(f"{name}: {title}", flush=True)
             began = time.perf_counter()
             rounds, note = case.measure(bench)
-            command = f"python -m bench.ingest --only {name} --pairs {told.pairs} --scale {told.scale:g}"
-            command += " --distinct" * told.distinct
+            command = f"python -m bench.ingest --only {name} --pairs {args.pairs} --scale {args.scale:g}"
+            command += " --distinct" * args.distinct
             head = f"{report.head(len(next(iter(rounds.values()))), command)} · {used}"
             results[name] = {"title": title, "head": head, "rounds": rounds, "note": note}
             results[name]["is_command"] = case.is_command
-            if told.out:
-                told.out.write_text(json.dumps(results, indent=1) + "\n")
+            if args.out:
+                args.out.write_text(json.dumps(results, indent=1) + "\n")
             print(
                 f"{section(results[name], case.aims)}\n\n{name} took {time.perf_counter() - began:.0f} s\n", flush=True
             )
     texts = [section(results[name], case.aims) for name, case in CASES.items() if name in results]
-    overview.publish(told.page, "\n\n".join(texts), "ingest")
-    print(f"written to {told.page}")
+    overview.publish(args.page, "\n\n".join(texts), "ingest")
+    print(f"written to {args.page}")
     return 0
 
 

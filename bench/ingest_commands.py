@@ -1,4 +1,4 @@
-"""Topics into tables by whole commands, from the start of the process to its end, and a backlog with a kill in it."""
+"""Topics into tables by whole commands, from process start to process end; and a backlog with a kill in the middle."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Commands:
-    """Commands against one broker, in a directory of their own. ``master``: both sides run with two threads."""
+    """Commands for one broker, in their own directory. With ``master``, both sides run with two threads."""
 
     bootstrap: str
     work: Path
     master: str = "local[2]"
 
     def ingest(self, topic: str, table: Path, *more: str) -> list[str]:
-        """The command, with a group of its own."""
+        """The command line, with a new group."""
         group = f"bench-{uuid.uuid4().hex[:12]}"
         script = Path(sys.executable).with_name("odradek")
         command = [str(script), "pipeline", "ingest", "-b", self.bootstrap, "--topics", topic, "--group", group]
@@ -54,9 +54,9 @@ class Commands:
         return [sys.executable, str(_SCRIPT), self.bootstrap, topic, str(table), str(checkpoint), *settings]
 
     def cold(self, side: str, topic: str, rows: int) -> Figures:
-        """Seconds of the command, ``s``, and of the same command when there is nothing left to read, ``nothing_s``.
+        """``s``: the seconds of the command. ``nothing_s``: those of the same command without new records.
 
-        Raises RuntimeError where a command fails, or the table does not hold as many rows as there are records.
+        Raises RuntimeError if a command fails, or if the table does not have as many rows as there are records.
         """
         with emptied(self.work / "table") as table:
             command = self.connector(topic, table) if side == CONNECTOR else self.ingest(topic, table)
@@ -79,10 +79,10 @@ class Commands:
         return took
 
     def backlog(self, topic: str, rows: int, more: list[str]) -> tuple[Figures, list[Sample]]:
-        """A long backlog in batches; then the same into another table, with ``kill -9`` of the driver in the middle.
+        """Ingests a long backlog in batches; then again into another table, and kills the driver (-9) in the middle.
 
-        Returns the samples of the first run's memory. ``again``: records that the run after the kill read once more;
-        ``batches_again``: batches of which these are.
+        Returns the memory samples of the first run. ``again``: the records that the run after the kill read again;
+        ``batches_again``: the batches of these records.
         """
         with emptied(self.work / "table") as table:
             began = time.perf_counter()
@@ -138,7 +138,7 @@ def _started(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Kills a process that is still there when the block ends, however it ends."""
+    """Kills the process at the end of the block if it still runs."""
     try:
         yield process
     finally:
@@ -147,7 +147,7 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]
 
 
 def newest(log: Path) -> int:
-    """The newest batch in one of the logs of a checkpoint; -1: none."""
+    """The newest batch in one of the logs of a checkpoint; -1 without one."""
     try:
         return max((int(name) for name in os.listdir(log) if name.isdecimal()), default=-1)
     except FileNotFoundError:
@@ -155,7 +155,7 @@ def newest(log: Path) -> int:
 
 
 def position(checkpoint: Path, batch: int) -> int:
-    """How many records had been read where a batch ends, by Spark's checkpoint."""
+    """The number of records that were read up to the end of a batch, by Spark's checkpoint."""
     if batch < 0:
         return 0
     text = (checkpoint / "offsets" / str(batch)).read_text()
@@ -163,7 +163,7 @@ def position(checkpoint: Path, batch: int) -> int:
 
 
 def check_distinct(table: Path, rows: int) -> None:
-    """Raises RuntimeError unless each place of a record is in the table once."""
+    """Raises RuntimeError unless each pair of partition and offset is in the table once."""
     places = []
     for path in data_files(table):
         columns = pq.read_table(path, columns=["partition", "offset"], partitioning=None)
@@ -177,5 +177,5 @@ def _wait(is_so: Callable[[], bool], timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while not is_so():
         if time.monotonic() > deadline:
-            raise TimeoutError("it did not come to that")
+            raise TimeoutError("the condition stayed false")
         time.sleep(_POLL_S)

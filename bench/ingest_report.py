@@ -1,4 +1,4 @@
-"""What ``bench.ingest`` has measured, as Markdown: a table for each case, and its ratios beside their aims."""
+"""The results of ``bench.ingest`` as Markdown: a table for each case, and its ratios with their aims."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rounds = dict[str, list[Figures]]
 
 @dataclass(frozen=True)
 class Ratio:
-    """``figure`` of side ``over``, divided by that of side ``under``, pair by pair; ``aim`` is 0 where none is set."""
+    """``figure`` of side ``over`` divided by that of side ``under``, pair by pair. ``aim`` 0: no aim."""
 
     title: str
     figure: str
@@ -30,8 +30,8 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Most:
-    """``figure`` of a side is to be at most, or at least, so much."""
+class Limit:
+    """``figure`` of a side is to be at most, or at least, ``limit``."""
 
     title: str
     figure: str
@@ -49,16 +49,16 @@ FIGURES = {
     "nothing_s": "seconds with nothing left to read",
     "mb": "MB of the table's files",
     "batches": "batches",
-    "killed_in": "batch under way at the kill",
-    "batches_again": "batches that the next run did again",
-    "again": "records of these",
+    "killed_in": "batch in progress at the kill",
+    "batches_again": "batches that the next run repeated",
+    "again": "records in these batches",
     "read_after": "records that the next run read",
 }
 COLD_FIGURES = FIGURES | {"s": "seconds of the whole command"}
 
 
-def section(case: dict[str, Any], aims: Sequence[Ratio | Most]) -> str:
-    """``case``: as in the file of results."""
+def section(case: dict[str, Any], aims: Sequence[Ratio | Limit]) -> str:
+    """``case`` has the format of the file of results."""
     rounds: Rounds = case["rounds"]
     names = COLD_FIGURES if case["is_command"] else FIGURES
     shown = [key for key in names if any(key in figures for some in rounds.values() for figures in some)]
@@ -73,16 +73,16 @@ def section(case: dict[str, Any], aims: Sequence[Ratio | Most]) -> str:
     return "\n".join([*lines, *([] if not case["note"] else ["", case["note"]])])
 
 
-def _line(aim: Ratio | Most, rounds: Rounds) -> str:
-    if isinstance(aim, Most):
+def _line(aim: Ratio | Limit, rounds: Rounds) -> str:
+    if isinstance(aim, Limit):
         values = [figures[aim.figure] for figures in rounds[aim.side]]
         is_met = median(values) >= aim.limit if aim.at_least else median(values) <= aim.limit
-        told = f"{'≥' if aim.at_least else '≤'} {aim.limit:g} {aim.unit}".strip()
-        said = f"{report.spread(values)} {aim.unit}".strip()
-        return f"| {aim.title} | {said} | {told} ({'met' if is_met else 'missed'}) |"
+        limit = f"{'≥' if aim.at_least else '≤'} {aim.limit:g} {aim.unit}".strip()
+        value = f"{report.spread(values)} {aim.unit}".strip()
+        return f"| {aim.title} | {value} | {limit} ({'met' if is_met else 'missed'}) |"
     times = aim.of(rounds)
     if not aim.aim or not times:
         return f"| {aim.title} | {report.spread(times)} × | |"
     is_met = median(times) <= aim.aim if aim.at_most else median(times) >= aim.aim
-    told = f"{'≤' if aim.at_most else '≥'} {aim.aim:g} × ({'met' if is_met else 'missed'})"
-    return f"| {aim.title} | {report.spread(times)} × | {told} |"
+    wanted = f"{'≤' if aim.at_most else '≥'} {aim.aim:g} × ({'met' if is_met else 'missed'})"
+    return f"| {aim.title} | {report.spread(times)} × | {wanted} |"

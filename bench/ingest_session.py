@@ -1,12 +1,11 @@
-"""Topics into tables in one Spark session that is up: Spark's connector and our pipeline, with either writer.
+"""Topics into tables in a running Spark session: by Spark's connector, and by our pipeline with either writer.
 
-Of each run, all on one machine:
+The figures of a run, all on one machine:
 
-* ``s``: from before the first call (``readStream`` or ``ingest``) until it returned, the query's start included.
+* ``s``: seconds from the call (``readStream`` or ``ingest``) to its return, with the start of the query.
 * ``batches_s``: the sum of ``triggerExecution`` over the triggers that ran a batch, as Spark's listener reports them:
-  planning, the write-ahead log, reading, writing, the table's commit. The query's start is not in it.
-* ``cpu``: user and system seconds of this process, Java and the Python workers, those that have ended included; not of
-  the broker.
+  planning, write-ahead log, reading, writing, commit of the table. The start of the query is not in it.
+* ``cpu``: user and system seconds of this process, Java and the Python workers, with ended ones; without the broker.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""What every side runs with, in this session and as a command of its own."""
+"""The settings of every side, in this session and in whole commands."""
 _END_S = 30
 Figures = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to read: ``rows`` records of a topic. ``schema``: of JSON values (DDL). ``offsets``: at most in a batch."""
+    """``rows``: the records of ``topic``. ``schema``: of JSON values (DDL). ``offsets``: at most, in a batch."""
 
     topic: str
     rows: int
@@ -62,8 +61,8 @@ class Job:
     offsets: int | None = None
 
 
-class Triggers(StreamingQueryListener):
-    """How long each trigger took that ran a batch, in ms, of the queries since ``forget``."""
+class Triggers(StreamingQueryListener):  # type: ignore[misc]  # PySpark has no types
+    """The ms of each trigger that ran a batch, for the queries since ``forget``."""
 
     def __init__(self) -> None:
         self.batches_ms: list[int] = []
@@ -74,9 +73,9 @@ class Triggers(StreamingQueryListener):
         self._ended.clear()
 
     def until_end(self) -> list[int]:
-        """Spark tells its listeners a moment after the query's end. Raises TimeoutError."""
+        """Waits for the event of the query's end, which comes a moment after the end. Raises TimeoutError."""
         if not self._ended.wait(_END_S):
-            raise TimeoutError("Spark's listener heard of no end of the query")
+            raise TimeoutError("Spark's listener got no event for the end of the query")
         return self.batches_ms
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -95,7 +94,7 @@ class Triggers(StreamingQueryListener):
 
 
 class SessionRuns:
-    """One session for all sides (``local[2]``). Each run has a table, a checkpoint and a group of its own."""
+    """One session (``local[2]``) for all sides. Each run has its own table, checkpoint and group."""
 
     def __init__(self, broker: ApacheBroker, work: Path) -> None:
         self._broker, self._work = broker, work
@@ -108,7 +107,7 @@ class SessionRuns:
         self._spark.stop()
 
     def run(self, side: str, job: Job) -> Figures:
-        """One whole run. Raises RuntimeError where the table does not hold as many rows as there are records."""
+        """Runs a job once. Raises RuntimeError if the table does not have as many rows as there are records."""
         with emptied(self._work / "table") as table:
             self._triggers.forget()
             cpu, began = self._cpu_seconds(), time.perf_counter()
@@ -132,7 +131,7 @@ class SessionRuns:
     def _cpu_seconds(self) -> float:
         broker = set(with_descendants(self._broker.pids))
         ours = [pid for pid in with_descendants([os.getpid()]) if pid not in broker]
-        # This process counts the broker's time only once it has waited for its end.
+        # The broker is a child of this process: its CPU time is counted here only after its end.
         return cpu_seconds(ours, with_ended=True)
 
     def _connector(self, job: Job, table: Path) -> None:
@@ -167,7 +166,7 @@ class SessionRuns:
 
 @contextmanager
 def emptied(table: Path) -> Iterator[Path]:
-    """A place for a table, with a checkpoint beside it, gone afterwards; nothing of it waits to be written to disk."""
+    """A path for a table, with a checkpoint beside it. Both are removed afterwards, and all writes are synced."""
     try:
         yield table
     finally:
@@ -187,7 +186,7 @@ def data_files(table: Path) -> list[Path]:
 
 
 def check_rows(side: str, table: Path, rows: int) -> int:
-    """How many bytes the table's files have. Raises RuntimeError where they do not hold so many rows."""
+    """The bytes of the table's files. Raises RuntimeError unless they have ``rows`` rows."""
     files = data_files(table)
     if side == DELTA:
         files = [Path(uri.removeprefix("file://")) for uri in DeltaTable(str(table)).file_uris()]
@@ -198,5 +197,5 @@ def check_rows(side: str, table: Path, rows: int) -> int:
 
 
 def connector_settings() -> dict[str, str]:
-    """What every side runs with, and the connector's jars."""
+    """The settings of every side, with the connector's jars."""
     return SETTINGS | {"spark.jars": ",".join(map(str, spark_connector()))}

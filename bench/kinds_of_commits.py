@@ -1,4 +1,4 @@
-"""``python -m bench.kinds_of_commits``: commits a second, each waited for, or sent one behind the other."""
+"""``python -m bench.kinds_of_commits``: synchronous and asynchronous commits per second."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ CLIENTS: dict[str, Callable[..., None]] = {"odradek": by_odradek, "confluent-kaf
 
 
 def one_round(bootstrap: str, count: int) -> Values:
-    """Commits a second."""
+    """Commits per second."""
     found: Values = {}
     for name, work in CLIENTS.items():
         for kind in ("sync", "async"):
@@ -71,7 +71,7 @@ def one_round(bootstrap: str, count: int) -> Values:
 
 
 def table(rounds: list[Values]) -> str:
-    lines = ["| client | each waited for, /s | one behind the other, /s | times more |", "|---|---|---|---|"]
+    lines = ["| client | synchronous, /s | asynchronous, /s | times more |", "|---|---|---|---|"]
     for name in CLIENTS:
         sync, asynchronous = ([values[f"{name} {kind}"] for values in rounds] for kind in ("sync", "async"))
         times = [mine / other for mine, other in zip(asynchronous, sync, strict=True)]
@@ -84,20 +84,20 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--count", type=int, default=5_000, help="commits of each kind and client in a round")
     parser.add_argument("--out", type=Path, default=MECHANISMS, help=option_help(MECHANISMS))
-    told = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         side = Odradek(Path(directory))
         try:
             start(side)
             create_topic(side.bootstrap, TOPIC, 1)
-            one_round(side.bootstrap, min(told.count, 200))  # the clients and the broker load what they need
-            rounds = [one_round(side.bootstrap, told.count) for _ in range(told.rounds)]
+            one_round(side.bootstrap, min(args.count, 200))  # the clients and the broker load their code
+            rounds = [one_round(side.bootstrap, args.count) for _ in range(args.rounds)]
         finally:
             side.stop()
-    run = head(told.rounds, " ".join(["python -m bench.kinds_of_commits", *sys.argv[1:]]))
-    publish(told.out, f"{run}\n\n{table(rounds)}", NAME)
+    run = head(args.rounds, " ".join(["python -m bench.kinds_of_commits", *sys.argv[1:]]))
+    publish(args.out, f"{run}\n\n{table(rounds)}", NAME)
     print(table(rounds))
-    return judge(NAME, run, rounds, told.out)
+    return judge(NAME, run, rounds, args.out)
 
 
 if __name__ == "__main__":

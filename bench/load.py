@@ -1,6 +1,6 @@
-"""The load, in a process of its own: ``python -m bench.load NAME '{"bootstrap": …}'`` prints its result as JSON.
+"""The load, in its own process: ``python -m bench.load NAME '{"bootstrap": …}'`` prints its result as JSON.
 
-Every answer is checked; a wrong one ends the process with an error.
+Every reply is checked; a wrong one ends the process with an error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int, configs: dict[str,
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1, config=configs or {})])[topic].result(30)
     deadline = time.monotonic() + 30
-    # Metadata may name leaders that do not know it themselves yet.
+    # Metadata may name leaders that do not act as leaders yet.
     while len(ends := raw.end_offsets(bootstrap, topic, partitions)) != partitions or -1 in ends:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{topic} did not get its leaders")
@@ -50,7 +50,7 @@ def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:
 
 
 def commit_request(group: str, topic: str, partitions: Iterable[int], offset: int) -> bytes:
-    """Commits ``offset`` and those behind it for partitions of a topic; ``offset`` is the correlation id too."""
+    """Commits ``offset`` + index for each partition index. ``offset`` is also the correlation id."""
     rows = [
         {"partition_index": index, "committed_offset": offset + index, "committed_leader_epoch": 0,
          "committed_metadata": ""}
@@ -67,7 +67,7 @@ def commit_request(group: str, topic: str, partitions: Iterable[int], offset: in
 
 
 class CommitConnection:
-    """One connection that commits so many partitions of one group in a request, ``WINDOW`` requests under way."""
+    """A connection with ``WINDOW`` requests in flight, each of which commits ``partitions`` partitions of a group."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, partitions: int = 1) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -103,7 +103,7 @@ class CommitConnection:
             reply = self._call(self._request(0))
             _, message = frames.decode_response(OFFSET_COMMIT, COMMIT_VERSION, reply)
             if message.topics[0].partitions[0].error_code == ErrorCode.none:
-                # Every later reply must be this one, but for its correlation id.
+                # Every later reply must equal this one, except for its correlation id.
                 self._reply_bytes = len(reply) + 4
                 self._body = reply[4:]
                 return
@@ -111,12 +111,12 @@ class CommitConnection:
         raise TimeoutError("no coordinator")
 
     def run(self, seconds: float) -> int:
-        """Commits for that long; how many were answered without error."""
+        """Commits for ``seconds``. Returns the number of requests without an error."""
         until = time.perf_counter() + seconds
         sent = answered = 0
         tail = b""
         expected = np.frombuffer(self._body, np.uint8)
-        # Woken once for many replies: the load shall leave the processor to the broker.
+        # One wakeup for many replies, so that the load leaves the CPU to the broker.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, CHUNK * self._reply_bytes)
         while True:
             while sent - answered <= WINDOW - CHUNK and time.perf_counter() < until:
@@ -141,7 +141,7 @@ class CommitConnection:
 def commits(
     bootstrap: str, connections: int, seconds: float, warm_up_s: float, topic: str, partitions: int = 1
 ) -> dict[str, float]:
-    """Pipelined OffsetCommit requests of so many partitions each: partitions per second over all connections."""
+    """Pipelined OffsetCommit requests of ``partitions`` partitions: partitions per second over all connections."""
     create_topic(bootstrap, topic, partitions)
     clients = [CommitConnection(bootstrap, topic, f"{topic}-{n}", partitions) for n in range(connections)]
     _together(clients, warm_up_s)
@@ -150,7 +150,7 @@ def commits(
     return {"per_s": answered / (time.perf_counter() - began), "count": answered}
 
 
-def so_many_commits(bootstrap: str, count: int, topic: str) -> dict[str, float]:
+def commits_by_count(bootstrap: str, count: int, topic: str) -> dict[str, float]:
     """At least ``count`` commits over eight connections."""
     create_topic(bootstrap, topic, 1)
     clients = [CommitConnection(bootstrap, topic, f"{topic}-{n}") for n in range(8)]
@@ -176,7 +176,7 @@ def _together(clients: list[CommitConnection], seconds: float) -> int:
 
 
 def confluent_producer(bootstrap: str, more: Mapping[str, Any] | None = None) -> tuple[Producer, list[Any]]:
-    """A producer with acks=all and settings of its own, and the list of the errors that it is told of."""
+    """A producer with acks=all and the settings ``more``, and the list of its delivery errors."""
     errors: list[Any] = []
     settings = {
         "bootstrap.servers": bootstrap,
@@ -190,7 +190,7 @@ def confluent_producer(bootstrap: str, more: Mapping[str, Any] | None = None) ->
 
 
 def flush(producer: Producer, errors: list[Any]) -> None:
-    """Waits until all is delivered. Raises RuntimeError."""
+    """Waits until all records are delivered. Raises RuntimeError."""
     left = producer.flush(120)
     if left or errors:
         raise RuntimeError(f"{left} records were not delivered, {len(errors)} failed: {errors[:1]}")
@@ -251,7 +251,7 @@ def _expect_rows(bootstrap: str, topic: str, rows: int) -> None:
 
 
 def consume(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
-    """Reads what ``produce`` wrote, from the start, with confluent-kafka's ``consume``."""
+    """Reads the records of ``produce`` from the start, with confluent-kafka's ``consume``."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -267,20 +267,20 @@ def consume(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
     while seen < rows:
         messages = consumer.consume(10_000, timeout=10)
         if not messages:
-            raise TimeoutError(f"{seen} of {rows} records came")
+            raise TimeoutError(f"{seen} of {rows} records were read")
         if messages[0].error() is not None or messages[-1].error() is not None:
             raise RuntimeError(f"{messages[0].error() or messages[-1].error()}")
         seen += len(messages)
     took = time.perf_counter() - began
     consumer.close()
     if seen != rows:
-        raise RuntimeError(f"{seen} records came where {rows} were written")
+        raise RuntimeError(f"{seen} records were read, {rows} were written")
     return {"per_s": rows / took, "count": rows}
 
 
 LOADS: dict[str, Callable[..., dict[str, float]]] = {
     "commits": commits,
-    "so_many_commits": so_many_commits,
+    "commits_by_count": commits_by_count,
     "produce": produce,
     "consume": consume,
     "compressed": compressed,
@@ -292,7 +292,7 @@ LOADS: dict[str, Callable[..., dict[str, float]]] = {
 
 
 def _loads() -> dict[str, Callable[..., dict[str, float]]]:
-    from bench import groups  # which makes its requests with what is above
+    from bench import groups  # groups imports this module
 
     return LOADS | groups.LOADS
 

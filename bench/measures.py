@@ -1,4 +1,4 @@
-"""What is measured, and how one round of it goes."""
+"""The measures, and one round of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Values = dict[str, float]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of each; ``scale`` 1 is the full size, less is for trying the harness out."""
+    """The sizes of the loads. ``scale`` 1 is the full size; smaller ones are for trial runs."""
 
     scale: float
     restart_gb: float = 1.0
@@ -55,7 +55,7 @@ class Sizes:
 
     @property
     def log_mb(self) -> float:
-        """The topic that is fanned out, and the one that is compacted."""
+        """For the topic of the fan-out and for the compacted topic."""
         return max(20, (1 << 30) / 1e6 * self.scale)
 
     @property
@@ -71,25 +71,25 @@ class Column:
     unit: str
     higher_is_better: bool = True
     aim: float = 0
-    """How many times better than Apache Kafka it is to be; 0: no aim."""
+    """How many times better than Apache Kafka the figure should be; 0: no aim."""
     most: float = 0
-    """What it may be at most, whatever Apache Kafka does; 0: anything."""
+    """The maximum of the figure, independent of Apache Kafka; 0: none."""
 
 
 COLUMNS: dict[str, Column] = {
     "start": Column("start to first metadata answer", "s", higher_is_better=False, aim=8),
     "idle_rss": Column("idle memory, all processes (RSS)", "MB", higher_is_better=False, aim=4),
     "loaded_rss": Column("… after the commits and compaction below", "MB", higher_is_better=False, aim=4),
-    "peak_rss": Column("… most while compacting, cleaner's process included", "MB", higher_is_better=False),
+    "peak_rss": Column("… maximum during the compaction, cleaner's process included", "MB", higher_is_better=False),
     "commits_1": Column("OffsetCommit, pipelined, 1 connection", "requests/s"),
     "commits_8": Column("OffsetCommit, pipelined, 8 connections", "requests/s", aim=8),
-    "commits_8_cpu": Column("… broker CPU per million of them", "s", higher_is_better=False),
+    "commits_8_cpu": Column("… broker CPU per million requests", "s", higher_is_better=False),
     "wide_commits": Column("OffsetCommit of 100 partitions, 8 connections", "partitions/s", aim=2),
     "wide_commits_cpu": Column("… broker CPU per million partitions", "s", higher_is_better=False),
     "commit_sync_p50": Column("commit and wait, confluent-kafka, p50", "ms", higher_is_better=False, aim=3),
     "commit_sync_p99": Column("… p99", "ms", higher_is_better=False),
-    "fetch_offsets": Column("OffsetFetch of 10,000 partitions, nothing committed meanwhile", "partitions/s", aim=2),
-    "fetch_changed": Column("… all of them committed before each", "partitions/s"),
+    "fetch_offsets": Column("OffsetFetch of 10,000 partitions, no commits in between", "partitions/s", aim=2),
+    "fetch_changed": Column("… all partitions committed before each fetch", "partitions/s"),
     "rebalance": Column("100 members join at once, to the last assignment", "ms", higher_is_better=False, aim=1),
     "offset_bytes": Column("memory per committed offset, a million of them", "bytes", higher_is_better=False, most=300),
     "produce": Column("produce, confluent-kafka, 100 B, acks=all", "rows/s", aim=1.5),
@@ -103,22 +103,22 @@ COLUMNS: dict[str, Column] = {
     "consumer_perf_100": Column("consume, Java ConsumerPerformance, 100 B", "rows/s", aim=1.3),
     "consumer_perf_1000": Column("consume, Java ConsumerPerformance, 1 KB", "rows/s", aim=1.3),
     "fan_out_cpu": Column("8 raw consumers, one cached topic: broker CPU per GB", "s", higher_is_better=False, aim=2),
-    "fan_out": Column("… to all of them together", "GB/s"),
+    "fan_out": Column("… to all consumers together", "GB/s"),
     "restart": Column("restart after kill -9 to all end offsets", "s", higher_is_better=False, aim=2),
     "groups_restart": Column(
         "restart after kill -9, 2 million commits, to the last group", "s", higher_is_better=False, aim=3
     ),
-    "compact": Column("compacting it, start to end", "s", higher_is_better=False),
-    "compact_p99": Column("p99 of single produces meanwhile", "ms", higher_is_better=False),
+    "compact": Column("compaction of a log, start to end", "s", higher_is_better=False),
+    "compact_p99": Column("p99 of single produces during the compaction", "ms", higher_is_better=False),
     "compact_share": Column("… as a multiple of p99 before", "×", higher_is_better=False, most=2),
 }
 
 
 def load(name: str, side: Side, **arguments: Any) -> tuple[Values, float]:
-    """Runs one load process; its result, and the broker's CPU seconds meanwhile."""
-    told = json.dumps({"bootstrap": side.bootstrap, **arguments})
+    """Runs one load process. Returns its result and the broker's CPU seconds during the load."""
+    parameters = json.dumps({"bootstrap": side.bootstrap, **arguments})
     before = cpu_seconds(side.pids)
-    command = [sys.executable, "-m", "bench.load", name, told]
+    command = [sys.executable, "-m", "bench.load", name, parameters]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode != 0:
         raise RuntimeError(f"{name} against {side.name} failed:\n{done.stderr[-2000:]}")
@@ -127,22 +127,22 @@ def load(name: str, side: Side, **arguments: Any) -> tuple[Values, float]:
 
 @dataclass
 class Running:
-    """A load process that goes on until ``finish``."""
+    """A load process that runs until ``finish``."""
 
     process: subprocess.Popen[str]
 
     def finish(self) -> Values:
-        out, err = self.process.communicate(timeout=600)  # which closes its stdin, and it ends
+        out, err = self.process.communicate(timeout=600)  # this closes its stdin, which ends the load
         if self.process.returncode != 0:
             raise RuntimeError(f"a load failed:\n{err[-2000:]}")
         return dict(json.loads(out))
 
 
 def begin_load(name: str, side: Side, **arguments: Any) -> Running:
-    """Starts a load; returns when it has said that it is ready."""
-    told = json.dumps({"bootstrap": side.bootstrap, **arguments})
+    """Starts a load. Returns when it has printed that it is ready."""
+    parameters = json.dumps({"bootstrap": side.bootstrap, **arguments})
     pipe = subprocess.PIPE
-    command = [sys.executable, "-m", "bench.load", name, told]
+    command = [sys.executable, "-m", "bench.load", name, parameters]
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     assert process.stderr is not None
     if process.stderr.readline() != "ready\n":
@@ -166,7 +166,7 @@ def measure_commits(side: Side, sizes: Sizes, started_s: float) -> Values:
         answer, cpu_s = load("commits", side, connections=connections, topic=f"commits-{connections}", **timing)
         found[f"commits_{connections}"] = answer["per_s"]
         if connections == 8:
-            # The warm-up's requests cost CPU too: count both by the time they took.
+            # The warm-up needs CPU too: the CPU time is divided in proportion to the two durations.
             share = sizes.commit_seconds / (sizes.commit_seconds + sizes.warm_up_s)
             found["commits_8_cpu"] = cpu_s * share / answer["count"] * 1e6
     return found
@@ -190,8 +190,8 @@ def measure_groups(side: Side, sizes: Sizes, started_s: float) -> Values:
 
 
 def measure_offsets_memory(side: Side, sizes: Sizes, started_s: float) -> Values:
-    """On a new broker, so that nothing it once needed for other things is used again."""
-    _start_anew(side)
+    """On a new broker, so that memory which earlier loads have freed is not reused."""
+    _start_empty(side)
     load("many_offsets", side, topic="warm-memory", groups=10, partitions=10, times=2)
     time.sleep(sizes.idle_s)
     before = resident_bytes(side.pids)
@@ -201,7 +201,7 @@ def measure_offsets_memory(side: Side, sizes: Sizes, started_s: float) -> Values
 
 
 def measure_groups_restart(side: Side, sizes: Sizes, started_s: float) -> Values:
-    _start_anew(side)
+    _start_empty(side)
     topic, groups, times = "groups-restart", max(100, int(2000 * sizes.scale)), 10
     load("many_offsets", side, topic=topic, groups=groups, partitions=100, times=times)
     side.kill()
@@ -214,11 +214,11 @@ def measure_groups_restart(side: Side, sizes: Sizes, started_s: float) -> Values
         except OSError:
             pass
         time.sleep(0.01)
-    raise TimeoutError(f"{side.name} has not come back with all groups in 600 s")
+    raise TimeoutError(f"{side.name} did not return all groups within 600 s")
 
 
-def _start_anew(side: Side) -> None:
-    """On an empty data directory: what was committed before would be read again, too."""
+def _start_empty(side: Side) -> None:
+    """Starts the broker with an empty data directory: otherwise it would load the earlier commits too."""
     side.stop()
     shutil.rmtree(side.data)
     side.install()
@@ -238,7 +238,7 @@ def measure_records(side: Side, sizes: Sizes, started_s: float) -> Values:
 
 
 def _java_tool(side: Side, tool: str, *arguments: str) -> tuple[str, float]:
-    """What a tool of Apache Kafka prints, and the broker's CPU seconds meanwhile. Raises Unavailable without Java."""
+    """The output of a tool of Apache Kafka, and the broker's CPU seconds. Raises Unavailable without Java."""
     command = [java(), "-Xmx512m", "-cp", class_path(), f"org.apache.kafka.tools.{tool}"]
     before = cpu_seconds(side.pids)
     command += ["--bootstrap-server", side.bootstrap, *arguments]
@@ -251,13 +251,13 @@ def _java_tool(side: Side, tool: str, *arguments: str) -> tuple[str, float]:
 def measure_producer_perf(side: Side, sizes: Sizes, started_s: float) -> Values:
     create_topic(side.bootstrap, "producer-perf", 4)
     rows = sizes.perf_rows
-    told = ("--topic", "producer-perf", "--record-size", "1000", "--throughput", "-1", "--command-property", "acks=all")
-    _java_tool(side, "ProducerPerformance", *told, "--num-records", str(max(1000, rows // 10)))
-    out, cpu_s = _java_tool(side, "ProducerPerformance", *told, "--num-records", str(rows))
+    opts = ("--topic", "producer-perf", "--record-size", "1000", "--throughput", "-1", "--command-property", "acks=all")
+    _java_tool(side, "ProducerPerformance", *opts, "--num-records", str(max(1000, rows // 10)))
+    out, cpu_s = _java_tool(side, "ProducerPerformance", *opts, "--num-records", str(rows))
     last = out.strip().splitlines()[-1]
     found = re.match(r"(\d+) records sent, ([\d.]+) records/sec", last)
     if found is None or int(found[1]) != rows:
-        raise RuntimeError(f"ProducerPerformance said: {last}")
+        raise RuntimeError(f"ProducerPerformance printed: {last}")
     return {"producer_perf": float(found[2]), "producer_perf_cpu": cpu_s / rows * 1e6}
 
 
@@ -266,15 +266,15 @@ def measure_consumer_perf(side: Side, sizes: Sizes, started_s: float) -> Values:
     for size, records in ((100, 500), (1000, 100)):
         topic = f"consumer-perf-{size}"
         create_topic(side.bootstrap, topic, 4)
-        told = {"partitions": 4, "record_bytes": size, "batch_records": records}
-        # Room for three seconds of it and more: shorter runs measure Java's start.
+        shape = {"partitions": 4, "record_bytes": size, "batch_records": records}
+        # Enough records for three seconds and more: shorter runs measure Java's start.
         megabytes = max(20, (300 if size == 100 else 1000) * sizes.scale)
-        rows = int(load("fill", side, topic=topic, megabytes=megabytes, **told)[0]["count"])
+        rows = int(load("fill", side, topic=topic, megabytes=megabytes, **shape)[0]["count"])
         arguments = ("--topic", topic, "--num-records", str(rows), "--timeout", "20000", "--hide-header")
         out, _ = _java_tool(side, "ConsumerPerformance", *arguments)
         row = out.strip().splitlines()[-1].split(", ")
         if int(row[4]) != rows:
-            raise RuntimeError(f"ConsumerPerformance said: {row}, not {rows} records")
+            raise RuntimeError(f"ConsumerPerformance printed: {row}, not {rows} records")
         found[f"consumer_perf_{size}"] = float(row[9])  # without the wait for the group
     return found
 
@@ -290,15 +290,15 @@ def measure_fan_out(side: Side, sizes: Sizes, started_s: float) -> Values:
     filled, _ = load(
         "fill", side, topic="fan-out", megabytes=sizes.log_mb, partitions=1, record_bytes=1000, batch_records=60
     )
-    told = {"batch_bytes": int(filled["batch_bytes"]), "batch_records": 60, "records": int(filled["count"])}
-    answer, cpu_s = load("fan_out", side, topic="fan-out", consumers=8, **told)
+    shape = {"batch_bytes": int(filled["batch_bytes"]), "batch_records": 60, "records": int(filled["count"])}
+    answer, cpu_s = load("fan_out", side, topic="fan-out", consumers=8, **shape)
     return {"fan_out_cpu": cpu_s / answer["bytes"] * 1e9, "fan_out": answer["per_s"]}
 
 
 def measure_loaded(side: Side, sizes: Sizes, started_s: float) -> Values:
-    """Two million commits, then a gigabyte that is compacted while single records are produced."""
+    """Two million commits; then a gigabyte is compacted while single records are produced."""
     processes = len(side.pids)
-    load("so_many_commits", side, topic="loaded", count=sizes.commits)
+    load("commits_by_count", side, topic="loaded", count=sizes.commits)
     create_topic(side.bootstrap, "beside", 1)
     segment_bytes = max(2 << 20, int(sizes.log_mb * 1e6 / 16))
     create_topic(
@@ -306,7 +306,7 @@ def measure_loaded(side: Side, sizes: Sizes, started_s: float) -> Values:
     )
     load("fill", side, topic="compacted", megabytes=sizes.log_mb, partitions=1, record_bytes=1000, batch_records=100)
     before, _ = load("latency", side, topic="beside", count=sizes.singles)
-    kept = 64 * 100 * 1100 + segment_bytes  # the keys there are, and the segment still written to
+    kept = 64 * 100 * 1100 + segment_bytes  # one record for each key, and the active segment
     peak = 0
     beside = begin_load("latency", side, topic="beside", count=0)
     set_topic_config(side.bootstrap, "compacted", "cleanup.policy", "compact")
@@ -319,7 +319,7 @@ def measure_loaded(side: Side, sizes: Sizes, started_s: float) -> Values:
     took = time.perf_counter() - began
     meanwhile = beside.finish()
     until = time.monotonic() + 60
-    while len(side.pids) > processes and time.monotonic() < until:  # the cleaner's ends by itself
+    while len(side.pids) > processes and time.monotonic() < until:  # the cleaner's process ends by itself
         time.sleep(0.1)
     time.sleep(sizes.idle_s)
     return {
@@ -332,7 +332,7 @@ def measure_loaded(side: Side, sizes: Sizes, started_s: float) -> Values:
 
 
 def log_bytes(side: Side, partition: str) -> int:
-    """Bytes of a partition's segments on disk, those being written or thrown away left out."""
+    """The bytes of a partition's log files on disk; files that are being written or deleted do not count."""
     total = 0
     for path in (side.data / partition).glob("*.log"):
         try:
@@ -345,8 +345,8 @@ def log_bytes(side: Side, partition: str) -> int:
 def measure_restart(side: Side, sizes: Sizes, started_s: float) -> Values:
     create_topic(side.bootstrap, "restart", 4)
     megabytes = max(20, sizes.restart_gb * 1000 * min(sizes.scale, 1))
-    told = {"partitions": 4, "record_bytes": 1000, "batch_records": 60}
-    load("fill", side, topic="restart", megabytes=megabytes, **told)
+    shape = {"partitions": 4, "record_bytes": 1000, "batch_records": 60}
+    load("fill", side, topic="restart", megabytes=megabytes, **shape)
     ends = raw.end_offsets(side.bootstrap, "restart", 4)
     side.kill()
     began = time.perf_counter()
@@ -358,7 +358,7 @@ def measure_restart(side: Side, sizes: Sizes, started_s: float) -> Values:
         except OSError:
             pass
         if time.perf_counter() - began > 600:
-            raise TimeoutError(f"{side.name} has not come back in 600 s with {ends}")
+            raise TimeoutError(f"{side.name} did not return the end offsets {ends} within 600 s")
         time.sleep(0.01)
 
 
@@ -377,11 +377,11 @@ MEASURES: dict[str, Callable[[Side, Sizes, float], Values]] = {
     "restart": measure_restart,
     "groups-restart": measure_groups_restart,
 }
-"""In the order they run; those that start the broker again are last."""
+"""In their order. The ones that restart the broker are last."""
 
 
 def one_round(build: Callable[[Path], Side], directory: Path, names: list[str], sizes: Sizes) -> Values:
-    """A fresh broker on fresh data, through all the measures named."""
+    """Runs the named measures on a new broker with new data."""
     side = build(directory)
     side.install()
     found: Values = {}

@@ -1,4 +1,4 @@
-"""The resident memory of a command's processes over time: sampled, as CSV, and as a curve (SVG)."""
+"""The resident memory of a command's processes over time: samples, as CSV and as a plot (SVG)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 
 
 class MemorySampler:
-    """Looks at a process and all that it started, every ``EVERY_S`` seconds, until ``stop``."""
+    """Samples a process and its descendants every ``EVERY_S`` seconds, until ``stop``."""
 
     def __init__(self, pid: int) -> None:
         self.samples: list[Sample] = []
@@ -49,13 +49,13 @@ class MemorySampler:
             at = time.monotonic() - began
             for pid in with_descendants([self._pid]):
                 resident = resident_bytes([pid])
-                if resident:  # one that has ended and is waited for has none
+                if resident:  # a process that has ended has none
                     self.samples.append(Sample(at, pid, _name(pid, self._pid), resident / 1e6))
             self._stop.wait(EVERY_S)
 
 
 def _name(pid: int, driver: int) -> str:
-    """What a process is. A worker is a fork of the daemon: only its parent tells them apart."""
+    """The kind of a process. A worker is a fork of the daemon; only its parent distinguishes it."""
     if pid == driver:
         return DRIVER
     command, parent = _command(pid), _command(parent_of(pid))
@@ -79,7 +79,7 @@ def csv(samples: Iterable[Sample]) -> str:
 
 
 def peaks(samples: Iterable[Sample]) -> dict[str, float]:
-    """The most that any process of a kind had, in MB."""
+    """The maximum of any process of a kind, in MB."""
     most: dict[str, float] = {}
     for one in samples:
         most[one.name] = max(most.get(one.name, 0), one.mb)
@@ -87,7 +87,7 @@ def peaks(samples: Iterable[Sample]) -> dict[str, float]:
 
 
 def plot(samples: list[Sample], title: str) -> str:
-    """A line for each process, coloured by what it is; an SVG."""
+    """A line for each process, coloured by its kind (SVG)."""
     last = max(one.seconds for one in samples) or 1
     most = max(one.mb for one in samples) * 1.05
     wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM

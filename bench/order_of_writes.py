@@ -1,7 +1,7 @@
-"""``python -m bench.order_of_writes``: the same blocks written one behind the other, and all over the file.
+"""``python -m bench.order_of_writes``: the same blocks, written in sequence and at random positions of a file.
 
-The file is larger than what is written and is not in the page cache when that begins, as with a log of many
-gigabytes. It is synced every 256 blocks.
+The file is larger than all written blocks and is not in the page cache at the start, as with a log of many gigabytes.
+It is synced every 256 blocks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.report import head, spread
 
 NAME = "order of writes"
 BLOCKS = (1000, 4096, 65536)
-"""A record, a page, a batch."""
+"""The sizes of a record, a page and a batch."""
 FILE_BYTES = 256 << 20
 WRITES = 4096
 SYNC_EVERY = 256
@@ -37,7 +37,7 @@ def one_round(directory: Path, block_bytes: int, seed: int = 1) -> Values:
     found: Values = {}
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     try:
-        for place in range(0, FILE_BYTES, 1 << 20):  # so that neither order has blocks of the disk to find
+        for place in range(0, FILE_BYTES, 1 << 20):  # so that the disk has allocated all blocks for both orders
             os.pwrite(fd, os.urandom(1 << 20), place)
         for order in ORDERS:
             os.fsync(fd)
@@ -68,18 +68,18 @@ def table(rounds: list[Values]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.order_of_writes", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--directory", type=Path, help="on the disk to measure (default: the temporary directory)")
+    parser.add_argument("--directory", type=Path, help="directory on the disk to measure (default: the temporary one)")
     parser.add_argument("--out", type=Path, default=MECHANISMS, help=option_help(MECHANISMS))
-    told = parser.parse_args()
+    args = parser.parse_args()
     rounds: list[Values] = []
-    with tempfile.TemporaryDirectory(dir=told.directory) as directory:
-        for number in range(told.rounds):
+    with tempfile.TemporaryDirectory(dir=args.directory) as directory:
+        for number in range(args.rounds):
             found = [one_round(Path(directory), block, number) for block in BLOCKS]
             rounds.append({key: value for values in found for key, value in values.items()})
-    run = head(told.rounds, " ".join(["python -m bench.order_of_writes", *sys.argv[1:]]))
-    publish(told.out, f"{run}\n\n{table(rounds)}", NAME)
+    run = head(args.rounds, " ".join(["python -m bench.order_of_writes", *sys.argv[1:]]))
+    publish(args.out, f"{run}\n\n{table(rounds)}", NAME)
     print(table(rounds))
-    return judge(NAME, run, rounds, told.out)
+    return judge(NAME, run, rounds, args.out)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ NAME = "overview"
 _NO_FIGURE = "–"
 _KAFKA, _CONNECTOR = "Apache Kafka", "spark-sql-kafka"
 _BROKER_CPU = "broker CPU per million rows, s"
-_SPARK_CPU = "CPU of all, broker included, per million rows, s"
+_SPARK_CPU = "CPU of all processes, broker included, per million rows, s"
 
 
 class MissingFigureError(LookupError):
@@ -28,8 +28,8 @@ class MissingFigureError(LookupError):
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a page. ``column`` and ``heading`` are how the column's title and the table's heading begin; a table
-    without a heading is found by the title of its first column."""
+    """A cell of a page. ``column`` and ``heading`` are the beginnings of the column's title and of the table's heading.
+    The title of the first column identifies a table without a heading."""
 
     page: Path
     row: str
@@ -37,7 +37,7 @@ class Cell:
     heading: str = ""
 
     def find(self) -> tuple[str, Table]:
-        """The cell and its table: the newest one that has the whole row."""
+        """The cell and its table: the newest table with the whole row."""
         found = [table for table in tables(self.page) if self._is_in(table)]
         if not found:
             place = f"{self.page.name}, {self.heading or 'any table'}"
@@ -56,7 +56,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times better odradek is. ``is_inverse``: the cell says how many times as much odradek takes."""
+    """How many times better odradek is. ``is_inverse``: the cell has how many times as much odradek takes."""
 
     cell: Cell
     is_inverse: bool = False
@@ -110,7 +110,7 @@ class Group:
 
 
 def times(value: float) -> str:
-    """Two digits are enough here."""
+    """A ratio with two digits."""
     return f"{value:.0f} ×" if value >= 10 else f"{value:.1f} ×" if value >= 1 else f"{value:.2f} ×"
 
 
@@ -149,7 +149,7 @@ def _client(name: str, title: str, client: str) -> Figure:
 
 
 def _session(name: str, heading: str) -> Figure:
-    """A pipeline in a session that is up, whole calls."""
+    """A pipeline in a running session, with the start of the query."""
     column, ratios = "seconds, with the query's start", "median"
     return Figure(
         name,
@@ -176,8 +176,8 @@ _SINGLE = "single produce of 100 B, one in flight, p50, ms"
 _FAN_OUT = "8 raw consumers, one cached topic: broker CPU per GB, s"
 _COMMITS = "OffsetCommit, pipelined, 8 connections, requests/s"
 _WIDE = "OffsetCommit of 100 partitions, 8 connections, partitions/s"
-_OFFSETS = "OffsetFetch of 10,000 partitions, nothing committed meanwhile, partitions/s"
-_KEPT = "read into Arrow, 100 B, none, rows/s … all of it kept, none, rows/s"
+_OFFSETS = "OffsetFetch of 10,000 partitions, no commits in between, partitions/s"
+_KEPT = "read into Arrow, 100 B, none, rows/s … all records kept, none, rows/s"
 _ALL = "seconds of the whole command"
 
 GROUPS = (
@@ -193,19 +193,19 @@ GROUPS = (
                 "consume, confluent-kafka, 100 B, rows/s", CONTINUATION + _BROKER_CPU),
         _broker("consume, Java ConsumerPerformance, 100 B", "consume, Java ConsumerPerformance, 100 B, rows/s"),
         _broker("consume, Java ConsumerPerformance, 1 KB", "consume, Java ConsumerPerformance, 1 KB, rows/s"),
-        _broker("8 consumers of one cached topic", f"{_FAN_OUT} … to all of them together, GB/s", _FAN_OUT),
-        _broker("OffsetCommit, pipelined, 8 connections", _COMMITS, "… broker CPU per million of them, s"),
+        _broker("8 consumers of one cached topic", f"{_FAN_OUT} … to all consumers together, GB/s", _FAN_OUT),
+        _broker("OffsetCommit, pipelined, 8 connections", _COMMITS, "… broker CPU per million requests, s"),
         _broker("OffsetCommit of 100 partitions", _WIDE, "… broker CPU per million partitions, s"),
         _broker("commit and wait, confluent-kafka, p50", "commit and wait, confluent-kafka, p50, ms"),
         _broker("OffsetFetch of 10,000 partitions, unchanged", _OFFSETS),
-        _broker("OffsetFetch, all committed before each",
-                f"{_OFFSETS} … all of them committed before each, partitions/s"),
+        _broker("OffsetFetch, all committed before each fetch",
+                f"{_OFFSETS} … all partitions committed before each fetch, partitions/s"),
         _broker("100 members join at once", "100 members join at once, to the last assignment, ms"),
         _broker("memory per committed offset", "memory per committed offset, a million of them, bytes"),
         _broker("restart after kill -9, to all end offsets", "restart after kill -9 to all end offsets, s"),
         _broker("restart after kill -9, 2 million commits",
                 "restart after kill -9, 2 million commits, to the last group, s"),
-        _broker("compaction", "compacting it, start to end, s"),
+        _broker("compaction", "compaction of a log, start to end, s"),
     )),
     Group("Clients", "another client on the same broker", CLIENTS, (
         _client("Arrow table, beside confluent-kafka", _KEPT, "confluent-kafka"),
@@ -213,10 +213,10 @@ GROUPS = (
                 "read into Arrow, 100 B, none, rows/s", "Java ConsumerPerformance"),
         _client("send_batch, beside confluent-kafka", "write, 100 B, acks=all, rows/s", "confluent-kafka"),
         _client("one record to its poll, beside confluent-kafka",
-                "one record, stored to polled, p50, ms", "confluent-kafka"),
+                "one record, from write to poll, p50, ms", "confluent-kafka"),
         Figure("commit and wait, beside confluent-kafka",
-               Cell(MECHANISMS, "odradek", "each waited for", "client"),
-               Cell(MECHANISMS, "confluent-kafka", "each waited for", "client"), "/s"),
+               Cell(MECHANISMS, "odradek", "synchronous", "client"),
+               Cell(MECHANISMS, "confluent-kafka", "synchronous", "client"), "/s"),
     )),
     Group("Spark source and sink", "Spark's Kafka connector", SPARK, (
         _spark("into noop, 100 B", "into noop, 100 B, none, rows/s"),
@@ -224,12 +224,12 @@ GROUPS = (
         _spark("into Parquet, 100 B", "into Parquet, 100 B, none, rows/s"),
         _spark("into Parquet, 1 KB, lz4", "into Parquet, 1 KB, lz4, rows/s"),
         _spark("a micro-batch of 40 records",
-               "a micro-batch of 40 records that are there, into noop, ms", has_cpu=False),
+               "a micro-batch of 40 records of a backlog, into noop, ms", has_cpu=False),
         _spark("a run of AvailableNow, 40 records",
                "a run of AvailableNow with 40 new records, from load() to the end, ms", has_cpu=False),
         _spark("1 % of a topic by timestamp", "1 % of a topic by a filter on timestamp, count, s", has_cpu=False),
-        _spark("sink, 100 B", "out of memory into a topic, 100 B, none, rows/s"),
-        _spark("sink, 1 KB, lz4", "out of memory into a topic, 1 KB, lz4, rows/s"),
+        _spark("sink, 100 B", "from memory into a topic, 100 B, none, rows/s"),
+        _spark("sink, 1 KB, lz4", "from memory into a topic, 1 KB, lz4, rows/s"),
     )),
     Group("Topics into tables", "Spark's connector and file sink", TABLES, (
         _session("session up, 20 million × 100 B", "Session up: 20,000,000 × 100 B"),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 920, 310, 150, 64, 12
 _TIME, _CPU_AT = _WIDTH - 70, _WIDTH - 12
-"""Where the columns of figures end, right of the bars."""
+"""The right ends of the two columns of figures."""
 _ROW, _BAR, _HEAD = 18, 11, 30
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _BETTER, _WORSE, _CPU, _GRID = "#2f6f9f", "#b5542d", "#222222", "#dddddd"
@@ -43,7 +43,7 @@ def plot(groups: Sequence[tuple[str, Sequence[Bars]]], text: Callable[[float], s
 
 
 def _ticks(least: float, most: float) -> list[float]:
-    """The axis, from the tick below all values to the one above."""
+    """The ticks of the axis, from the one below all values to the one above."""
     first = max((n for n, tick in enumerate(_TICKS) if tick <= least), default=0)
     last = min((n for n, tick in enumerate(_TICKS) if tick >= most), default=len(_TICKS) - 1)
     return list(_TICKS[first : last + 1])

@@ -1,4 +1,4 @@
-"""The tables of the pages with figures: what the benchmarks wrote, read back."""
+"""The tables of the pages with figures, read back after the benchmarks have written them."""
 
 from __future__ import annotations
 

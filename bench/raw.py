@@ -1,6 +1,6 @@
-"""Loads over hand-made requests, where a client library would take more of the machine than the broker does.
+"""Loads with hand-made requests, for cases in which a client library would need more CPU than the broker.
 
-Each is called by ``python -m bench.load`` and checks every answer.
+``python -m bench.load`` calls each of them. All replies are checked.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def produce_request(topic: str, partition: int, data: bytes) -> bytes:
 
 
 def check_produced(topic: str, reply: bytes) -> None:
-    """Raises RuntimeError unless the one partition of the reply was written to."""
+    """Raises RuntimeError if the reply's only partition has an error."""
     code = struct.unpack_from(">h", reply, 4 + 4 + 2 + len(topic) + 4 + 4)[0]
     if code:
         raise RuntimeError(f"produce was answered with error {code}")
 
 
 def batches(count: int, records: int, record_bytes: int, seed: int = 0) -> list[bytes]:
-    """``count`` batches of records with keys of their own and values that do not compress."""
+    """``count`` batches of records with distinct keys and values that do not compress."""
     chance = random.Random(seed)
     now_ms = int(time.time() * 1000)
     return [
@@ -81,19 +81,19 @@ def batches(count: int, records: int, record_bytes: int, seed: int = 0) -> list[
 def fill(
     bootstrap: str, topic: str, megabytes: float, partitions: int, record_bytes: int, batch_records: int
 ) -> dict[str, float]:
-    """Writes so many megabytes; the same few keys come again and again."""
+    """Writes ``megabytes`` of records. The same batches are written repeatedly, so the keys repeat."""
     made = batches(_FILL_BATCHES, batch_records, record_bytes)
     wanted = max(int(megabytes * 1e6 / len(made[0])), partitions)
     connection = Connection(bootstrap)
-    under_way = 0
+    in_flight = 0
     began = time.perf_counter()
     for number in range(wanted):
         connection.socket.sendall(produce_request(topic, number % partitions, made[number % len(made)]))
-        under_way += 1
-        if under_way == _FILL_WINDOW:
+        in_flight += 1
+        if in_flight == _FILL_WINDOW:
             check_produced(topic, connection.reply())
-            under_way -= 1
-    for _ in range(under_way):
+            in_flight -= 1
+    for _ in range(in_flight):
         check_produced(topic, connection.reply())
     took = time.perf_counter() - began
     rows = wanted * batch_records
@@ -101,27 +101,27 @@ def fill(
 
 
 def batched(bootstrap: str, topic: str, rows: int, batch_records: int) -> dict[str, float]:
-    """``rows`` records of 100 bytes in batches of so many, up to four requests under way on one connection."""
+    """``rows`` records of 100 bytes in batches of ``batch_records``, with up to four requests in flight."""
     data = encode_batch([SimpleRecord(b"", b"x" * 100)] * batch_records, now_ms=int(time.time() * 1000))
     request = produce_request(topic, 0, data)
     connection = Connection(bootstrap)
-    requests, under_way = max(rows // batch_records, 10), 0
+    requests, in_flight = max(rows // batch_records, 10), 0
     began = time.perf_counter()
     for _ in range(requests):
         connection.socket.sendall(request)
-        under_way += 1
-        if under_way == _FILL_WINDOW:
+        in_flight += 1
+        if in_flight == _FILL_WINDOW:
             check_produced(topic, connection.reply())
-            under_way -= 1
-    for _ in range(under_way):
+            in_flight -= 1
+    for _ in range(in_flight):
         check_produced(topic, connection.reply())
     return {"per_s": requests * batch_records / (time.perf_counter() - began), "count": requests * batch_records}
 
 
 def latency(bootstrap: str, topic: str, count: int) -> dict[str, float]:
-    """Records of 100 bytes one at a time, each answered before the next: milliseconds at p50, p99 and the worst.
+    """Records of 100 bytes, one request at a time: milliseconds at p50, p99 and the maximum.
 
-    With ``count`` 0 until stdin ends.
+    With ``count`` 0, it runs until stdin ends.
     """
     request = produce_request(topic, 0, encode_batch([SimpleRecord(b"", b"x" * 100)], now_ms=int(time.time() * 1000)))
     connection = Connection(bootstrap)
@@ -142,7 +142,7 @@ def latency(bootstrap: str, topic: str, count: int) -> dict[str, float]:
 
 
 class _Reader:
-    """A consumer without a client: asks for the next megabyte, throws away what comes, knows where it is."""
+    """A consumer without a client library: it fetches the next megabyte, discards the data and keeps its offset."""
 
     def __init__(self, bootstrap: str, topic: str, batch_bytes: int, batch_records: int, end: int) -> None:
         self.connection = Connection(bootstrap)
@@ -167,7 +167,7 @@ class _Reader:
         self._head, self._left = b"", 0
 
     def take(self, buffer: bytearray) -> bool:
-        """Takes what has come; whether the reply is whole now."""
+        """Reads the available bytes. Returns whether the reply is complete."""
         if not self._left:
             piece = self.connection.socket.recv(self._head_bytes - len(self._head))
             if not piece:
@@ -197,7 +197,7 @@ class _Reader:
 def fan_out(
     bootstrap: str, topic: str, consumers: int, batch_bytes: int, batch_records: int, records: int
 ) -> dict[str, float]:
-    """So many consumers read the whole topic (one partition), all at once."""
+    """``consumers`` consumers read the whole topic (one partition) at the same time."""
     readers = [_Reader(bootstrap, topic, batch_bytes, batch_records, records) for _ in range(consumers)]
     by_fd = {reader.connection.socket.fileno(): reader for reader in readers}
     waiting = select.epoll()
@@ -210,7 +210,7 @@ def fan_out(
     while left:
         ready = waiting.poll(60)
         if not ready:
-            raise TimeoutError("nothing came for a minute")
+            raise TimeoutError("no data for a minute")
         for fd, _ in ready:
             reader = by_fd[fd]
             if reader.take(buffer):
@@ -225,7 +225,7 @@ def fan_out(
 
 
 def end_offsets(bootstrap: str, topic: str, partitions: int) -> list[int]:
-    """Where each partition ends; -1 where that cannot be said yet. Raises OSError while nobody answers."""
+    """The end offset of each partition; -1 if it is unknown yet. Raises OSError if the broker does not answer."""
     rows = [{"partition_index": n, "timestamp": -1} for n in range(partitions)]
     message = {"replica_id": -1, "topics": [{"name": topic, "partitions": rows}]}
     connection = Connection(bootstrap)

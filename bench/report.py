@@ -1,4 +1,4 @@
-"""Rounds as a Markdown section: per figure the least, median and greatest, and the ratio of each round."""
+"""Rounds as a Markdown section: the minimum, median and maximum of each figure, and the ratio of each round."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.measures import COLUMNS, Column, Values
 
 
 def marks(name: str) -> tuple[str, str]:
-    """What encloses a section of that name; "" is the section of a full run."""
+    """The marks around the section of that name; "" is the section of a full run."""
     return (f"<!-- bench writes {name} from here -->", f"<!-- {name} to here -->") if name else (BEGIN, END)
 
 
@@ -30,7 +30,7 @@ def shown(value: float) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """``median (least–greatest)``; a single value stands alone."""
+    """``median (least–greatest)``; a single value without a range."""
     if not values:
         return "–"
     middle = shown(median(values))
@@ -40,7 +40,7 @@ def spread(values: Sequence[float]) -> str:
 def ratios(ours: Sequence[float], theirs: Sequence[float], *, higher_is_better: bool) -> list[float]:
     """How many times better we are, round by round; below 1 is worse."""
     pairs = zip(ours, theirs, strict=True)
-    # CPU comes in ticks of 10 ms: a very short run may show none.
+    # CPU time has a resolution of 10 ms: a very short run may have none.
     return [mine / other if higher_is_better else other / mine for mine, other in pairs if mine and other]
 
 
@@ -60,13 +60,13 @@ def table(ours: list[Values], theirs: list[Values], names: tuple[str, str]) -> s
 
 
 def aim(column: Column, mine: Sequence[float], times: Sequence[float]) -> str:
-    """What the figure is to be, and whether the median is."""
+    """The aim of a figure, and whether its median meets it."""
     if column.most:
         return f"≤ {column.most:g} {column.unit} ({'met' if median(mine) <= column.most else 'missed'})"
     if not column.aim:
         return ""
-    told = f"≥ {column.aim:g} ×"
-    return told if not times else f"{told} ({'met' if median(times) >= column.aim else 'missed'})"
+    wanted = f"≥ {column.aim:g} ×"
+    return wanted if not times else f"{wanted} ({'met' if median(times) >= column.aim else 'missed'})"
 
 
 def machine() -> str:
@@ -74,18 +74,28 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {memory:.0f} GB memory, {platform.system()} {platform.machine()}"
 
 
-def versions() -> str:
-    told = [f"Python {platform.python_version()}", f"confluent-kafka {version('confluent-kafka')}"]
+def revision() -> str:
+    """The commit of this checkout, with "+" if files differ from it; "unknown" outside of a checkout."""
+    command = ["git", "-C", str(Path(__file__).resolve().parent), "describe", "--always", "--abbrev=7", "--dirty=+"]
     try:
-        said = subprocess.run([java(), "-version"], capture_output=True, text=True, timeout=20, check=True).stderr
-        told.append(f"Java {said.split(chr(34))[1]}")
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def versions() -> str:
+    parts = [f"odradek {revision()}", f"Python {platform.python_version()}"]
+    parts.append(f"confluent-kafka {version('confluent-kafka')}")
+    try:
+        output = subprocess.run([java(), "-version"], capture_output=True, text=True, timeout=20, check=True).stderr
+        parts.append(f"Java {output.split(chr(34))[1]}")
     except (Unavailable, OSError, subprocess.SubprocessError, IndexError):
-        told.append("no Java")
-    return ", ".join(told)
+        parts.append("no Java")
+    return ", ".join(parts)
 
 
 def head(rounds: int, command: str) -> str:
-    """When, where, with what."""
+    """Date, machine, versions and command of a run."""
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     load = f"load average {os.getloadavg()[2]:.1f}"
     return f"{when} · {machine()}, {load} · {versions()} · {rounds} round{'s' * (rounds != 1)} · `{command}`"
@@ -103,7 +113,7 @@ def section(ours: list[Values], theirs: list[Values], names: tuple[str, str], co
 
 
 def write(page: Path, text: str, name: str = "") -> None:
-    """Replaces the section of that name in a page; makes the page where there is none."""
+    """Replaces the section of that name in a page. Creates a missing page."""
     begin, end = marks(name)
     text = f"{begin}\n\n{text}\n\n{end}"
     old = page.read_text() if page.exists() else "# Benchmarks\n"

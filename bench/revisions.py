@@ -1,11 +1,11 @@
-"""CPU time per request of this broker against another revision of it.
+"""CPU time per request of this broker, compared with another revision of it.
 
 ``python -m bench.revisions OTHER/src [ROUNDS] [CASE ...]``
 
-Three brokers run: the other revision twice, and this one. Each round sends every load to each of them, in changing
-order, and reads how long the broker's threads ran (``/proc``, nanoseconds). Printed are the median ratio and its
-quartiles, of this revision and of the other one's second broker, both to the other one's first: the second ratio is
-the spread of a revision against itself.
+Three brokers run: two of the other revision, and one of this revision. Each round sends every load to each of them, in
+changing order, and reads the run time of the broker's threads (``/proc``, nanoseconds). The output has the median
+ratios and their quartiles: of this revision, and of the other revision's second broker, each to the other revision's
+first broker. The second ratio shows the spread between two equal revisions.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _WARM_UP = 3
 _GROUPS = 8
 _READY_S = 30.0
 _POLL_S = 0.02
-_TRIM_S = 2.0  # a broker gives back what the preparations took a second after them
+_TRIM_S = 2.0  # a broker frees the memory of the preparation one second after it
 
 
 class Revision(BrokerProcess):
-    """A broker whose code comes from another checkout's ``src``."""
+    """A broker with the code of another checkout's ``src``."""
 
     def __init__(self, directory: Path, source: Path) -> None:
         super().__init__(directory, config={**CONFIG, "num.partitions": str(_PARTITIONS)})
@@ -47,7 +47,7 @@ class Revision(BrokerProcess):
         return ["env", f"PYTHONPATH={self._source}", *super()._command()]
 
     def ran_ns(self) -> int:
-        """How long the process's threads have run."""
+        """The total run time of the process's threads."""
         tasks = Path(f"/proc/{self.pid}/task")
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
 
@@ -88,7 +88,7 @@ def _accept(reply: bytes) -> None:
 
 
 class Load:
-    """Requests of one kind, over so many connections with so many under way on each."""
+    """Requests of one kind, over ``connections`` connections with ``window`` requests in flight on each."""
 
     def __init__(
         self,
@@ -131,8 +131,8 @@ def loads() -> dict[str, Load]:
     names = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": False}
     return {
         "produce 1 record": Load(produces, produced, 600),
-        "produce 1 record, 4 under way": Load(produces, produced, 800, window=4),
-        "produce 1 record, 4 connections, 16 under way": Load(produces, produced, 1600, 4, 16),
+        "produce 1 record, 4 in flight": Load(produces, produced, 800, window=4),
+        "produce 1 record, 4 connections, 16 in flight": Load(produces, produced, 1600, 4, 16),
         "produce 100 records": Load([produce_request(_TOPIC, 0, data) for data in hundred], produced, 300),
         "fetch 1 record": Load([_fetch(0, [1], 1)], _accept, 600),
         "fetch 100 KB": Load([_fetch(0, [0], 1)], _accept, 600),
@@ -140,28 +140,28 @@ def loads() -> dict[str, Load]:
         "fetch 100 partitions": Load([_fetch(0, range(_PARTITIONS), 1 << 20)], _accept, 60),
         "commit": Load(commits, _no_error, 600),
         "commit, 8 connections": Load(commits, _no_error, 1600, connections=8),
-        "commit, 8 connections, 8 under way": Load(commits, _no_error, 1600, 8, 8),
+        "commit, 8 connections, 8 in flight": Load(commits, _no_error, 1600, 8, 8),
         "metadata": Load([frames.encode_request(METADATA, 4, 0, "bench", names)], _accept, 100),
         "api versions": Load([versions], _accept, 600),
     }
 
 
 def _prepare(broker: Revision) -> None:
-    """Fills the topic, and has the broker take a commit: each of the first requests goes again until it is taken."""
+    """Fills the topic and makes the broker accept commits. The first requests are repeated until they are accepted."""
     one = encode_batch([SimpleRecord(b"", b"x" * 100)], now_ms=int(time.time() * 1000))
     made = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": True}
     connection = Connection(broker.bootstrap_servers)
     connection.call(frames.encode_request(METADATA, 4, 0, "bench", made))
-    _until_taken(connection, produce_request(_TOPIC, 1, one), lambda reply: check_produced(_TOPIC, reply))
+    _repeat_until_accepted(connection, produce_request(_TOPIC, 1, one), lambda reply: check_produced(_TOPIC, reply))
     for data in batches(10, 1000, 100):
         check_produced(_TOPIC, connection.call(produce_request(_TOPIC, 0, data)))
     connection.call(frames.encode_request(FIND_COORDINATOR, 0, 0, "bench", {"key": "group-0"}))
     for number in range(_GROUPS):
-        _until_taken(connection, _commit(f"group-{number}", 0), _no_error)
+        _repeat_until_accepted(connection, _commit(f"group-{number}", 0), _no_error)
 
 
-def _until_taken(connection: Connection, request: bytes, check: Callable[[bytes], None]) -> None:
-    """Sends a request again and again. Raises what ``check`` raises when it is not taken in time."""
+def _repeat_until_accepted(connection: Connection, request: bytes, check: Callable[[bytes], None]) -> None:
+    """Repeats a request until ``check`` accepts its reply. Raises the error of ``check`` after ``_READY_S``."""
     deadline = time.monotonic() + _READY_S
     while True:
         try:
@@ -172,7 +172,7 @@ def _until_taken(connection: Connection, request: bytes, check: Callable[[bytes]
         time.sleep(_POLL_S)
 
 
-def _say(name: str, ratios: list[float]) -> str:
+def _summary(name: str, ratios: list[float]) -> str:
     low, middle, high = statistics.quantiles(ratios, n=4)
     return f"{name} {middle:.3f} ({low:.3f} to {high:.3f})"
 
@@ -216,7 +216,10 @@ def _compare(name: str, load: Load, sides: dict[str, Revision], rounds: int, cha
         for side in ("here", "second")
     }
     each_us = statistics.median(took["first"]) / load.count / 1000
-    print(f"{name}: {_say('here', pairs['here'])}; {_say('itself', pairs['second'])}; {each_us:.1f} µs", flush=True)
+    print(
+        f"{name}: {_summary('here', pairs['here'])}; {_summary('itself', pairs['second'])}; {each_us:.1f} µs",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""How records may go from a segment to a socket: ``python -m bench.sending`` writes a table.
+"""Ways to send records from a segment to a socket: ``python -m bench.sending`` writes a table.
 
-One server per way, in a process of its own, answers requests of (position, size) out of one cached file; eight
-connections read it and copy what comes. What is measured is the server's CPU per GB.
+For each way, a server in its own process answers requests of (position, size) from one cached file. Eight connections
+read and copy the replies. The figure is the server's CPU per GB.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class Server(asyncio.Protocol):
-    """One connection; ``answer`` is called for each request in turn."""
+    """One connection. It calls ``answer`` for each request in turn."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -57,7 +57,7 @@ class Server(asyncio.Protocol):
             self.answer(size.to_bytes(4, "big"), position, size)
 
     def answer(self, start: bytes, position: int, size: int) -> None:
-        raise TypeError("a way of sending is needed")
+        raise TypeError("each way of sending has its own answer()")
 
 
 class Read(Server):
@@ -80,7 +80,7 @@ class Mapped(Server):
 
 
 class SendFile(Server):
-    """On a duplicate of the socket, while the transport has nothing to write."""
+    """``os.sendfile`` on a duplicate of the socket, while the transport has nothing to write."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -123,7 +123,7 @@ class SendFile(Server):
 
 
 class LoopSendFile(Server):
-    """asyncio's own ``loop.sendfile``, a task for each reply."""
+    """asyncio's own ``loop.sendfile``, in a task."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -228,12 +228,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.sending", description=__doc__)
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--gigabytes", type=float, default=2.0, help="per way, size and round")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 64], help="KiB per request")
+    parser.add_argument("--gigabytes", type=float, default=2.0, help="GB for each way, size and round")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 256, 64], help="KiB per request")
     parser.add_argument("--out", type=Path, default=MECHANISMS, help=option_help(MECHANISMS))
-    told = parser.parse_args()
-    if told.serve:
-        serve(*told.serve)
+    args = parser.parse_args()
+    if args.serve:
+        serve(*args.serve)
         return 0
     found: dict[tuple[str, int], list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as directory:
@@ -241,19 +241,19 @@ def main() -> int:
         with path.open("wb") as file:
             for _ in range(FILE_BYTES >> 20):
                 file.write(os.urandom(1 << 20))
-        for _ in range(told.rounds):
-            for size in told.sizes:
+        for _ in range(args.rounds):
+            for size in args.sizes:
                 for way in WAYS:
-                    found.setdefault((way, size), []).append(measure(way, path, size << 10, told.gigabytes))
-    run = head(told.rounds, " ".join(["python -m bench.sending", *sys.argv[1:]]))
-    text = f"{run}\n\n{table(told.sizes, found)}"
+                    found.setdefault((way, size), []).append(measure(way, path, size << 10, args.gigabytes))
+    run = head(args.rounds, " ".join(["python -m bench.sending", *sys.argv[1:]]))
+    text = f"{run}\n\n{table(args.sizes, found)}"
     print(text)
-    publish(told.out, text, "sending")
+    publish(args.out, text, "sending")
     rounds = [
         {f"{way}, {size} KiB, {unit}": one[number][n] for (way, size), one in found.items() for n, unit in UNITS}
-        for number in range(told.rounds)
+        for number in range(args.rounds)
     ]
-    return judge("sending", run, rounds, told.out)
+    return judge("sending", run, rounds, args.out)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The brokers that run beside each other, behind one face: start, look at, stop."""
+"""The measured brokers with one interface: start, inspect, stop."""
 
 from __future__ import annotations
 
@@ -19,18 +19,23 @@ CONFIG = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0", "log.c
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-class Side(Protocol):
-    """One broker under measurement, in a directory of its own."""
+class Process(Protocol):
+    """A broker's process that ``start`` can start."""
 
     name: str
     bootstrap: str
+
+    def spawn(self) -> None:
+        """Starts the process. It may return before the broker serves."""
+
+
+class Side(Process, Protocol):
+    """A measured broker with its own directory."""
+
     data: Path
 
     def install(self) -> None:
-        """What is done once, before any start."""
-
-    def spawn(self) -> None:
-        """Starts the process; need not wait until it serves."""
+        """The work that is done once, before the first start."""
 
     def stop(self) -> None: ...
     def kill(self) -> None:
@@ -68,7 +73,7 @@ class Odradek:
 
 
 class CopyingProcess(BrokerProcess):
-    """The broker with its ``sendfile`` path taken away: every record is read into Python and written from there."""
+    """The broker without ``sendfile``: it reads all records into Python and writes them from there."""
 
     def _command(self) -> list[str]:
         command = super()._command()
@@ -77,7 +82,7 @@ class CopyingProcess(BrokerProcess):
 
 
 class Apache:
-    """Apache Kafka with the heap its own scripts give it (1 GB)."""
+    """Apache Kafka with the heap size of its own scripts (1 GB)."""
 
     name = ApacheBroker.name
 
@@ -104,7 +109,7 @@ class Apache:
 
 
 def with_descendants(pids: list[int]) -> list[int]:
-    """The processes and all they started (Linux)."""
+    """The processes and all their descendants (Linux)."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -118,12 +123,12 @@ def with_descendants(pids: list[int]) -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    """0 where the process has gone."""
+    """The id of the parent process; 0 if the process has ended."""
     return int((_stat(pid) or ["", "0"])[1])
 
 
 def _stat(pid: int) -> list[str]:
-    """What ``/proc`` says of a process, from its state on; nothing where it has gone."""
+    """The fields of ``/proc/PID/stat`` from the state on; none if the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -131,12 +136,12 @@ def _stat(pid: int) -> list[str]:
 
 
 def resident_bytes(pids: list[int]) -> int:
-    """Resident memory of all the processes together."""
+    """The total resident memory of the processes."""
     total = 0
     for pid in pids:
         try:
             status = Path(f"/proc/{pid}/status").read_text()
-        except (FileNotFoundError, ProcessLookupError):  # one that is there for a short while only
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
             continue
         for line in status.splitlines():
             if line.startswith("VmRSS:"):
@@ -145,9 +150,8 @@ def resident_bytes(pids: list[int]) -> int:
 
 
 def cpu_seconds(pids: list[int], *, with_ended: bool = False) -> float:
-    """User and system time the processes have used; ``with_ended``: and those of their children that have ended, which
-    their parents have waited for.
-    """
+    """User and system time of the processes. ``with_ended``: also of the ended children that they have
+    waited for."""
     ticks = 0
     for pid in pids:
         ticks += sum(map(int, _stat(pid)[11 : 15 if with_ended else 13]))
@@ -155,7 +159,7 @@ def cpu_seconds(pids: list[int], *, with_ended: bool = False) -> float:
 
 
 def ask_metadata(bootstrap: str) -> Any:
-    """One Metadata request on a new connection. Raises OSError while nobody answers."""
+    """Sends one Metadata request on a new connection. Raises OSError if the broker does not answer."""
     host, _, port = bootstrap.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
         message = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
@@ -168,8 +172,8 @@ def ask_metadata(bootstrap: str) -> Any:
     return reply
 
 
-def start(side: Side, timeout_s: float = 60) -> float:
-    """Starts a broker; seconds until it has answered Metadata with itself in it."""
+def start(side: Process, timeout_s: float = 60) -> float:
+    """Starts a broker. Returns the seconds until its Metadata reply contains itself."""
     began = time.perf_counter()
     side.spawn()
     while time.perf_counter() - began < timeout_s:

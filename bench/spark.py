@@ -1,6 +1,6 @@
-"""``python -m bench.spark``: ``format("odradek")`` beside Spark's built-in Kafka connector.
+"""``python -m bench.spark``: ``format("odradek")`` compared with Spark's built-in Kafka connector.
 
-One Spark session (``local[2]``), one Apache Kafka, the same topics; both sides in every round, in turn.
+One Spark session (``local[2]``), one Apache Kafka and the same topics; both sides run in turn in every round.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Figure:
-    """One row of the report: ``aim`` is how many times better than the connector it is to be, 0 where none is set."""
+    """One row of the report. ``aim``: how many times better than the connector it should be; 0: no aim."""
 
     title: str
     unit: str
@@ -58,14 +58,16 @@ for _size in ("100 B", "1 KB"):
     for _codec in ("none", "lz4"):
         _name = f"{_size}, {_codec}"
         FIGURES[f"noop {_name}"] = Figure(f"into noop, {_name}", "rows/s", aim=3)
-        FIGURES[f"noop {_name} cpu"] = Figure("… CPU of all, broker included, per million rows", "s", False)
+        FIGURES[f"noop {_name} cpu"] = Figure("… CPU of all processes, broker included, per million rows", "s", False)
         FIGURES[f"parquet {_name}"] = Figure(f"into Parquet, {_name}", "rows/s", aim=1.5)
-        FIGURES[f"parquet {_name} cpu"] = Figure("… CPU of all, broker included, per million rows", "s", False)
-        FIGURES[f"sink {_name}"] = Figure(f"out of memory into a topic, {_name}", "rows/s")
-        FIGURES[f"sink {_name} cpu"] = Figure("… CPU of all, broker included, per million rows", "s", False)
+        FIGURES[f"parquet {_name} cpu"] = Figure(
+            "… CPU of all processes, broker included, per million rows", "s", False
+        )
+        FIGURES[f"sink {_name}"] = Figure(f"from memory into a topic, {_name}", "rows/s")
+        FIGURES[f"sink {_name} cpu"] = Figure("… CPU of all processes, broker included, per million rows", "s", False)
 FIGURES |= {
-    "batch": Figure(f"a micro-batch of {FEW} records that are there, into noop", "ms", False, aim=1 / 1.2),
-    "live": Figure(f"… of {FEW} records that just came", "ms", False, aim=1 / 1.2),
+    "batch": Figure(f"a micro-batch of {FEW} records of a backlog, into noop", "ms", False, aim=1 / 1.2),
+    "live": Figure(f"… of {FEW} new records", "ms", False, aim=1 / 1.2),
     "live tuned": Figure("… the same, kafka.fetch.max.wait.ms=10 on both sides", "ms", False, aim=1 / 1.2),
     "now": Figure(f"a run of AvailableNow with {FEW} new records, from load() to the end", "ms", False),
     "range": Figure("1 % of a topic by a filter on timestamp, count", "s", False, aim=20),
@@ -73,7 +75,7 @@ FIGURES |= {
 
 
 class Bench:
-    """The session, the broker and the topics that are filled so far."""
+    """The session, the broker and the filled topics."""
 
     def __init__(self, bootstrap: str, work: Path, scale: float) -> None:
         self.bootstrap, self.work, self.scale = bootstrap, work, scale
@@ -95,11 +97,11 @@ class Bench:
         self.spark.stop()
 
     def filled(self, topic: str, rows: int, size: int, codec: str, step_ms: float = 0.1) -> str:
-        """A topic of ``rows`` records of ``size`` bytes; one that is there from an earlier run is used again."""
+        """A topic of ``rows`` records of ``size`` bytes; a topic of an earlier run is used again."""
         return filled(self.bootstrap, self.admin, topic, rows, event_values(size), codec, step_ms)
 
     def kept(self, rows: int, size: int) -> Any:
-        """So many rows of keys and values in Spark's memory, as many tasks as a topic of ours has partitions."""
+        """``rows`` rows of keys and values in Spark's memory, in as many tasks as our topics have partitions."""
         if (rows, size) not in self._kept:
             number = "(id % 10000) * 2654435761 % 4294967296"
             head = f'concat(\'{{"id":\', {number}, \',"user":"user-\', id % 9973, \'","note":"\')'
@@ -118,20 +120,20 @@ class Bench:
 @contextmanager
 def timed() -> Iterator[Figures]:
     """Seconds, and CPU seconds of this process and its descendants: Spark's Java, the Python workers, the broker."""
-    told: Figures = {}
+    took: Figures = {}
     cpu, began = _cpu_seconds(), time.perf_counter()
-    yield told
-    told["s"] = time.perf_counter() - began
-    told["cpu"] = _cpu_seconds() - cpu
+    yield took
+    took["s"] = time.perf_counter() - began
+    took["cpu"] = _cpu_seconds() - cpu
 
 
 def _cpu_seconds() -> float:
-    """Of those that have ended as well: Spark lets workers go that were idle for a minute."""
+    """With ended processes: Spark ends workers that were idle for a minute."""
     return cpu_seconds(with_descendants([os.getpid()]), with_ended=True)
 
 
 def throughput(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
-    """Whole topics into noop and into Parquet. Round 0 warms up."""
+    """Whole topics into noop and into Parquet. Round 0 is a warm-up."""
     figures: Figures = {}
     for size, title, full in ((100, "100 B", 4_000_000), (1000, "1 KB", 1_000_000)):
         for codec in ("none", "lz4"):
@@ -141,16 +143,16 @@ def throughput(bench: Bench, kind: str, number: int, only: list[str]) -> Figures
                     continue
                 topic = bench.filled(f"bench-{size}-{codec}", rows, size, codec)
                 key = f"{sink} {title}, {codec}"
-                told = _written(bench, kind, topic, sink, check=rows if number == 0 else None)
-                figures[key] = rows / told["s"]
-                figures[f"{key} cpu"] = told["cpu"] / rows * 1e6
+                took = _written(bench, kind, topic, sink, check=rows if number == 0 else None)
+                figures[key] = rows / took["s"]
+                figures[f"{key} cpu"] = took["cpu"] / rows * 1e6
     return figures
 
 
 def _written(bench: Bench, kind: str, topic: str, sink: str, check: int | None) -> Figures:
     path = bench.work / "parquet"
     shutil.rmtree(path, ignore_errors=True)
-    with timed() as told:
+    with timed() as took:
         writer = bench.read(kind, topic).write
         if sink == "noop":
             writer.format("noop").mode("overwrite").save()
@@ -160,11 +162,11 @@ def _written(bench: Bench, kind: str, topic: str, sink: str, check: int | None) 
         found = bench.spark.read.parquet(str(path)).count()
         if found != check:
             raise RuntimeError(f"{kind} wrote {found} rows of {check}")
-    return told
+    return took
 
 
 def sinks(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
-    """Rows that Spark has in memory into a new topic. In round 0 each is written three times: Java warms up slowly."""
+    """Rows from Spark's memory into a new topic. Round 0 writes each three times, because Java warms up slowly."""
     figures: Figures = {}
     for size, title, full in SINK_ROWS:
         if f"sink-{size}" not in only:
@@ -175,7 +177,7 @@ def sinks(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
             topic = f"bench-sink-{uuid.uuid4().hex[:8]}"
             create_topic(bench.bootstrap, topic, PARTITIONS)
             options = {"kafka.bootstrap.servers": bench.bootstrap, "topic": topic, "kafka.compression.type": codec}
-            with timed() as told:
+            with timed() as took:
                 frame.write.format(kind).options(**options).mode("append").save()
             partitions = bench.admin.partitions(topic)
             ends = bench.admin.list_offsets(dict.fromkeys(partitions, LATEST)).values()
@@ -183,13 +185,13 @@ def sinks(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
                 raise RuntimeError(f"{kind} wrote {sum(listed.offset for listed in ends)} records of {rows}")
             bench.admin.delete_topics([topic])
             key = f"sink {title}, {codec}"
-            figures[key] = rows / told["s"]
-            figures[f"{key} cpu"] = told["cpu"] / rows * 1e6
+            figures[key] = rows / took["s"]
+            figures[f"{key} cpu"] = took["cpu"] / rows * 1e6
     return figures
 
 
 def micro_batches(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
-    """Small batches: of records that are there, of records that come, and one a run, as scheduled jobs have them."""
+    """Small batches: of a backlog, of new records, and one per run, as in scheduled jobs."""
     topic = f"bench-batch-{uuid.uuid4().hex[:8]}"
     create_topic(bench.bootstrap, topic, PARTITIONS)
     batches = max(3, int(40 * bench.scale))
@@ -200,7 +202,7 @@ def micro_batches(bench: Bench, kind: str, number: int, only: list[str]) -> Figu
         done = FEW * (warm + batches)
         query = _started(bench, kind, topic, "waiting", maxOffsetsPerTrigger=str(FEW))
         progress = _progress_until(query, topic, done)
-        figures = _told(progress[warm:])
+        figures = _batch_figures(progress[warm:])
         for name, tuned in (("live", {}), ("live tuned", {"kafka.fetch.max.wait.ms": "10"})):
             query = _started(bench, kind, topic, name, **tuned)
             _wait_for(query, topic, done)
@@ -209,7 +211,8 @@ def micro_batches(bench: Bench, kind: str, number: int, only: list[str]) -> Figu
                 done += FEW
                 _wait_for(query, topic, done)
             progress = [one for one in _progress_until(query, topic, done) if one["numInputRows"] == FEW]
-            # What was planned while records came holds some of them, the next batch the others: these are left out.
+            # A batch that was planned while records arrived has only some of them, the next batch the rest: both do not
+            # count.
             figures[name] = median(one["durationMs"]["triggerExecution"] for one in progress[2:])
         runs = [_available_now(bench, kind, topic, producer) for _ in range(4)]
     figures["now"] = median(runs[1:]) * 1000
@@ -223,7 +226,7 @@ def _send(producer: Producer, topic: str, count: int) -> None:
 
 
 def _started(bench: Bench, kind: str, topic: str, name: str, **options: str) -> Any:
-    """A query from the topic's start, under way."""
+    """A running query from the topic's start."""
     frame = bench.spark.readStream.format(kind).options(**_options(bench, kind, topic) | options).load()
     checkpoint = bench.work / f"checkpoint-{topic}-{name}"
     return frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
@@ -235,7 +238,7 @@ def _options(bench: Bench, kind: str, topic: str) -> dict[str, str]:
 
 
 def _progress_until(query: Any, topic: str, done: int) -> list[dict[str, Any]]:
-    """Lets a query come so far, ends it, and returns its reports."""
+    """Waits until a query has read ``done`` records, stops it, and returns its progress reports."""
     try:
         _wait_for(query, topic, done)
         progress = [json.loads(one.json()) for one in query._jsq.recentProgress()]
@@ -244,7 +247,7 @@ def _progress_until(query: Any, topic: str, done: int) -> list[dict[str, Any]]:
     return [one for one in progress if one["numInputRows"]]
 
 
-def _told(progress: list[dict[str, Any]]) -> Figures:
+def _batch_figures(progress: list[dict[str, Any]]) -> Figures:
     parts = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
     figures = {f"part {name}": median(one["durationMs"].get(name, 0) for one in progress) for name in parts}
     return {"batch": median(one["durationMs"]["triggerExecution"] for one in progress)} | figures
@@ -277,17 +280,17 @@ def _available_now(bench: Bench, kind: str, topic: str, producer: Producer) -> f
 
 
 def time_range(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
-    """One hundredth of a topic, from the middle of it, by a filter on ``timestamp``."""
+    """One hundredth of a topic, from its middle, by a filter on ``timestamp``."""
     rows = int(50_000_000 * bench.scale)
     topic = bench.filled("bench-times", rows, 100, "none", step_ms=1)
     low, high = T0 + rows // 2, T0 + rows // 2 + rows // 100
     options = {"pushFilters": "true", "maxTimestampDisorder": "1s"} if kind == OURS else {}
     filters = f"timestamp >= timestamp_millis({low}) AND timestamp < timestamp_millis({high})"
-    with timed() as told:
+    with timed() as took:
         found = bench.read(kind, topic, **options).where(filters).count()
     if found != high - low:
         raise RuntimeError(f"{kind} found {found} rows instead of {high - low}")
-    return {"range": told["s"]}
+    return {"range": took["s"]}
 
 
 Measure = Callable[[Bench, str, int, list[str]], Figures]
@@ -306,7 +309,7 @@ def table(rounds: dict[str, list[Figures]]) -> str:
     shown = dict(FIGURES)
     for key in rounds[OURS][0]:
         if key.startswith("part "):
-            shown[key] = Figure(f"… of the first of these: {key.removeprefix('part ')}", "ms", False)
+            shown[key] = Figure(f"… of the micro-batch of a backlog: {key.removeprefix('part ')}", "ms", False)
     for key, figure in shown.items():
         mine, other = ([values[key] for values in rounds[kind] if key in values] for kind in SIDES)
         if not mine:
@@ -314,8 +317,8 @@ def table(rounds: dict[str, list[Figures]]) -> str:
         times = report.ratios(mine, other, higher_is_better=figure.higher_is_better)
         aim = ""
         if figure.aim:
-            told = f"≥ {figure.aim:g} ×" if figure.aim >= 1 else f"≤ {1 / figure.aim:.2g} × its time"
-            aim = f"{told} ({'met' if median(times) >= figure.aim else 'missed'})"
+            wanted = f"≥ {figure.aim:g} ×" if figure.aim >= 1 else f"≤ {1 / figure.aim:.2g} × its time"
+            aim = f"{wanted} ({'met' if median(times) >= figure.aim else 'missed'})"
         ratio = f"{report.spread(times)} ×" if times else "–"
         lines.append(
             f"| {figure.title}, {figure.unit} | {report.spread(mine)} | {report.spread(other)} | {ratio} | {aim} |"
@@ -327,18 +330,18 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
     parser.add_argument("--only", action="append", choices=list(MEASURES), help="only this measure (repeatable)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of both sides (default 3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the full size, to try things out")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full size, for a trial run")
     parser.add_argument("--directory", type=Path, help="keep the broker's data here, for the next run")
     parser.add_argument("--fill", action="store_true", help="only fill the topics, with --directory")
     parser.add_argument("--out", type=Path, default=SPARK, help=option_help(SPARK))
     parser.add_argument("--bootstrap", help="measure against this Apache Kafka instead of one started here")
-    told = parser.parse_args()
-    told.only = told.only or list(MEASURES)
-    return told
+    args = parser.parse_args()
+    args.only = args.only or list(MEASURES)
+    return args
 
 
 def fill_all(bench: Bench, only: list[str]) -> None:
-    """Fills what the chosen measures read, so that filling is no part of a measured run."""
+    """Fills the topics of the chosen measures, so that no measured run includes it."""
     for size, rows in ((100, 4_000_000), (1000, 1_000_000)):
         if {f"noop-{size}", f"parquet-{size}"} & set(only):
             for codec in ("none", "lz4"):
@@ -347,16 +350,16 @@ def fill_all(bench: Bench, only: list[str]) -> None:
         bench.filled("bench-times", int(50_000_000 * bench.scale), 100, "none", step_ms=1)
 
 
-def measure(bench: Bench, told: argparse.Namespace) -> dict[str, list[Figures]]:
-    """Round 0 warms both sides up and is not told."""
+def measure(bench: Bench, args: argparse.Namespace) -> dict[str, list[Figures]]:
+    """Round 0 is a warm-up of both sides and is not in the result."""
     rounds: dict[str, list[Figures]] = {kind: [] for kind in SIDES}
-    functions = list(dict.fromkeys(MEASURES[name] for name in told.only))
-    for number in range(told.rounds + 1):
+    functions = list(dict.fromkeys(MEASURES[name] for name in args.only))
+    for number in range(args.rounds + 1):
         for kind in SIDES if number % 2 == 0 else SIDES[::-1]:
             figures: Figures = {}
             for function in functions:
                 if number or function is not time_range or kind == OURS:
-                    figures |= function(bench, kind, number, told.only)
+                    figures |= function(bench, kind, number, args.only)
             line = "  ".join(f"{key}: {report.shown(value)}" for key, value in figures.items())
             print(f"round {number} {kind}: {line}", flush=True)
             if number:
@@ -365,32 +368,33 @@ def measure(bench: Bench, told: argparse.Namespace) -> dict[str, list[Figures]]:
 
 
 def main() -> int:
-    told = arguments()
+    args = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = Path(tempfile.mkdtemp(prefix="odradek-bench-spark-"))
-    broker = None
-    if not told.bootstrap:
-        broker = ApacheBroker(told.directory or work / "kafka", CONFIG | {"log.retention.hours": "-1"}, cp=class_path())
+    broker, bootstrap = None, args.bootstrap
+    if not bootstrap:
+        broker = ApacheBroker(args.directory or work / "kafka", CONFIG | {"log.retention.hours": "-1"}, cp=class_path())
         broker.start()
+        bootstrap = broker.bootstrap
     try:
-        bench = Bench(told.bootstrap or broker.bootstrap, work, told.scale)
+        bench = Bench(bootstrap, work, args.scale)
         try:
-            fill_all(bench, told.only)
-            if told.fill:
+            fill_all(bench, args.only)
+            if args.fill:
                 return 0
-            rounds = measure(bench, told)
+            rounds = measure(bench, args)
         finally:
             bench.close()
     finally:
         if broker is not None:
             broker.stop()
         shutil.rmtree(work, ignore_errors=True)
-    command = " ".join(["python -m bench.spark", f"--rounds {told.rounds} --scale {told.scale:g}"])
-    command += "".join(f" --only {name}" for name in told.only)
+    command = " ".join(["python -m bench.spark", f"--rounds {args.rounds} --scale {args.scale:g}"])
+    command += "".join(f" --only {name}" for name in args.only)
     used = f"PySpark {version('pyspark')}, {ApacheBroker.name}, kafka-clients 3.9.1, pyarrow {version('pyarrow')}"
-    text = f"{report.head(told.rounds, command)} · {used}\n\n{table(rounds)}"
-    overview.publish(told.out, text, "spark " + ", ".join(told.only))
-    print(f"\n{text}\n\nwritten to {told.out}")
+    text = f"{report.head(args.rounds, command)} · {used}\n\n{table(rounds)}"
+    overview.publish(args.out, text, "spark " + ", ".join(args.only))
+    print(f"\n{text}\n\nwritten to {args.out}")
     return 0
 
 

@@ -1,6 +1,6 @@
-"""Topics that benchmarks read: filled once, used again by each case and, with ``--directory``, by the next run.
+"""The topics that benchmarks read: filled once, used again by each case and, with ``--directory``, by the next run.
 
-Record ``n`` has a key of eight bytes and a time that is so many milliseconds after that of record ``n - 1``.
+Record ``n`` has a key of eight bytes and a timestamp ``step_ms`` after that of record ``n - 1``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ PARTITIONS = 4
 T0 = 1_700_000_000_000
 BATCH_ROWS = 10_000
 BlockValues = Callable[[int], pa.Array]
-"""The values of a block of ``BATCH_ROWS`` records, by the block's number."""
+"""Returns the values of a block of ``BATCH_ROWS`` records, by the block's number."""
 
 JSON_SCHEMA = "id bigint, user string, action string, at bigint, price double, paid boolean"
 JSON_BYTES = 100
 
 
 def event_values(size: int, *, are_distinct: bool = False) -> BlockValues:
-    """JSON of ``size`` bytes that compresses as such events do. The same ``BATCH_ROWS`` values come in each block;
+    """JSON of ``size`` bytes that compresses like typical events. Each block has the same ``BATCH_ROWS`` values;
     ``are_distinct`` writes the block's number into each of them.
     """
     rows = []
@@ -42,7 +42,7 @@ def event_values(size: int, *, are_distinct: bool = False) -> BlockValues:
 
 
 def json_values(block: int) -> pa.Array:
-    """JSON objects of six fields (``JSON_SCHEMA``), ``JSON_BYTES`` bytes each, other ones in each block."""
+    """JSON objects of six fields (``JSON_SCHEMA``) and ``JSON_BYTES`` bytes, different in each block."""
     rows = []
     for n in range(BATCH_ROWS):
         number = (block * BATCH_ROWS + n) * 2_654_435_761 % (1 << 32)
@@ -54,7 +54,7 @@ def json_values(block: int) -> pa.Array:
 
 
 def random_values(size: int) -> BlockValues:
-    """Bytes that do not compress, other ones in each block."""
+    """Bytes that do not compress, different in each block."""
     ends = pa.py_buffer(np.arange(0, (BATCH_ROWS + 1) * size, size, dtype=np.int32))
 
     def values(block: int) -> pa.Array:
@@ -65,7 +65,7 @@ def random_values(size: int) -> BlockValues:
 
 
 def fill(bootstrap: str, topic: str, rows: int, values: BlockValues, codec: str, step_ms: float) -> None:
-    """Sends so many records: record ``n`` to partition ``n`` modulo ``PARTITIONS``, with time T0 + ``step_ms`` · n."""
+    """Sends ``rows`` records: record ``n`` to partition ``n`` modulo ``PARTITIONS``, at T0 + ``step_ms`` · n."""
     keys = [b"%08d" % (n % 5000) for n in range(BATCH_ROWS)]
     numbers = np.arange(BATCH_ROWS)
     columns: dict[str, Any] = {"key": pa.array(keys, pa.binary())}
@@ -80,7 +80,7 @@ def fill(bootstrap: str, topic: str, rows: int, values: BlockValues, codec: str,
 
 
 def held(admin: Admin, topic: str) -> int:
-    """How far the ends of a topic's partitions are from 0, together."""
+    """The sum of the end offsets of a topic's partitions."""
     partitions = admin.partitions(topic)
     return sum(listed.offset for listed in admin.list_offsets(dict.fromkeys(partitions, LATEST)).values())
 
@@ -88,9 +88,9 @@ def held(admin: Admin, topic: str) -> int:
 def filled(
     bootstrap: str, admin: Admin, topic: str, rows: int, values: BlockValues, codec: str, step_ms: float = 0.1
 ) -> str:
-    """The name of a topic of ``rows`` records; one that is there from an earlier run is used again.
+    """The name of a topic of ``rows`` records; a topic of an earlier run is used again.
 
-    Raises RuntimeError where that holds another number of records.
+    Raises RuntimeError if that topic has another number of records.
     """
     topic = f"{topic}-{rows}"
     if topic not in admin.topics():

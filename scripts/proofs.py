@@ -1,17 +1,17 @@
-"""Fills the columns "shown by" and "state" of docs/claims.md and docs/offset-behaviours.md from the tests themselves.
+"""Fills the columns "shown by" and "state" of docs/claims.md and docs/offset-behaviours.md from the tests.
 
-A test names what it shows by a mark: ``@pytest.mark.claim(43, 49)``, ``@pytest.mark.behaviour(7)``; where it shows one
-side only, ``part=True``. How a test shows it follows from the test (see ``way_of``) or from ``by="measured"`` in the
-mark. ``python scripts/proofs.py`` collects all tests and rewrites both tables; a test holds them against what pytest
-has collected.
+A test names the claims that it shows: ``@pytest.mark.claim(43, 49)``, ``@pytest.mark.behaviour(7)``. The texts of some
+claims have sides, marked (a), (b), …; ``part="ab"`` names the sides that a test shows. ``part=True`` is for a test that
+belongs to a claim and shows no whole side of it. How a test shows a claim follows from the test (see ``way_of``) or
+from ``by="measured"`` in the mark. ``python scripts/proofs.py`` collects all tests and rewrites both tables; a test
+compares the tables with the tests that pytest has collected.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,29 +20,40 @@ TESTS = ROOT / "tests"
 PAGES = {"claim": ROOT / "docs" / "claims.md", "behaviour": ROOT / "docs" / "offset-behaviours.md"}
 CLIENTS, US, MEASURED, SCRIPTED = "by clients", "by us", "measured", "by a scripted broker"
 WAYS = (CLIENTS, US, MEASURED, SCRIPTED)
-"""The most convincing first."""
+"""In this order, the most convincing way first."""
 PART, OPEN = "in part", "open"
 FOREIGN = ("aiokafka", "confluent_kafka", "kafka")
-"""Python clients of others."""
+"""Python clients of other projects."""
+SIMULATED = ("support.scripted", "support.chance_cluster")
+"""Modules with simulated brokers."""
+BROKER_FIXTURES = {"bootstrap", "own_broker"}
+"""Fixtures that start our broker."""
 MOST_SHOWN = 4
+WHOLE = ""
+"""The only side of a claim whose text has no letters."""
+SIDE = re.compile(r"\(([a-e])\)")
 ROW = re.compile(r"^\| (\d+) \|(.*)\|([^|]*)\|([^|]*)\|$")
 COUNTS = re.compile(r"^\*\*Of \d+ .*$", re.MULTILINE)
 
 
 class Proof(NamedTuple):
-    """What one test shows of one claim. ``test`` is its name as pytest takes it."""
+    """What one test shows of one claim. ``test`` is its name as pytest takes it. ``part`` has the letters of the sides
+    that it shows; it is True if the test shows no whole side, and False if it shows all of the claim."""
 
     kind: str
     number: int
     test: str
     way: str
-    is_part: bool
+    part: str | bool
     is_slow: bool
+
+    def shows(self, side: str) -> bool:
+        return side in self.part if isinstance(self.part, str) else not self.part
 
 
 def way_of(item: Any) -> str:
-    """By clients: a broker, and a client that is not ours. By a scripted broker: our client, and answers from a table.
-    By us: our own code on both sides, or one room of it."""
+    """By clients: a broker, and a client that is not ours. By a scripted broker: our client, and responses from a
+    table or a simulated cluster. By us: our own code on both sides, or one module of it."""
     path = item.path.relative_to(TESTS)
     modules = {
         getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(item.module).values()
@@ -52,63 +63,110 @@ def way_of(item: Any) -> str:
         return CLIENTS
     if path.parts[0] == "broker" and roots & set(FOREIGN):
         return CLIENTS
-    if path.parts[0] == "client" and "support.scripted" in modules:
+    if path.parts[0] == "client" and modules & set(SIMULATED) and not BROKER_FIXTURES & set(item.fixturenames):
         return SCRIPTED
     return US
 
 
 def proofs_of(items: Iterable[Any]) -> list[Proof]:
-    """What the collected tests show. The cases of one function count as one test, unless a mark is on a case alone."""
-    found: dict[tuple[str, int, str], Proof] = {}
+    """The proofs of the collected tests. The cases of one function count as one test, unless only a case has the
+    mark."""
+    found: dict[tuple[str, int, str, str | bool], Proof] = {}
     for item in items:
-        whole = item.nodeid.partition("[")[0]
+        function = item.nodeid.partition("[")[0]
         own = {id(mark) for mark in getattr(item.function, "pytestmark", ())}
         for mark in item.iter_markers():
             if mark.name not in PAGES:
                 continue
-            test = whole if id(mark) in own else item.nodeid
+            test = function if id(mark) in own else item.nodeid
             is_slow = item.get_closest_marker("slow") is not None
+            way, part = mark.kwargs.get("by") or way_of(item), mark.kwargs.get("part", False)
             for number in mark.args:
-                way = mark.kwargs.get("by") or way_of(item)
-                proof = Proof(mark.name, number, test, way, bool(mark.kwargs.get("part")), is_slow)
-                known = found.get(proof[:3])
-                if known is not None:
-                    proof = proof._replace(is_part=proof.is_part and known.is_part, is_slow=is_slow and known.is_slow)
-                found[proof[:3]] = proof
+                proof = Proof(mark.name, number, test, way, part, is_slow)
+                key = (mark.name, number, test, part)
+                if key in found:
+                    proof = proof._replace(is_slow=is_slow and found[key].is_slow)
+                found[key] = proof
     return list(found.values())
 
 
-def state_of(proofs: list[Proof]) -> str:
-    """The most convincing way in which all of it is shown, and what keeps ``make test`` from showing it anywhere."""
-    whole = [proof for proof in proofs if not proof.is_part]
-    if not whole:
-        return PART if proofs else OPEN
-    way = next(way for way in WAYS if any(proof.way == way for proof in whole))
-    if all(proof.is_slow for proof in whole):
+def sides_of(text: str) -> tuple[str, ...]:
+    """The letters of the sides in the text of a claim."""
+    return tuple(dict.fromkeys(SIDE.findall(text))) or (WHOLE,)
+
+
+def weakest(proofs: Sequence[Proof], sides: Sequence[str]) -> str | None:
+    """The way in which the proofs show all sides: the most convincing way of each side, and of these the weakest."""
+    best = [min((WAYS.index(proof.way) for proof in proofs if proof.shows(side)), default=None) for side in sides]
+    return None if None in best else WAYS[max(place for place in best if place is not None)]
+
+
+def state_of(proofs: Sequence[Proof], sides: Sequence[str]) -> str:
+    """How the claim is shown. Also names the sides that are missing, or that only the long suite shows."""
+    way = weakest(proofs, sides)
+    if way is None:
+        missing = [side for side in sides if not any(proof.shows(side) for proof in proofs)]
+        if len(missing) == len(sides):
+            return PART if proofs else OPEN
+        return f"{PART} (without {', '.join(missing)})"
+    if weakest([proof for proof in proofs if not proof.is_slow], sides) is None:
         return f"{way} (long suite)"
     return way
 
 
+def shown_by(proofs: Sequence[Proof], sides: Sequence[str]) -> list[str]:
+    """The names of the most convincing tests, at least one for each side that is shown, with the sides."""
+    by_test: dict[str, list[Proof]] = defaultdict(list)
+    for proof in sorted(proofs, key=lambda one: (one.part is True, isinstance(one.part, str), WAYS.index(one.way))):
+        by_test[proof.test].append(proof)
+    tests = list(by_test)
+    first: list[str] = []
+    for side in sides:
+        showing = [
+            (WAYS.index(proof.way), proof.is_slow, tests.index(proof.test)) for proof in proofs if proof.shows(side)
+        ]
+        if showing and tests[min(showing)[2]] not in first:
+            first.append(tests[min(showing)[2]])
+    chosen = (first + [test for test in tests if test not in first])[: max(MOST_SHOWN, len(first))]
+    lines = []
+    for test in chosen:
+        letters = [side for side in sides if side and any(proof.shows(side) for proof in by_test[test])]
+        if all(proof.part is True for proof in by_test[test]):
+            note = f" ({PART})"
+        else:
+            note = f" ({', '.join(letters)})" if letters and len(letters) < len(sides) else ""
+        lines.append(f"`{test.removeprefix('tests/')}`{note}")
+    return lines + ([f"and {len(tests) - len(chosen)} more"] if len(tests) > len(chosen) else [])
+
+
 def filled(kind: str, page: str, proofs: Mapping[int, list[Proof]]) -> str:
+    """The page with new counts and new last columns. Raises ValueError for a mark whose claim or side the page does
+    not have."""
     lines = []
     counts: Counter[str] = Counter()
+    unknown = set(proofs)
     for line in page.splitlines():
         row = ROW.match(line)
         if row is None:
             lines.append(line)
             continue
-        found = sorted(proofs.get(int(row[1]), []), key=lambda one: (one.is_part, WAYS.index(one.way), one.test))
-        tests = [f"`{proof.test.removeprefix('tests/')}`" for proof in found[:MOST_SHOWN]]
-        more = [f"and {len(found) - MOST_SHOWN} more"] if len(found) > MOST_SHOWN else []
-        state = state_of(found)
+        number, sides = int(row[1]), sides_of(row[2])
+        found = sorted(proofs.get(number, []), key=lambda one: one.test)
+        unknown.discard(number)
+        for proof in found:
+            if isinstance(proof.part, str) and not set(proof.part) <= set(sides):
+                raise ValueError(f"{proof.test} shows side {proof.part} of {kind} {number}, whose sides are {sides}")
+        state = state_of(found, sides)
         counts[state.partition(" (")[0]] += 1
-        lines.append(f"| {row[1]} |{row[2]}| {'<br>'.join(tests + more) or '–'} | {state} |")
-    said = ", ".join(f"{counts[state]} {state}" for state in (*WAYS, PART, OPEN) if counts[state])
-    return COUNTS.sub(f"**Of {counts.total()} {kind}s: {said}.**", "\n".join(lines) + "\n", count=1)
+        lines.append(f"| {number} |{row[2]}| {'<br>'.join(shown_by(found, sides)) or '–'} | {state} |")
+    if unknown:
+        raise ValueError(f"no {kind} has the numbers {sorted(unknown)}")
+    states = ", ".join(f"{counts[state]} {state}" for state in (*WAYS, PART, OPEN) if counts[state])
+    return COUNTS.sub(f"**Of {counts.total()} {kind}s: {states}.**", "\n".join(lines) + "\n", count=1)
 
 
 def stale_pages(proofs: Iterable[Proof]) -> dict[Path, str]:
-    """The pages whose tables say something else than the tests, and what they should be."""
+    """The pages whose tables differ from the tests, with their new text."""
     by_kind: dict[str, dict[int, list[Proof]]] = {kind: defaultdict(list) for kind in PAGES}
     for proof in proofs:
         by_kind[proof.kind][proof.number].append(proof)
@@ -117,7 +175,7 @@ def stale_pages(proofs: Iterable[Proof]) -> dict[Path, str]:
 
 
 def collected() -> list[Any]:
-    """All tests, as pytest finds them."""
+    """All tests that pytest finds."""
     import pytest
 
     class Collector:
@@ -143,4 +201,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,9 +1,10 @@
-"""Members of one group, many in one process, on one event loop: ``python group_chaos_members.py BOOTSTRAP TOPIC GROUP
+"""Many members of one group in one process and one event loop: ``python group_chaos_members.py BOOTSTRAP TOPIC GROUP
 SESSION_MS``.
 
-Reads commands, a line each: ``start NAME odradek|aiokafka`` and ``stop NAME`` (it closes as a consumer should); the end
-of the input stops all. Tells, a line each, ``read NAME PARTITION FIRST NEXT`` before it commits NEXT, and
-``failed NAME why`` for what no consumer should raise. Lines go out at once, so that kill -9 loses none.
+Reads commands, one per line: ``start NAME odradek|aiokafka`` and ``stop NAME`` (which closes the consumer). The end of
+the input stops all members. Prints, one per line, ``read NAME PARTITION FIRST NEXT`` before it commits NEXT, and
+``failed NAME REASON`` for errors that no consumer should raise. Each line is flushed at once, so that kill -9 loses
+none.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ SESSION_MS = int(sys.argv[4])
 REBALANCE_MS = 20_000
 
 
-def tell(*words: object) -> None:
+def report(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
 def _settings(name: str) -> dict[str, Any]:
-    """Of both clients, which call these by the same names."""
+    """Settings of both clients, which use the same names."""
     return {
         "bootstrap_servers": BOOTSTRAP,
         "group_id": GROUP,
@@ -52,12 +53,12 @@ async def odradek_member(name: str, stop: asyncio.Event) -> None:
     while not stop.is_set():
         polled = await consumer.poll(0.2)
         for tp, batches in polled.items():
-            tell("read", name, tp.partition, batches[0]["offset"][0].as_py(), polled.next_offsets[tp].offset)
+            report("read", name, tp.partition, batches[0]["offset"][0].as_py(), polled.next_offsets[tp].offset)
         if polled:
             try:
                 await consumer.commit(polled.next_offsets, timeout_ms=5_000)
-            except (CommitFailed, OdradekError) as error:  # others read it again
-                tell("refused", name, type(error).__name__)
+            except (CommitFailed, OdradekError) as error:  # other members read the records again
+                report("refused", name, type(error).__name__)
     await consumer.close()
 
 
@@ -67,20 +68,20 @@ async def aiokafka_member(name: str, stop: asyncio.Event) -> None:
         try:
             await consumer.start()
             break
-        except AioKafkaError:  # it starts only where a broker is there
+        except AioKafkaError:  # it starts only when a broker is available
             await consumer.stop()
             await asyncio.sleep(0.2)
     while not stop.is_set():
         found = await consumer.getmany(timeout_ms=200)
         offsets = {}
         for tp, rows in found.items():
-            tell("read", name, tp.partition, rows[0].offset, rows[-1].offset + 1)
+            report("read", name, tp.partition, rows[0].offset, rows[-1].offset + 1)
             offsets[AioTopicPartition(tp.topic, tp.partition)] = rows[-1].offset + 1
         if offsets:
             try:
                 await consumer.commit(offsets)
             except (TimeoutError, AioKafkaError) as error:
-                tell("refused", name, type(error).__name__)
+                report("refused", name, type(error).__name__)
     await consumer.stop()
 
 
@@ -101,8 +102,8 @@ async def live(kind: str, name: str, stop: asyncio.Event) -> None:
     try:
         await KINDS[kind](name, stop)
     except Exception:
-        tell("failed", name, traceback.format_exc().replace("\n", " | "))
-    tell("left", name)
+        report("failed", name, traceback.format_exc().replace("\n", " | "))
+    report("left", name)
 
 
 async def main() -> None:
@@ -121,5 +122,5 @@ async def main() -> None:
     await asyncio.gather(*(task for task, _ in members.values()))
 
 
-logging.disable(logging.WARNING)  # rebalances, refused commits, lost connections: what this is about
+logging.disable(logging.WARNING)  # rebalances, refused commits and lost connections are expected here
 asyncio.run(main())

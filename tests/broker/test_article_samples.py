@@ -1,4 +1,4 @@
-"""The articles' Python samples, run as they stand there by confluent-kafka, each in a process that is killed -9."""
+"""The Python samples of the articles, run unchanged with confluent-kafka, each in a process that ends by kill -9."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.victims import Victim, commits_of
 
 import odradek
 
-# As it stands in the article, but for the address.
+# As in the article, except for the address.
 LOOP = """
 from confluent_kafka import Consumer
 
@@ -34,7 +34,7 @@ while True:
     print(f"Received message: {msg.value()}")
     consumer.commit()
 """
-# Nothing is subscribed to; the second line of its loop is ours, which tells that polls go on.
+# The consumer does not subscribe. The second line of the loop is an addition, which shows that the polls continue.
 WITHOUT_SUBSCRIBE = """
 from confluent_kafka import Consumer
 
@@ -81,23 +81,23 @@ def start(servers: str) -> Iterator[Start]:
         victim.kill()
 
 
-@pytest.mark.claim(47, by="by clients")
-def test_the_article_s_loop_as_it_stands_commits_ten(servers: str, start: Start) -> None:
-    """One commit for each message, asynchronously: it takes the place that is reached when it leaves, not when it was
-    asked for. The process is killed, so none comes from closing."""
+@pytest.mark.claim(47, part="a", by="by clients")
+def test_the_unchanged_loop_of_the_article_commits_ten(servers: str, start: Start) -> None:
+    """An asynchronous commit for each message: the offset is the position when the request is sent, not when it is
+    called. The process is killed, so no commit comes from closing."""
     publish(servers, TOPIC, numbers(10))
     loop = start(LOOP)
     eventually(lambda: committed(servers, GROUP) == {(TOPIC, 0): 10}, within_s=30)
     loop.kill()
     assert loop.lines == [f"Received message: b'{n}'" for n in range(10)]
-    told = [row.offset for row in commits_of(servers, GROUP)]
-    assert len(told) <= 10
-    assert told == sorted(told)
+    offsets = [row.offset for row in commits_of(servers, GROUP)]
+    assert len(offsets) <= 10
+    assert offsets == sorted(offsets)
 
 
-@pytest.mark.claim(47, by="by clients")
-def test_the_article_s_loop_prints_an_error_as_if_it_were_data(servers: str, start: Start) -> None:
-    """``msg.error()`` is not looked at: the topic does not exist, and what says so is printed as a message."""
+@pytest.mark.claim(47, part="c", by="by clients")
+def test_the_loop_of_the_article_prints_an_error_as_data(servers: str, start: Start) -> None:
+    """The sample does not check ``msg.error()``: the topic does not exist, and the error is printed as a message."""
     loop = start(LOOP.replace("my-topic", "absent"))
     (line,) = eventually(lambda: list(loop.lines), within_s=30)
     loop.kill()
@@ -114,7 +114,7 @@ def test_the_sample_that_does_not_subscribe_gets_nothing(servers: str, start: St
     assert committed(servers, GROUP) == {}
 
 
-# One record at a time; librdkafka's own thread commits what poll has returned.
+# One record at a time. librdkafka's own thread commits the offsets of returned records.
 AUTOMATIC = """
 import json, sys, time
 from confluent_kafka import Consumer
@@ -137,8 +137,8 @@ while True:
 
 @pytest.mark.slow
 @pytest.mark.claim(25, 27, by="by clients")
-def test_a_process_killed_at_8_seconds_repeats_what_came_after_its_last_commit(servers: str, start: Start) -> None:
-    """Two runs of one program at once, with intervals of 5 s and of 1 s, a record every 10 ms."""
+def test_a_process_killed_at_8_seconds_repeats_the_records_after_its_last_commit(servers: str, start: Start) -> None:
+    """Two processes of one program, with intervals of 5 s and of 1 s, and a record every 10 ms."""
     publish(servers, TOPIC, numbers(2_000))
     runs = {interval: start(AUTOMATIC, "-1", str(interval), f"g{interval}") for interval in (5_000, 1_000)}
 
@@ -160,13 +160,14 @@ def test_a_process_killed_at_8_seconds_repeats_what_came_after_its_last_commit(s
     assert 0 < again[1_000] < again[5_000], again
 
 
-@pytest.mark.claim(24, by="by clients")
-def test_auto_commit_loses_the_record_in_work(servers: str, start: Start) -> None:
-    """librdkafka stores an offset when poll returns its record, so a commit may come while that one is in work."""
+@pytest.mark.claim(24, part="b", by="by clients")
+def test_auto_commit_loses_the_record_that_is_being_processed(servers: str, start: Start) -> None:
+    """librdkafka stores an offset when poll returns its record, so a commit may happen while the record is
+    processed."""
     publish(servers, TOPIC, numbers(100))
     victim = start(AUTOMATIC, "20", "100", GROUP)
     eventually(lambda: committed(servers, GROUP) == {(TOPIC, 0): 21}, within_s=30)
     victim.kill()
     assert victim.processed == [(TOPIC, 0, offset) for offset in range(20)]
     heir = start(AUTOMATIC, "-1", "100", GROUP)
-    assert eventually(lambda: heir.processed, within_s=30)[0] == (TOPIC, 0, 21), "20 was never processed"
+    assert eventually(lambda: heir.processed, within_s=30)[0] == (TOPIC, 0, 21), "record 20 was never processed"

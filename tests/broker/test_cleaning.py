@@ -1,4 +1,4 @@
-"""The cleaner inside of the broker: claims 14-16, 89, 90, behaviours 37 and 39, and what becomes of failures."""
+"""The cleaner in the broker: claims 14-16, 89, 90, behaviours 37 and 39, and failures."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def closed_bytes(log: Log) -> int:
     return sum(segment.size for segment in log.segments[:-1])
 
 
-# what it does
+# cleaning
 
 
-@pytest.mark.claim(14, 15)
+@pytest.mark.claim(14, 15, part="a")
 def test_claim_15_closed_segments_of_a_compacted_topic_shrink(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as broker:
@@ -120,8 +120,8 @@ def test_claim_16_the_codec_stays(tmp_path: Path) -> None:
     run(test)
 
 
-@pytest.mark.claim(14)
-def test_a_large_log_is_cleaned_by_a_process_of_its_own_with_the_same_result(
+@pytest.mark.claim(14, part=True)
+def test_a_large_log_is_cleaned_by_a_separate_process_with_the_same_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = []
@@ -147,7 +147,7 @@ def test_a_large_log_is_cleaned_by_a_process_of_its_own_with_the_same_result(
     assert sizes[0] == sizes[1]
 
 
-def test_the_checkpoint_is_kafkas_and_is_kept_over_a_restart(tmp_path: Path) -> None:
+def test_the_checkpoint_has_kafkas_format_and_is_kept_across_a_restart(tmp_path: Path) -> None:
     async def first() -> None:
         async with serving(tmp_path) as broker:
             (partition,) = create(broker)
@@ -166,15 +166,15 @@ def test_the_checkpoint_is_kafkas_and_is_kept_over_a_restart(tmp_path: Path) -> 
             assert text == f"0\n1\ntable 0 {partition.log.cleaned_offset}\n"
             delete_topic(broker, "table")
             (again,) = create(broker)
-            assert again.log.cleaned_offset is None, "the new topic has nothing to do with the old one"
+            assert again.log.cleaned_offset is None, "the new topic has a new log"
 
     run(first)
     run(second)
 
 
-@pytest.mark.claim(89)
-def test_claim_89_idle_commits_do_not_pile_up(tmp_path: Path) -> None:
-    """43,000 commits of one key: what is closed empties out, the active segment stays."""
+@pytest.mark.claim(89, part="a")
+def test_claim_89_idle_commits_do_not_accumulate(tmp_path: Path) -> None:
+    """43,000 commits of one key: closed segments become empty, the active segment stays."""
 
     async def test() -> None:
         async with serving(tmp_path) as broker:
@@ -195,8 +195,8 @@ def test_claim_89_idle_commits_do_not_pile_up(tmp_path: Path) -> None:
     run(test)
 
 
-@pytest.mark.claim(90)
-def test_claim_90_without_the_cleaner_segments_pile_up_with_it_they_go(tmp_path: Path) -> None:
+@pytest.mark.claim(90, part="ab")
+def test_claim_90_segments_accumulate_without_the_cleaner_and_are_removed_with_it(tmp_path: Path) -> None:
     async def stopped() -> None:
         async with serving(tmp_path, log_cleaner_enable="false") as broker:
             (partition,) = create(broker)
@@ -215,14 +215,14 @@ def test_claim_90_without_the_cleaner_segments_pile_up_with_it_they_go(tmp_path:
             assert closed_bytes(partition.log) < 1_000, "no full segment is left"
             fill(partition, 40)
             await until(lambda: broker.cleaning.status().cleanings == 2)
-            assert len(partition.log.segments) < 6, "and empty ones are joined the next time"
+            assert len(partition.log.segments) < 6, "the next round merges empty segments"
 
     run(stopped)
     run(restarted)
 
 
-@pytest.mark.claim(90)
-def test_claim_90_a_dead_task_is_counted_and_told_and_can_be_started_again(
+@pytest.mark.claim(90, part="abc")
+def test_claim_90_a_dead_task_is_counted_logged_and_can_be_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
@@ -235,21 +235,24 @@ def test_claim_90_a_dead_task_is_counted_and_told_and_can_be_started_again(
             fill(partition, 300)
             await asyncio.sleep(0.1)
             assert broker.cleaning.status().cleanings == 0
+            assert len(pairs(partition.log)) == 300
+            assert closed_bytes(partition.log) > 20_000, "full segments pile up"
             broker.cleaning.start()
             await until(lambda: broker.cleaning.status().cleanings)
+            assert closed_bytes(partition.log) < 1_000, "no full segment is left"
             assert broker.cleaning.status().dead_thread_count == 0
 
     run(test)
 
 
-# what goes on meanwhile
+# requests during a cleaning
 
 
 @pytest.mark.behaviour(37)
 def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Groups are read step by step between swaps; tombstones whose commits are gone are passed over."""
+    """Groups are loaded in steps between swaps. Tombstones of removed commits are skipped."""
     monkeypatch.setattr(driver, "LOAD_STEP_BYTES", 600)
     monkeypatch.setattr(runtime, "LOAD_STEP_S", 0)
 
@@ -274,7 +277,7 @@ def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
                 steps += 1  # turns of the loop, not time
                 await asyncio.sleep(0)
             await until(lambda: broker.cleaning.status().cleanings)
-            assert steps > 5, "it was read while the cleaner was at work"
+            assert steps > 5, "the load ran while the cleaner worked"
             for _ in range(2):
                 machine = broker.runtime.machine(0)
                 assert machine is not None
@@ -282,13 +285,13 @@ def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
                     newest_commit = max(n for n in range(600) if n * 7 % 40 == number)
                     found = machine.committed(f"group-{number}", "t", 0)
                     assert (found.offset if found else None) == (None if number % 3 == 0 else newest_commit)
-                broker.runtime.load(0, partition)  # again, from what compaction has left
+                broker.runtime.load(0, partition)  # again, from the compacted log
                 await until(lambda: broker.runtime.machine(0))
 
     run(test)
 
 
-def test_reads_under_way_keep_their_bytes(tmp_path: Path) -> None:
+def test_running_reads_keep_their_bytes(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as broker:
             (partition,) = create(broker)
@@ -299,15 +302,15 @@ def test_reads_under_way_keep_their_bytes(tmp_path: Path) -> None:
             assert [row.offset for row in iter_records(held.bytes())] == expected
             await until(lambda: not list((tmp_path / "data" / "table-0").glob("*.deleted")))
             assert [row.offset for row in iter_records(held.bytes())] == expected
-            # A consumer that was in the middle goes on behind the gap.
+            # A consumer in the middle of the log continues after the gap.
             got = [row.offset for row in iter_records(partition.read_bytes(17, 1 << 20))]
             assert got[0] > 17
 
     run(test)
 
 
-def test_serving_goes_on_in_slices(tmp_path: Path) -> None:
-    """While a log of nearly 1 MiB is cleaned in the broker, nobody waits for more than a few slices."""
+def test_other_requests_are_served_between_slices_of_a_cleaning(tmp_path: Path) -> None:
+    """While a log of nearly 1 MiB is cleaned in the broker, no other request waits for more than a few slices."""
 
     async def test() -> None:
         async with serving(tmp_path, log_cleaner_enable="false") as broker:
@@ -330,7 +333,7 @@ def test_serving_goes_on_in_slices(tmp_path: Path) -> None:
     run(test)
 
 
-def test_deleted_records_do_not_come_back_and_their_segments_go(tmp_path: Path) -> None:
+def test_deleted_records_stay_deleted_and_their_segments_are_removed(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as broker:
             (partition,) = create(broker)
@@ -350,7 +353,7 @@ def test_deleted_records_do_not_come_back_and_their_segments_go(tmp_path: Path) 
 
 
 def test_compact_and_delete_together(tmp_path: Path) -> None:
-    """Retention drops whole old segments of a log that is also compacted; the cleaner does both in turn."""
+    """Retention deletes old segments of a log that is also compacted; the cleaner does both, one after the other."""
 
     async def test() -> None:
         async with serving(tmp_path) as broker:
@@ -392,7 +395,7 @@ def test_a_topic_that_is_deleted_while_it_is_cleaned(
     assert "cannot be cleaned" not in caplog.text
 
 
-def test_a_broker_that_stops_takes_its_process_along(
+def test_a_broker_that_stops_ends_its_cleaner_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", 0)
@@ -404,18 +407,18 @@ def test_a_broker_that_stops_takes_its_process_along(
             fill(partition, 300)
             run_worker = log_cleaner._Worker.run
 
-            def noted(self: log_cleaner._Worker, on_segment: object) -> object:
+            def recorded(self: log_cleaner._Worker, on_segment: object) -> object:
                 processes.append(self)
                 return run_worker(self, on_segment)  # type: ignore[arg-type]
 
-            monkeypatch.setattr(log_cleaner._Worker, "run", noted)
+            monkeypatch.setattr(log_cleaner._Worker, "run", recorded)
             broker.cleaning.wake()
             await until(lambda: processes and processes[0]._process is not None)
 
     run(test)
     assert processes[0]._process.poll() is not None
     gc.collect()
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == [], "it stopped, that is all"
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == [], "a stop logs no warning"
     assert not list((tmp_path / "data" / "table-0").glob("*.cleaned"))
 
     async def again() -> None:
@@ -429,7 +432,7 @@ def test_a_broker_that_stops_takes_its_process_along(
 
 
 @pytest.mark.parametrize("small", [1 << 20, 0], ids=["here", "there"])
-def test_a_partition_it_cannot_clean_is_left_alone_and_the_others_go_on(
+def test_a_partition_that_cannot_be_cleaned_is_skipped_and_the_others_are_cleaned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, small: int
 ) -> None:
     monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", small)
@@ -453,7 +456,7 @@ def test_a_partition_it_cannot_clean_is_left_alone_and_the_others_go_on(
             assert status.dead_thread_count == 0
             assert status.cleanings == 1
             assert closed_bytes(well.log) < 1_000
-            assert sick.produce(keyed((b"k", b"v"))).base_offset == 300, "it is served as before"
+            assert sick.produce(keyed((b"k", b"v"))).base_offset == 300, "the partition is still served"
             assert not list(path.parent.glob("*.cleaned"))
             path.write_bytes(data[:-10] + bytes([data[-10] ^ 0xFF]) + data[-9:])
             broker.clock.advance(log_cleaner.RETRY_MS)
@@ -462,12 +465,12 @@ def test_a_partition_it_cannot_clean_is_left_alone_and_the_others_go_on(
 
     with caplog.at_level(logging.ERROR):
         run(test)
-    told = [record.getMessage() for record in caplog.records if "cannot be cleaned" in record.getMessage()]
-    assert len(told) == 1
-    assert told[0].startswith("table-0 cannot be cleaned; the next attempt is in 10 minutes: ")
+    messages = [record.getMessage() for record in caplog.records if "cannot be cleaned" in record.getMessage()]
+    assert len(messages) == 1
+    assert messages[0].startswith("table-0 cannot be cleaned; the next attempt is in 10 minutes: ")
 
 
-def test_a_process_that_is_killed_costs_nothing_but_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_cleaner_process_only_causes_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", 0)
     monkeypatch.setattr(log_cleaner._Worker, "run", _kill_at_once)
 
@@ -496,7 +499,7 @@ def _kill_at_once(self: log_cleaner._Worker, on_segment: object) -> object:
     return _RUN(self, on_segment)  # type: ignore[arg-type]
 
 
-def test_a_log_that_went_offline_is_passed_over(tmp_path: Path) -> None:
+def test_an_offline_log_is_skipped(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as broker:
             sick, well = create(broker, count=2)
@@ -512,7 +515,7 @@ def test_a_log_that_went_offline_is_passed_over(tmp_path: Path) -> None:
 # settings
 
 
-def test_settings_act(tmp_path: Path) -> None:
+def test_cleaner_settings_have_an_effect(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path, log_cleaner_delete_retention_ms="77", log_cleaner_threads="2") as broker:
             (partition,) = create(broker, min_cleanable_dirty_ratio="1.0", min_compaction_lag_ms="5")
@@ -534,7 +537,7 @@ def test_settings_act(tmp_path: Path) -> None:
     run(test)
 
 
-@pytest.mark.behaviour(39)
+@pytest.mark.behaviour(39, part=True)
 def test_aborted_transactions_and_markers_in_the_broker(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as broker:
@@ -552,8 +555,8 @@ def test_aborted_transactions_and_markers_in_the_broker(tmp_path: Path) -> None:
     run(test)
 
 
-def test_storage_errors_of_clients_are_not_the_cleaners(tmp_path: Path) -> None:
-    """A closed log answers its clients with KAFKA_STORAGE_ERROR and the cleaner not at all."""
+def test_storage_errors_of_clients_are_no_errors_of_the_cleaner(tmp_path: Path) -> None:
+    """A closed log answers its clients with KAFKA_STORAGE_ERROR; the cleaner gets no error."""
 
     async def test() -> None:
         async with serving(tmp_path) as broker:

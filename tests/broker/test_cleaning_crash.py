@@ -1,4 +1,5 @@
-"""The broker as a process, killed at any moment of a cleaning: nothing acknowledged is lost, nothing old comes back."""
+"""The broker as a process, killed at any moment of a cleaning: no acknowledged record is lost, no old record
+returns."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ COMPACTED = {
 
 
 class Keys:
-    """Writes keyed records and knows the newest one of each key."""
+    """Writes keyed records and stores the newest one of each key."""
 
     def __init__(self, bootstrap: str, topic: str, seed: int) -> None:
         self.topic = topic
@@ -53,7 +54,7 @@ class Keys:
         assert self.producer.flush(60) == 0
 
     def check(self, bootstrap: str) -> int:
-        """Reads everything; returns how many records there are."""
+        """Reads all records. Returns their number."""
         seen: dict[bytes, tuple[int, bytes | None]] = {}
         count = 0
         for message in everything(bootstrap, self.topic):
@@ -64,7 +65,7 @@ class Keys:
 
 
 def everything(bootstrap: str, topic: str) -> Iterator[Any]:
-    """All records of partition 0 as an ordinary consumer gets them."""
+    """All records of partition 0, as an ordinary consumer gets them."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "all", "enable.partition.eof": True, "log_level": 2}
     source = Consumer(settings | {"enable.auto.commit": False, "auto.offset.reset": "error"})
     source.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
@@ -97,7 +98,7 @@ def rounds(own_broker: Callable[..., RunningBroker], topic: str, count: int, see
     chance = random.Random(seed)
     for _ in range(count):
         keys.write(20_000)
-        time.sleep(chance.random() * 1.5)  # the cleaner's process takes about a second from start to end
+        time.sleep(chance.random() * 1.5)  # the cleaner process runs for about a second
         broker.kill()
         broker.start()
         keys.check(broker.bootstrap)
@@ -106,15 +107,16 @@ def rounds(own_broker: Callable[..., RunningBroker], topic: str, count: int, see
     broker.kill()
     broker.start()
     keys.check(broker.bootstrap)
-    keys.write(10)  # the producer's sequence is still known
+    keys.write(10)  # the broker still knows the producer's sequence
 
 
-@pytest.mark.claim(14, 15)
-def test_kill_9_in_mid_cleaning(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+@pytest.mark.claim(14, part="a")
+@pytest.mark.claim(15, part=True)
+def test_kill_9_during_a_cleaning(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     rounds(own_broker, topic, 3, 1)
 
 
-@pytest.mark.claim(14)
+@pytest.mark.claim(14, part="a")
 @pytest.mark.slow
-def test_kill_9_in_mid_cleaning_often(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+def test_kill_9_during_many_cleanings(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     rounds(own_broker, topic, 40, 2)

@@ -1,4 +1,4 @@
-"""The broker as aiokafka finds it."""
+"""aiokafka as a client of the broker."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def ten(bootstrap: str, topic: str) -> str:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_records_come_back_as_they_were_sent(bootstrap: str, topic: str, codec: str | None, idempotent: bool) -> None:
+def test_records_are_read_back_unchanged(bootstrap: str, topic: str, codec: str | None, idempotent: bool) -> None:
     sent = [(b"k", b"v" * 300, [("h", b"1"), ("h", b"")]), (None, b"no key", []), (b"no value", None, [])] * 60
 
     async def steps() -> None:
@@ -93,7 +93,7 @@ def test_records_come_back_as_they_were_sent(bootstrap: str, topic: str, codec: 
     run(steps())
 
 
-def test_many_and_big_records(bootstrap: str, topic: str) -> None:
+def test_many_records_and_large_records(bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic)
 
     async def steps() -> None:
@@ -113,9 +113,9 @@ def test_many_and_big_records(bootstrap: str, topic: str) -> None:
     run(steps())
 
 
-@pytest.mark.claim(18, 39, 46)
-@pytest.mark.claim(29, part=True)
-def test_commits_of_every_kind(bootstrap: str, topic: str, group: str) -> None:
+@pytest.mark.claim(39)
+@pytest.mark.claim(18, 29, 46, part=True)
+def test_every_kind_of_commit(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 2)
     publish(bootstrap, topic, numbers(10))
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -147,8 +147,11 @@ async def AIOKafkaAdmin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
         await client.close()
 
 
-@pytest.mark.claim(45, 49, 50, 51, 52)
-def test_where_reading_starts(bootstrap: str, ten: str) -> None:
+@pytest.mark.claim(49, 50)
+@pytest.mark.claim(51, part="a")
+@pytest.mark.claim(45, part="ac")
+@pytest.mark.claim(52, part=True)
+def test_the_start_position_follows_commit_and_reset(bootstrap: str, ten: str) -> None:
     where = TopicPartition(ten, 0)
     committer = unique("group")
     commit(bootstrap, committer, {(ten, 0): 7})
@@ -179,8 +182,8 @@ def test_where_reading_starts(bootstrap: str, ten: str) -> None:
     run(steps())
 
 
-@pytest.mark.claim(43, 57)
-def test_out_of_range_meets_the_reset(bootstrap: str, ten: str) -> None:
+@pytest.mark.claim(43, 57, part=True)
+def test_an_offset_out_of_range_applies_the_reset(bootstrap: str, ten: str) -> None:
     where = TopicPartition(ten, 0)
     group = unique("group")
     commit(bootstrap, group, {(ten, 0): 20})
@@ -218,7 +221,8 @@ def test_seek_and_times(bootstrap: str, topic: str, group: str) -> None:
     run(steps())
 
 
-@pytest.mark.claim(59, 64, 67)
+@pytest.mark.claim(59, 67)
+@pytest.mark.claim(64, part=True)
 def test_two_members_and_one_that_leaves(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 5)
     for partition in range(5):
@@ -237,9 +241,12 @@ def test_two_members_and_one_that_leaves(bootstrap: str, topic: str, group: str)
         eventually(lambda: {(n, 10) for n in range(5)} <= set(stays.records))
 
 
-@pytest.mark.claim(59, 64, 66, 70)
+@pytest.mark.claim(59)
+@pytest.mark.claim(70, part="a")
+@pytest.mark.claim(45, 64, part="b")
+@pytest.mark.claim(66, part=True)
 def test_three_clients_in_one_group(bootstrap: str, topic: str, group: str) -> None:
-    # each client's members lead or follow as the coordinator picks; one of them is killed
+    # Members of three clients; the coordinator chooses the leader; one member is killed.
     create_topic(bootstrap, topic, 6)
     with (
         Member("confluent", bootstrap, group, topic, commit=True) as confluent,
@@ -263,11 +270,11 @@ def test_three_clients_in_one_group(bootstrap: str, topic: str, group: str) -> N
         assert sorted(everything) == [(n, k) for n in range(6) for k in range(21)]
 
 
-@pytest.mark.claim(77)
-def test_the_offsets_topic_is_made_for_the_first_group(
+@pytest.mark.claim(77, part="ab")
+def test_the_offsets_topic_is_created_for_the_first_group(
     own_broker: Callable[..., RunningBroker], topic: str, group: str
 ) -> None:
-    # not for producers, nor for readers without a group
+    # Neither producers nor readers without a group create it.
     broker = own_broker()
     where = TopicPartition(topic, 0)
     create_topic(broker.bootstrap, topic)
@@ -284,11 +291,13 @@ def test_the_offsets_topic_is_made_for_the_first_group(
                 await read(source, 3)
                 await source.commit({where: 2})
             assert sorted(await client.list_topics()) == ["__consumer_offsets", topic]
+        found = {path.name for path in (broker.directory / "data").glob("__consumer_offsets-*")}
+        assert found == {f"__consumer_offsets-{number}" for number in range(50)}
 
     run(steps())
 
 
-@pytest.mark.claim(92)
+@pytest.mark.claim(92, part="a")
 def test_a_restart_keeps_records_and_commits(own_broker: Callable[..., RunningBroker], topic: str, group: str) -> None:
     broker = own_broker()
     create_topic(broker.bootstrap, topic)
@@ -304,7 +313,7 @@ def test_a_restart_keeps_records_and_commits(own_broker: Callable[..., RunningBr
                 await source.commit({where: 60})
             broker.kill()
             broker.start()
-            # The idempotent producer goes on with its next sequence numbers.
+            # The idempotent producer continues with its next sequence numbers.
             answers = [await producer.send_and_wait(topic, b"%d" % n, partition=0) for n in range(100, 110)]
             assert [answer.offset for answer in answers] == list(range(100, 110))
         async with consuming(broker.bootstrap, group, topic) as source:

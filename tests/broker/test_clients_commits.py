@@ -1,4 +1,4 @@
-"""What commits do while replies are late, refused or not needed: ordinary clients against faults."""
+"""Commits whose replies are late, refused or unnecessary: ordinary clients with injected faults."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def broker(shared: odradek.Broker) -> odradek.Broker:
 
 
 def commits_so_far(servers: str, group: str) -> int:
-    """The end of the group's partition of the offsets topic: how many records it has taken."""
+    """The end of the group's partition of the offsets topic, which counts the commit records."""
     return log_end(servers, OFFSETS_TOPIC, partition_for_group(group, 50))
 
 
@@ -54,8 +54,8 @@ def take(source: KafkaConsumer, count: int) -> None:
 
 
 @pytest.mark.claim(29)
-def test_one_commit_covers_all_that_was_returned(broker: odradek.Broker, topic: str, group: str) -> None:
-    # 500 records in each of two partitions, one commit record a partition, at the position
+def test_one_commit_covers_all_returned_records(broker: odradek.Broker, topic: str, group: str) -> None:
+    # 500 records in each of two partitions; one commit record for each partition, with the position.
     servers = broker.bootstrap_servers
     create_topic(servers, topic, 2)
     source = consumer(servers, group, auto_offset_reset="earliest")
@@ -72,9 +72,9 @@ def test_one_commit_covers_all_that_was_returned(broker: odradek.Broker, topic: 
     source.close()
 
 
-@pytest.mark.claim(31)
-def test_passing_errors_are_retried_by_a_synchronous_commit(broker: odradek.Broker, topic: str, group: str) -> None:
-    # commit() of kafka-python is Java's commitSync; other errors are raised, and a time limit holds
+@pytest.mark.claim(31, part="ac")
+def test_a_synchronous_commit_retries_temporary_errors(broker: odradek.Broker, topic: str, group: str) -> None:
+    # commit() of kafka-python is Java's commitSync; other errors are raised, and the timeout applies.
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     publish(servers, topic, numbers(10))
@@ -96,9 +96,9 @@ def test_passing_errors_are_retried_by_a_synchronous_commit(broker: odradek.Brok
     source.close()
 
 
-@pytest.mark.claim(31)
-def test_an_awaited_commit_outlives_a_restart(topic: str, group: str) -> None:
-    # the broker is killed; one commit(), begun while it is down, ends well once it is back
+@pytest.mark.claim(31, part="b")
+def test_an_awaited_commit_succeeds_after_a_restart(topic: str, group: str) -> None:
+    # The broker is killed; one commit() that starts while it is down succeeds after the restart.
     async def commit_meanwhile(broker: odradek.Broker) -> float:
         source = AIOKafkaConsumer(
             bootstrap_servers=broker.bootstrap_servers, group_id=group, enable_auto_commit=False, retry_backoff_ms=100
@@ -125,35 +125,37 @@ def test_an_awaited_commit_outlives_a_restart(topic: str, group: str) -> None:
 
 
 @pytest.mark.claim(32)
-def test_an_asynchronous_commit_returns_at_once_and_tells_later(broker: odradek.Broker, topic: str, group: str) -> None:
-    # the reply is stalled; the callback comes in a later poll, with offsets, and with the error if any
+def test_an_asynchronous_commit_returns_at_once_and_calls_back_later(
+    broker: odradek.Broker, topic: str, group: str
+) -> None:
+    # The reply is delayed; a later poll calls the callback with the offsets, and with the error if there is one.
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
-    told: list[tuple[Any, list[int]]] = []
-    source = consumer(servers, group, on_commit=lambda error, rows: told.append((error, [row.offset for row in rows])))
+    calls: list[tuple[Any, list[int]]] = []
+    source = consumer(servers, group, on_commit=lambda error, rows: calls.append((error, [row.offset for row in rows])))
     source.assign([TopicPartition(topic, 0, 0)])
     source.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
-    told.clear()
+    calls.clear()
     broker.faults.delay("OffsetCommit", 1.5, topic=topic)
     began = time.monotonic()
     assert source.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=True) is None
     assert time.monotonic() - began < 0.5
     source.poll(0.1)
-    assert told == []
-    eventually(lambda: source.poll(0.1) is None and told)
+    assert calls == []
+    eventually(lambda: source.poll(0.1) is None and calls)
     assert time.monotonic() - began >= 1.5
-    assert told == [(None, [7])]
+    assert calls == [(None, [7])]
     broker.faults.error("OffsetCommit", "OFFSET_METADATA_TOO_LARGE", topic=topic)
     source.commit(offsets=[TopicPartition(topic, 0, 8)], asynchronous=True)
-    eventually(lambda: source.poll(0.1) is None and len(told) == 2)
-    assert told[1][0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE
+    eventually(lambda: source.poll(0.1) is None and len(calls) == 2)
+    assert calls[1][0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE
     assert committed(servers, group) == {(topic, 0): 7}
     source.close()
 
 
 @pytest.mark.claim(69)
-def test_two_that_assign_themselves_both_read_all(broker: odradek.Broker, topic: str, group: str) -> None:
-    # under one group id, outside of group assignment
+def test_two_consumers_with_assign_both_read_all_records(broker: odradek.Broker, topic: str, group: str) -> None:
+    # With one group id, without group assignment.
     servers = broker.bootstrap_servers
     create_topic(servers, topic, 2)
     for partition in (0, 1):
@@ -167,7 +169,7 @@ def test_two_that_assign_themselves_both_read_all(broker: odradek.Broker, topic:
     member = consumer(servers, group, auto_offset_reset="earliest")
     member.subscribe([topic])
     read(member, 10)
-    with pytest.raises(KafkaException) as raised:  # 4.3: beside live members nobody else commits
+    with pytest.raises(KafkaException) as raised:  # 4.3: if a group has live members, other clients cannot commit
         readers[0].commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
     assert raised.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
     mixed = python_consumer(servers, unique("group"), topic)
@@ -180,7 +182,7 @@ def test_two_that_assign_themselves_both_read_all(broker: odradek.Broker, topic:
 
 @pytest.mark.claim(88)
 def test_idle_auto_commit(broker: odradek.Broker, topic: str, group: str) -> None:
-    # librdkafka commits what moved; a client as Java's (kafka-python) writes the same offset for ever
+    # librdkafka commits only changed positions; a client like Java's (kafka-python) writes the same offset for ever.
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     publish(servers, topic, numbers(100))

@@ -1,4 +1,4 @@
-"""The broker as confluent-kafka (librdkafka) finds it: produce, consume, commit, reset, groups, admin."""
+"""confluent-kafka (librdkafka) as a client of the broker: produce, consume, commit, reset, groups, admin."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def values(messages: list[Any]) -> list[int]:
 
 
 def start_at(bootstrap: str, group: str, topic: str, offset: int | None = None, **config: Any) -> Consumer:
-    """A standalone consumer: at ``offset``, or at the committed one."""
+    """A standalone consumer at ``offset``, or at the committed offset."""
     source = consumer(bootstrap, group, **config)
     source.assign([TopicPartition(topic, 0) if offset is None else TopicPartition(topic, 0, offset)])
     return source
 
 
 def settle_at_end(source: Consumer) -> None:
-    """Lets a consumer find the log's end: librdkafka tells its position only after a record, but its cache at EOF."""
+    """Lets a consumer reach the log end: librdkafka has a position only after a record, but a cached offset at EOF."""
 
     def at_end() -> bool:
         events = source.consume(10, timeout=0.2)
@@ -79,7 +79,7 @@ def settle_at_end(source: Consumer) -> None:
 
 @pytest.mark.claim(1)
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_come_back_as_they_were_sent(bootstrap: str, topic: str, group: str, codec: str) -> None:
+def test_records_are_read_back_unchanged(bootstrap: str, topic: str, group: str, codec: str) -> None:
     create_topic(bootstrap, topic, 2)
     sent = [
         (b"k1", b"v" * 500, [("h", b"1"), ("h", b"2"), ("none", None)]),
@@ -100,7 +100,7 @@ def test_records_come_back_as_they_were_sent(bootstrap: str, topic: str, group: 
         for key, value, headers in sent:
             producer.produce(topic, value, key, partition, headers=headers, on_delivery=delivered)
     assert producer.flush(30) == 0
-    # numbered from 0, in order, gapless, each partition for itself
+    # Offsets start at 0, are in order and have no gaps, in each partition.
     assert offsets == {0: list(range(200)), 1: list(range(200))}
     source = consumer(bootstrap, group)
     source.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
@@ -112,7 +112,7 @@ def test_records_come_back_as_they_were_sent(bootstrap: str, topic: str, group: 
     source.close()
 
 
-def test_many_and_big_records(bootstrap: str, topic: str, group: str) -> None:
+def test_many_records_and_large_records(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic)
     big = bytes(range(256)) * 3600  # 900 KiB, just below Kafka's limit for one message
     small = [b"%099d" % n for n in range(20_000)]
@@ -124,8 +124,9 @@ def test_many_and_big_records(bootstrap: str, topic: str, group: str) -> None:
     source.close()
 
 
-@pytest.mark.behaviour(56, part=True)
-def test_too_big_a_record_is_refused(bootstrap: str, topic: str) -> None:
+@pytest.mark.claim(107)
+@pytest.mark.behaviour(56, part="c")
+def test_a_record_that_is_too_large_is_refused(bootstrap: str, topic: str) -> None:
     # max.message.bytes is enforced
     create_topic(bootstrap, topic, max_message_bytes="2000")
     producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 100_000})
@@ -137,7 +138,7 @@ def test_too_big_a_record_is_refused(bootstrap: str, topic: str) -> None:
 
 
 @pytest.mark.claim(3, 5, 6)
-def test_a_fetch_gets_the_log_from_the_offset_it_names(bootstrap: str, ten: str, group: str) -> None:
+def test_a_fetch_returns_the_log_from_its_offset(bootstrap: str, ten: str, group: str) -> None:
     # claim 5, claim 6: reading deletes nothing, claim 3
     source = start_at(bootstrap, group, ten, 5)
     assert values(read(source, 5)) == [5, 6, 7, 8, 9]
@@ -208,7 +209,7 @@ def test_commits_move_only_the_partitions_they_name(bootstrap: str, topic: str, 
 
 
 @pytest.mark.claim(41)
-def test_commit_beyond_what_was_read_loses_records(bootstrap: str, topic: str, group: str) -> None:
+def test_a_commit_beyond_the_read_records_loses_records(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic)
     publish(bootstrap, topic, numbers(30))
     source = start_at(bootstrap, group, topic, 0)
@@ -221,7 +222,7 @@ def test_commit_beyond_what_was_read_loses_records(bootstrap: str, topic: str, g
 
 
 @pytest.mark.claim(42)
-def test_commit_below_what_was_read_repeats_records(bootstrap: str, ten: str, group: str) -> None:
+def test_a_commit_below_the_read_records_repeats_records(bootstrap: str, ten: str, group: str) -> None:
     source = start_at(bootstrap, group, ten, 0)
     assert values(read(source, 10))[-1] == 9
     source.commit(offsets=[TopicPartition(ten, 0, 5)], asynchronous=False)
@@ -231,9 +232,10 @@ def test_commit_below_what_was_read_repeats_records(bootstrap: str, ten: str, gr
     again.close()
 
 
-@pytest.mark.claim(43, 57)
-@pytest.mark.behaviour(9)
-def test_any_offset_is_accepted_and_the_reset_meets_it_later(bootstrap: str, ten: str) -> None:
+@pytest.mark.claim(43)
+@pytest.mark.claim(57, part=True)
+@pytest.mark.behaviour(9, part=True)
+def test_any_offset_is_accepted_and_the_reset_applies_later(bootstrap: str, ten: str) -> None:
     for reset, expected in (("earliest", [0, 1, 2]), ("latest", [10])):
         group = unique("group")
         commit(bootstrap, group, {(ten, 0): 9})
@@ -257,18 +259,22 @@ def test_any_offset_is_accepted_and_the_reset_meets_it_later(bootstrap: str, ten
 
 
 @pytest.mark.claim(44)
-def test_skipped_records_are_still_there(bootstrap: str, ten: str, group: str) -> None:
-    # only 5 of 1 to 5 confirmed (commit 6): the others are skipped, seek finds them
+def test_skipped_records_can_still_be_read(bootstrap: str, ten: str, group: str) -> None:
+    # Of the records 1 to 5, only 5 is confirmed (commit 6): the others are skipped, and seek finds them.
     commit(bootstrap, group, {(ten, 0): 6})
     source = start_at(bootstrap, group, ten)
     assert values(read(source, 4)) == [6, 7, 8, 9]
     source.seek(TopicPartition(ten, 0, 1))
     assert values(read(source, 4)) == [1, 2, 3, 4]
     source.close()
+    commit(bootstrap, group, {(ten, 0): 5})  # as the article s003 does
+    source = start_at(bootstrap, group, ten)
+    assert values(read(source, 5))[0] == 5
+    source.close()
 
 
-@pytest.mark.claim(45)
-def test_restart_reads_from_the_commit_a_batch_at_a_time(bootstrap: str, ten: str, group: str) -> None:
+@pytest.mark.claim(45, part="ac")
+def test_a_restarted_consumer_reads_from_the_commit_in_batches(bootstrap: str, ten: str, group: str) -> None:
     commit(bootstrap, group, {(ten, 0): 2})
     source = start_at(bootstrap, group, ten)
     first = eventually(lambda: source.consume(3, timeout=1))
@@ -276,7 +282,7 @@ def test_restart_reads_from_the_commit_a_batch_at_a_time(bootstrap: str, ten: st
     source.close()
 
 
-@pytest.mark.claim(46)
+@pytest.mark.claim(46, part="a")
 def test_a_standalone_consumer_commits_under_its_group_id(bootstrap: str, ten: str, group: str) -> None:
     source = start_at(bootstrap, group, ten, 0)
     read(source, 4)
@@ -291,9 +297,9 @@ def test_a_standalone_consumer_commits_under_its_group_id(bootstrap: str, ten: s
     assert group in {row.group_id for row in admin(bootstrap).list_consumer_groups().result(10).valid}
 
 
-@pytest.mark.claim(47)
-def test_the_article_s_loop_commits_ten(bootstrap: str, ten: str, group: str) -> None:
-    # poll(1.0), skip None, commit() each: asynchronous by default
+@pytest.mark.claim(47, part="ab")
+def test_the_loop_of_the_article_commits_ten(bootstrap: str, ten: str, group: str) -> None:
+    # poll(1.0), skip None, commit() for each message: asynchronous by default.
     outcomes: list[tuple[Any, int]] = []
     source = consumer(
         bootstrap,
@@ -320,29 +326,30 @@ def test_the_article_s_loop_commits_ten(bootstrap: str, ten: str, group: str) ->
 
 
 @pytest.mark.claim(48)
-def test_without_subscribe_nothing_comes(bootstrap: str, ten: str, group: str) -> None:
+def test_without_subscribe_no_records_are_returned(bootstrap: str, ten: str, group: str) -> None:
     source = consumer(bootstrap, group, auto_offset_reset="earliest", max_poll_interval_ms=600_000)
     assert source.poll(1.5) is None
     assert admin(bootstrap).describe_consumer_groups([group])[group].result(10).members == []
     source.close()
 
 
-# --- where reading starts ---------------------------------------------------------------------------------------
+# --- start positions --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.claim(49)
 @pytest.mark.parametrize("reset", ["earliest", "latest", "error"])
-def test_a_commit_beats_the_reset(bootstrap: str, ten: str, group: str, reset: str) -> None:
+def test_a_commit_has_precedence_over_the_reset(bootstrap: str, ten: str, group: str, reset: str) -> None:
     commit(bootstrap, group, {(ten, 0): 7})
     source = start_at(bootstrap, group, ten, auto_offset_reset=reset)
     assert values(read(source, 3)) == [7, 8, 9]
     source.close()
 
 
-@pytest.mark.claim(2, 50)
-@pytest.mark.behaviour(53)
+@pytest.mark.claim(50)
+@pytest.mark.claim(2, part=True)
+@pytest.mark.behaviour(53, part=True)
 def test_earliest_starts_at_the_log_start(bootstrap: str, ten: str, group: str) -> None:
-    # the first retained record, not 0, after trimming
+    # After trimming, the first retained record, not 0.
     deleted = admin(bootstrap).delete_records([TopicPartition(ten, 0, 4)])
     assert [future.result(10).low_watermark for future in deleted.values()] == [4]
     source = start_at(bootstrap, group, ten, auto_offset_reset="earliest")
@@ -365,10 +372,6 @@ def test_below_the_log_start_the_reset_applies(bootstrap: str, ten: str) -> None
     with pytest.raises(KafkaException):
         read(source, 1)
     source.close()
-
-
-@pytest.mark.claim(51)
-def test_latest_starts_at_the_log_end(bootstrap: str, ten: str, group: str) -> None:
     source = start_at(bootstrap, group, ten, auto_offset_reset="latest", enable_partition_eof=True)
     settle_at_end(source)
     publish(bootstrap, ten, [b"10"])
@@ -376,9 +379,20 @@ def test_latest_starts_at_the_log_end(bootstrap: str, ten: str, group: str) -> N
     source.close()
 
 
-@pytest.mark.claim(52)
-def test_none_is_an_error_where_nothing_was_committed(bootstrap: str, ten: str, group: str) -> None:
-    # librdkafka calls it error and rejects none
+@pytest.mark.claim(51, part="ab")
+@pytest.mark.parametrize("setting", [{"auto.offset.reset": "latest"}, {}], ids=["latest", "not set"])
+def test_latest_starts_at_the_log_end(bootstrap: str, ten: str, group: str, setting: dict[str, str]) -> None:
+    source = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.partition.eof": True} | setting)
+    source.assign([TopicPartition(ten, 0)])
+    settle_at_end(source)
+    publish(bootstrap, ten, [b"10"])
+    assert values(read(source, 1)) == [10]
+    source.close()
+
+
+@pytest.mark.claim(52, part="b")
+def test_none_is_an_error_without_a_commit(bootstrap: str, ten: str, group: str) -> None:
+    # librdkafka's name for it is error; it does not accept none.
     source = start_at(bootstrap, group, ten, auto_offset_reset="error")
     with pytest.raises(KafkaException) as raised:
         read(source, 1)
@@ -414,8 +428,8 @@ def test_two_members_share_five_partitions(
         assert sorted(shown, key=min) == shares
 
 
-@pytest.mark.claim(64)
-def test_a_member_that_leaves_hands_over_at_its_commit(bootstrap: str, topic: str, group: str) -> None:
+@pytest.mark.claim(64, part="b")
+def test_after_a_member_leaves_the_next_owner_starts_at_its_commit(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 4)
     for partition in range(4):
         publish(bootstrap, topic, numbers(25), partition=partition)
@@ -434,9 +448,9 @@ def test_a_member_that_leaves_hands_over_at_its_commit(bootstrap: str, topic: st
         assert set(stays.records) | set(leaves.records) == {(n, k) for n in range(4) for k in range(26)}
 
 
-@pytest.mark.claim(70, 71)
-def test_a_killed_member_is_replaced_when_its_session_ends(bootstrap: str, topic: str, group: str) -> None:
-    # the survivor's short heartbeats keep it in
+@pytest.mark.claim(70, part="a")
+def test_a_killed_member_is_replaced_after_its_session_timeout(bootstrap: str, topic: str, group: str) -> None:
+    # The heartbeats of the remaining member keep it in the group.
     create_topic(bootstrap, topic, 4)
     with (
         Member("confluent", bootstrap, group, topic) as stays,
@@ -450,9 +464,9 @@ def test_a_killed_member_is_replaced_when_its_session_ends(bootstrap: str, topic
         assert len(admin(bootstrap).describe_consumer_groups([group])[group].result(10).members) == 1
 
 
-@pytest.mark.claim(68)
-def test_cooperative_members_keep_what_they_hold(bootstrap: str, topic: str, group: str) -> None:
-    # sizes differ by one at most, survivors keep theirs
+@pytest.mark.claim(68, part="a")
+def test_cooperative_members_keep_their_partitions(bootstrap: str, topic: str, group: str) -> None:
+    # The numbers of partitions differ by at most one, and the remaining members keep theirs.
     create_topic(bootstrap, topic, 5)
     with Member("confluent", bootstrap, group, topic, assignor="cooperative-sticky") as one:
         settled([one], 5)
@@ -464,7 +478,8 @@ def test_cooperative_members_keep_what_they_hold(bootstrap: str, topic: str, gro
                 held = [kept, set(two.assigned)]
                 settled([one, two, three], 5)
                 assert sorted(map(len, (one.assigned, two.assigned, three.assigned))) == [1, 2, 2]
-                # Afresh the third would get other shares; each of the two gives up no more than it must.
+                # With a new assignment the third member would get other partitions; here both members give up only what
+                # they must.
                 assert one.assigned <= held[0]
                 assert two.assigned <= held[1]
                 three.leave()
@@ -477,7 +492,8 @@ def test_cooperative_members_keep_what_they_hold(bootstrap: str, topic: str, gro
 # --- the offsets topic ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.claim(76, 77)
+@pytest.mark.claim(76)
+@pytest.mark.claim(77, part=True)
 def test_the_offsets_topic_is_internal_and_has_fifty_partitions(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic)
     commit(bootstrap, group, {(topic, 0): 1})
@@ -486,8 +502,10 @@ def test_the_offsets_topic_is_internal_and_has_fifty_partitions(bootstrap: str, 
     assert len(described.partitions) == 50
 
 
-@pytest.mark.claim(3, 79, 82, 83)
-@pytest.mark.behaviour(10, 11)
+@pytest.mark.claim(79, 82)
+@pytest.mark.claim(3, 83, part=True)
+@pytest.mark.behaviour(11, part="a")
+@pytest.mark.behaviour(10, part=True)
 @pytest.mark.parametrize(
     ("name", "partition"),
     [("gp-assign-group-1", 17), ("my-group", 12), ("test", 48), ("polygenelubricants", 0)],
@@ -499,7 +517,7 @@ def test_a_commit_is_a_record_of_the_group_s_partition(bootstrap: str, topic: st
     commit(bootstrap, name, {(topic, 0): 1})
     at = log_end(bootstrap, OFFSETS, partition)
     commit(bootstrap, name, {(topic, 0): 41, (topic, 1): 42}, "a note")
-    # the log's end is the next record's offset
+    # The log end is the offset of the next record.
     assert log_end(bootstrap, OFFSETS, partition) == at + 2
     source = consumer(bootstrap, unique("reader"))
     source.assign([TopicPartition(OFFSETS, partition, at)])
@@ -532,7 +550,7 @@ def _offset_key(data: bytes) -> tuple[int, str, str, int]:
 def _offset_value(data: bytes) -> tuple[int, int, int, str, int]:
     """Version 4: offset, leader epoch, metadata, commit time; flexible encoding."""
     version, offset, epoch, size = struct.unpack_from(">hqiB", data)
-    note = data[15 : 15 + size - 1].decode().rstrip("\0")  # confluent-kafka sends C's closing zero along
+    note = data[15 : 15 + size - 1].decode().rstrip("\0")  # confluent-kafka also sends the terminating zero of C
     (when,) = struct.unpack_from(">q", data, 15 + size - 1)
     return version, offset, epoch, note, when
 
@@ -540,13 +558,14 @@ def _offset_value(data: bytes) -> tuple[int, int, int, str, int]:
 # --- restarts ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.claim(17, 92)
+@pytest.mark.claim(92, part="a")
+@pytest.mark.claim(17, part=True)
 @pytest.mark.behaviour(20)
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_nothing_acknowledged_is_lost_over_a_restart(
+def test_a_restart_loses_no_acknowledged_record(
     own_broker: Callable[..., RunningBroker], topic: str, group: str, how: str
 ) -> None:
-    # the deleted group stays deleted
+    # The deleted group stays deleted.
     broker = own_broker()
     create_topic(broker.bootstrap, topic, 2)
     for partition in (0, 1):
@@ -577,12 +596,12 @@ def test_nothing_acknowledged_is_lost_over_a_restart(
     source.close()
 
 
-@pytest.mark.claim(92)
-@pytest.mark.behaviour(55)
-def test_kill_9_under_load_loses_and_repeats_nothing(
+@pytest.mark.claim(92, part="a")
+@pytest.mark.behaviour(55, part=True)
+def test_kill_9_under_load_loses_and_repeats_no_record(
     own_broker: Callable[..., RunningBroker], topic: str, group: str
 ) -> None:
-    # an idempotent producer's records are there once each, every acknowledged commit too
+    # Each record of an idempotent producer exists once, and each acknowledged commit exists.
     broker = own_broker()
     create_topic(broker.bootstrap, topic)
     commit(broker.bootstrap, group, {(topic, 0): 0})
@@ -627,7 +646,7 @@ def test_kill_9_under_load_loses_and_repeats_nothing(
         committer.join()
         broker.start()
         found = committed(broker.bootstrap, group)[(topic, 0)]
-        # The one under way when the broker died may have made it, unacknowledged.
+        # The commit that was in flight when the broker was killed may be stored without an acknowledgement.
         assert found in (acknowledged[0], acknowledged[0] + 1)
         acknowledged[0] = found
     assert producer.flush(60) == 0
@@ -639,10 +658,10 @@ def test_kill_9_under_load_loses_and_repeats_nothing(
 
 
 @pytest.mark.claim(31, part=True)
-def test_a_subscribed_consumer_lives_through_kill_9_of_the_broker(
+def test_a_subscribed_consumer_survives_kill_9_of_the_broker(
     own_broker: Callable[..., RunningBroker], topic: str, group: str
 ) -> None:
-    # commits pass again after the restart; librdkafka leaves trying again to the caller
+    # Commits succeed again after the restart; librdkafka leaves retries to the caller.
     broker = own_broker()
     create_topic(broker.bootstrap, topic)
     publish(broker.bootstrap, topic, numbers(10))
@@ -704,8 +723,8 @@ def test_topics_through_admin(bootstrap: str, topic: str) -> None:
 
 
 @pytest.mark.claim(55)
-@pytest.mark.behaviour(23)
-def test_deleting_a_topic_takes_its_offsets_along(bootstrap: str, topic: str, group: str) -> None:
+@pytest.mark.behaviour(23, part=True)
+def test_deleting_a_topic_deletes_its_offsets(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic)
     kept = unique("topic")
     create_topic(bootstrap, kept)
@@ -717,6 +736,9 @@ def test_deleting_a_topic_takes_its_offsets_along(bootstrap: str, topic: str, gr
     create_topic(bootstrap, topic)
     assert committed(bootstrap, group) == {(kept, 0): 1}
     assert publish(bootstrap, topic, numbers(1)) == [0]
+    source = start_at(bootstrap, group, topic, auto_offset_reset="earliest")
+    assert values(read(source, 1)) == [0]
+    source.close()
 
 
 @pytest.mark.behaviour(22)
@@ -747,7 +769,8 @@ def test_groups_through_admin(bootstrap: str, topic: str, group: str) -> None:
     assert raised.value.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
 
 
-@pytest.mark.behaviour(4, 25)
+@pytest.mark.behaviour(4)
+@pytest.mark.behaviour(25, part=True)
 def test_offsets_through_admin(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 2)
     client = admin(bootstrap)
@@ -761,7 +784,7 @@ def test_offsets_through_admin(bootstrap: str, topic: str, group: str) -> None:
     assert committed(bootstrap, unique("group")) == {}
     with Member("confluent", bootstrap, group, topic) as member:
         settled([member], 2)
-        # beside members only members commit
+        # If a group has members, only they can commit.
         answered = client.alter_consumer_group_offsets([wanted])[group].result(10).topic_partitions
         assert {row.error.code() for row in answered} == {KafkaError.UNKNOWN_MEMBER_ID}
 

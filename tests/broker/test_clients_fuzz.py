@@ -1,4 +1,5 @@
-"""Requests nobody sends: every field at its edges, or bytes turned over. It answers or hangs up and lives."""
+"""Requests that no client sends: extreme values in every field, or changed bytes. The broker answers or closes the
+connection, and survives."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ SEEDS = 4
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """A broker of our own, with a record and a commit that must outlive what comes."""
+    """A separate broker with a record and a commit that must survive the requests."""
     with BrokerProcess(tmp_path, config=CONFIG) as broker:
         create_topic(broker.bootstrap, "kept")
         publish(broker.bootstrap, "kept", numbers(10))
@@ -36,19 +37,19 @@ def stage(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def requests(versions: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """``(API, version, message)``: valid bytes, absurd content."""
+    """``(API, version, message)``: valid encodings of absurd values."""
     for api_key, (oldest, newest) in versions.items():
         known = schemas.known_versions(api_key)
         for version in range(max(oldest, known[0]), min(newest, known[1]) + 1):
             entity = schemas.message_type(api_key, version, Kind.REQUEST)
             for seed in range(SEEDS):
                 message = plain(Instances(1000 * version + seed).of(entity))
-                # acks=0 has no answer to wait for.
+                # A request with acks=0 has no reply to wait for.
                 yield api_key, version, message | {"acks": 1} if api_key == PRODUCE else message
 
 
 def answer(wire: Wire) -> bytes | None:
-    """The next frame without its length, or None when the broker hung up."""
+    """The next frame without its length, or None if the broker closed the connection."""
     head = b""
     try:
         while len(head) < 4:
@@ -77,7 +78,7 @@ def still_well(broker: BrokerProcess) -> None:
 
 
 def is_about_unknown_acls(api_key: int, message: dict[str, Any]) -> bool:
-    """Whether a request about ACLs has a code 0, "unknown", in it: Kafka closes its connection."""
+    """Whether a request about ACLs contains a code 0, "unknown": Kafka closes its connection."""
     if api_key == DESCRIBE_ACLS:
         rows = [message]
     else:
@@ -88,7 +89,7 @@ def is_about_unknown_acls(api_key: int, message: dict[str, Any]) -> bool:
     )
 
 
-def test_absurd_requests_are_answered_in_shape(stage: BrokerProcess) -> None:
+def test_absurd_requests_get_well_formed_replies(stage: BrokerProcess) -> None:
     wire = Wire(stage.bootstrap)
     with contextlib.ExitStack() as open_ones:
         open_ones.enter_context(wire)
@@ -101,7 +102,7 @@ def test_absurd_requests_are_answered_in_shape(stage: BrokerProcess) -> None:
                 continue
             assert reply is not None, (api_key, version, message)
             head = frames.response_head(api_key, version, 9)
-            if api_key in TOKENS:  # kio cannot read the times of -1 that Kafka gives beside an error
+            if api_key in TOKENS:  # kio cannot read the times of -1 that Kafka sends with an error
                 assert reply[len(head) : len(head) + 2] == NOT_ALLOWED
                 continue
             _, size = schemas.decode(api_key, version, Kind.RESPONSE, reply, len(head))
@@ -109,7 +110,7 @@ def test_absurd_requests_are_answered_in_shape(stage: BrokerProcess) -> None:
     still_well(stage)
 
 
-def test_turned_over_bytes_cost_at_most_their_connection(stage: BrokerProcess) -> None:
+def test_changed_bytes_close_at_most_their_connection(stage: BrokerProcess) -> None:
     dice = random.Random(20)
     with Wire(stage.bootstrap) as wire:
         versions = wire.versions()
@@ -117,10 +118,11 @@ def test_turned_over_bytes_cost_at_most_their_connection(stage: BrokerProcess) -
     for api_key, version, message in requests(versions):
         packed = bytearray(frames.encode_request(api_key, version, 9, "turned", message))
         for _ in range(dice.choice([1, 2, 8])):
-            # The length stays whole, so that the broker has the frame; API, version and all else may turn.
+            # The length is not changed, so that the broker gets the frame; API, version and all other bytes may change.
             packed[dice.randrange(4, len(packed))] = dice.randrange(256)
         wire.socket.sendall(packed)
-        # Something else may have become of it (acks=0, another API): what counts is that the next one is served.
+        # The changed request may be another one (acks=0, another API). The test requires only that the next request is
+        # served.
         wire.socket.sendall(frames.encode_request(API_VERSIONS, 0, 10, "turned", {}))
         while (reply := answer(wire)) is not None:
             if int.from_bytes(reply[:4], "big") == 10:

@@ -1,4 +1,5 @@
-"""The broker as a client sees it that speaks the protocol by hand: what libraries hide, and what they never send."""
+"""The broker and a client that encodes requests itself: details that libraries hide, and requests that they never
+send."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def wire(bootstrap: str) -> Iterator[Wire]:
 
 
 def coordinator(wire: Wire, group: str) -> Any:
-    """FindCoordinator, once the coordinator has loaded."""
+    """FindCoordinator, repeated until the coordinator has loaded."""
 
     def found() -> Any:
         reply = wire.call(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]})
@@ -49,7 +50,7 @@ def coordinator(wire: Wire, group: str) -> Any:
 
 
 def subscription(note: str) -> bytes:
-    """Version 0 of the consumer protocol: topics, then bytes of the member's own."""
+    """Version 0 of the consumer protocol: topics, then the member's own bytes."""
     return struct.pack(">hih5si", 0, 1, 5, b"whale", len(note)) + note.encode()
 
 
@@ -70,7 +71,7 @@ def join(
 
 
 def joined(wire: Wire, group: str) -> str:
-    """Asks for a member id, as every first join must."""
+    """Requests a member id, which every first join needs."""
     coordinator(wire, group)
     # behaviour 42
     reply = eventually(lambda: _not_starting(wire.call(JOIN_GROUP, 9, join(group))))
@@ -83,7 +84,7 @@ def _not_starting(reply: Any) -> Any:
     return None if reply.error_code in STARTING else reply
 
 
-@pytest.mark.claim(60, 79)
+@pytest.mark.claim(60, 79, part=True)
 def test_the_coordinator_leads_the_group_s_partition(wire: Wire, group: str) -> None:
     found = coordinator(wire, group)
     reply = wire.call(
@@ -102,10 +103,11 @@ def test_the_coordinator_leads_the_group_s_partition(wire: Wire, group: str) -> 
     assert {row.node_id: (row.host, row.port) for row in reply.brokers}[found.node_id] == (found.host, found.port)
 
 
-@pytest.mark.claim(61, 62, 64)
-@pytest.mark.behaviour(3)
-def test_only_the_leader_learns_who_is_in_and_its_plan_reaches_all(bootstrap: str, group: str) -> None:
-    # each join raises the generation
+@pytest.mark.claim(61, 62)
+@pytest.mark.claim(64, part=True)
+@pytest.mark.behaviour(3, part=True)
+def test_only_the_leader_gets_the_members_and_each_member_gets_its_assignment(bootstrap: str, group: str) -> None:
+    # Each join raises the generation.
     with Wire(bootstrap, "one") as one, Wire(bootstrap, "two") as two:
         first = joined(one, group)
         alone = one.call(JOIN_GROUP, 9, join(group, first))
@@ -119,7 +121,7 @@ def test_only_the_leader_learns_who_is_in_and_its_plan_reaches_all(bootstrap: st
         asked = two.send(JOIN_GROUP, 9, join(group, second))
         eventually(
             lambda: heartbeat(one, group, alone.generation_id, first) == ErrorCode.rebalance_in_progress,
-            what="the first member to be called back",
+            what="the first member is asked to rejoin",
         )
         again = one.call(JOIN_GROUP, 9, join(group, first))
         other = two.receive(JOIN_GROUP, 9, asked)
@@ -164,18 +166,18 @@ def heartbeat(wire: Wire, group: str, generation: int, member: str) -> ErrorCode
     return ErrorCode(wire.call(HEARTBEAT, 4, request).error_code)
 
 
-@pytest.mark.claim(70)
+@pytest.mark.claim(70, part="c")
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
-def test_session_timeouts_have_bounds(wire: Wire, group: str, session_ms: int) -> None:
-    # 6 s to 30 min are allowed
+def test_session_timeouts_have_limits(wire: Wire, group: str, session_ms: int) -> None:
+    # Timeouts from 6 s to 30 min are allowed.
     coordinator(wire, group)
     reply = eventually(lambda: _not_starting(wire.call(JOIN_GROUP, 9, join(group, session_ms=session_ms))))
     assert reply.error_code == ErrorCode.invalid_session_timeout
 
 
-@pytest.mark.claim(70)
-def test_a_silent_member_is_dead_after_its_session(wire: Wire, group: str) -> None:
-    # a heartbeat renews the session, silence ends it
+@pytest.mark.claim(70, part=True)
+def test_a_member_without_heartbeats_is_removed_after_its_session_timeout(wire: Wire, group: str) -> None:
+    # A heartbeat renews the session; without heartbeats the session ends.
     member = joined(wire, group)
     generation = wire.call(JOIN_GROUP, 9, join(group, member, session_ms=6000)).generation_id
     sync(wire, group, generation, member, [{"member_id": member, "assignment": b""}])
@@ -213,9 +215,10 @@ def commit_errors(wire: Wire, version: int, request: dict[str, Any]) -> list[Err
     return [ErrorCode(row.error_code) for topic in reply.topics for row in topic.partitions]
 
 
-@pytest.mark.behaviour(1, 8, 9)
+@pytest.mark.behaviour(1, 9)
+@pytest.mark.behaviour(8, part=True)
 def test_commits_in_every_version(wire: Wire, bootstrap: str, topic: str, group: str) -> None:
-    # unknown partitions are refused, offsets beyond the log's end are not
+    # Unknown partitions are refused; offsets beyond the log end are not.
     create_topic(bootstrap, topic)
     coordinator(wire, group)
     oldest, newest = wire.versions()[OFFSET_COMMIT]
@@ -247,18 +250,19 @@ def fetch_offsets(wire: Wire, group: str, topic: str) -> list[tuple[int, int, st
     ]
 
 
-@pytest.mark.behaviour(2, 3, 4, 5, 25)
-def test_fenced_commits(wire: Wire, bootstrap: str, topic: str, group: str) -> None:
+@pytest.mark.behaviour(2, 3, 25)
+@pytest.mark.behaviour(4, 5, part=True)
+def test_commits_are_fenced(wire: Wire, bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic)
     coordinator(wire, group)
     assert fetch_offsets(wire, group, topic) == [(-1, -1, "")]
-    nobody = commit_request(group, topic, 1, member="who", generation=3)
-    assert commit_errors(wire, 8, nobody) == [ErrorCode.illegal_generation]
-    assert commit_errors(wire, 9, nobody) == [ErrorCode.group_id_not_found]
+    unknown_member = commit_request(group, topic, 1, member="who", generation=3)
+    assert commit_errors(wire, 8, unknown_member) == [ErrorCode.illegal_generation]
+    assert commit_errors(wire, 9, unknown_member) == [ErrorCode.group_id_not_found]
     member = joined(wire, group)
     generation = wire.call(JOIN_GROUP, 9, join(group, member)).generation_id
     ours = commit_request(group, topic, 5, member=member, generation=generation)
-    # before the plan is there, commits wait
+    # Commits have to wait until the assignment is there.
     assert commit_errors(wire, 8, ours) == [ErrorCode.rebalance_in_progress]
     sync(wire, group, generation, member, [{"member_id": member, "assignment": b""}])
     assert commit_errors(wire, 8, ours) == [ErrorCode.none]
@@ -271,7 +275,7 @@ def test_fenced_commits(wire: Wire, bootstrap: str, topic: str, group: str) -> N
 
 
 @pytest.mark.behaviour(7)
-def test_too_long_metadata_fails_its_partition_only(wire: Wire, bootstrap: str, topic: str, group: str) -> None:
+def test_too_long_metadata_fails_only_its_partition(wire: Wire, bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 2)
     coordinator(wire, group)
     request = commit_request(group, topic, 4, note="x" * 4097)
@@ -303,7 +307,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(wire: Wire)
     assert correlation_id == 7
     assert message.error_code == ErrorCode.unsupported_version
     assert any(row.api_key == API_VERSIONS for row in message.api_keys)
-    # The connection lives on.
+    # The connection stays open.
     assert wire.versions()[API_VERSIONS][0] == 0
 
 
@@ -329,10 +333,10 @@ def next_frames(wire: Wire, count: int) -> list[bytes]:
     ],
     ids=["negative", "absurd", "short", "unknown API", "malformed body", "HTTP"],
 )
-def test_garbage_closes_its_connection_only(bootstrap: str, garbage: bytes) -> None:
+def test_garbage_closes_only_its_connection(bootstrap: str, garbage: bytes) -> None:
     with Wire(bootstrap) as good, Wire(bootstrap, timeout_s=10) as bad:
         bad.socket.sendall(garbage)
-        # The broker may have hung up already, or reset what it had not read.
+        # The broker may already have closed the connection, or reset it because of unread bytes.
         answered = b""
         try:
             bad.socket.shutdown(socket.SHUT_WR)
@@ -356,7 +360,7 @@ def test_a_request_may_arrive_byte_by_byte(wire: Wire) -> None:
 
 
 def empty(entity: Any, **given: Any) -> dict[str, Any]:
-    """The least a request can say: nulls, empty arrays and texts, zeros."""
+    """A request with minimal values: nulls, empty arrays and texts, zeros."""
     zero = {"string": "", "bytes": b"", "records": b"", "uuid": UUID(int=0), "bool": False}
 
     def value(field: Any) -> Any:
@@ -371,8 +375,8 @@ def empty(entity: Any, **given: Any) -> dict[str, Any]:
     return {field.name: value(field) for field in untagged} | given
 
 
-# 0: acks=0 would get no answer; 18: an empty client name is refused by design; 22: 0 would be another producer's id.
-LEAST = {
+# 0: acks=0 would get no reply; 18: an empty client name is always refused; 22: 0 would be another producer's id.
+MINIMAL_VALUES = {
     0: {"acks": 1},
     18: {"client_software_name": "t", "client_software_version": "1"},
     22: {"producer_id": -1, "producer_epoch": -1, "transaction_timeout": 1000},
@@ -381,13 +385,13 @@ SERVED = [0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 
 
 
 @pytest.mark.parametrize("api_key", SERVED, ids=schemas.api_name)
-def test_every_advertised_version_answers_in_its_own_shape(wire: Wire, api_key: int) -> None:
+def test_each_advertised_version_has_its_own_reply_format(wire: Wire, api_key: int) -> None:
     oldest, newest = wire.versions()[api_key]
-    known = schemas.known_versions(api_key)  # Produce 0 to 2 are advertised, by Kafka too, for old clients' sake alone
+    known = schemas.known_versions(api_key)  # like Kafka, the broker advertises Produce 0 to 2 only for old clients
     versions = range(max(oldest, known[0]), min(newest, known[1]) + 1)
     assert len(versions) >= 1
     for version in versions:
-        request = empty(schemas.message_type(api_key, version, Kind.REQUEST)) | LEAST.get(api_key, {})
+        request = empty(schemas.message_type(api_key, version, Kind.REQUEST)) | MINIMAL_VALUES.get(api_key, {})
         wire.socket.sendall(frames.encode_request(api_key, version, 4711, "wire-test", request))
         (reply,) = next_frames(wire, 1)
         head = frames.response_head(api_key, version, 4711)

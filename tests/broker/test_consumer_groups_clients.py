@@ -1,4 +1,4 @@
-"""KIP-848 groups as confluent-kafka (librdkafka) joins them: ``group.protocol=consumer``."""
+"""confluent-kafka (librdkafka) in KIP-848 groups: ``group.protocol=consumer``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from support.publish import committed, create_topic, publish
 
 PARTITIONS = 4
 
-# Heartbeats come often, so that no test waits for one.
-QUICK = {
+# Heartbeats are frequent, so that no test waits for one.
+SHORT_INTERVALS = {
     "group_consumer_min_heartbeat_interval_ms": "200",
     "group_consumer_heartbeat_interval_ms": "200",
     "group_consumer_assignment_interval_ms": "100",
@@ -22,17 +22,17 @@ QUICK = {
 
 @pytest.fixture
 def broker(own_broker: Callable[..., RunningBroker]) -> RunningBroker:
-    return own_broker(**QUICK)
+    return own_broker(**SHORT_INTERVALS)
 
 
 def fill(bootstrap: str, topic: str, first: int, end: int) -> None:
-    """Values ``first`` to ``end``, spread over all partitions."""
+    """Publishes the values ``first`` to ``end``, spread over all partitions."""
     for partition in range(PARTITIONS):
         publish(bootstrap, topic, map(str, range(first + partition, end, PARTITIONS)), partition=partition)
 
 
 class Reader:
-    """A consumer that a test polls: what it has, what it read, how often it had to give up something."""
+    """A consumer that a test polls. It records its assignment, its records, and the number of revocations."""
 
     def __init__(self, bootstrap: str, group: str, *topics: str, **settings: Any) -> None:
         how = {
@@ -64,7 +64,7 @@ class Reader:
 
 
 def shared(readers: list[Reader], topics: dict[str, int]) -> Callable[[], bool]:
-    """Whether the readers, polled once more, have all partitions between them, and each some."""
+    """Whether the readers, after another poll, own all partitions together, and each owns some."""
 
     def look() -> bool:
         has = [reader.poll().assigned for reader in readers]
@@ -117,8 +117,8 @@ def test_a_pattern_is_resolved_by_the_broker(broker: RunningBroker) -> None:
     reader.consumer.close()
 
 
-@pytest.mark.behaviour(36)
-def test_members_go_on_where_they_were_when_the_broker_is_killed(broker: RunningBroker) -> None:
+@pytest.mark.behaviour(36, part=True)
+def test_members_keep_their_positions_when_the_broker_is_killed(broker: RunningBroker) -> None:
     topic, group = unique("t"), unique("g")
     create_topic(broker.bootstrap, topic, PARTITIONS)
     fill(broker.bootstrap, topic, 0, 20)
@@ -136,14 +136,14 @@ def test_members_go_on_where_they_were_when_the_broker_is_killed(broker: Running
     assert sorted(after.members, key=lambda m: m.member_id) == sorted(before.members, key=lambda m: m.member_id)
     fill(broker.bootstrap, topic, 20, 40)
     eventually(lambda: {v for reader in readers for v in reader.poll().values} == set(range(40)), within_s=60)
-    assert [(reader.assigned, reader.revoked) for reader in readers] == had  # nobody had to move
+    assert [(reader.assigned, reader.revoked) for reader in readers] == had  # no partition moved
     eventually(lambda: all(map(_commits, readers)) and sum(committed(broker.bootstrap, group).values()) == 40)
     for reader in readers:
         reader.consumer.close()
 
 
-@pytest.mark.behaviour(38)
-def test_old_and_new_members_in_one_group(broker: RunningBroker) -> None:
+@pytest.mark.behaviour(38, part=True)
+def test_classic_and_kip_848_members_in_one_group(broker: RunningBroker) -> None:
     topic, group = unique("t"), unique("g")
     create_topic(broker.bootstrap, topic, PARTITIONS)
     old = Reader(
@@ -156,7 +156,7 @@ def test_old_and_new_members_in_one_group(broker: RunningBroker) -> None:
     assert sorted(member.member_type for member in group_of(broker.bootstrap, group).members) == [0, 1]
     new.consumer.close()
     eventually(shared([old], {topic: PARTITIONS}), within_s=40)
-    assert group_of(broker.bootstrap, group).error_code.name == "group_id_not_found"  # it is classic again
+    assert group_of(broker.bootstrap, group).error_code.name == "group_id_not_found"  # the group is classic again
     fill(broker.bootstrap, topic, 0, 8)
     eventually(lambda: set(old.poll().values) == set(range(8)))
     old.consumer.commit(asynchronous=False)

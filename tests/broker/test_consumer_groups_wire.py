@@ -1,4 +1,4 @@
-"""KIP-848 groups over the wire, with a broker around them: topics that change, settings, kill -9."""
+"""KIP-848 groups on a real broker, over the wire: topics that change, settings, kill -9."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP_RESOURCE, SET = 32, 0
 
 
 class Member:
-    """A KIP-848 member, heartbeat by heartbeat."""
+    """A KIP-848 member that sends one heartbeat at a time."""
 
     def __init__(self, wire: Wire, group: str, name: str, **joins_with: Any) -> None:
         self.wire, self.group, self.name = wire, group, name
@@ -43,7 +43,7 @@ class Member:
         return reply
 
     def counts(self) -> list[int]:
-        """How many partitions of each topic it has, after another heartbeat."""
+        """The number of its partitions of each topic, after another heartbeat."""
         assert self.beat().error_code is ErrorCode.none
         return sorted(len(partitions) for partitions in self.owned.values())
 
@@ -62,19 +62,19 @@ def wire(bootstrap: str) -> Iterator[Wire]:
 
 
 def find(wire: Wire, group: str) -> None:
-    """Makes the offsets topic."""
+    """Sends FindCoordinator, which creates the offsets topic."""
     wire.call(10, 4, {"key_type": 0, "coordinator_keys": [group]})
 
 
-def test_what_is_advertised(wire: Wire) -> None:
+def test_the_apis_and_features_of_kip_848_are_advertised(wire: Wire) -> None:
     versions = wire.versions()
     assert (versions[CONSUMER_GROUP_HEARTBEAT], versions[CONSUMER_GROUP_DESCRIBE]) == ((0, 1), (0, 1))
-    told = wire.call(18, 4, {"client_software_name": "t", "client_software_version": "1"})
-    finalized = {row.name: (row.min_version_level, row.max_version_level) for row in told.finalized_features}
+    reply = wire.call(18, 4, {"client_software_name": "t", "client_software_version": "1"})
+    finalized = {row.name: (row.min_version_level, row.max_version_level) for row in reply.finalized_features}
     assert finalized["group.version"] == (1, 1)
 
 
-def test_topics_that_come_grow_and_go(wire: Wire, bootstrap: str, group: str) -> None:
+def test_topics_that_are_created_extended_and_deleted(wire: Wire, bootstrap: str, group: str) -> None:
     name, later = unique("t"), unique("later")
     create_topic(bootstrap, name, 2)
     member = Member(wire, group, "m", subscribed_topic_names=[name, later])
@@ -91,7 +91,7 @@ def test_topics_that_come_grow_and_go(wire: Wire, bootstrap: str, group: str) ->
     eventually(lambda: member.counts() == [1, 4])
 
 
-def test_a_group_heeds_settings_of_its_own(wire: Wire, bootstrap: str, group: str) -> None:
+def test_a_group_uses_its_own_settings(wire: Wire, bootstrap: str, group: str) -> None:
     name = unique("t")
     create_topic(bootstrap, name)
     member = Member(wire, group, "m", subscribed_topic_names=[name])
@@ -103,8 +103,8 @@ def test_a_group_heeds_settings_of_its_own(wire: Wire, bootstrap: str, group: st
     assert milliseconds(member.beat().heartbeat_interval) == 9_000
 
 
-@pytest.mark.behaviour(36)
-def test_a_group_in_mid_rebalance_survives_kill_9(own_broker: Callable[..., RunningBroker]) -> None:
+@pytest.mark.behaviour(36, part=True)
+def test_a_group_in_a_rebalance_survives_kill_9(own_broker: Callable[..., RunningBroker]) -> None:
     broker = own_broker(group_consumer_assignment_interval_ms="0")
     name, group = unique("t"), unique("g")
     with Wire(broker.bootstrap) as wire:
@@ -118,7 +118,7 @@ def test_a_group_in_mid_rebalance_survives_kill_9(own_broker: Callable[..., Runn
         eventually(lambda: described(wire, group).group_epoch == 3)  # the pattern is resolved
         second.beat()
         kept = first.owned
-        assert first.beat().member_epoch == 2  # asked to give up two, it has not yet
+        assert first.beat().member_epoch == 2  # it was asked to give up two partitions, and has not done so yet
         first.owned = kept
         before = described(wire, group)
         assert before.group_state == "Reconciling"
@@ -130,7 +130,7 @@ def test_a_group_in_mid_rebalance_survives_kill_9(own_broker: Callable[..., Runn
         assert sorted(after.members, key=lambda m: m.member_id) == sorted(before.members, key=lambda m: m.member_id)
         assert (after.group_state, after.group_epoch, after.assignment_epoch) == ("Reconciling", 3, 3)
         first.wire = second.wire = wire
-        assert first.beat().member_epoch == 2  # still asked
+        assert first.beat().member_epoch == 2  # the request to give up partitions is repeated
         first.owned = {topic_id: [0, 1]}
         assert first.beat().member_epoch == 3
         eventually(lambda: second.counts() == [2])

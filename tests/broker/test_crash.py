@@ -1,6 +1,6 @@
-"""kill -9 at random moments under mixed load: whatever was acknowledged is there afterwards, and once.
+"""kill -9 at random moments under mixed load: every acknowledged record exists afterwards, exactly once.
 
-A run is ten crashes of one broker, its choices made from one seed; a failure names the seed and the round.
+A run crashes one broker ten times; one seed determines all choices. A failure reports the seed and the round.
 """
 
 from __future__ import annotations
@@ -48,23 +48,25 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     process.kill()
 
 
-@pytest.mark.claim(1, 54, 92)
-@pytest.mark.behaviour(20, 36, 55)
+@pytest.mark.claim(1)
+@pytest.mark.claim(92, part="a")
+@pytest.mark.claim(54, part=True)
+@pytest.mark.behaviour(20, 36, 55, part=True)
 def test_kill_9_at_random_moments(broker: BrokerProcess) -> None:
     run(broker, seed=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 120))
-def test_kill_9_at_length(broker: BrokerProcess, seed: int) -> None:
+def test_kill_9_at_many_random_moments(broker: BrokerProcess, seed: int) -> None:
     run(broker, seed)
 
 
 @pytest.mark.slow
-def test_apache_kafka_reads_what_crashes_left(broker: BrokerProcess, kafka_cp: str) -> None:
+def test_apache_kafka_reads_the_logs_after_crashes(broker: BrokerProcess, kafka_cp: str) -> None:
     run(broker, seed=2)
     files = sorted(str(path) for path in broker.data_dir.glob("*/*.log") if "-delete" not in path.parent.name)
-    assert len(files) > 50, "segments were rolled"
+    assert len(files) > 50, "some segments were rolled"
     for option in ("--deep-iteration", "--verify-index-only"):
         for at in range(0, len(files), 100):
             command = [*kafka_command(kafka_cp), "org.apache.kafka.tools.DumpLogSegments", option]
@@ -87,7 +89,7 @@ def run(broker: BrokerProcess, seed: int, rounds: int = ROUNDS) -> None:
         while crashes < rounds:
             crashes += 1
             load.start()
-            # Answers, not seconds, choose the moment: on a slow machine as on a fast one something is under way.
+            # The number of answers, not the time, determines the moment: on any machine some requests are in flight.
             load.busy(dice.randint(20, 400))
             time.sleep(dice.random() * 0.02)
             end(broker, dice)
@@ -99,7 +101,7 @@ def run(broker: BrokerProcess, seed: int, rounds: int = ROUNDS) -> None:
         broker.stop()
         check_indexes(broker.data_dir, at_least=30)
         assert "Traceback" not in broker.log_path.read_text()
-        assert compacted(broker.data_dir, load) > 0, "the cleaner was at work"
+        assert compacted(broker.data_dir, load) > 0, "the cleaner removed records"
     except BaseException as error:
         error.add_note(f"seed {seed}, crash {crashes}; the end of the broker's log:\n{broker.log_tail()}")
         raise
@@ -119,7 +121,7 @@ def prepare(broker: BrokerProcess, load: Load) -> None:
 
 
 def end(broker: BrokerProcess, dice: random.Random) -> None:
-    """kill -9; now and then a stop in peace, after which another way of opening the logs is taken."""
+    """kill -9; sometimes a clean stop, after which the logs are opened without recovery."""
     if dice.random() < 0.15:
         assert broker.stop() == 0
     else:
@@ -127,7 +129,7 @@ def end(broker: BrokerProcess, dice: random.Random) -> None:
 
 
 def restart(broker: BrokerProcess, dice: random.Random) -> None:
-    """Starts it; now and then it is killed while it recovers, once or more often."""
+    """Starts the broker; sometimes it is killed during its recovery, once or several times."""
     while dice.random() < 0.35:
         after_s = dice.uniform(0.1, 0.8)
 
@@ -144,7 +146,7 @@ def restart(broker: BrokerProcess, dice: random.Random) -> None:
     broker.start()
 
 
-# --- what has to be there ---------------------------------------------------------------------------------------
+# --- expected state ---------------------------------------------------------------------------------------------
 
 
 def verify(broker: BrokerProcess, load: Load) -> None:
@@ -165,7 +167,7 @@ def verify(broker: BrokerProcess, load: Load) -> None:
 
 
 def read_all(wire: Wire, where: Where) -> Found:
-    """``(buffer, position, header)`` of every batch of a partition, as a consumer is given them."""
+    """``(buffer, position, header)`` of every batch of a partition, as a consumer gets them."""
     start, end = (list_offset(wire, where, timestamp) for timestamp in (-2, -1))
     found: Found = []
     offset = start
@@ -180,7 +182,8 @@ def read_all(wire: Wire, where: Where) -> Found:
 
 
 def gapless(found: Found, where: Where) -> Found:
-    """The batches, after a look at offsets and at every producer's sequences: no gap, no repeat."""
+    """Returns the batches, after a check that offsets and the sequences of each producer have no gap and no
+    repetition."""
     expected = 0
     sequences: dict[tuple[int, int], int] = {}
     for _, _, header in found:
@@ -197,12 +200,12 @@ def gapless(found: Found, where: Where) -> Found:
 def verify_batches(ledger: Ledger, where: Where, found: Found) -> None:
     stored = {header.base_offset: data[pos + CRC_OFFSET : pos + header.size_in_bytes] for data, pos, header in found}
     missing = {offset for offset, sent in ledger.batches[where].items() if stored.get(offset) != sent}
-    assert not missing, f"{where}: acknowledged at {sorted(missing)}, but not there as sent"
+    assert not missing, f"{where}: acknowledged at {sorted(missing)}, but missing or different"
     foreign = [offset for offset, data in stored.items() if data not in ledger.sent_batches]
-    assert not foreign, f"{where}: nobody sent what is at {foreign}"
-    assert len(set(stored.values())) == len(stored), f"{where}: a batch is there twice"
+    assert not foreign, f"{where}: the batches at {foreign} were never sent"
+    assert len(set(stored.values())) == len(stored), f"{where}: a batch exists twice"
     owed = len(stored) - len(ledger.batches[where])
-    assert owed <= WINDOW * 3 * 11, "only what was under way at a crash may be there unacknowledged"
+    assert owed <= WINDOW * 3 * 11, "only batches in flight at a crash may exist without an acknowledgement"
 
 
 def rows_of(found: Found) -> Iterator[Row]:
@@ -211,19 +214,19 @@ def rows_of(found: Found) -> Iterator[Row]:
 
 
 def verify_lines(wire: Wire, ledger: Ledger, where: Where, *, exact: bool) -> None:
-    with ledger.lock:  # its producers are at work meanwhile
+    with ledger.lock:  # its producers run at the same time
         acknowledged = dict(ledger.records[where])
     rows = list(rows_of(gapless(read_all(wire, where), where)))
     stored = {row.offset: (row.key, row.value) for row in rows}
     missing = {offset for offset, pair in acknowledged.items() if stored.get(offset) != pair}
-    assert not missing, f"{where}: acknowledged at {sorted(missing)}, but not there as sent"
+    assert not missing, f"{where}: acknowledged at {sorted(missing)}, but missing or different"
     if exact:
         twice = [value for value, count in Counter(row.value for row in rows).items() if count > 1]
-        assert not twice, f"{where}: an idempotent producer's records are there twice: {twice}"
+        assert not twice, f"{where}: records of an idempotent producer exist twice: {twice}"
 
 
 def verify_table(ledger: Ledger, where: Where, found: Found) -> None:
-    """Compacted: each acknowledged record is there, or a later one of its key is."""
+    """A compacted topic has each acknowledged record, or a later one with its key."""
     rows = list(rows_of(found))
     assert all(a.offset < b.offset for a, b in pairwise(rows))
     last = {row.key: row.offset for row in rows}
@@ -232,12 +235,12 @@ def verify_table(ledger: Ledger, where: Where, found: Found) -> None:
         assert last.get(key, -1) >= offset, f"{where}: {key!r} is missing from {offset} on"
         assert stored.get(offset, (key, value)) == (key, value), f"{where}: another record is at {offset}"
     values = [row.value for row in rows if row.value is not None]
-    assert len(set(values)) == len(values), f"{where}: a record is there twice"
-    assert ledger.sent_values.issuperset(values), f"{where}: nobody sent some of this"
+    assert len(set(values)) == len(values), f"{where}: a record exists twice"
+    assert ledger.sent_values.issuperset(values), f"{where}: some values were never sent"
 
 
 def verify_times(wire: Wire, load: Load) -> None:
-    """Lookups through the indexes: an offset in the middle and the time of its batch lead to it."""
+    """Lookups by offset and time through the indexes: the offset and the time of each batch lead to it."""
     for where in load.log_targets:
         offsets = sorted(load.ledger.batches[where])
         for offset in offsets[:: max(1, len(offsets) // 8)]:
@@ -264,7 +267,7 @@ def verify_commits(wire: Wire, ledger: Ledger, group: str) -> None:
         since = offsets[place or 0 :]
         assert offset in since, f"{group}: {where} is at {offset}; acknowledged {place}, may be {since[:9]}…"
         assert note in ("", f"note {offset}")
-    assert set(stored) <= set(sent), f"{group}: nobody committed some of this"
+    assert set(stored) <= set(sent), f"{group}: some offsets were never committed"
 
 
 def verify_topics(wire: Wire, ledger: Ledger, data_dir: Path) -> None:
@@ -280,20 +283,21 @@ def verify_topics(wire: Wire, ledger: Ledger, data_dir: Path) -> None:
         if now is not None:
             assert sorted(part.partition_index for part in row.partitions) == [0, 1]
             values = [r.value for r in rows_of(read_all(wire, (name, 1)))]
-            told = ledger.first_values.get(now)
-            assert values == [told] if told else values in ([], [now.bytes]), f"{name} holds {values}"
+            first_value = ledger.first_values.get(now)
+            assert values == [first_value] if first_value else values in ([], [now.bytes]), f"{name} holds {values}"
         ledger.topics[name] = {now}
 
 
 def verify_recreation(wire: Wire, again: Recreation) -> None:
-    """Nothing that was acknowledged for the topic of this name is lost, nothing of its predecessors is left."""
+    """No acknowledged record or commit of the current topic with this name is lost, and none of its predecessors
+    exists."""
     message = {"topics": [{"name": again.topic, "topic_id": None}], "allow_auto_topic_creation": False,
                "include_topic_authorized_operations": False}  # fmt: skip
     row = wire.call(METADATA, 12, message).topics[0]
     offset, _ = committed(wire, again.group).get((again.topic, 0), (None, ""))
     if row.error_code == 3:
-        assert again.may_be_gone, f"{again.topic} is gone"
-        assert offset is None, f"{again.topic} is gone, and {offset} is committed for it"
+        assert again.may_be_gone, f"{again.topic} does not exist"
+        assert offset is None, f"{again.topic} does not exist, and {offset} is committed for it"
         again.begin_life(exists=False)
         return
     assert again.may_exist, f"{again.topic} was deleted"
@@ -303,9 +307,9 @@ def verify_recreation(wire: Wire, again: Recreation) -> None:
     assert end >= max(again.values, default=-1) + 1, f"{where} ends at {end}, before {max(again.values)}"
     found = {row.offset: row.value for row in rows_of(read_all(wire, where))}
     missing = [at for at, value in again.values.items() if at >= start and found.get(at) != value]
-    assert not missing, f"{where}: acknowledged at {missing}, but not there as sent"
+    assert not missing, f"{where}: acknowledged at {missing}, but missing or different"
     may_be = again.commits[again.acknowledged_commit :]
-    assert offset in may_be, f"{where} is committed at {offset}; may be {may_be}"
+    assert offset in may_be, f"{where} has the committed offset {offset}; may be {may_be}"
     again.may_exist, again.may_be_gone, again.starts = True, False, (start, start)
 
 
@@ -313,12 +317,12 @@ def verify_recreation(wire: Wire, again: Recreation) -> None:
 
 
 def check_indexes(data_dir: Path, at_least: int) -> None:
-    """Every entry of every index names a batch and what it is about. ``at_least``: entries expected in all."""
+    """Every entry of every index points to a batch and has its values. ``at_least``: the expected number of entries."""
     checked = 0
     for path in sorted(data_dir.glob("*/*.log")):
         data = path.read_bytes()
         batches = dict(scan(data))
-        assert sum(header.size_in_bytes for header in batches.values()) == len(data), f"{path}: a torn batch"
+        assert sum(header.size_in_bytes for header in batches.values()) == len(data), f"{path}: an incomplete batch"
         base = int(path.stem)
         ends = {header.last_offset: header for header in batches.values()}
         before = (-1, -1)
@@ -336,12 +340,12 @@ def check_indexes(data_dir: Path, at_least: int) -> None:
             before = (timestamp, offset)
             checked += 1
         newest = max((header.max_timestamp for header in batches.values()), default=-1)
-        assert before[0] == newest, f"{path}: a clean stop leaves the newest time in the index"
+        assert before[0] == newest, f"{path}: after a clean stop the index has the newest time"
     assert checked >= at_least
 
 
 def compacted(data_dir: Path, load: Load) -> int:
-    """How many acknowledged records of the compacted topic are gone."""
+    """The number of acknowledged records of the compacted topic that were removed."""
     gone = 0
     for topic, partition in load.table_targets:
         kept: set[int] = set()
@@ -375,7 +379,7 @@ def fetch(wire: Wire, where: Where, offset: int) -> bytes:
 
 
 def committed(wire: Wire, group: str) -> dict[Where, tuple[int, str]]:
-    """Offset and metadata of each partition the group has committed."""
+    """Offset and metadata of each partition that the group has committed."""
 
     def answer() -> Any:
         asked = {"group_id": group, "topics": None, "member_id": None, "member_epoch": -1}

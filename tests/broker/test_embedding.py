@@ -1,4 +1,4 @@
-"""``odradek.Broker`` as a test of somebody's application uses it, through confluent-kafka."""
+"""``odradek.Broker`` in the tests of an application, through confluent-kafka."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BOTH = pytest.mark.parametrize("in_thread", [False, True], ids=["process", "thre
 
 @pytest.fixture(scope="module", params=[False, True], ids=["process", "thread"])
 def shared(request: pytest.FixtureRequest) -> Iterator[odradek.Broker]:
-    """One broker of each kind for the tests that leave it whole."""
+    """One broker of each kind, for tests that do not damage it."""
     with odradek.Broker(in_thread=request.param) as broker:
         yield broker
 
@@ -50,7 +50,7 @@ def committed(servers: str, group: str, topic: str) -> int | None:
 
 
 def read(servers: str, topic: str) -> list[int]:
-    """Every value in the topic's first partition."""
+    """Every value in the first partition of the topic."""
     source = consumer(servers, unique("reader"))
     source.assign([TopicPartition(topic, 0, 0)])
     found = [int(message.value()) for message in read_some(source, log_end(servers, topic))]
@@ -58,7 +58,7 @@ def read(servers: str, topic: str) -> list[int]:
     return found
 
 
-# --- living -----------------------------------------------------------------------------------------------------
+# --- life cycle -------------------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -107,7 +107,7 @@ def test_kill_and_start_keep_what_was_acknowledged(in_thread: bool, topic: str, 
 
 
 @BOTH
-def test_an_ipv6_address_stands_in_brackets(in_thread: bool, topic: str) -> None:
+def test_an_ipv6_address_has_brackets(in_thread: bool, topic: str) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -128,8 +128,9 @@ def test_topics_without_a_client(broker: odradek.Broker, topic: str) -> None:
 
 
 @BOTH
-def test_it_tells_how_its_cleaner_fares(in_thread: bool, topic: str) -> None:
-    """One log is compacted; of another one a segment is damaged: it is given up, with the reason, and nothing else."""
+def test_the_status_of_its_cleaner_is_available(in_thread: bool, topic: str) -> None:
+    """One log is compacted. A segment of another log is damaged: the cleaner skips this log, reports the reason, and
+    continues."""
     config = {"log.cleaner.backoff.ms": 50, "log.cleaner.min.cleanable.ratio": 0.01}
     with odradek.Broker(config=config, in_thread=in_thread) as broker:
         small = {"cleanup.policy": "compact", "internal.segment.bytes": 4000}
@@ -160,7 +161,7 @@ def test_it_tells_how_its_cleaner_fares(in_thread: bool, topic: str) -> None:
         assert (after.thread_count, after.dead_thread_count) == (1, 0)
 
 
-def test_it_dies_with_its_parent_even_by_kill_9(tmp_path: Path) -> None:
+def test_it_ends_with_its_parent_also_after_kill_9(tmp_path: Path) -> None:
     code = (
         "import odradek, sys\n"
         "broker = odradek.Broker().start()\n"
@@ -186,11 +187,11 @@ def gone(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    stat = Path(f"/proc/{pid}/stat")  # one that nobody has waited for yet is gone all the same
+    stat = Path(f"/proc/{pid}/stat")  # a process that ended without a wait has ended, too
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_a_fork_neither_commands_nor_ends_it() -> None:
+def test_a_fork_of_its_parent_neither_controls_nor_ends_it() -> None:
     code = (
         "import os, sys, odradek\n"
         "broker = odradek.Broker().start()\n"
@@ -209,7 +210,7 @@ def test_a_fork_neither_commands_nor_ends_it() -> None:
     ]
 
 
-def test_an_unclosed_broker_goes_with_the_interpreter() -> None:
+def test_an_unclosed_broker_ends_with_the_interpreter() -> None:
     code = "import odradek; broker = odradek.Broker().start(); print(broker.pid, broker.data_dir.parent)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     pid, place = done.stdout.split()
@@ -232,7 +233,7 @@ def test_importing_odradek_loads_no_broker() -> None:
         _ = odradek.Brocker  # type: ignore[attr-defined]
 
 
-# --- what cannot work ---------------------------------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -247,7 +248,7 @@ def test_an_unknown_setting_is_refused_before_anything_starts(in_thread: bool, t
 
 
 @BOTH
-def test_a_broker_that_does_not_come_up_says_why(in_thread: bool, tmp_path: Path) -> None:
+def test_a_broker_that_cannot_start_reports_the_reason(in_thread: bool, tmp_path: Path) -> None:
     with odradek.Broker(tmp_path / "data", in_thread=in_thread) as first:
         second = odradek.Broker(tmp_path / "data", in_thread=in_thread)
         with pytest.raises(OdradekError, match="held by another broker"), second:
@@ -259,7 +260,7 @@ def test_a_broker_that_does_not_come_up_says_why(in_thread: bool, tmp_path: Path
             pass
 
 
-def test_a_broker_that_is_gone_says_so(topic: str) -> None:
+def test_a_stopped_broker_raises_a_clear_error(topic: str) -> None:
     with odradek.Broker() as broker:
         pid = broker.pid
         assert pid is not None
@@ -275,10 +276,10 @@ def test_a_broker_that_is_gone_says_so(topic: str) -> None:
 # --- the clock ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.claim(54)
+@pytest.mark.claim(54, part="b")
 @BOTH
-def test_eight_days_later_offsets_have_expired_and_records_are_gone(in_thread: bool, topic: str, group: str) -> None:
-    """The group is empty for longer than offsets.retention.minutes, so it is gone; its reset applies."""
+def test_after_eight_days_offsets_have_expired_and_records_are_deleted(in_thread: bool, topic: str, group: str) -> None:
+    """The group is empty for longer than offsets.retention.minutes, so its offsets have expired; its reset applies."""
     with odradek.Broker(in_thread=in_thread) as broker:
         servers = broker.bootstrap_servers
         create_topic(servers, topic, retention_ms=str(30 * 86_400_000))
@@ -307,7 +308,7 @@ def test_eight_days_later_offsets_have_expired_and_records_are_gone(in_thread: b
 
 
 @BOTH
-def test_the_clock_stays_ahead_over_a_crash_and_never_goes_back(in_thread: bool) -> None:
+def test_the_clock_keeps_its_advance_across_a_crash_and_never_moves_back(in_thread: bool) -> None:
     with odradek.Broker(in_thread=in_thread) as broker:
         broker.clock.advance(days=8)
         broker.clock.advance(milliseconds=500)
@@ -322,7 +323,7 @@ def test_the_clock_stays_ahead_over_a_crash_and_never_goes_back(in_thread: bool)
             broker.clock.advance(8)  # type: ignore[arg-type]
 
 
-def test_a_member_is_dead_when_its_session_ends_by_the_clock(broker: odradek.Broker, topic: str, group: str) -> None:
+def test_advancing_the_clock_ends_the_session_of_a_member(broker: odradek.Broker, topic: str, group: str) -> None:
     create_topic(broker.bootstrap_servers, topic)
     member = {"group_id": group, "session_timeout": 30_000, "rebalance_timeout": 30_000, "member_id": "",
               "group_instance_id": None, "protocol_type": "consumer",
@@ -341,8 +342,31 @@ def test_a_member_is_dead_when_its_session_ends_by_the_clock(broker: odradek.Bro
 # --- faults -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.claim(9, part="a")
+def test_batches_reduce_the_number_of_produce_requests(broker: odradek.Broker, topic: str) -> None:
+    """The same 500 records, in batches of one and of up to 500 records. A fault without an effect counts the
+    requests."""
+    requests = {}
+    for size in (1, 500):
+        name = f"{topic}-{size}"
+        create_topic(broker.bootstrap_servers, name)
+        broker.faults.clear()
+        broker.faults.delay("Produce", 0, times=None, topic=name)
+        before = len(fired(broker))
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "batch.num.messages": size, "linger.ms": 200}
+        producer = Producer(settings)
+        for number in range(500):
+            producer.produce(name, b"%d" % number, partition=0)
+        assert producer.flush(30) == 0
+        requests[size] = len(fired(broker)) - before
+        assert log_end(broker.bootstrap_servers, name) == 500
+    broker.faults.clear()
+    assert requests[1] == 500
+    assert 1 <= requests[500] <= 5
+
+
 @pytest.mark.claim(30)
-def test_a_commit_blocks_until_its_late_answer(broker: odradek.Broker, topic: str, group: str) -> None:
+def test_a_commit_blocks_until_its_delayed_reply(broker: odradek.Broker, topic: str, group: str) -> None:
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     commit(servers, group, {(topic, 0): 1})
@@ -351,7 +375,8 @@ def test_a_commit_blocks_until_its_late_answer(broker: odradek.Broker, topic: st
         broker.faults.delay("OffsetCommit", 1.0, topic=topic, when=when)  # type: ignore[arg-type]
         began = time.monotonic()
         client.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-        assert time.monotonic() - began > 0.9  # a loop's timers count from when its turn began, a little before
+        # the timers of a loop count from the start of their turn, a little earlier
+        assert time.monotonic() - began > 0.9
         assert committed(servers, group, topic) == offset
     client.close()
     assert fired(broker) == [("delay", "OffsetCommit")] * 2
@@ -368,7 +393,7 @@ def test_a_retriable_error_is_retried_until_it_is_over(broker: odradek.Broker, t
     assert log_end(servers, topic) == 1
 
 
-def test_an_error_reaches_the_client_by_name(broker: odradek.Broker, topic: str, group: str) -> None:
+def test_an_injected_error_reaches_the_client(broker: odradek.Broker, topic: str, group: str) -> None:
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     commit(servers, group, {(topic, 0): 1})
@@ -382,8 +407,8 @@ def test_an_error_reaches_the_client_by_name(broker: odradek.Broker, topic: str,
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_lost_connection_mid_produce_repeats_nothing(broker: odradek.Broker, topic: str, when: Any) -> None:
-    """An idempotent producer sends again what was not answered: also what the log had already."""
+def test_a_lost_connection_during_a_produce_repeats_no_record(broker: odradek.Broker, topic: str, when: Any) -> None:
+    """An idempotent producer repeats unanswered batches, also those that the log already has."""
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     broker.faults.disconnect("Produce", times=3, topic=topic, when=when)
@@ -399,11 +424,11 @@ def test_a_dropped_request_times_out_and_is_repeated(broker: odradek.Broker, top
     began = time.monotonic()
     publish(servers, topic, [b"x"], request_timeout_ms=1000, socket_timeout_ms=1000, retry_backoff_ms=50)
     assert time.monotonic() - began > 0.9
-    # Without idempotence the repeated record is there twice: the first was done, only nobody said so.
+    # Without idempotence the repeated record exists twice: the first request was processed, but had no reply.
     assert log_end(servers, topic) == 2
 
 
-def test_only_the_client_named_is_struck(broker: odradek.Broker, topic: str) -> None:
+def test_a_fault_affects_only_the_named_client(broker: odradek.Broker, topic: str) -> None:
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     broker.faults.error("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None, client_id="unlucky")
@@ -416,7 +441,7 @@ def test_only_the_client_named_is_struck(broker: odradek.Broker, topic: str) -> 
     assert {fault.client_id for fault in broker.faults.fired} == {"unlucky"}
 
 
-def test_a_fetch_error_passes(broker: odradek.Broker, topic: str, group: str) -> None:
+def test_a_fetch_error_is_temporary(broker: odradek.Broker, topic: str, group: str) -> None:
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     publish(servers, topic, numbers(3))
@@ -425,7 +450,7 @@ def test_a_fetch_error_passes(broker: odradek.Broker, topic: str, group: str) ->
     assert fired(broker) == [("error", "Fetch")] * 2
 
 
-def test_a_metadata_error_leaves_the_client_its_brokers(broker: odradek.Broker, topic: str) -> None:
+def test_after_a_metadata_error_the_client_keeps_its_brokers(broker: odradek.Broker, topic: str) -> None:
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     broker.faults.error("Metadata", "LEADER_NOT_AVAILABLE", times=2, topic=topic)
@@ -433,7 +458,7 @@ def test_a_metadata_error_leaves_the_client_its_brokers(broker: odradek.Broker, 
     assert ("error", "Metadata") in fired(broker)
 
 
-def test_stopping_does_not_wait_for_what_was_dropped(topic: str) -> None:
+def test_a_stop_does_not_wait_for_dropped_requests(topic: str) -> None:
     with odradek.Broker() as broker:
         create_topic(broker.bootstrap_servers, topic)
         broker.faults.drop("Heartbeat")
@@ -456,9 +481,7 @@ def test_stopping_does_not_wait_for_what_was_dropped(topic: str) -> None:
         (lambda faults: faults.drop("Fetch", times=0), "1 or more"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused(
-    broker: odradek.Broker, wrong: Callable[[Any], object], message: str
-) -> None:
+def test_an_impossible_fault_is_refused(broker: odradek.Broker, wrong: Callable[[Any], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         wrong(broker.faults)
 
@@ -493,15 +516,16 @@ pids = []
 def test_topic(odradek_broker, odradek_topic, n):
     topics.append(odradek_topic)
     pids.append(odradek_broker.pid)
-    told = AdminClient({"bootstrap.servers": odradek_broker.bootstrap_servers}).list_topics(odradek_topic, timeout=10)
-    assert len(told.topics[odradek_topic].partitions) == 3
+    client = AdminClient({"bootstrap.servers": odradek_broker.bootstrap_servers})
+    metadata = client.list_topics(odradek_topic, timeout=10)
+    assert len(metadata.topics[odradek_topic].partitions) == 3
     assert len(set(topics)) == n
     assert len(set(pids)) == 1
 
 def test_leaves_a_fault(odradek_broker):
     odradek_broker.faults.error("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
 
-def test_finds_none(odradek_broker):
+def test_finds_no_fault(odradek_broker):
     assert odradek_broker.faults.pending == []
     odradek_broker.kill()
 
@@ -536,7 +560,7 @@ def test_the_plugin_s_config_can_be_overridden(pytester: pytest.Pytester) -> Non
     run_suite(pytester).assert_outcomes(passed=1)
 
 
-def test_the_plugin_says_what_is_wrong(pytester: pytest.Pytester) -> None:
+def test_the_plugin_reports_errors_clearly(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nodradek_config = num.partition=3\n")
     pytester.makepyfile("def test_it(odradek_broker): ...")
     result = run_suite(pytester)

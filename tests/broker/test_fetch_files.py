@@ -1,4 +1,4 @@
-"""Fetch replies that go from the page cache to the socket: whole and in order on a real broker."""
+"""Fetch replies that are sent from the page cache to the socket: complete and in order on a real broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def records_of(reply: object) -> bytes:
 
 
 def bases(data: bytes) -> list[int]:
-    """Base offsets of the whole batches in there; their CRCs are checked."""
+    """Base offsets of the complete batches in the data. Their CRCs are checked."""
     found = list(scan(data))
     assert all(crc_is_valid(data, position, header) for position, header in found)
     return [header.base_offset for _, header in found]
@@ -60,8 +60,8 @@ def test_large_and_small_replies_keep_their_order_on_one_connection(bootstrap: s
             assert VALUES[offset] in data
 
 
-def test_all_partitions_of_one_reply_are_whole(bootstrap: str, topic: str) -> None:
-    """Heads and files by turns: one with a file, one with a little, one with nothing."""
+def test_all_partitions_of_one_reply_are_complete(bootstrap: str, topic: str) -> None:
+    """Headers and files alternate: one partition has a file, one has a few bytes, one has none."""
     with Wire(bootstrap) as wire:
         create(wire, topic, partitions=4)
         for value in VALUES[:3]:
@@ -81,8 +81,10 @@ def test_all_partitions_of_one_reply_are_whole(bootstrap: str, topic: str) -> No
                 assert value in bytes(part.records or b"")
 
 
-def test_a_topic_deleted_while_it_is_sent_arrives_whole(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    """The reader has asked for three megabytes and takes them when the files are gone."""
+def test_a_topic_deleted_while_it_is_sent_arrives_complete(
+    own_broker: Callable[..., RunningBroker], topic: str
+) -> None:
+    """The reader requests three megabytes and reads them after the files are deleted."""
     running = own_broker(log_segment_delete_delay_ms="0")
     host, _, port = running.bootstrap.rpartition(":")
     with Wire(running.bootstrap) as wire, socket.socket() as slow:
@@ -108,8 +110,8 @@ def test_a_topic_deleted_while_it_is_sent_arrives_whole(own_broker: Callable[...
         assert bases(records_of(reply)) == list(range(len(VALUES)))
 
 
-def test_a_reader_that_is_behind_the_last_segment_waits_for_nothing(bootstrap: str, topic: str) -> None:
-    """However many bytes it wants at least: what one reply may hold, it gets at once, and so it catches up."""
+def test_a_reader_before_the_last_segment_does_not_wait(bootstrap: str, topic: str) -> None:
+    """For any min_bytes the reader gets as much as one reply may hold at once, and so it catches up."""
     with Wire(bootstrap) as wire:
         create(wire, topic, segment_bytes=str(1 << 20))
         write(wire, topic)
@@ -136,7 +138,7 @@ def test_a_partition_named_twice_is_answered_once(bootstrap: str, topic: str) ->
         assert [bases(bytes(part.records)) for part in answered] == [[1]]
 
 
-def test_readers_that_leave_in_the_middle_leave_nothing_behind(
+def test_readers_that_disconnect_during_a_reply_leave_no_open_files(
     own_broker: Callable[..., RunningBroker], topic: str
 ) -> None:
     running = own_broker()
@@ -155,14 +157,14 @@ def test_readers_that_leave_in_the_middle_leave_nothing_behind(
                 leaving.connect((host, int(port)))
                 leaving.sendall(frames.encode_request(1, 11, 7, "leaving", asked) * 3)
                 assert leaving.recv(100)
-        eventually(lambda: len(os.listdir(descriptors)) <= before, what="descriptors are closed again")
+        eventually(lambda: len(os.listdir(descriptors)) <= before, what="the descriptors are closed")
         assert bases(records_of(wire.call(1, 11, fetch(topic, max_wait_ms=0))))[0] == 0
 
 
-@pytest.mark.claim(11, part=True)
+@pytest.mark.claim(11, part="a")
 def test_records_of_large_replies_never_pass_through_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # no copy; what that is worth stands in docs/benchmarks/mechanisms.md
+) -> None:  # no copy; docs/benchmarks/mechanisms.md shows the gain
     sent: list[int] = []
     read: list[int] = []
     sendfile, pread = os.sendfile, OsFile.pread
@@ -203,5 +205,5 @@ def test_records_of_large_replies_never_pass_through_python(
     _, reply = frames.decode_response(1, 11, asyncio.run(life()))
     records = records_of(reply)
     assert bases(records) == list(range(len(VALUES)))
-    assert sum(sent) == len(records), "every byte of the records went from file to socket"
-    assert sum(read) < 0.05 * len(records), "only headers were read, to find the way"
+    assert sum(sent) == len(records), "each byte of the records was sent from the file to the socket"
+    assert sum(read) < 0.05 * len(records), "only headers were read, to find the batches"

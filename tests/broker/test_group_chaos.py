@@ -1,6 +1,7 @@
-"""Members of one group that come and go at random while records are written: nobody's record is left unread.
+"""Members of one group join and leave at random while records are written: each record is read by some member.
 
-Members of two clients run in a few processes; one process is killed on the way, in the long version the broker too.
+Members of two clients run in a few processes. One process is killed during the test; the long version also kills the
+broker.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from support.brokers import RunningBroker, eventually
 from support.publish import committed, create_topic
 
 import odradek
-from odradek.client import offsets_topic
+from odradek.client.admin import offsets_topic
 from odradek.core.records import OffsetCommitRecord, decode
 
 MEMBERS = Path(__file__).with_name("group_chaos_members.py")
 
 
 class Consumed:
-    """Which offsets of each partition somebody has read, as ends of runs; fed from several threads."""
+    """The offsets of each partition that some member has read, as ends of ranges. Several threads add to it."""
 
     def __init__(self, partitions: int) -> None:
         self._lock = threading.Lock()
@@ -51,7 +52,7 @@ class Consumed:
                 self.failures.append(line)
 
     def missing(self, ends: dict[int, int]) -> dict[int, int]:
-        """The first offset of each partition that nobody has read, where there is one below its end."""
+        """The first unread offset of each partition that has unread records."""
         found = {}
         with self._lock:
             for partition, end in ends.items():
@@ -66,13 +67,13 @@ class Consumed:
 
 
 class Swarm:
-    """Members in processes of their own, several in each."""
+    """Members in separate processes, several in each."""
 
     def __init__(self, consumed: Consumed, arguments: list[str], processes: int) -> None:
         self._consumed = consumed
         self._arguments = arguments
         self._processes: list[subprocess.Popen[str]] = []
-        self.members: dict[str, int] = {}  # those that run, and in which process
+        self.members: dict[str, int] = {}  # the running members, and the process of each
         self._made = 0
         for _ in range(processes):
             self._processes.append(self._spawn())
@@ -108,7 +109,7 @@ class Swarm:
         self._say(self.members.pop(name), f"stop {name}")
 
     def kill(self, number: int) -> int:
-        """kill -9 of a process, and a new one in its place; how many members that was."""
+        """Kills a process with kill -9, and starts another one. Returns the number of its members."""
         process = self._processes[number]
         process.kill()
         process.wait()
@@ -130,7 +131,7 @@ class Swarm:
 
 
 class Writer:
-    """Writes all the time, to random partitions, until it is stopped."""
+    """Writes to random partitions until it is stopped."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, seed: int) -> None:
         self.ends = dict.fromkeys(range(partitions), 0)
@@ -188,7 +189,7 @@ def chaos(
 
 
 def churn(swarm: Swarm, rng: random.Random, seconds: float, at_least: int, at_most: int, pause_s: float) -> None:
-    """Members come and go."""
+    """Members join and leave."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         count = len(swarm.members)
@@ -196,11 +197,11 @@ def churn(swarm: Swarm, rng: random.Random, seconds: float, at_least: int, at_mo
             swarm.start(rng)
         else:
             swarm.stop(rng)
-        time.sleep(rng.uniform(0, 2 * pause_s))  # members come and go at times made by chance
+        time.sleep(rng.uniform(0, 2 * pause_s))  # members join and leave at random times
 
 
 def history(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
-    """Every offset the group ever committed, partition by partition, in order."""
+    """All committed offsets of the group, by partition and in order."""
     found: dict[int, list[int]] = {}
     with odradek.Admin(bootstrap) as admin:
         for entry in offsets_topic.entries(admin, group):
@@ -213,7 +214,8 @@ def history(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
 
 
 def drain(broker: RunningBroker, swarm: Swarm, consumed: Consumed, writer: Writer, topic: str, group: str) -> None:
-    """No more records, no more changes: all is read and committed, and nothing was ever committed backwards."""
+    """Stops writes and changes, and checks that all records are read and committed and no commit is lower than an
+    earlier one."""
     writer.stop()
     ends = {partition: end for partition, end in writer.ends.items() if end}
 
@@ -226,13 +228,13 @@ def drain(broker: RunningBroker, swarm: Swarm, consumed: Consumed, writer: Write
     swarm.end(gently=True)
     assert not consumed.failures, "\n".join(consumed.failures).replace(" | ", "\n")
     for partition, offsets in history(broker.bootstrap, group, topic).items():
-        assert offsets == sorted(offsets), f"partition {partition} went backwards"
+        assert offsets == sorted(offsets), f"partition {partition} has a commit lower than an earlier one"
         assert offsets[-1] == ends[partition]
 
 
-@pytest.mark.claim(45, 59, 64, 70)
-@pytest.mark.behaviour(45)
-def test_12_members_come_and_go_for_ten_seconds(
+@pytest.mark.claim(45, 59, 64, 70, part=True)
+@pytest.mark.behaviour(45, part=True)
+def test_12_members_join_and_leave_for_ten_seconds(
     chaos: Callable[..., tuple[RunningBroker, Swarm, Consumed, Writer]], topic: str, group: str
 ) -> None:
     rng = random.Random(12)
@@ -247,7 +249,7 @@ def test_12_members_come_and_go_for_ten_seconds(
 
 
 @pytest.mark.slow
-def test_50_members_come_and_go_for_two_minutes_and_the_broker_is_killed(
+def test_50_members_join_and_leave_for_two_minutes_and_the_broker_is_killed(
     chaos: Callable[..., tuple[RunningBroker, Swarm, Consumed, Writer]], topic: str, group: str
 ) -> None:
     rng = random.Random(50)

@@ -1,4 +1,4 @@
-"""A high watermark that is held back, as by a replica that lags: who sees records above it, and who waits for it."""
+"""A high watermark that is held back, as by a lagging replica: reads end below it, and producers wait for it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PATIENCE_MS = 60_000
 ALL, LEADER = -1, 1
 
 
-class Story:
-    """A broker whose topic ``t`` has two partitions; the first one's high watermark is held back at its end."""
+class Setup:
+    """A broker whose topic ``t`` has two partitions. The high watermark of the first one is held back at its end."""
 
     def __init__(self, broker: BrokerServer) -> None:
         self.broker = broker
@@ -44,8 +44,15 @@ class Story:
     def client(self) -> Caller:
         return Caller(self.broker)
 
+    def fetch_and_produce(self, acks: int) -> tuple[Caller, Caller]:
+        """Sends a fetch for the end of the empty first partition, then a record. Returns both clients."""
+        reader, writer = self.client(), self.client()
+        reader.fetch(0)
+        writer.produce(0, acks=acks)
+        return reader, writer
+
     async def rest(self) -> None:
-        """Some turns of the loop, in which nothing that waits may happen."""
+        """Runs some turns of the loop, in which no waiting request may complete."""
         for _ in range(20):
             await asyncio.sleep(0.001)
 
@@ -67,7 +74,7 @@ class Caller(Peer):
         for frame in frames.FrameReader().feed(b"".join(self.written)):
             key, version = self._asked[int.from_bytes(frame[:4], "big")]
             number, reply = frames.decode_response(key, version, frame)
-            assert number == len(found), "in the order of the requests"
+            assert number == len(found), "replies are in the order of the requests"
             found.append(reply)
         return found
 
@@ -101,13 +108,13 @@ class Caller(Peer):
 
 
 @asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[Story]:
+async def serving(directory: Path) -> AsyncIterator[Setup]:
     settings = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
     broker = BrokerServer(BrokerConfig(settings), directory, ("127.0.0.1", 0))
     await broker.start()
     broker.create_topic("t", partition_count=2)
     try:
-        yield Story(broker)
+        yield Setup(broker)
     finally:
         for connection in tuple(broker.connections):
             connection.abort()
@@ -115,15 +122,15 @@ async def serving(directory: Path) -> AsyncIterator[Story]:
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Story], Any]], None]:
-    """Runs a coroutine function with a story. No request waits for its share of the loop."""
+def run_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Setup], Any]], None]:
+    """Runs a coroutine function with a setup. No request waits for its share of the loop."""
     for name in ("SHARE_S", "TURN_S"):
         monkeypatch.setattr(scheduler, name, 3600.0)
 
-    def run(tell: Callable[[Story], Any]) -> None:
+    def run(scenario: Callable[[Setup], Any]) -> None:
         async def whole() -> None:
-            async with serving(tmp_path) as story, asyncio.timeout(30):
-                await tell(story)
+            async with serving(tmp_path) as setup, asyncio.timeout(30):
+                await scenario(setup)
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(whole())
@@ -149,51 +156,47 @@ SIZE = len(batch(1))
 # --- fetches ----------------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_sees_nothing_above_the_watermark_and_wakes_when_it_moves(play) -> None:
-    async def tell(story: Story) -> None:
-        reader, writer = story.client(), story.client()
-        reader.fetch(0)
-        writer.produce(0, acks=LEADER)
+def test_a_fetch_waits_for_the_high_watermark(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        reader, writer = setup.fetch_and_produce(LEADER)
         await writer.answered()
-        await story.rest()
-        assert not reader.replies, "the append has woken nobody"
-        assert len(story.first.waiters) == 1
+        await setup.rest()
+        assert not reader.replies, "the append has completed no fetch"
+        assert len(setup.first.waiters) == 1
 
-        hasty = story.client()
+        hasty = setup.client()
         hasty.fetch(0, wait_ms=0)
         assert sizes((await hasty.answered())[0]) == (OK, 0, 0)
 
-        story.first.move_high_watermark(1)
+        setup.first.move_high_watermark(1)
         assert sizes((await reader.answered())[0]) == (OK, 1, SIZE)
-        assert story.broker.purgatory.partitions == 0
+        assert setup.broker.purgatory.partitions == 0
 
-    play(tell)
+    run_scenario(scenario)
 
 
-def test_a_fetch_waits_for_the_bytes_below_the_watermark(play) -> None:
-    async def tell(story: Story) -> None:
-        reader, writer = story.client(), story.client()
+def test_only_bytes_below_the_high_watermark_count_for_a_fetch(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        reader, writer = setup.client(), setup.client()
         reader.fetch(0, min_bytes=2 * SIZE)
         for _ in range(4):
             writer.produce(0, acks=LEADER)
         await writer.answered(4)
-        story.first.move_high_watermark(1)
-        await story.rest()
-        assert not reader.replies, "four batches are there, but one of them counts"
-        story.first.move_high_watermark(3)
+        setup.first.move_high_watermark(1)
+        await setup.rest()
+        assert not reader.replies, "only one of the four batches counts"
+        setup.first.move_high_watermark(3)
         assert sizes((await reader.answered())[0]) == (OK, 3, 3 * SIZE)
 
-    play(tell)
+    run_scenario(scenario)
 
 
-def test_the_watermark_follows_the_end_again(play) -> None:
-    async def tell(story: Story) -> None:
-        reader, writer = story.client(), story.client()
-        reader.fetch(0)
-        writer.produce(0, acks=ALL)
-        await story.rest()
+def test_a_released_high_watermark_follows_the_log_end(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        reader, writer = setup.fetch_and_produce(ALL)
+        await setup.rest()
         assert not writer.replies
-        story.first.move_high_watermark(None)
+        setup.first.move_high_watermark(None)
         assert results((await writer.answered())[0]) == [(OK, 0)]
         assert sizes((await reader.answered())[0]) == (OK, 1, SIZE)
         reader.fetch(1)
@@ -201,11 +204,35 @@ def test_the_watermark_follows_the_end_again(play) -> None:
         assert results((await writer.answered(2))[1]) == [(OK, 1)]
         assert sizes((await reader.answered(2))[1]) == (OK, 2, SIZE)
 
-    play(tell)
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_appends_wake_fetches_and_only_moves_reach_the_coordinator(tmp_path: Path, *, is_awaited: bool) -> None:
+    """A coordinator looks at the watermark after its own appends; whether a fetch waits makes no difference to it."""
+    log = open_log(tmp_path)
+    partition = Partition("t", 3, log, lambda: T0)
+    moved: list[int] = []
+    arrived: list[int] = []
+    partition.on_high_watermark = moved.append
+
+    class Waiter:
+        def arrived(self, size: int) -> None:
+            arrived.append(size)
+
+    if is_awaited:
+        partition.waiters.add(Waiter())  # type: ignore[arg-type]
+    partition.produce(batch(1))
+    partition.append(batch(1))
+    assert (moved, arrived) == ([], [SIZE, SIZE] if is_awaited else [])
+    partition.move_high_watermark(1)
+    partition.move_high_watermark(None)
+    assert moved == [3, 3]
+    log.close()
 
 
 def test_bytes_are_counted_across_segments(tmp_path: Path) -> None:
-    """A reader that is not at the last segment has enough, however few bytes there are."""
+    """A reader before the last segment has enough bytes, for any number of bytes."""
     log = open_log(tmp_path, segment_bytes=3 * SIZE)
     partition = Partition("t", 0, log, lambda: T0)
     partition.move_high_watermark(0)
@@ -223,73 +250,73 @@ def test_bytes_are_counted_across_segments(tmp_path: Path) -> None:
     partition.move_high_watermark(4)
     assert arrived.pop() > 1 << 40
     partition.move_high_watermark(99)
-    assert (arrived, partition.high_watermark) == ([SIZE], 5), "it does not pass the log's end"
+    assert (arrived, partition.high_watermark) == ([SIZE], 5), "the high watermark does not pass the log end"
     log.close()
 
 
 # --- producers --------------------------------------------------------------------------------------------------
 
 
-def test_all_replicas_are_waited_for_and_the_leader_alone_is_not(play) -> None:
-    async def tell(story: Story) -> None:
-        patient, quick = story.client(), story.client()
+def test_acks_all_waits_for_the_high_watermark_and_acks_1_does_not(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        patient, quick = setup.client(), setup.client()
         patient.produce(0, acks=ALL)
         quick.produce(0, acks=LEADER)
         assert results((await quick.answered())[0]) == [(OK, 1)]
         quick.produce(1, acks=ALL)
-        assert results((await quick.answered(2))[1]) == [(OK, 0)], "nothing holds back the other partition"
-        await story.rest()
+        assert results((await quick.answered(2))[1]) == [(OK, 0)], "the other partition is not held back"
+        await setup.rest()
         assert not patient.replies
-        story.first.move_high_watermark(1)
+        setup.first.move_high_watermark(1)
         assert results((await patient.answered())[0]) == [(OK, 0)]
         assert not patient.connection.parked
 
-    play(tell)
+    run_scenario(scenario)
 
 
-def test_replies_come_in_order_and_no_earlier_than_their_records(play) -> None:
-    async def tell(story: Story) -> None:
-        writer, order = story.client(), []
+def test_replies_are_in_order_and_wait_for_their_records(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        writer, order = setup.client(), []
         for number in range(6):
-            other = story.client()
+            other = setup.client()
             other.produce(0, acks=ALL)
             writer.produce(0, acks=ALL)
             write, place = other.writelines, 2 * number
             other.writelines = lambda chunks, write=write, place=place: (order.append(place), write(chunks))[1]  # type: ignore[method-assign]
         for end in (1, 4, 5, 12):
-            story.first.move_high_watermark(end)
-            await story.rest()
+            setup.first.move_high_watermark(end)
+            await setup.rest()
             assert len(writer.replies) == end // 2
             assert order == [place for place in range(0, 12, 2) if place < end]
         assert [results(reply) for reply in writer.replies] == [[(OK, number)] for number in range(1, 12, 2)]
 
-    play(tell)
+    run_scenario(scenario)
 
 
-def test_a_request_waits_for_all_of_its_partitions(play) -> None:
-    async def tell(story: Story) -> None:
-        story.second.move_high_watermark(0)
-        writer = story.client()
+def test_a_request_waits_for_all_of_its_partitions(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        setup.second.move_high_watermark(0)
+        writer = setup.client()
         writer.produce(0, 1, 7)
-        story.second.move_high_watermark(1)
-        await story.rest()
+        setup.second.move_high_watermark(1)
+        await setup.rest()
         assert not writer.replies
-        story.first.move_high_watermark(1)
+        setup.first.move_high_watermark(1)
         unknown = (ErrorCode.unknown_topic_or_partition, -1)
         assert results((await writer.answered())[0]) == [(OK, 0), (OK, 0), unknown]
 
-    play(tell)
+    run_scenario(scenario)
 
 
-def test_a_long_request_waits_as_well(play) -> None:
-    """Its records are checked in steps, and so is its reply made."""
+def test_a_long_request_waits_too(run_scenario) -> None:
+    """Its records are checked, and its reply is created, in steps."""
 
-    async def tell(story: Story) -> None:
-        story.broker.create_topic("wide", partition_count=300)
-        partitions = [story.partition(index, "wide") for index in range(300)]
+    async def scenario(setup: Setup) -> None:
+        setup.broker.create_topic("wide", partition_count=300)
+        partitions = [setup.partition(index, "wide") for index in range(300)]
         for partition in partitions:
             partition.move_high_watermark(0)
-        writer = story.client()
+        writer = setup.client()
         data = [{"index": index, "records": batch(1)} for index in range(300)]
         topic = {"name": "wide", "partition_data": data}
         message = {"transactional_id": None, "acks": ALL, "timeout": PATIENCE_MS, "topic_data": [topic]}
@@ -297,148 +324,148 @@ def test_a_long_request_waits_as_well(play) -> None:
         await until(lambda: all(partition.log_end_offset for partition in partitions))
         for partition in partitions[:299]:
             partition.move_high_watermark(1)
-        await story.rest()
+        await setup.rest()
         assert not writer.replies
         partitions[299].move_high_watermark(1)
         assert results((await writer.answered())[0]) == [(OK, 0)] * 300
 
-    play(tell)
+    run_scenario(scenario)
 
 
-def test_a_producer_without_answer_in_time_is_told_so(play) -> None:
-    async def tell(story: Story) -> None:
-        story.second.move_high_watermark(0)
-        writer, started_s = story.client(), time.monotonic()
+def test_a_producer_gets_an_error_after_its_timeout(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        setup.second.move_high_watermark(0)
+        writer, started_s = setup.client(), time.monotonic()
         writer.produce(0, 1, timeout_ms=80)
-        story.second.move_high_watermark(1)
+        setup.second.move_high_watermark(1)
         assert results((await writer.answered())[0]) == [(ErrorCode.request_timed_out, 0), (OK, 0)]
         assert time.monotonic() - started_s >= 0.08
-        waits = story.first.watermark_waits
+        waits = setup.first.watermark_waits
         assert waits is not None
-        assert not len(waits), "nothing of it is left"
+        assert not len(waits), "no wait remains"
         writer.produce(0, timeout_ms=0)
         writer.produce(0, timeout_ms=-5)
         assert [results(reply) for reply in (await writer.answered(3))[1:]] == [
             [(ErrorCode.request_timed_out, 1)], [(ErrorCode.request_timed_out, 2)]
         ]  # fmt: skip
 
-    play(tell)
+    run_scenario(scenario)
 
 
-def test_a_batch_sent_again_waits_for_its_first_copy(play) -> None:
-    async def tell(story: Story) -> None:
-        writer, again = story.client(), story.client()
+def test_a_duplicate_batch_waits_for_its_first_copy(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        writer, again = setup.client(), setup.client()
         writer.produce(0, records=sequenced(0))
         writer.produce(0, records=sequenced(5))
         again.produce(0, records=sequenced(0))
-        await story.rest()
+        await setup.rest()
         assert not again.replies
-        story.first.move_high_watermark(5)
-        assert results((await again.answered())[0]) == [(OK, 0)], "not for what stands behind it"
+        setup.first.move_high_watermark(5)
+        assert results((await again.answered())[0]) == [(OK, 0)], "it does not wait for later batches"
         assert len(await writer.answered()) == 1
 
-    play(tell)
+    run_scenario(scenario)
 
 
 # --- ends -------------------------------------------------------------------------------------------------------
 
 
-def test_a_deleted_topic_ends_all_waits(play) -> None:
-    async def tell(story: Story) -> None:
-        reader, writer, both = story.client(), story.client(), story.client()
+def test_a_deleted_topic_ends_all_waits(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        reader, writer, both = setup.client(), setup.client(), setup.client()
         reader.fetch(0)
         writer.produce(0)
         both.produce(0, 1)
-        delete_topic(story.broker, "t")
+        delete_topic(setup.broker, "t")
         gone = ErrorCode.unknown_topic_or_partition
         assert results((await writer.answered())[0]) == [(gone, 0)]
         assert results((await both.answered())[0]) == [(gone, 1), (OK, 0)]
         assert sizes((await reader.answered())[0])[0] is gone
 
-    play(tell)
+    run_scenario(scenario)
 
 
-def test_a_broker_that_stops_leads_nothing(play) -> None:
-    async def tell(story: Story) -> None:
-        writer = story.client()
+def test_a_stop_answers_all_waits(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        writer = setup.client()
         writer.produce(0)
         writer.connection.close()
         assert results((await writer.answered())[0]) == [(ErrorCode.not_leader_or_follower, 0)]
 
-    play(tell)
+    run_scenario(scenario)
 
 
-def test_records_that_the_log_loses_are_not_confirmed(play) -> None:
-    async def tell(story: Story) -> None:
-        writer = story.client()
+def test_truncated_records_are_not_acknowledged(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        writer = setup.client()
         writer.produce(0)
-        story.first.log.truncate_to(0, story.broker.now_ms())
-        story.first.move_high_watermark(None)
+        setup.first.log.truncate_to(0, setup.broker.now_ms())
+        setup.first.move_high_watermark(None)
         assert results((await writer.answered())[0]) == [(ErrorCode.not_leader_or_follower, 0)]
 
-    play(tell)
+    run_scenario(scenario)
 
 
-def test_a_client_that_goes_leaves_nothing(play) -> None:
-    async def tell(story: Story) -> None:
-        writer, reader = story.client(), story.client()
+def test_a_disconnected_client_leaves_no_wait(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        writer, reader = setup.client(), setup.client()
         writer.produce(0)
         reader.fetch(0)
-        waits = story.first.watermark_waits
+        waits = setup.first.watermark_waits
         assert waits is not None
         assert (len(waits), writer.connection.parked_partitions) == (1, 1)
         writer.abort()
         reader.abort()
         assert (len(waits), writer.connection.parked_partitions) == (0, 0)
-        story.first.move_high_watermark(1)
-        await story.rest()
+        setup.first.move_high_watermark(1)
+        await setup.rest()
         assert not writer.written
         assert not reader.written
-        assert story.first.log_end_offset == 1, "the records stay"
+        assert setup.first.log_end_offset == 1, "the records stay"
 
-    play(tell)
+    run_scenario(scenario)
 
 
-def test_one_that_goes_between_the_watermark_and_its_reply_gets_none(play) -> None:
-    async def tell(story: Story) -> None:
-        writer = story.client()
+def test_a_client_that_disconnects_before_its_reply_gets_none(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        writer = setup.client()
         writer.produce(0)
-        story.first.move_high_watermark(1)
+        setup.first.move_high_watermark(1)
         writer.abort()
-        await story.rest()
+        await setup.rest()
         assert not writer.written
 
-    play(tell)
+    run_scenario(scenario)
 
 
 # --- the coordinator --------------------------------------------------------------------------------------------
 
 
-def test_commits_are_answered_when_the_watermark_has_passed_them(play) -> None:
-    async def tell(story: Story) -> None:
-        broker = story.broker
+def test_commits_are_answered_when_the_watermark_has_passed_them(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        broker = setup.broker
         broker.ensure_offsets_topic()
         await until(lambda: broker.runtime.machine(0) is not None)
-        offsets = story.partition(0, "__consumer_offsets")
+        offsets = setup.partition(0, "__consumer_offsets")
         offsets.move_high_watermark(0)
-        one, other = story.client(), story.client()
+        one, other = setup.client(), setup.client()
         one.commit(3)
         await until(lambda: offsets.log_end_offset == 1)
         other.commit(4)
         await until(lambda: offsets.log_end_offset == 2)
-        await story.rest()
+        await setup.rest()
         assert not one.replies
         offsets.move_high_watermark(1)
         await one.answered()
-        await story.rest()
+        await setup.rest()
         assert not other.replies
         offsets.move_high_watermark(None)
         await other.answered()
 
-    play(tell)
+    run_scenario(scenario)
 
 
-def test_waits_end_once_by_offset_and_then_as_they_came() -> None:
+def test_waits_end_once_in_order_of_offset_and_arrival() -> None:
     waits, ended = WatermarkWaits(), []
 
     def wait(name: str, offset: int) -> Any:

@@ -1,4 +1,4 @@
-"""Whatever follows from the catalogue is the same after a start and after the changes that led there."""
+"""The state that follows from the catalogue is the same after a start and after the changes that led to it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential, Credenti
 from odradek.catalog.delta import Delta
 from odradek.catalog.features import ELIGIBLE_LEADERS, GROUP, SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
 from odradek.catalog.shard import BROKER, TOPIC, AlterClientQuotas, AlterConfigs, CatalogRequest, CreatePartitions
+from odradek.coordinator.runtime import Runtime
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC
@@ -30,7 +31,7 @@ ALL_CLIENTS = (("client-id", None),)
 
 
 class Recorder:
-    """A catalogue of its own, made of nothing but what publishers are called with."""
+    """A separate catalogue, built only from the calls of a publisher."""
 
     def __init__(self) -> None:
         self.calls: list[bool] = []
@@ -67,8 +68,8 @@ class Recorder:
         return self.topics, self.configs, self.quotas, self.users, self.features
 
 
-class Boots:
-    """Starts brokers on one directory, each with publishers of the test behind its own."""
+class Starts:
+    """Starts brokers on one directory, each with the test's publishers after its own."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.directory = directory
@@ -85,13 +86,13 @@ class Boots:
 
 
 @pytest.fixture
-def boots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Boots:
-    return Boots(tmp_path, monkeypatch)
+def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Starts:
+    return Starts(tmp_path, monkeypatch)
 
 
-def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(story(), 60))
+        runner.run(asyncio.wait_for(scenario(), 60))
 
 
 def commit(broker: BrokerServer, request: CatalogRequest) -> None:
@@ -117,9 +118,15 @@ def change_everything(broker: BrokerServer) -> None:
     commit(broker, UpdateFeatures({}))
 
 
-def followed(broker: BrokerServer) -> dict[str, object]:
-    """What the broker has made of its catalogue."""
-    config, runtime = broker.config, broker.made_runtime
+def made_groups(broker: BrokerServer) -> Runtime[Any] | None:
+    groups = broker.coordinators.of_key_type(0)
+    assert groups is not None
+    return groups.made_runtime
+
+
+def derived_state(broker: BrokerServer) -> dict[str, object]:
+    """The state that the broker derives from its catalogue."""
+    config, runtime = broker.config, made_groups(broker)
     quota = broker.quotas.binding("producer_byte_rate", "u", "c")
     return {
         "logs": {key: (each.leader_epoch, each.failure, each.log.config) for key, each in broker.partitions.items()},
@@ -130,30 +137,30 @@ def followed(broker: BrokerServer) -> dict[str, object]:
     }
 
 
-def test_a_start_publishes_what_the_changes_did(boots: Boots) -> None:
-    async def story() -> None:
+def test_a_start_publishes_what_the_changes_did(starts: Starts) -> None:
+    async def scenario() -> None:
         living, restarted = Recorder(), Recorder()
-        broker = await boots.start(living)
+        broker = await starts.start(living)
         change_everything(broker)
-        before = followed(broker)
+        before = derived_state(broker)
         assert living.calls[0] is True
-        assert living.calls[1:] == [False] * 15, "one call for each batch, and none where nothing was written"
+        assert living.calls[1:] == [False] * 15, "one call for each batch, and none without a record"
         await broker.stop()
-        broker = await boots.start(restarted)
+        broker = await starts.start(restarted)
         assert restarted.calls == [True]
         assert restarted.all() == living.all()
-        assert followed(broker) == before
+        assert derived_state(broker) == before
         assert {name: count for name, (_, count) in living.topics.items()} == {"kept": 4, "plain": 1, OFFSETS_TOPIC: 3}
         assert before["groups"] == (3, [0, 1, 2])
         assert before["cleaner"] == 0
         await broker.stop()
 
-    run(story)
+    run(scenario)
 
 
-def test_the_offsets_topic_may_go_and_come_again(boots: Boots) -> None:
-    async def story() -> None:
-        broker = await boots.start()
+def test_the_offsets_topic_may_be_deleted_and_created_again(starts: Starts) -> None:
+    async def scenario() -> None:
+        broker = await starts.start()
         broker.ensure_offsets_topic()
         assert broker.runtime.loaded() == [0, 1, 2]
         delete_topic(broker, OFFSETS_TOPIC)
@@ -162,22 +169,22 @@ def test_the_offsets_topic_may_go_and_come_again(boots: Boots) -> None:
         assert (broker.runtime.loaded(), broker.runtime.partition_count) == ([0, 1, 2], 3)
         await broker.stop()
 
-    run(story)
+    run(scenario)
 
 
-def test_a_promise_is_kept_after_the_last_publisher(boots: Boots) -> None:
-    async def story() -> None:
+def test_a_promise_is_resolved_after_the_last_publisher(starts: Starts) -> None:
+    async def scenario() -> None:
         go_on: Deferred[None] = Deferred()
         waits: list[str] = []
 
         class Waiting:
             def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None]:
                 for topic in delta.created.values():
-                    assert image.topic(topic.name) is topic, "it stands behind the image"
+                    assert image.topic(topic.name) is topic, "the publisher runs after the image is updated"
                     waits.append(topic.name)
                     yield go_on
 
-        broker = await boots.start(Waiting())
+        broker = await starts.start(Waiting())
         made = broker.scheduler.start(broker.controller.create_topic(server.TopicSpec("t")))
         second = broker.scheduler.start(broker.controller.create_topic(server.TopicSpec("u")))
         while not waits:
@@ -185,76 +192,76 @@ def test_a_promise_is_kept_after_the_last_publisher(boots: Boots) -> None:
         for _ in range(5):
             await asyncio.sleep(0)
         assert broker.partition("t", 0) is not None
-        assert (made.resolved, second.resolved, waits) == (False, False, ["t"]), "the next event has no turn yet"
+        assert (made.resolved, second.resolved, waits) == (False, False, ["t"]), "the next event is not processed yet"
         go_on.resolve(None)
         await broker.settle()
         assert made.value.name == "t"
         assert second.value.name == "u"
         await broker.stop()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_publisher_that_fails_stops_neither_the_others_nor_the_change(
-    boots: Boots, caplog: pytest.LogCaptureFixture
+    starts: Starts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         class Failing:
             def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
                 if not delta.is_initial:
                     raise RuntimeError("not this time")
 
         recorder = Recorder()
-        broker = await boots.start(Failing(), recorder)
+        broker = await starts.start(Failing(), recorder)
         with caplog.at_level(logging.ERROR, logger="odradek.broker"):
             assert broker.create_topic("t").partition_count == 1
         assert list(recorder.topics) == ["t"]
         assert "Failing could not apply a change of the catalogue" in caplog.text
         await broker.stop()
 
-    run(story)
+    run(scenario)
 
 
-def test_a_publisher_that_fails_at_start_refuses_it(boots: Boots) -> None:
-    async def story() -> None:
+def test_a_publisher_that_fails_at_the_start_prevents_the_start(starts: Starts) -> None:
+    async def scenario() -> None:
         class Failing:
             def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
                 raise KafkaError(ErrorCode.kafka_storage_error)
 
-        broker = await boots.start()
+        broker = await starts.start()
         broker.create_topic("t", configs={"cleanup.policy": "compact"})
         await broker.stop()
         with pytest.raises(KafkaError):
-            await boots.start(Failing())
+            await starts.start(Failing())
         assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("log cleaner")] == []
-        broker = await boots.start()
+        broker = await starts.start()
         assert broker.partition("t", 0) is not None
         await broker.stop()
 
-    run(story)
+    run(scenario)
 
 
-def test_producers_that_wait_share_a_block_of_ids(boots: Boots) -> None:
-    async def story() -> None:
-        broker = await boots.start()
+def test_waiting_producers_share_a_block_of_ids(starts: Starts) -> None:
+    async def scenario() -> None:
+        broker = await starts.start()
         end = broker.catalog.log_end_offset
         taken = [broker.scheduler.start(broker.producer_ids.next()) for _ in range(1500)]
         await broker.settle()
         assert sorted(each.value for each in taken) == list(range(1500))
         assert broker.catalog.log_end_offset == end + 2
         await broker.stop()
-        broker = await boots.start()
+        broker = await starts.start()
         first = broker.scheduler.start(broker.producer_ids.next())
         await broker.settle()
-        assert first.value == 2000, "what was left of the second block is never used"
+        assert first.value == 2000, "the rest of the second block is never used"
         await broker.stop()
 
-    run(story)
+    run(scenario)
 
 
-def test_a_block_that_cannot_be_allocated_fails_those_who_wait(boots: Boots) -> None:
-    async def story() -> None:
-        broker = await boots.start()
+def test_a_block_that_cannot_be_allocated_fails_the_waiting_producers(starts: Starts) -> None:
+    async def scenario() -> None:
+        broker = await starts.start()
         change = broker.catalog.change
 
         def fails(**options: Any) -> Any:
@@ -276,4 +283,4 @@ def test_a_block_that_cannot_be_allocated_fails_those_who_wait(boots: Boots) -> 
         assert first.value == 0
         await broker.stop()
 
-    run(story)
+    run(scenario)

@@ -1,4 +1,4 @@
-"""An API that keeps no state is one new file: nothing else has to be edited for it."""
+"""A stateless API is one new file: it needs no other change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def handle(broker: BrokerServices, context: Context, message: Any) -> dict[str, 
 
 @pytest.fixture
 def new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The files of the handlers, and one more."""
+    """The handlers' files and one more."""
     directory = tmp_path / "handlers"
     shutil.copytree(handlers.__path__[0], directory, ignore=shutil.ignore_patterns("__pycache__"))
     (directory / "k66_list_transactions.py").write_text(HANDLER)
@@ -52,8 +52,8 @@ def new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("odradek.broker.handlers.k66_list_transactions", None)
 
 
-def test_a_new_file_is_announced_and_answers(tmp_path: Path, new_file: None) -> None:
-    async def story() -> None:
+def test_an_api_in_a_new_file_is_advertised_and_served(tmp_path: Path, new_file: None) -> None:
+    async def scenario() -> None:
         broker = BrokerServer(BrokerConfig(), tmp_path / "data", ("127.0.0.1", 0))
         await broker.start()
         reader, writer = await asyncio.open_connection(*broker.address)
@@ -75,11 +75,11 @@ def test_a_new_file_is_announced_and_answers(tmp_path: Path, new_file: None) -> 
             await broker.stop()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(story())
+        runner.run(scenario())
 
 
-def test_a_file_says_its_versions_though_there_is_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installation may have compiled files alone."""
+def test_the_versions_of_a_file_are_known_without_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation may have only compiled files."""
     produce = handlers.served()[0]
     py_compile.compile(
         str(Path(handlers.__path__[0], f"{produce.name}.py")), cfile=str(tmp_path / f"{produce.name}.pyc")

@@ -1,6 +1,6 @@
-"""Committed offsets are kept in memory: nothing is read for them, and while they are loaded the coordinator says so.
+"""Committed offsets are in memory: a fetch reads no log, and during a load the coordinator returns an error.
 
-kafka-python asks for them. The broker runs in a thread of this process, so that its reads can be counted.
+kafka-python fetches them. The broker runs in a thread of this process, so that its reads can be counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARTITIONS = 50
 
 
 class Reads:
-    """How often a log of the offsets topic was read."""
+    """Counts the reads of logs of the offsets topic."""
 
     count = 0
 
@@ -56,11 +56,11 @@ def client(broker: odradek.Broker, group: str) -> KafkaConsumer:
     )
 
 
-@pytest.mark.claim(91)
+@pytest.mark.claim(91, part="a")
 def test_an_offset_fetch_reads_no_log(broker: odradek.Broker, reads: Reads) -> None:
     for number in range(COMMITS):
         commit_raw(broker.bootstrap_servers, f"g{number % 3}", "t", {0: (number, 0, "")})
-    assert reads.count == PARTITIONS, "once each, when the topic was made"
+    assert reads.count == PARTITIONS, "once each, when the topic was created"
     broker.stop()
     broker.start()
     for number in range(3):
@@ -71,7 +71,7 @@ def test_an_offset_fetch_reads_no_log(broker: odradek.Broker, reads: Reads) -> N
     with Wire(broker.bootstrap_servers) as wire:
         eventually(lambda: fetch(wire, "unknown") == (ErrorCode.none, -1))
         loaded = reads.count
-        for number in range(100):  # what has a commit, a partition without one, a group that is not there
+        for number in range(100):  # a partition with a commit, one without, and an unknown group
             assert fetch(wire, f"g{number % 3}") == (ErrorCode.none, COMMITS - 3 + number % 3)
             assert fetch(wire, f"g{number % 3}", partition=1) == (ErrorCode.none, -1)
             assert fetch(wire, "unknown") == (ErrorCode.none, -1)
@@ -87,11 +87,11 @@ def fetch(wire: Wire, group: str, partition: int = 0) -> tuple[ErrorCode, int]:
     return ErrorCode.none, int(found.topics[0].partitions[0].committed_offset)
 
 
-@pytest.mark.claim(91)
-def test_while_offsets_are_loaded_the_coordinator_says_so(
+@pytest.mark.claim(91, part="b")
+def test_during_a_load_the_coordinator_returns_its_error(
     broker: odradek.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The load is held back in its middle; a client that asks meanwhile waits, and gets what was committed."""
+    """The load is stopped in its middle. A client that asks meanwhile waits, and gets the committed offset."""
     commit_raw(broker.bootstrap_servers, "g", "t", {0: (7, 0, "")})
     broker.stop()
     go_on, real = threading.Event(), Loader.take

@@ -1,4 +1,4 @@
-"""How many replicas the offsets topic asks for, and what one broker does with Kafka's default."""
+"""The replication factor of the offsets topic, and Kafka's default on one broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek.wire.api_keys import DESCRIBE_CONFIGS, FIND_COORDINATOR, METADATA
 
 NAME = "offsets.topic.replication.factor"
 DEFAULT_CONFIG = 5
-"""A synonym's source."""
+"""The source of a synonym."""
 Start = Callable[[RunningBroker | ApacheBroker], Wire]
 
 
@@ -39,7 +39,7 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture
 def apache(tmp_path: Path) -> ApacheBroker:
-    """A node on which nothing is said of the topic's replicas."""
+    """A node without a setting for the replicas of the topic."""
     try:
         made = ApacheBroker(tmp_path / "kafka", {}, heap="256m")
     except Unavailable as error:
@@ -50,7 +50,7 @@ def apache(tmp_path: Path) -> ApacheBroker:
 
 
 def default_of(wire: Wire) -> str:
-    """As DescribeConfigs tells it."""
+    """The default, as DescribeConfigs reports it."""
     node = wire.call(METADATA, 7, {"topics": [], "allow_auto_topic_creation": False}).brokers[0].node_id
     row = {"resource_type": 4, "resource_name": str(node), "configuration_keys": [NAME]}
     (found,) = wire.call(DESCRIBE_CONFIGS, 4, {"resources": [row], "include_synonyms": True}).results
@@ -59,7 +59,7 @@ def default_of(wire: Wire) -> str:
 
 
 def answers(wire: Wire, for_s: float = 3) -> set[ErrorCode]:
-    """What FindCoordinator says for a while."""
+    """The error codes of FindCoordinator during this time."""
     found, until = set(), time.monotonic() + for_s
     while time.monotonic() < until:
         asked = {"key_type": 0, "coordinator_keys": ["g"]}
@@ -74,7 +74,7 @@ def is_there(wire: Wire) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.claim(78)
+@pytest.mark.claim(78, part="a")
 def test_one_node_of_apache_kafka_has_no_coordinator_at_its_default_of_three(
     start: Start, apache: ApacheBroker
 ) -> None:
@@ -84,11 +84,11 @@ def test_one_node_of_apache_kafka_has_no_coordinator_at_its_default_of_three(
     assert not is_there(wire)
 
 
-@pytest.mark.claim(78)
-def test_ours_does_as_kafka_where_three_is_asked_for_and_has_a_coordinator_at_its_own_default(
+@pytest.mark.claim(78, part="b")
+def test_ours_behaves_like_kafka_with_three_replicas_and_has_a_coordinator_by_default(
     start: Start, tmp_path: Path
 ) -> None:
-    """One broker cannot keep three replicas: at Kafka's default no group could ever commit. So ours is one."""
+    """One broker cannot have three replicas: with Kafka's default no group could ever commit. So our default is one."""
     asked = start(odradek_broker(tmp_path / "three", {NAME: "3"}))
     assert answers(asked, for_s=0.5) == {ErrorCode.coordinator_not_available}
     assert not is_there(asked)

@@ -1,4 +1,4 @@
-"""`__consumer_offsets` with records in it that nobody can read: they are counted, told, and stop nothing."""
+"""`__consumer_offsets` with unreadable records in it: they are counted and logged, and stop no load."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from odradek.core.records import OffsetCommitValue, group_key, offset_key, offse
 from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_FETCH, PRODUCE
 
 
-@pytest.mark.claim(87)
-def test_what_cannot_be_read_is_skipped_with_a_counted_warning(group: str) -> None:
-    # Apache Kafka serves none of that partition's groups after a record of a known kind that is cut off
+@pytest.mark.claim(87, part="bc")
+def test_unreadable_records_are_skipped_and_counted_in_a_warning(group: str) -> None:
+    # Apache Kafka serves no group of that partition after a truncated record of a known type.
     value = offset_value(OffsetCommitValue(5, -1, "", int(time.time() * 1000)))
     cut_off = [SimpleRecord(offset_key(group, "flights", 0), value[:length]) for length in (1, 3, 9)]
     strange = [
@@ -49,10 +49,10 @@ def test_what_cannot_be_read_is_skipped_with_a_counted_warning(group: str) -> No
 
             assert eventually(fetched, what="the group is served") == {0: 5, 1: 5}
         said = broker.log_tail()
-    for told in (
+    for summary in (
         "2 (offset_commit v4: it is cut off)",
         "1 (value of offset_commit",
         "1 (group_metadata v3: text runs past the end)",
         "1 (key type 99 is unknown)",
     ):
-        assert f"records skipped in the load: {told}" in said
+        assert f"records skipped in the load: {summary}" in said

@@ -1,4 +1,5 @@
-"""Client quotas over the wire: who is over one is told, kept waiting, and nobody else notices (KIP-219)."""
+"""Client quotas over the wire: a client above its quota gets a throttle time and is muted; others are not affected
+(KIP-219)."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def took_ms(call: Callable[[], object]) -> float:
 
 
 def written(wire: Wire, topic: str, size: int) -> int:
-    """Writes so many bytes; returns the throttle time told."""
+    """Writes this number of bytes. Returns the throttle time of the reply."""
     from odradek.batches.encode import encode_batch
     from odradek.core.effects import SimpleRecord
 
@@ -55,17 +56,17 @@ def written(wire: Wire, topic: str, size: int) -> int:
     return milliseconds(reply.throttle_time)
 
 
-def test_a_producer_over_its_rate_is_served_told_and_kept_waiting(bootstrap: str, wire: Wire, topic: str) -> None:
+def test_a_producer_over_its_rate_is_served_and_throttled(bootstrap: str, wire: Wire, topic: str) -> None:
     create(wire, topic)
     client = unique("client")
     assert set_quota(wire, {"client_id": client}, producer_byte_rate=10_000) == 0
     with Wire(bootstrap, client_id=client) as limited, Wire(bootstrap, client_id=client) as twin:
         assert written(limited, topic, 1000) == 0
-        told_ms = written(limited, topic, 104_000)
-        assert 300 < told_ms < 1500
-        assert took_ms(limited.versions) == pytest.approx(told_ms, abs=200)
+        throttle_ms = written(limited, topic, 104_000)
+        assert 300 < throttle_ms < 1500
+        assert took_ms(limited.versions) == pytest.approx(throttle_ms, abs=200)
         assert took_ms(limited.versions) < 200
-        # Its other connection is free until it writes itself; a client with another name is no matter at all.
+        # Another connection of the client is not muted until it writes; a client with another name is not affected.
         assert took_ms(twin.versions) < 200
         assert written(wire, topic, 100_000) == 0
     assert set_quota(wire, {"client_id": client}, producer_byte_rate=None) == 0
@@ -73,7 +74,7 @@ def test_a_producer_over_its_rate_is_served_told_and_kept_waiting(bootstrap: str
         assert written(free, topic, 104_000) == 0
 
 
-def test_what_was_sent_meanwhile_is_answered_afterwards_in_order(bootstrap: str, wire: Wire, topic: str) -> None:
+def test_requests_sent_while_muted_are_answered_later_in_order(bootstrap: str, wire: Wire, topic: str) -> None:
     create(wire, topic)
     client = unique("client")
     set_quota(wire, {"client_id": client}, producer_byte_rate=10_000)
@@ -84,7 +85,9 @@ def test_what_was_sent_meanwhile_is_answered_afterwards_in_order(bootstrap: str,
     set_quota(wire, {"client_id": client}, producer_byte_rate=None)
 
 
-def test_a_consumer_over_its_rate_gets_nothing_until_it_rested(bootstrap: str, wire: Wire, topic: str) -> None:
+def test_a_consumer_over_its_rate_gets_no_records_until_the_throttle_time_ends(
+    bootstrap: str, wire: Wire, topic: str
+) -> None:
     create(wire, topic)
     for _ in range(40):
         produce(wire, topic, [b"x" * 1000])
@@ -102,13 +105,13 @@ def test_a_consumer_over_its_rate_gets_nothing_until_it_rested(bootstrap: str, w
     set_quota(wire, {"client_id": client}, consumer_byte_rate=None)
 
 
-def test_a_client_that_occupies_the_broker_rests(bootstrap: str, wire: Wire) -> None:
+def test_a_client_with_too_much_request_time_is_throttled(bootstrap: str, wire: Wire) -> None:
     client = unique("client")
     set_quota(wire, {"client_id": client}, request_percentage=0.0001)
     with Wire(bootstrap, client_id=client) as limited:
-        told = [milliseconds(limited.call(3, 9, METADATA).throttle_time) for _ in range(2)]
-    assert max(told) > 0
-    assert max(told) <= 1000
+        throttle_ms = [milliseconds(limited.call(3, 9, METADATA).throttle_time) for _ in range(2)]
+    assert max(throttle_ms) > 0
+    assert max(throttle_ms) <= 1000
     set_quota(wire, {"client_id": client}, request_percentage=None)
 
 
@@ -116,7 +119,7 @@ METADATA = {"topics": [], "allow_auto_topic_creation": False, "include_topic_aut
             "include_cluster_authorized_operations": False}  # fmt: skip
 
 
-def test_partitions_are_made_and_removed_at_a_rate(bootstrap: str, wire: Wire, topic: str) -> None:
+def test_creating_and_deleting_partitions_is_limited_by_a_rate(bootstrap: str, wire: Wire, topic: str) -> None:
     client = unique("client")
     set_quota(wire, {"client_id": client}, controller_mutation_rate=1.0)
 
@@ -129,7 +132,7 @@ def test_partitions_are_made_and_removed_at_a_rate(bootstrap: str, wire: Wire, t
         refused = make(maker, unique("topic"), 1)
         assert refused.topics[0].error_code == 89
         assert 0 < milliseconds(refused.throttle_time) <= 2000
-    with Wire(bootstrap, client_id=client) as old:  # does not know the error, and is served
+    with Wire(bootstrap, client_id=client) as old:  # an old version does not have the error, and is served
         served = make(old, unique("topic"), 1, version=5)
         assert served.topics[0].error_code == 0
         assert milliseconds(served.throttle_time) > 0
@@ -143,8 +146,8 @@ def test_partitions_are_made_and_removed_at_a_rate(bootstrap: str, wire: Wire, t
     assert wire.call(20, 6, rows).responses[0].error_code == 0
 
 
-def test_an_address_that_makes_too_many_connections_waits_in_vain(own_broker: Callable[..., RunningBroker]) -> None:
-    # Five in three seconds at least: a busy machine makes them in that time, too.
+def test_an_address_with_too_many_new_connections_is_refused(own_broker: Callable[..., RunningBroker]) -> None:
+    # A limit of five in three seconds: a busy machine opens them in that time, too.
     running = own_broker(**{"quota.window.num": "2", "quota.window.size.seconds": "3"})
     with Wire(running.bootstrap) as wire:
         assert set_quota(wire, {"ip": "127.0.0.1"}, connection_creation_rate=1) == 0
@@ -167,7 +170,7 @@ def test_an_address_that_makes_too_many_connections_waits_in_vain(own_broker: Ca
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_quotas_survive(own_broker: Callable[..., RunningBroker], topic: str, how: str) -> None:
+def test_quotas_survive_a_restart(own_broker: Callable[..., RunningBroker], topic: str, how: str) -> None:
     running = own_broker()
     with Wire(running.bootstrap) as wire:
         create(wire, topic)
@@ -182,7 +185,7 @@ def test_quotas_survive(own_broker: Callable[..., RunningBroker], topic: str, ho
         assert written(wire, topic, 20_000) > 0
 
 
-def test_librdkafka_hears_of_it(bootstrap: str, wire: Wire, topic: str) -> None:
+def test_librdkafka_gets_the_throttle_time(bootstrap: str, wire: Wire, topic: str) -> None:
     create(wire, topic)
     client = unique("client")
     set_quota(wire, {"client_id": client}, producer_byte_rate=20_000)
@@ -198,7 +201,7 @@ def test_librdkafka_hears_of_it(bootstrap: str, wire: Wire, topic: str) -> None:
     set_quota(wire, {"client_id": client}, producer_byte_rate=None)
 
 
-def test_a_resting_connection_can_be_closed(bootstrap: str, wire: Wire, topic: str) -> None:
+def test_a_muted_connection_can_be_closed(bootstrap: str, wire: Wire, topic: str) -> None:
     create(wire, topic)
     client = unique("client")
     set_quota(wire, {"client_id": client}, producer_byte_rate=1)
@@ -211,7 +214,7 @@ def test_a_resting_connection_can_be_closed(bootstrap: str, wire: Wire, topic: s
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         (1000.5, "producer_byte_rate cannot be a fractional value."),
         (1000.0000001, None),
@@ -220,11 +223,11 @@ def test_a_resting_connection_can_be_closed(bootstrap: str, wire: Wire, topic: s
         (-1.0, "Quota producer_byte_rate must be greater than 0"),
     ],
 )
-def test_limits_are_whole_numbers_within_rounding(wire: Wire, value: float, told: str | None) -> None:
-    """As Apache Kafka 4.3 answers."""
+def test_limits_must_be_integers_within_rounding(wire: Wire, value: float, message: str | None) -> None:
+    """The messages of Apache Kafka 4.3."""
     entry = {
         "entity": [{"entity_type": "client-id", "entity_name": unique("client")}],
         "ops": [{"key": "producer_byte_rate", "value": value, "remove": False}],
     }
     (reply,) = wire.call(49, 1, {"entries": [entry], "validate_only": True}).entries
-    assert (reply.error_code, reply.error_message) == (42 if told else 0, told)
+    assert (reply.error_code, reply.error_message) == (42 if message else 0, message)

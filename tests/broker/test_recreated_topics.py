@@ -1,4 +1,5 @@
-"""A topic deleted and created again under its name is another: nothing noted about the first holds for it."""
+"""A topic that is deleted and created again with its name is a new topic: no stored value of the first applies to
+it."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def running(own_broker: Callable[..., RunningBroker]) -> RunningBroker:
     return own_broker(**OFTEN)
 
 
-def noted(running: RunningBroker, file: str) -> dict[TopicPartition, int]:
+def stored_offsets(running: RunningBroker, file: str) -> dict[TopicPartition, int]:
     return checkpoints.read_offsets(Path(running.data_dir) / file, OsFiles())  # type: ignore[attr-defined]
 
 
@@ -44,20 +45,22 @@ def delete_records(wire: Wire, topic: str, offset: int) -> None:
     assert reply.topics[0].partitions[0].low_watermark == offset
 
 
-@pytest.mark.claim(55, 92)
-def test_a_recreated_topic_loses_nothing_to_its_predecessors_log_start(running: RunningBroker, topic: str) -> None:
+@pytest.mark.claim(55, 92, part=True)
+def test_the_log_start_of_a_deleted_topic_does_not_apply_to_its_successor(running: RunningBroker, topic: str) -> None:
     name = TopicPartition(topic, 0)
     with Wire(running.bootstrap) as wire:
         create(wire, topic, internal_segment_bytes="1000")
         for _ in range(100):
             produce(wire, topic, [b"v" * 100])
         delete_records(wire, topic, 80)
-        # within a segment, so that the file alone tells of it
-        eventually(lambda: noted(running, checkpoints.LOG_START).get(name) == 80, what="the log start's checkpoint")
-        eventually(lambda: noted(running, checkpoints.RECOVERY_POINT).get(name), what="the recovery point's")
+        # The offset is within a segment, so that only the file contains it.
+        eventually(
+            lambda: stored_offsets(running, checkpoints.LOG_START).get(name) == 80, what="the log start's checkpoint"
+        )
+        eventually(lambda: stored_offsets(running, checkpoints.RECOVERY_POINT).get(name), what="the recovery point's")
         assert delete(wire, topic) == 0
-        assert name not in noted(running, checkpoints.LOG_START)
-        assert name not in noted(running, checkpoints.RECOVERY_POINT)
+        assert name not in stored_offsets(running, checkpoints.LOG_START)
+        assert name not in stored_offsets(running, checkpoints.RECOVERY_POINT)
         create(wire, topic)
         for number in range(50):
             assert produce(wire, topic, [b"v"]).base_offset == number
@@ -67,18 +70,18 @@ def test_a_recreated_topic_loses_nothing_to_its_predecessors_log_start(running: 
         assert (list_offset(wire, topic, -2), end_offset(wire, topic)) == (0, 50)
 
 
-def test_what_is_noted_of_topics_that_are_gone_goes_at_start(running: RunningBroker, topic: str) -> None:
-    """Killed between a deletion and the checkpoints: also a later kill does not bring the numbers back."""
+def test_stored_values_of_deleted_topics_are_removed_at_the_start(running: RunningBroker, topic: str) -> None:
+    """The broker is killed between a deletion and the checkpoints; a later kill does not restore the values either."""
     with Wire(running.bootstrap) as wire:
         create(wire, unique("other"))
     running.stop()
     gone = TopicPartition(topic, 0)
     for file in (checkpoints.LOG_START, checkpoints.RECOVERY_POINT, checkpoints.CLEANER):
         path = Path(running.data_dir) / file  # type: ignore[attr-defined]
-        checkpoints.write_offsets(path, noted(running, file) | {gone: 80}, OsFiles())
+        checkpoints.write_offsets(path, stored_offsets(running, file) | {gone: 80}, OsFiles())
     running.start()
     for file in (checkpoints.LOG_START, checkpoints.RECOVERY_POINT, checkpoints.CLEANER):
-        assert gone not in noted(running, file)
+        assert gone not in stored_offsets(running, file)
     with Wire(running.bootstrap) as wire:
         create(wire, topic)
         produce(wire, topic, [b"v"])
@@ -88,9 +91,9 @@ def test_what_is_noted_of_topics_that_are_gone_goes_at_start(running: RunningBro
         assert (list_offset(wire, topic, -2), end_offset(wire, topic)) == (0, 1)
 
 
-@pytest.mark.claim(55)
+@pytest.mark.claim(55, part=True)
 def test_a_recreated_topic_has_no_commits_of_its_predecessor(tmp_path: Path) -> None:
-    """The broker is killed between the catalogue's change and the tombstones, the topic is created again."""
+    """The broker is killed between the catalogue's change and the tombstones, and the topic is created again."""
     settings = BrokerConfig({"offsets.topic.num.partitions": "1"})
 
     async def ask(broker: BrokerServer, request: Any) -> Any:
@@ -124,7 +127,7 @@ def test_a_recreated_topic_has_no_commits_of_its_predecessor(tmp_path: Path) -> 
     asyncio.run(after())
 
 
-def test_the_cleaners_checkpoint_forgets_a_deleted_log(tmp_path: Path) -> None:
+def test_a_deleted_log_is_removed_from_the_cleaners_checkpoint(tmp_path: Path) -> None:
     async def test() -> None:
         settings = BrokerConfig({"log.cleaner.backoff.ms": "20"})
         broker = BrokerServer(settings, tmp_path, ("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""What a connection may send: bytes that are no request close it and nothing else, replies keep their order."""
+"""Bytes on a connection: invalid requests close only their connection, and replies keep their order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def connect(bootstrap: str, timeout_s: float = 10) -> socket.socket:
 
 
 def closes(connection: socket.socket) -> bytes:
-    """Everything until the broker closes the connection; fails when it does not."""
+    """Returns all bytes until the broker closes the connection. Fails if the broker does not close it."""
     received = b""
     while True:
         try:
@@ -52,13 +52,13 @@ def request(api_key: int, version: int, body: bytes = b"", client_id: bytes = b"
         request(999, 0),
         request(7, 0),  # ControlledShutdown: known, not served
         request(3, 99),
-        request(0, 0, b"\0" * 10),  # advertised for old librdkafka's sake, not served
-        request(3, 1, b"\x7f\xff\xff\xff"),  # an array that cannot be
-        request(19, 2, b"\0\0\0\x05"),  # a body cut short
+        request(0, 0, b"\0" * 10),  # advertised for old versions of librdkafka, not served
+        request(3, 1, b"\x7f\xff\xff\xff"),  # an impossible array length
+        request(19, 2, b"\0\0\0\x05"),  # an incomplete body
         request(18, 4, b"\0\xff\xff\xff\xff\xff"),
     ],
 )
-def test_bad_bytes_close_their_connection_only(bootstrap: str, data: bytes) -> None:
+def test_invalid_bytes_close_only_their_connection(bootstrap: str, data: bytes) -> None:
     with Wire(bootstrap) as other, connect(bootstrap) as bad:
         other.versions()
         bad.sendall(data)
@@ -66,8 +66,8 @@ def test_bad_bytes_close_their_connection_only(bootstrap: str, data: bytes) -> N
         assert other.versions()
 
 
-def test_millions_of_names_close_their_connection_only(bootstrap: str) -> None:
-    """They would be understood, and keep the broker busy for many seconds; Kafka has threads for that."""
+def test_millions_of_names_close_only_their_connection(bootstrap: str) -> None:
+    """They could be parsed, but would keep the broker busy for many seconds. Kafka has threads for such work."""
     count = 10_000_000
     with Wire(bootstrap) as other, connect(bootstrap) as greedy:
         other.versions()
@@ -76,7 +76,7 @@ def test_millions_of_names_close_their_connection_only(bootstrap: str) -> None:
         assert other.versions()
 
 
-def test_what_came_before_bad_bytes_is_answered(bootstrap: str) -> None:
+def test_requests_before_invalid_bytes_are_answered(bootstrap: str) -> None:
     with connect(bootstrap) as connection:
         connection.sendall(API_VERSIONS_REQUEST + b"\xff\xff\xff\xff")
         received = closes(connection)
@@ -84,7 +84,7 @@ def test_what_came_before_bad_bytes_is_answered(bootstrap: str) -> None:
     assert reply.error_code == 0
 
 
-def test_api_versions_of_an_unknown_version_is_told_which_are_known(bootstrap: str) -> None:
+def test_api_versions_of_an_unknown_version_gets_the_known_versions(bootstrap: str) -> None:
     with connect(bootstrap) as connection:
         connection.sendall(request(18, 99, b"\0\x01a\x01b\0"))
         size = int.from_bytes(connection.recv(4), "big")
@@ -94,7 +94,7 @@ def test_api_versions_of_an_unknown_version_is_told_which_are_known(bootstrap: s
     assert [(api.api_key, api.min_version, api.max_version) for api in reply.api_keys] == [(18, 0, 4)]
 
 
-def test_everything_advertised_is_known_to_the_schemas_and_nothing_odd(bootstrap: str) -> None:
+def test_all_advertised_versions_are_in_the_schemas(bootstrap: str) -> None:
     with Wire(bootstrap) as wire:
         for api_key, (oldest, newest) in wire.versions().items():
             known_oldest, known_newest = schemas.known_versions(api_key)
@@ -102,7 +102,7 @@ def test_everything_advertised_is_known_to_the_schemas_and_nothing_odd(bootstrap
             assert oldest >= known_oldest or (api_key, oldest) == (0, 0)
 
 
-def test_half_a_request_waits_without_disturbing_others(bootstrap: str) -> None:
+def test_half_a_request_waits_without_affecting_others(bootstrap: str) -> None:
     with connect(bootstrap) as slow, Wire(bootstrap) as other:
         slow.sendall(API_VERSIONS_REQUEST[:7])
         assert other.versions()
@@ -110,7 +110,7 @@ def test_half_a_request_waits_without_disturbing_others(bootstrap: str) -> None:
         assert int.from_bytes(slow.recv(4), "big") > 100
 
 
-def test_requests_byte_by_byte(bootstrap: str) -> None:
+def test_requests_may_arrive_byte_by_byte(bootstrap: str) -> None:
     with connect(bootstrap) as slow:
         slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in API_VERSIONS_REQUEST * 2:
@@ -121,7 +121,7 @@ def test_requests_byte_by_byte(bootstrap: str) -> None:
     assert received[0] == received[1]
 
 
-def test_replies_come_in_the_order_of_requests(bootstrap: str, topic: str) -> None:
+def test_replies_are_in_the_order_of_requests(bootstrap: str, topic: str) -> None:
     with Wire(bootstrap) as wire:
         create(wire, topic)
         started = time.monotonic()
@@ -142,13 +142,13 @@ def test_thousands_of_requests_at_once_are_all_answered(bootstrap: str) -> None:
     assert answered == list(range(count))
 
 
-def test_a_client_that_does_not_read_costs_bounded_memory(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+def test_a_client_that_does_not_read_uses_limited_memory(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     running = own_broker()
     with Wire(running.bootstrap) as wire, connect(running.bootstrap) as greedy:
         create(wire, topic)
         produce(wire, topic, [b"x" * 900_000])
         before = resident_kib(running)
-        # 2000 × 0.9 MB asked for, nothing taken: the broker must not fetch them all into memory.
+        # 2000 × 0.9 MB are requested and not read: the broker must not load all of it into memory.
         asked = frames.encode_request(1, 11, 1, "greedy", fetch(topic, max_wait_ms=0))
         greedy.settimeout(0.5)
         try:
@@ -156,7 +156,7 @@ def test_a_client_that_does_not_read_costs_bounded_memory(own_broker: Callable[.
                 greedy.sendall(asked)
         except TimeoutError:
             pass
-        assert wire.versions(), "others are served meanwhile"
+        assert wire.versions(), "other clients are served meanwhile"
         assert resident_kib(running) - before < 60_000
 
 
@@ -177,7 +177,7 @@ def test_connections_are_limited_per_address(own_broker: Callable[..., RunningBr
             second.versions()
             assert closes(third) == b""
         deadline = time.monotonic() + 10
-        while True:  # the broker may take a moment to see that the second has gone
+        while True:  # the broker may notice the end of the second connection a little later
             try:
                 with Wire(running.bootstrap) as again:
                     again.versions()
@@ -224,7 +224,7 @@ def resident_kib(running: RunningBroker) -> int:
 
 
 def test_connections_leave_descriptors_to_the_logs(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    """A log that cannot open its next segment is offline for good: clients are refused before it comes to that."""
+    """A log that cannot open its next segment goes offline permanently, so clients are refused before that."""
     running = own_broker(socket_listen_backlog_size="1000")
     host, _, port = running.bootstrap.rpartition(":")
     resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (400, 400))  # type: ignore[attr-defined]
@@ -233,8 +233,8 @@ def test_connections_leave_descriptors_to_the_logs(own_broker: Callable[..., Run
         produce(wire, topic, [b"x" * 600_000])
         others = [idle.enter_context(socket.create_connection((host, int(port)), timeout=30)) for _ in range(400)]
         with suppress(ConnectionResetError):
-            assert others[-1].recv(1) == b"", "closed at once"
-        for _ in range(5):  # each begins a segment
+            assert others[-1].recv(1) == b"", "the connection is closed at once"
+        for _ in range(5):  # each record begins a segment
             assert produce(wire, topic, [b"x" * 600_000]).error_code == 0
         asked = fetch(topic, max_wait_ms=0)
         assert len(bytes(wire.call(1, 11, asked).responses[0].partitions[0].records)) > 600_000
@@ -244,7 +244,7 @@ def test_connections_leave_descriptors_to_the_logs(own_broker: Callable[..., Run
             return bool(produce(wire, topic, [b"y"]).error_code == 0)
         return False
 
-    eventually(is_welcome, what="the others are gone")
+    eventually(is_welcome, what="the other connections are closed")
 
 
 def test_acks_0_gets_no_reply_and_failures_close_the_connection(bootstrap: str, topic: str) -> None:
@@ -252,7 +252,7 @@ def test_acks_0_gets_no_reply_and_failures_close_the_connection(bootstrap: str, 
         create(wire, topic)
         produce(wire, topic, [b"a"], acks=0)
         correlation_id = wire.send(18, 0, {})
-        wire.receive(18, 0, correlation_id)  # the very next reply is this one's
+        wire.receive(18, 0, correlation_id)  # the next reply is that of this request
         produce(wire, unique("nowhere"), [b"a"], acks=0)
         with pytest.raises(ConnectionError):
             wire.versions()

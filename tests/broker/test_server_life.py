@@ -1,4 +1,4 @@
-"""Starting, stopping, being killed; whose the directory is; what survives."""
+"""Start, stop and kill of the broker, the owner of its directory, and the data that survives."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from odradek.testing.cluster import BrokerProcess
 
 SERVE = [sys.executable, "-m", "odradek.broker"]
 ON_APACHE = bool(os.environ.get("ODRADEK_TEST_ORACLE"))
-"""Which begins a leader epoch at every start."""
+"""Apache Kafka begins a leader epoch at every start."""
 
 
 def refused(*arguments: str) -> str:
-    """The one line a broker that must not start says."""
+    """The one line that a broker prints if it must not start."""
     done = subprocess.run([*SERVE, *arguments], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2, done
     assert done.stdout == ""
@@ -63,7 +63,7 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_directories_and_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_invalid_directories_and_settings_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "file" in refused(str(tmp_path / "file"), "127.0.0.1:0")
     assert "did you mean 'num.partitions'" in refused(str(tmp_path / "d"), "127.0.0.1:0", "num.partition=1")
@@ -80,7 +80,7 @@ def test_another_node_id_on_a_directory_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_stop_it_in_peace(tmp_path: Path, number: int) -> None:
+def test_signals_stop_the_broker_cleanly(tmp_path: Path, number: int) -> None:
     running = BrokerProcess(tmp_path).start()
     assert running.process is not None
     with Wire(running.bootstrap) as wire:
@@ -94,10 +94,10 @@ def test_signals_stop_it_in_peace(tmp_path: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_mark_of_a_clean_stop_comes_when_all_is_closed(
+def test_a_clean_stop_is_marked_after_all_files_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """The directory is marked, and let go, only after the catalogue was closed; not marked where that failed."""
+    """The directory is marked and unlocked only after the catalogue is closed; it is not marked if that fails."""
     mark = tmp_path / ".kafka_cleanshutdown"
     seen = []
 
@@ -123,7 +123,7 @@ def test_the_mark_of_a_clean_stop_comes_when_all_is_closed(
     OsFiles().lock(tmp_path / ".lock").release()
 
 
-def test_a_waiting_fetch_does_not_hold_up_the_stop(tmp_path: Path, topic: str) -> None:
+def test_a_waiting_fetch_does_not_delay_the_stop(tmp_path: Path, topic: str) -> None:
     running = BrokerProcess(tmp_path).start()
     with Wire(running.bootstrap) as wire:
         create(wire, topic)
@@ -133,10 +133,10 @@ def test_a_waiting_fetch_does_not_hold_up_the_stop(tmp_path: Path, topic: str) -
         started = time.monotonic()
         assert running.stop() == 0
         assert time.monotonic() - started < 5
-        assert wire.receive(1, 11, waiting).error_code == 0, "it was answered before the connection closed"
+        assert wire.receive(1, 11, waiting).error_code == 0, "the fetch was answered before the connection closed"
 
 
-def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:
+def test_the_broker_ends_with_its_parent_process(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from odradek.testing.cluster import BrokerProcess\n"
         "broker = BrokerProcess(Path(sys.argv[1])).start(); print(broker.pid, flush=True); sys.stdin.read()"
@@ -155,7 +155,7 @@ def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["broker", "serve"])
-def test_one_whose_starter_is_gone_before_it_is_ready_stops_in_peace(tmp_path: Path, command: str) -> None:
+def test_a_broker_whose_parent_ends_before_it_is_ready_stops_cleanly(tmp_path: Path, command: str) -> None:
     serve = [sys.executable, "-m", "odradek.cli.main", "serve", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
     reading, writing = os.pipe()
     os.close(reading)
@@ -173,7 +173,7 @@ def test_one_whose_starter_is_gone_before_it_is_ready_stops_in_peace(tmp_path: P
 
 
 class SyncsTogether(OsFiles):
-    """Files of which the first directories that are synced at a stop end that together."""
+    """Files whose first directory syncs of a stop wait for each other."""
 
     def __init__(self, *, fails: str = "") -> None:
         self.together = threading.Barrier(4)
@@ -195,7 +195,7 @@ class SyncsTogether(OsFiles):
 
 
 @pytest.mark.parametrize("fails", ["", "topic-5"])
-def test_logs_are_closed_side_by_side(tmp_path: Path, fails: str) -> None:
+def test_logs_are_closed_in_parallel(tmp_path: Path, fails: str) -> None:
     files = SyncsTogether(fails=fails)
     data = tmp_path / "data"
 
@@ -213,7 +213,7 @@ def test_logs_are_closed_side_by_side(tmp_path: Path, fails: str) -> None:
 
     asyncio.run(life())
     assert files.arrived >= 8
-    assert not files.together.broken, "four syncs were under way at the same time"
+    assert not files.together.broken, "four syncs ran at the same time"
     assert (data / ".kafka_cleanshutdown").exists() != bool(fails)
     written = (data / "recovery-point-offset-checkpoint").read_text().splitlines()
     assert sorted(written[2:]) == [f"topic {index} {0 if fails == f'topic-{index}' else 1}" for index in range(8)]
@@ -227,7 +227,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_topics_settings_and_ids_survive(own_broker: Callable[..., RunningBroker], how: str) -> None:
+def test_topics_settings_and_ids_survive_a_restart(own_broker: Callable[..., RunningBroker], how: str) -> None:
     running = own_broker()
     with Wire(running.bootstrap) as wire:
         create(wire, "kept", 3, retention_ms="123456")
@@ -245,13 +245,13 @@ def test_topics_settings_and_ids_survive(own_broker: Callable[..., RunningBroker
         assert tuple(replace(one, leader_epoch=0) for one in after.partitions) == before.partitions
         assert describe(wire, "dropped").error_code == 3
         assert config_of(wire, "kept", "retention.ms") == "123456"
-        # claim-free but vital: no id is given twice, or two producers' sequences would mix
+        # No id is allocated twice, otherwise the sequences of two producers would mix.
         assert producer_id(wire) not in producer_ids
 
 
-@pytest.mark.claim(55)
+@pytest.mark.claim(55, part=True)
 def test_deletion_removes_directories(tmp_path: Path) -> None:
-    # created again, it is another topic
+    # A topic that is created again is a new topic.
     with BrokerProcess(tmp_path) as running, Wire(running.bootstrap) as wire:
 
         def names() -> list[str]:
@@ -263,7 +263,7 @@ def test_deletion_removes_directories(tmp_path: Path) -> None:
         assert (running.data_dir / "flights-1" / "partition.metadata").exists()
         assert delete(wire, "flights") == 0
         assert len(names()) == 2
-        assert all(name.endswith("-delete") for name in names()), "log.segment.delete.delay.ms has to go by"
+        assert all(name.endswith("-delete") for name in names()), "the files stay for log.segment.delete.delay.ms"
         create(wire, "flights", 2)
         assert describe(wire, "flights").topic_id != first
         assert produce(wire, "flights", [b"a"]).base_offset == 0
@@ -276,10 +276,10 @@ def test_deletion_removes_directories(tmp_path: Path) -> None:
         running.stop()
         assert len(names()) == 2
         running.start()
-        assert names() == [], "a start removes what a stop left"
+        assert names() == [], "a start removes the files of deleted topics"
 
 
-def test_what_a_crash_left_of_a_deletion_goes_at_start(tmp_path: Path) -> None:
+def test_the_start_completes_a_deletion_that_a_crash_interrupted(tmp_path: Path) -> None:
     running = BrokerProcess(tmp_path).start()
     with Wire(running.bootstrap) as wire:
         create(wire, "flights")
@@ -301,10 +301,10 @@ def test_what_a_crash_left_of_a_deletion_goes_at_start(tmp_path: Path) -> None:
     running.stop()
     assert not stray.exists()
     assert not doomed.exists()
-    assert all((mine / "notes.txt").exists() for mine in others), "what is not the broker's is left alone"
+    assert all((mine / "notes.txt").exists() for mine in others), "other files are not changed"
 
 
-def test_a_damaged_partition_is_offline_alone(tmp_path: Path) -> None:
+def test_only_the_damaged_partition_is_offline(tmp_path: Path) -> None:
     running = BrokerProcess(tmp_path).start()
     with Wire(running.bootstrap) as wire:
         create(wire, "good")
@@ -321,7 +321,7 @@ def test_a_damaged_partition_is_offline_alone(tmp_path: Path) -> None:
     assert "bad-0" in running.log_path.read_text()
 
 
-def test_a_partition_that_goes_offline_says_so_to_whoever_asks(tmp_path: Path) -> None:
+def test_all_requests_to_an_offline_partition_get_its_error(tmp_path: Path) -> None:
     async def life() -> list[int]:
         broker = BrokerServer(BrokerConfig(), tmp_path, ("127.0.0.1", 0))
         await broker.start()
@@ -347,8 +347,8 @@ def test_a_partition_that_goes_offline_says_so_to_whoever_asks(tmp_path: Path) -
     assert asyncio.run(life()) == [56] * 7  # KAFKA_STORAGE_ERROR
 
 
-def test_a_directory_of_apache_kafka_is_refused_and_left_alone(tmp_path: Path) -> None:
-    """Its controller's log begins with control records, which ours never has."""
+def test_a_directory_of_apache_kafka_is_refused_and_not_changed(tmp_path: Path) -> None:
+    """The log of its controller begins with control records, which our logs never do."""
     log = Log.open(tmp_path / "__cluster_metadata-0", LogConfig(), 0, clean=True)
     leader_change = SimpleRecord(b"\0\0\0\2", b"\0\0\0\0")
     log.append(encode_batch([leader_change], now_ms=0, control=True), now_ms=0, leader_epoch=1, origin="coordinator")
@@ -361,8 +361,8 @@ def test_a_directory_of_apache_kafka_is_refused_and_left_alone(tmp_path: Path) -
     asyncio.run(life())
 
 
-def test_damaged_checkpoints_stop_nobody(tmp_path: Path) -> None:
-    """They save work and are about no record: without them logs are read from their begin."""
+def test_damaged_checkpoints_do_not_prevent_the_start(tmp_path: Path) -> None:
+    """Checkpoints only save work: without them the logs are read from their start."""
     running = BrokerProcess(tmp_path).start()
     with Wire(running.bootstrap) as wire:
         create(wire, "flights")
@@ -380,20 +380,20 @@ def test_damaged_checkpoints_stop_nobody(tmp_path: Path) -> None:
         assert end_offset(wire, "flights") == 2
         assert produce(wire, "flights", [b"c"]).base_offset == 2
     running.stop()
-    told = running.log_path.read_text()
-    assert all(name in told for name in damaged)
-    assert "Traceback" not in told
+    log_text = running.log_path.read_text()
+    assert all(name in log_text for name in damaged)
+    assert "Traceback" not in log_text
     running.start()
     running.stop()
     line = "recovery continues without a checkpoint"
-    assert running.log_path.read_text().count(line) == told.count(line) > 0
+    assert running.log_path.read_text().count(line) == log_text.count(line) > 0
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reason"),
     [("node.id=one", "node.id 'one'"), ("directory.id=!", "directory.id '!'"), ("node.id=\xff", "is not a text file")],
 )
-def test_damaged_meta_properties_are_told_in_one_line(tmp_path: Path, line: str, told: str) -> None:
+def test_damaged_meta_properties_are_reported_in_one_line(tmp_path: Path, line: str, reason: str) -> None:
     with BrokerProcess(tmp_path) as running:
         pass
     path = running.data_dir / "meta.properties"
@@ -402,11 +402,11 @@ def test_damaged_meta_properties_are_told_in_one_line(tmp_path: Path, line: str,
     path.write_bytes("\n".join([*kept, line]).encode("latin-1"))
     message = refused(str(running.data_dir), "127.0.0.1:0")
     assert "meta.properties" in message
-    assert told in message
+    assert reason in message
 
 
-def test_a_start_that_fails_lets_the_directory_go(tmp_path: Path) -> None:
-    """In a thread, the process lives on, and may try again."""
+def test_a_start_that_fails_unlocks_the_directory(tmp_path: Path) -> None:
+    """With a broker in a thread the process continues, and may start it again."""
     path = tmp_path / "meta.properties"
     path.write_text("node.id=one\n")
 
@@ -421,8 +421,8 @@ def test_a_start_that_fails_lets_the_directory_go(tmp_path: Path) -> None:
     asyncio.run(start())
 
 
-@pytest.mark.claim(2)
-@pytest.mark.behaviour(53)
+@pytest.mark.claim(2, part=True)
+@pytest.mark.behaviour(53, part=True)
 def test_deleted_records_stay_deleted_after_a_crash(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     running = own_broker()
     with Wire(running.bootstrap) as wire:
@@ -440,8 +440,8 @@ def test_deleted_records_stay_deleted_after_a_crash(own_broker: Callable[..., Ru
         assert produce(wire, topic, [b"d"]).base_offset == 3
 
 
-@pytest.mark.claim(92)
-def test_kill_9_in_the_middle_loses_nothing_acknowledged(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+@pytest.mark.claim(92, part=True)
+def test_kill_9_under_load_loses_no_acknowledged_record(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     # claim 92 (records' side)
     running = own_broker()
     acknowledged: dict[int, bytes] = {}
@@ -454,7 +454,7 @@ def test_kill_9_in_the_middle_loses_nothing_acknowledged(own_broker: Callable[..
                 answer = produce(wire, topic, [value])
                 assert answer.error_code == 0
                 acknowledged[answer.base_offset] = value
-            for _ in range(20):  # under way when the broker dies
+            for _ in range(20):  # some requests are in flight when the broker is killed
                 produce(wire, topic, [b"unacknowledged"], acks=0)
         running.kill()
         running.start()
@@ -469,10 +469,10 @@ def test_kill_9_in_the_middle_loses_nothing_acknowledged(own_broker: Callable[..
                 found[row.offset] = row.value or b""
                 offset = row.offset + 1
     assert {offset: found.get(offset) for offset in acknowledged} == acknowledged
-    assert sorted(found) == list(range(end)), "no gap"
+    assert sorted(found) == list(range(end)), "the offsets have no gap"
 
 
-def test_a_broker_starts_fast_and_small(tmp_path: Path) -> None:
+def test_a_broker_starts_fast_with_little_memory(tmp_path: Path) -> None:
     running = BrokerProcess(tmp_path).start()
     assert running.pid is not None
     loaded = Path(f"/proc/{running.pid}/maps").read_text()
@@ -515,7 +515,7 @@ def end_offset(wire: Wire, topic: str) -> int:
     return list_offset(wire, topic, -1)
 
 
-def test_auto_creation_follows_the_client_and_the_broker(own_broker: Callable[..., RunningBroker]) -> None:
+def test_automatic_topic_creation_depends_on_client_and_broker(own_broker: Callable[..., RunningBroker]) -> None:
     with Wire(own_broker(auto_create_topics_enable="false").bootstrap) as wire:
         message = {"topics": [{"name": unique("t")}], "allow_auto_topic_creation": True}
         assert wire.call(3, 4, message).topics[0].error_code == 3
@@ -529,11 +529,9 @@ def test_auto_creation_follows_the_client_and_the_broker(own_broker: Callable[..
         assert bad.error_code == 17
 
 
-@pytest.mark.behaviour(52)
-def test_a_leader_epoch_begins_where_an_unclean_stop_may_have_cut_the_log(
-    own_broker: Callable[..., RunningBroker], topic: str
-) -> None:
-    # whoever read on before has to ask where its epoch ended
+@pytest.mark.behaviour(52, part="a")
+def test_a_leader_epoch_begins_after_an_unclean_stop(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+    # A reader that continues has to look up the end of its epoch.
     running = own_broker()
 
     def epoch(wire: Wire) -> int:
@@ -557,7 +555,7 @@ def test_a_leader_epoch_begins_where_an_unclean_stop_may_have_cut_the_log(
             epochs.append(epoch(wire))
         running.kill()
         running.start()
-    assert sorted(set(epochs)) == epochs, "a new one each time"
+    assert sorted(set(epochs)) == epochs, "each start has a new epoch"
     with Wire(running.bootstrap) as wire:
         assert [ended(wire, number) for number in epochs] == [(number, 1 + at) for at, number in enumerate(epochs)]
         asked = fetch(topic, max_wait_ms=0)
@@ -567,5 +565,5 @@ def test_a_leader_epoch_begins_where_an_unclean_stop_may_have_cut_the_log(
     running.stop()
     running.start()
     with Wire(running.bootstrap) as wire:
-        assert epoch(wire) == last or (ON_APACHE and epoch(wire) > last), "nothing can be missing after a clean stop"
+        assert epoch(wire) == last or (ON_APACHE and epoch(wire) > last), "no record can be missing after a clean stop"
         assert ended(wire, epochs[-1]) == (epochs[-1], 3)

@@ -1,4 +1,4 @@
-"""Topics, settings and lookups over the wire, as Apache Kafka 4.3 answers them (compared request by request)."""
+"""Topics, settings and lookups over the wire, with the replies of Apache Kafka 4.3 (compared request by request)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def creates(wire: Wire, *rows, validate_only: bool = False):
     return {row.name: row for row in reply.topics}
 
 
-def test_creation_reports_what_was_made(wire: Wire, topic: str) -> None:
+def test_a_creation_reports_the_new_topic(wire: Wire, topic: str) -> None:
     row = creates(wire, creation(topic, -1, -1, retention_ms="5000"))[topic]
     assert (row.error_code, row.num_partitions, row.replication_factor) == (0, 4, 1)
     configs = {config.name: config for config in row.configs}
@@ -43,7 +43,7 @@ def test_creation_reports_what_was_made(wire: Wire, topic: str) -> None:
     assert describe(wire, topic).topic_id == row.topic_id
 
 
-def test_validate_only_makes_nothing(wire: Wire, topic: str) -> None:
+def test_validate_only_creates_no_topic(wire: Wire, topic: str) -> None:
     assert creates(wire, creation(topic, 3), validate_only=True)[topic].error_code == 0
     assert describe(wire, topic).error_code == 3
     assert creates(wire, creation(topic, 0), validate_only=True)[topic].error_code == 37
@@ -72,11 +72,13 @@ def test_creations_that_kafka_refuses(wire: Wire, topic: str, change, code: int)
     assert describe(wire, topic).error_code == (0 if code == 0 else 3)
 
 
-def test_names_that_cannot_be(wire: Wire, topic: str) -> None:
+def test_invalid_names_are_refused(wire: Wire, topic: str) -> None:
     assert creates(wire, creation("a b"))["a b"].error_code == 17
     creates(wire, creation(f"{topic}.x"))
     assert creates(wire, creation(f"{topic}.x"))[f"{topic}.x"].error_code == 36
-    assert creates(wire, creation(f"{topic}_x"))[f"{topic}_x"].error_code == 17, "it collides"
+    assert creates(wire, creation(f"{topic}_x"))[f"{topic}_x"].error_code == 17, (
+        "the name collides with an existing one"
+    )
     twice = creates(wire, creation(f"{topic}-d"), creation(f"{topic}-d"))
     assert twice[f"{topic}-d"].error_code == 42
     assert describe(wire, f"{topic}-d").error_code == 3
@@ -107,7 +109,7 @@ def test_deletion_can_be_forbidden(own_broker: Callable[..., RunningBroker], top
         assert describe(wire, topic).error_code == 0
 
 
-def test_a_fetch_that_waits_hears_of_the_deletion(bootstrap: str, wire: Wire, topic: str) -> None:
+def test_deleting_a_topic_ends_a_waiting_fetch(bootstrap: str, wire: Wire, topic: str) -> None:
     create(wire, topic)
     with Wire(bootstrap) as reader:
         waiting = reader.send(1, 11, fetch(topic, max_wait_ms=20_000))
@@ -142,11 +144,11 @@ def alter(wire: Wire, name: str, *configs, kind: int = 2, validate_only: bool = 
     return wire.call(44, 1, {"resources": [resource], "validate_only": validate_only}).responses[0]
 
 
-def test_settings_are_changed_while_running(wire: Wire, topic: str) -> None:
+def test_topic_settings_are_changed_at_run_time(wire: Wire, topic: str) -> None:
     create(wire, topic)
     assert alter(wire, topic, ("max.message.bytes", 0, "200")).error_code == 0
     assert config_of(wire, topic, "max.message.bytes") == "200"
-    assert produce(wire, topic, [b"x" * 300]).error_code == 10, "the new limit acts at once"
+    assert produce(wire, topic, [b"x" * 300]).error_code == 10, "the new limit applies at once"
     assert alter(wire, topic, ("max.message.bytes", 1, None)).error_code == 0
     assert produce(wire, topic, [b"x" * 300]).error_code == 0
     alter(wire, topic, ("cleanup.policy", 2, "compact"))
@@ -204,7 +206,7 @@ def test_topics_are_described_in_pages(wire: Wire, topic: str) -> None:
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
-def test_a_waiting_fetch_is_woken_by_the_first_record(bootstrap: str, wire: Wire, topic: str) -> None:
+def test_a_waiting_fetch_completes_with_the_first_record(bootstrap: str, wire: Wire, topic: str) -> None:
     create(wire, topic)
     with Wire(bootstrap) as reader:
         waiting = reader.send(1, 11, fetch(topic, max_wait_ms=20_000))
@@ -223,7 +225,7 @@ def test_a_fetch_waits_for_min_bytes_or_its_time(bootstrap: str, wire: Wire, top
         started = time.monotonic()
         reply = reader.call(1, 11, fetch(topic, max_wait_ms=300, min_bytes=100_000))
         assert 0.25 <= time.monotonic() - started < 5
-        assert reply.responses[0].partitions[0].records, "what is there comes with the time's end"
+        assert reply.responses[0].partitions[0].records, "the timeout returns the available records"
         waiting = reader.send(1, 11, fetch(topic, max_wait_ms=20_000, min_bytes=100_000))
         started = time.monotonic()
         produce(wire, topic, [b"x" * 120_000])
@@ -231,7 +233,7 @@ def test_a_fetch_waits_for_min_bytes_or_its_time(bootstrap: str, wire: Wire, top
         assert time.monotonic() - started < 5
 
 
-def test_sessions_leave_out_what_did_not_change(bootstrap: str, wire: Wire, topic: str) -> None:
+def test_fetch_sessions_omit_unchanged_partitions(bootstrap: str, wire: Wire, topic: str) -> None:
     create(wire, topic, 2)
     parts = [{"partition": index, "current_leader_epoch": -1, "fetch_offset": 0, "log_start_offset": -1,
               "partition_max_bytes": 1000} for index in (0, 1)]  # fmt: skip
@@ -244,8 +246,8 @@ def test_sessions_leave_out_what_did_not_change(bootstrap: str, wire: Wire, topi
         quiet = reader.call(1, 11, fetch("", max_wait_ms=0, session=(opened.session_id, 1)))
         assert quiet.responses == ()
         produce(wire, topic, [b"a"], partition=1)
-        told = reader.call(1, 11, fetch("", max_wait_ms=0, session=(opened.session_id, 2)))
-        assert [part.partition_index for part in told.responses[0].partitions] == [1]
+        reply = reader.call(1, 11, fetch("", max_wait_ms=0, session=(opened.session_id, 2)))
+        assert [part.partition_index for part in reply.responses[0].partitions] == [1]
         assert reader.call(1, 11, fetch("", max_wait_ms=0, session=(opened.session_id, 7))).error_code == 71
         assert reader.call(1, 11, fetch("", max_wait_ms=0, session=(1, 1))).error_code == 70
 
@@ -257,7 +259,7 @@ def test_offsets_out_of_range(wire: Wire, topic: str, offset: int, code: int) ->
     assert wire.call(1, 11, fetch(topic, offset, max_wait_ms=0)).responses[0].partitions[0].error_code == code
 
 
-@pytest.mark.behaviour(52)
+@pytest.mark.behaviour(52, part="b")
 def test_leader_epochs_are_checked(wire: Wire, topic: str) -> None:
     # behaviour 52 (one broker's part)
     create(wire, topic)
@@ -302,9 +304,9 @@ def idempotent(wire: Wire, topic: str, producer: int, sequence: int, count: int 
     return answer.error_code, answer.base_offset
 
 
-@pytest.mark.behaviour(55)
+@pytest.mark.behaviour(55, part="bd")
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_a_batch_sent_twice_is_kept_once(own_broker: Callable[..., RunningBroker], topic: str, how: str) -> None:
+def test_a_batch_sent_twice_is_stored_once(own_broker: Callable[..., RunningBroker], topic: str, how: str) -> None:
     # also after a restart; gaps are refused
     running = own_broker()
     with Wire(running.bootstrap) as wire:
@@ -322,8 +324,8 @@ def test_a_batch_sent_twice_is_kept_once(own_broker: Callable[..., RunningBroker
         assert list_offset(wire, topic, -1) == 4
 
 
-@pytest.mark.behaviour(56, part=True)
-def test_a_compacted_topic_names_the_records_without_a_key(wire: Wire, topic: str) -> None:
+@pytest.mark.behaviour(56, part="b")
+def test_a_compacted_topic_reports_the_records_without_a_key(wire: Wire, topic: str) -> None:
     create(wire, topic, cleanup_policy="compact")
     records = [SimpleRecord(b"k", b"a"), *(SimpleRecord(None, b"b") for _ in range(12))]  # type: ignore[arg-type]
     part = {"index": 0, "records": encode_batch(records, now_ms=int(time.time() * 1000))}
@@ -332,13 +334,13 @@ def test_a_compacted_topic_names_the_records_without_a_key(wire: Wire, topic: st
     answer = wire.call(0, 9, message).responses[0].partition_responses[0]
     assert answer.error_code == 87
     assert [row.batch_index for row in answer.record_errors] == list(range(1, 13)), (
-        "all of them: librdkafka sends the others again"
+        "all such records: librdkafka sends the others again"
     )
     assert answer.error_message
 
 
-def test_a_topic_with_bounds_names_the_records_that_are_too_old(wire: Wire, topic: str) -> None:
-    """A record without a timestamp is none of them: there is one rule for what is refused and for what is named."""
+def test_a_topic_with_time_limits_reports_the_records_that_are_too_old(wire: Wire, topic: str) -> None:
+    """A record without a timestamp is not too old: refused records and reported records follow one rule."""
     create(wire, topic, message_timestamp_before_max_ms="60000")
     now_ms = int(time.time() * 1000)
 
@@ -355,13 +357,14 @@ def test_a_topic_with_bounds_names_the_records_that_are_too_old(wire: Wire, topi
     assert [row.batch_index for row in answer.record_errors] == [2, 4]
 
 
-def test_a_transactional_id_is_refused_by_name(wire: Wire) -> None:
+def test_a_transactional_id_is_refused(wire: Wire) -> None:
     message = {"transactional_id": "tx", "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
     assert wire.call(22, 4, message).error_code == 53
 
 
-def test_the_catalogue_s_own_log_is_no_topic(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    """As one, a record produced to it kept the broker from ever starting again, and deleting it took every topic."""
+def test_the_metadata_log_is_not_a_topic(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+    """If it were a topic, a record produced to it would prevent every later start, and deleting it would delete every
+    topic."""
     name, invalid_request, unknown = "__cluster_metadata", 42, 3
     broker = own_broker()
     with Wire(broker.bootstrap) as wire:
@@ -378,7 +381,7 @@ def test_the_catalogue_s_own_log_is_no_topic(own_broker: Callable[..., RunningBr
         assert produce(wire, topic, [b"x"]).error_code == 0
 
 
-def test_a_producer_id_and_its_epoch_come_together(wire: Wire) -> None:
+def test_a_producer_id_needs_an_epoch_and_the_reverse(wire: Wire) -> None:
     def code(producer_id: int, epoch: int) -> int:
         message = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": producer_id}
         return int(wire.call(22, 4, message | {"producer_epoch": epoch}).error_code)
@@ -407,16 +410,16 @@ def committed(wire: Wire, group: str, topic: str) -> int:
 
 
 def settled(ask: Callable[[], int]) -> int:
-    """Asks again while the coordinator loads."""
+    """Repeats the request while the coordinator loads."""
     deadline = time.monotonic() + 10
     while (code := ask()) == 14 and time.monotonic() < deadline:
         time.sleep(0.02)
     return code
 
 
-@pytest.mark.claim(87)
+@pytest.mark.claim(87, part="a")
 def test_clients_may_not_write_the_offsets_topic(bootstrap: str, wire: Wire, group: str) -> None:
-    # INVALID_TOPIC_EXCEPTION, unless the client calls itself __admin_client
+    # The error is INVALID_TOPIC_EXCEPTION, except for the client id __admin_client.
     coordinator(wire, group)
     assert produce(wire, "__consumer_offsets", [b"x"]).error_code == 17
     part = {"partition_index": 0, "offset": 0}
@@ -427,7 +430,7 @@ def test_clients_may_not_write_the_offsets_topic(bootstrap: str, wire: Wire, gro
         assert produce(admin, "__consumer_offsets", [b"x"], partition=free).error_code == 0
 
 
-@pytest.mark.claim(78)
+@pytest.mark.claim(78, part=True)
 def test_with_too_few_brokers_for_its_replicas_there_is_no_coordinator(
     own_broker: Callable[..., RunningBroker], group: str
 ) -> None:
@@ -440,7 +443,7 @@ def test_with_too_few_brokers_for_its_replicas_there_is_no_coordinator(
 def test_an_offsets_topic_made_by_hand_counts_from_the_next_start(
     own_broker: Callable[..., RunningBroker], topic: str
 ) -> None:
-    # gp-assign-group-1 is then in partition 2 of 5; until the restart there is no coordinator
+    # With 5 partitions gp-assign-group-1 is in partition 2; until the restart there is no coordinator.
     running = own_broker()
     group = "gp-assign-group-1"
     with Wire(running.bootstrap) as wire:
@@ -460,7 +463,7 @@ def test_an_offsets_topic_made_by_hand_counts_from_the_next_start(
 
 @pytest.mark.claim(81)
 def test_an_offsets_topic_altered_or_deleted_by_hand(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    # more partitions lose commits at the restart, since the hash moves; deleted, it is made again
+    # More partitions lose commits at the restart, since the hash changes. A deleted offsets topic is created again.
     running = own_broker(offsets_topic_num_partitions="5")
     group = next(name for name in map("group-{}".format, range(99)) if _moves(name))
     with Wire(running.bootstrap) as wire:
@@ -486,8 +489,8 @@ def _moves(group: str) -> bool:
     return partition_for_group(group, 5) != partition_for_group(group, 7)
 
 
-@pytest.mark.claim(111, part=True)
-def test_min_insync_replicas_is_capped_at_the_replicas_there_are(wire: Wire, topic: str) -> None:
-    # one broker; as Kafka 4.3 does; acks=all on one replica passes although two are asked for
+@pytest.mark.claim(111, part="c")
+def test_min_insync_replicas_is_limited_to_the_number_of_replicas(wire: Wire, topic: str) -> None:
+    # One broker, as in Kafka 4.3: acks=all with one replica succeeds although two are required.
     create(wire, topic, min_insync_replicas="2")
     assert produce(wire, topic, [b"a"]).error_code == 0

@@ -1,4 +1,4 @@
-"""Settings act: of the broker at its start, of brokers, topics and loggers while running."""
+"""Settings have an effect: of the broker at its start, and of brokers, topics and loggers at run time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def alter(wire: Wire, kind: int, name: str, **settings: str | None) -> int:
     return int(wire.call(44, 1, {"resources": [resource], "validate_only": False}).responses[0].error_code)
 
 
-def told(wire: Wire, kind: int, name: str, *keys: str) -> dict[str, tuple[str | None, int]]:
+def described(wire: Wire, kind: int, name: str, *keys: str) -> dict[str, tuple[str | None, int]]:
     """Setting -> (value, source)."""
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": list(keys) or None}
     message = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
@@ -42,8 +42,8 @@ def told(wire: Wire, kind: int, name: str, *keys: str) -> dict[str, tuple[str | 
 
 
 @pytest.fixture(scope="module")
-def tight(tmp_path_factory: pytest.TempPathFactory):
-    """A broker with everything set to something else."""
+def custom(tmp_path_factory: pytest.TempPathFactory):
+    """A broker with values other than the defaults."""
     settings = {
         "broker.rack": "r7",
         "num.partitions": "3",
@@ -61,24 +61,24 @@ def tight(tmp_path_factory: pytest.TempPathFactory):
         "socket.listen.backlog.size": "9",
         "auto.create.topics.enable": "false",
     }
-    with BrokerProcess(tmp_path_factory.mktemp("tight"), config=settings) as running, Wire(running.bootstrap) as wire:
+    with BrokerProcess(tmp_path_factory.mktemp("custom"), config=settings) as running, Wire(running.bootstrap) as wire:
         yield running, wire
 
 
-def test_where_it_stands_and_what_topics_get(tight, topic: str) -> None:
-    _, wire = tight
+def test_rack_and_topic_defaults(custom, topic: str) -> None:
+    _, wire = custom
     metadata = {"topics": None, "allow_auto_topic_creation": True, "include_topic_authorized_operations": False,
                 "include_cluster_authorized_operations": False}  # fmt: skip
     assert wire.call(3, 9, metadata).brokers[0].rack == "r7"
     row = {"name": topic, "num_partitions": -1, "replication_factor": -1, "assignments": [], "configs": []}
     message = {"topics": [row], "timeout": 1000, "validate_only": False}
-    assert wire.call(19, 7, message).topics[0].error_code == 38  # two replicas by default, one broker
+    assert wire.call(19, 7, message).topics[0].error_code == 38  # the default is two replicas, but there is one broker
     row["replication_factor"] = 1
     assert wire.call(19, 7, message).topics[0].num_partitions == 3
 
 
-def test_how_much_a_fetch_gives_and_how_many_sessions_there_are(tight, topic: str) -> None:
-    _, wire = tight
+def test_fetch_size_and_number_of_sessions(custom, topic: str) -> None:
+    _, wire = custom
     create(wire, topic)
     for _ in range(5):
         produce(wire, topic, [b"x" * 400])
@@ -89,8 +89,8 @@ def test_how_much_a_fetch_gives_and_how_many_sessions_there_are(tight, topic: st
     assert sessions[1] == 0
 
 
-def test_how_long_a_page_is(tight, topic: str) -> None:
-    _, wire = tight
+def test_page_size_of_topic_descriptions(custom, topic: str) -> None:
+    _, wire = custom
     create(wire, topic, 3)
     message = {"topics": [{"name": topic}], "response_partition_limit": 2000, "cursor": None}
     reply = wire.call(75, 0, message)
@@ -98,8 +98,8 @@ def test_how_long_a_page_is(tight, topic: str) -> None:
     assert reply.next_cursor.partition_index == 2
 
 
-def test_groups(tight, topic: str, group: str) -> None:
-    _, wire = tight
+def test_group_settings(custom, topic: str, group: str) -> None:
+    _, wire = custom
     create(wire, topic)
     eventually(lambda: wire.call(10, 2, {"key": group, "key_type": 0}).error_code == 0)
 
@@ -111,7 +111,7 @@ def test_groups(tight, topic: str, group: str) -> None:
 
     eventually(lambda: join(6999) == 26)
     assert join(8001) == 26
-    assert join(7500) == 79  # MEMBER_ID_REQUIRED: let in
+    assert join(7500) == 79  # MEMBER_ID_REQUIRED: the group accepts the member
 
     def commit(metadata: str) -> int:
         part = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1}
@@ -126,8 +126,8 @@ def test_groups(tight, topic: str, group: str) -> None:
     assert config_of(wire, "__consumer_offsets", "segment.bytes") == "2000000"
 
 
-def test_retention_looks_as_often_as_it_is_told_and_log_starts_are_written_down(tight, topic: str) -> None:
-    running, wire = tight
+def test_retention_follows_its_check_interval_and_log_starts_are_stored(custom, topic: str) -> None:
+    running, wire = custom
     create(wire, topic, retention_ms="1", internal_segment_bytes="1000")
     for _ in range(5):
         produce(wire, topic, [b"x" * 400])
@@ -141,10 +141,10 @@ def test_retention_looks_as_often_as_it_is_told_and_log_starts_are_written_down(
     eventually(lambda: checkpoint.exists() and f"{kept} 0 1" in checkpoint.read_text())
 
 
-# --- while running ----------------------------------------------------------------------------------------------
+# --- at run time ------------------------------------------------------------------------------------------------
 
 
-def test_a_smaller_segment_size_holds_for_the_next_record(tmp_path: Path, topic: str) -> None:
+def test_a_smaller_segment_size_applies_to_the_next_record(tmp_path: Path, topic: str) -> None:
     with BrokerProcess(tmp_path) as running, Wire(running.bootstrap) as wire:
         create(wire, topic)
 
@@ -165,57 +165,58 @@ def test_a_smaller_segment_size_holds_for_the_next_record(tmp_path: Path, topic:
         assert segments() == before
 
 
-def test_a_setting_of_all_brokers_of_one_and_of_a_topic(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+def test_precedence_of_topic_broker_and_cluster_settings(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     running = own_broker(message_max_bytes="5000")
     with Wire(running.bootstrap) as wire:
         create(wire, topic)
 
         def largest() -> int:
-            """Which of the sizes still passes."""
+            """The largest of the sizes that is accepted."""
             passed = [size for size in (500, 1500, 2500, 3500) if not produce(wire, topic, [b"x" * size]).error_code]
             return max(passed)
 
-        assert told(wire, TOPIC, topic, "max.message.bytes")["max.message.bytes"] == ("5000", 4)
+        assert described(wire, TOPIC, topic, "max.message.bytes")["max.message.bytes"] == ("5000", 4)
         assert alter(wire, BROKER, "", message_max_bytes="3000") == 0
-        assert told(wire, TOPIC, topic, "max.message.bytes")["max.message.bytes"] == ("3000", 3)
+        assert described(wire, TOPIC, topic, "max.message.bytes")["max.message.bytes"] == ("3000", 3)
         assert largest() == 2500
         assert alter(wire, BROKER, "1", message_max_bytes="2000") == 0
-        assert told(wire, TOPIC, topic, "max.message.bytes")["max.message.bytes"] == ("2000", 2)
+        assert described(wire, TOPIC, topic, "max.message.bytes")["max.message.bytes"] == ("2000", 2)
         assert largest() == 1500
         assert alter(wire, TOPIC, topic, max_message_bytes="1000") == 0
-        assert told(wire, TOPIC, topic, "max.message.bytes")["max.message.bytes"] == ("1000", 1)
+        assert described(wire, TOPIC, topic, "max.message.bytes")["max.message.bytes"] == ("1000", 1)
         assert largest() == 500
         assert alter(wire, TOPIC, topic, max_message_bytes=None) == 0
     running.kill()
     running.start()
     with Wire(running.bootstrap) as wire:
-        assert told(wire, BROKER, "1", "message.max.bytes")["message.max.bytes"] == ("2000", 2)
-        assert told(wire, BROKER, "", "message.max.bytes")["message.max.bytes"] == ("3000", 3)
+        assert described(wire, BROKER, "1", "message.max.bytes")["message.max.bytes"] == ("2000", 2)
+        assert described(wire, BROKER, "", "message.max.bytes")["message.max.bytes"] == ("3000", 3)
         assert alter(wire, BROKER, "1", message_max_bytes=None) == 0
-        assert told(wire, BROKER, "1", "message.max.bytes")["message.max.bytes"] == ("3000", 3)
+        assert described(wire, BROKER, "1", "message.max.bytes")["message.max.bytes"] == ("3000", 3)
         assert alter(wire, BROKER, "", message_max_bytes=None) == 0
-        assert told(wire, BROKER, "1", "message.max.bytes")["message.max.bytes"] == ("5000", 4)
+        assert described(wire, BROKER, "1", "message.max.bytes")["message.max.bytes"] == ("5000", 4)
 
 
-def test_names_are_not_guessed_and_unset_ones_are_taken_back_freely(wire: Wire, topic: str) -> None:
+def test_unknown_names_are_refused_and_unset_ones_may_be_removed(wire: Wire, topic: str) -> None:
     create(wire, topic)
     resource = {"resource_type": TOPIC, "resource_name": topic}
     row = {"name": "retention.mss", "config_operation": 0, "value": "1"}
     reply = wire.call(44, 1, {"resources": [resource | {"configs": [row]}], "validate_only": False}).responses[0]
     assert reply.error_code == 40
-    assert reply.error_message == "Unknown topic config name: retention.mss"  # no more than Kafka says
+    assert reply.error_message == "Unknown topic config name: retention.mss"  # the message is Kafka's
     assert alter(wire, BROKER, "1", log_retention_mss="1") == 40
-    # Kafka's reassignment tool takes these back whether they are set or not.
+    # Kafka's reassignment tool removes these settings whether they are set or not.
     rates = {"leader_replication_throttled_rate": None, "follower_replication_throttled_rate": None}
     assert alter(wire, BROKER, "1", **rates, no_such_setting=None) == 0
-    assert "leader.replication.throttled.rate" not in told(wire, BROKER, "1")
+    assert "leader.replication.throttled.rate" not in described(wire, BROKER, "1")
     assert alter(wire, BROKER, "1", leader_replication_throttled_rate="1000") == 0
-    assert told(wire, BROKER, "1")["leader.replication.throttled.rate"] == ("1000", 2)
+    assert described(wire, BROKER, "1")["leader.replication.throttled.rate"] == ("1000", 2)
     assert alter(wire, BROKER, "1", **rates) == 0
 
 
 def test_a_refused_setting_leaves_no_trace(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    """Also one that only a topic could not have: it used to be written down, and the broker never started again."""
+    """Also a value that is invalid only for topics: such a value was once stored, and the broker never started
+    again."""
     invalid_request = 42
     broker = own_broker()
     with Wire(broker.bootstrap) as wire:
@@ -226,8 +227,8 @@ def test_a_refused_setting_leaves_no_trace(own_broker: Callable[..., RunningBrok
             assert alter(wire, BROKER, name, log_cleaner_threads="1000000") == invalid_request
             assert alter(wire, BROKER, name, ssl_keystore_location="/k") == invalid_request
             assert alter(wire, BROKER, name, listeners="PLAINTEXT://:1") == invalid_request
-        assert alter(wire, BROKER, "", ssl_client_auth="required") == invalid_request  # of one broker only
-        assert told(wire, BROKER, "1", "log.roll.ms", "num.io.threads") == {
+        assert alter(wire, BROKER, "", ssl_client_auth="required") == invalid_request  # a setting of one broker only
+        assert described(wire, BROKER, "1", "log.roll.ms", "num.io.threads") == {
             "log.roll.ms": (None, 5),
             "num.io.threads": ("8", 5),
         }
@@ -235,10 +236,10 @@ def test_a_refused_setting_leaves_no_trace(own_broker: Callable[..., RunningBrok
     broker.stop()
     broker.start()
     with Wire(broker.bootstrap) as wire:
-        assert told(wire, TOPIC, topic, "segment.ms") == {"segment.ms": ("604800000", 5)}
+        assert described(wire, TOPIC, topic, "segment.ms") == {"segment.ms": ("604800000", 5)}
 
 
-def test_a_logger_says_more_when_told_to(tmp_path: Path) -> None:
+def test_a_logger_level_can_be_changed(tmp_path: Path) -> None:
     running = BrokerProcess(tmp_path)
     with running, Wire(running.bootstrap) as wire:
         log = tmp_path / "broker.log"
@@ -251,8 +252,8 @@ def test_a_logger_says_more_when_told_to(tmp_path: Path) -> None:
         bad_frame()
         assert "frame of -1 bytes" not in log.read_text()
         assert alter(wire, LOGGER, "1", **{"odradek.broker": "DEBUG"}) == 0
-        assert told(wire, LOGGER, "1")["odradek.broker"] == ("DEBUG", 6)
+        assert described(wire, LOGGER, "1")["odradek.broker"] == ("DEBUG", 6)
         bad_frame()
         eventually(lambda: "frame of -1 bytes" in log.read_text())
         assert alter(wire, LOGGER, "1", **{"odradek.broker": None}) == 0
-        assert told(wire, LOGGER, "1")["odradek.broker"] == told(wire, LOGGER, "1")["root"]
+        assert described(wire, LOGGER, "1")["odradek.broker"] == described(wire, LOGGER, "1")["root"]

@@ -1,4 +1,4 @@
-"""The lock of a data directory, and a process that holds it."""
+"""The lock of a data directory that another process holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of files on their way to a client: whole, in order, whatever the client does, on both event loops."""
+"""Parts of files that are sent to a client: complete and in order for any client behaviour, on both event loops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def content() -> bytes:
 
 
 class Broker:
-    """Connections served on a thread of their own; what is asked for is decided by ``answer``."""
+    """Connections in a separate thread. ``answer`` determines the parts of each reply."""
 
     def __init__(self, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self.loop = new_loop()
@@ -94,7 +94,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture
 def whole(tmp_path: Path, content: bytes) -> Slice:
-    """The file as one part; closed when the last part of it is gone, as the log's are."""
+    """The file as one part. It is closed when its last part is released, like the files of a log."""
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(content)
     return Slice(OsFiles().open(path), 0, FILE_BYTES, 0)
@@ -105,7 +105,7 @@ def part(whole: Slice, position: int, size: int, failures: list[OSError] | None 
 
 
 def reply(client: socket.socket) -> tuple[int, bytes]:
-    """The next reply: its correlation id and what follows."""
+    """The next reply: its correlation id and the rest."""
     size, correlation_id = struct.unpack(">ii", exactly(client, 8))
     return correlation_id, exactly(client, size - 4)
 
@@ -121,7 +121,7 @@ def exactly(client: socket.socket, size: int) -> bytes:
 
 
 def ended(client: socket.socket) -> bool:
-    """Whether the connection ends, whatever still comes before that."""
+    """Waits for the end of the connection, and discards all bytes before it."""
     with contextlib.suppress(ConnectionError):
         while client.recv(1 << 20):
             pass
@@ -142,13 +142,13 @@ def test_files_and_bytes_keep_their_order_through_a_slow_reader(broker, whole, c
     with broker.connect(receive_bytes=8192) as client:
         client.sendall(b"".join(heartbeat(n) for n in range(len(sizes))))
         for number, (_, expected) in enumerate(answers):
-            told, data = reply(client)
-            assert told == number
+            received, data = reply(client)
+            assert received == number
             assert hashlib.sha1(data).digest() == hashlib.sha1(expected).digest(), number
 
 
-def test_a_file_waits_for_what_the_transport_still_has(broker, whole, content) -> None:
-    """Six megabytes of plain bytes fill the socket and the transport; the file must come after them."""
+def test_a_file_waits_for_earlier_bytes_in_the_transport(broker, whole, content) -> None:
+    """Six megabytes of bytes fill the socket and the transport; the file must follow them."""
     plain = content[: 6 << 20]
     promises: list[Deferred[Any]] = [Deferred(), Deferred()]
     ready = iter(promises)
@@ -170,7 +170,7 @@ def test_a_file_waits_for_what_the_transport_still_has(broker, whole, content) -
     assert broker.lost.wait(10)
 
 
-def test_requests_wait_while_a_file_does_and_cost_nothing(broker, whole) -> None:
+def test_requests_wait_while_a_file_waits(broker, whole) -> None:
     served = []
     broker.answer = lambda: served.append(1) or [part(whole, 0, FILE_BYTES)]
     with broker.connect(receive_bytes=8192) as client:
@@ -186,7 +186,7 @@ def test_a_removed_segment_is_sent_to_its_end(broker, whole, content) -> None:
         client.sendall(heartbeat(1))
         exactly(client, 8)
         whole.file.path.unlink()
-        whole.file = None  # the segment forgets it; the part that is being sent does not
+        whole.file = None  # the segment drops its reference; the part that is being sent keeps one
         assert exactly(client, FILE_BYTES) == content
 
 
@@ -203,7 +203,7 @@ def test_a_truncated_segment_closes_the_connection(broker, whole) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ECONNRESET])
-def test_a_read_error_tells_the_log_a_client_that_left_does_not(broker, whole, monkeypatch, code) -> None:
+def test_a_read_error_is_reported_to_the_log_and_a_lost_client_is_not(broker, whole, monkeypatch, code) -> None:
     def failing(*_: Any) -> int:
         raise OSError(code, os.strerror(code))
 
@@ -217,7 +217,7 @@ def test_a_read_error_tells_the_log_a_client_that_left_does_not(broker, whole, m
     assert [error.errno for error in failures] == [errno.EIO] * (code == errno.EIO)
 
 
-def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(broker, whole) -> None:
+def test_a_client_that_disconnects_during_a_reply_leaves_no_descriptor(broker, whole) -> None:
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
 
@@ -235,7 +235,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(broker, whole)
     assert descriptors() <= before
 
 
-def test_closing_lets_a_file_out_first(broker, whole, content) -> None:
+def test_a_close_waits_for_a_file_that_is_being_sent(broker, whole, content) -> None:
     broker.answer = lambda: [b"h", part(whole, 0, FILE_BYTES), b"t"]
     with broker.connect(receive_bytes=8192) as client:
         client.sendall(heartbeat(1))
@@ -245,7 +245,7 @@ def test_closing_lets_a_file_out_first(broker, whole, content) -> None:
         assert client.recv(1) == b""
 
 
-def test_others_get_their_turn_while_a_file_goes_out(broker, whole, monkeypatch) -> None:
+def test_other_clients_are_served_while_a_file_is_sent(broker, whole, monkeypatch) -> None:
     monkeypatch.setattr(transport_module, "TURN_BYTES", 1 << 16)
     real, order = os.sendfile, []
 

@@ -1,4 +1,4 @@
-"""SCRAM credentials and feature levels of a real broker: kept as Apache Kafka keeps them, and there after kill -9."""
+"""SCRAM credentials and feature levels of a real broker: stored as in Apache Kafka, and kept across kill -9."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def put(running: RunningBroker, user: str, mechanism: int, iterations: int, pass
     return str(result.error_code.name)
 
 
-def take_back(running: RunningBroker, user: str, mechanism: int) -> str:
+def remove(running: RunningBroker, user: str, mechanism: int) -> str:
     row = {"name": user, "mechanism": mechanism}
     with wire(running) as connected:
         (result,) = connected.call(ALTER_USER_SCRAM_CREDENTIALS, 0, {"deletions": [row], "upsertions": []}).results
@@ -68,7 +68,7 @@ def test_users_and_levels_survive_kill_9(own_broker: Callable[..., RunningBroker
     assert put(running, "alice", SHA_256, 4096) == "none"
     assert put(running, "alice", SHA_512, 8192) == "none"
     assert put(running, "bob", SHA_512, 16_384) == "none"
-    assert take_back(running, "alice", SHA_256) == "none"
+    assert remove(running, "alice", SHA_256) == "none"
     update(running, "transaction.version", 1, SAFE)
     update(running, "group.version", 0, SAFE)
     kept = {("alice", SHA_512, 8192), ("bob", SHA_512, 16_384)}
@@ -80,15 +80,15 @@ def test_users_and_levels_survive_kill_9(own_broker: Callable[..., RunningBroker
     running.start()
     eventually(lambda: users(running) == kept)
     assert levels(running) == before
-    assert take_back(running, "alice", SHA_256) == "resource_not_found"
-    assert take_back(running, "bob", SHA_512) == "none"
+    assert remove(running, "alice", SHA_256) == "resource_not_found"
+    assert remove(running, "bob", SHA_512) == "none"
 
 
 @pytest.mark.parametrize(
     ("mechanism", "name"),
     [pytest.param(SHA_256, "sha256", id="SHA-256"), pytest.param(SHA_512, "sha512", id="SHA-512")],
 )
-def test_a_password_leaves_kafkas_record_and_nothing_else(
+def test_a_password_is_stored_only_as_kafkas_record(
     own_broker: Callable[..., RunningBroker], mechanism: int, name: str
 ) -> None:
     running = own_broker()
@@ -102,7 +102,7 @@ def test_a_password_leaves_kafkas_record_and_nothing_else(
     assert b"secret" not in log
 
 
-# As an Apache Kafka 4.3 wrote them for the same password, salt and iterations.
+# As Apache Kafka 4.3 writes them for the same password, salt and iterations.
 RECORDS = {
     "sha256": (
         "AQsABmFsaWNlAQVzYWx0IWYDgZ093uJuroNEWlgI0/sG21so8oOLUUlbOWEa5XJIIWiBIhstG1eT2tcNfwJOprPE2aKg8yqZ3r2R"
@@ -141,4 +141,6 @@ def test_min_insync_replicas_follows_its_feature(own_broker: Callable[..., Runni
     update(running, "eligible.leader.replicas.version", 0, SAFE)
     running.kill()
     running.start()
-    assert source() == (default_broker, [default_broker, default]), "the feature's setting stays without it"
+    assert source() == (default_broker, [default_broker, default]), (
+        "the setting of the feature stays without the feature"
+    )

@@ -30,7 +30,9 @@ Publish = Callable[..., None]
 Capture = pytest.CaptureFixture[str]
 
 
-def test_terminal_json_and_parquet(bootstrap: str, filled: str, tmp_path: Path, capsys: Capture) -> None:
+def test_records_are_written_as_text_as_json_and_as_parquet(
+    bootstrap: str, filled: str, tmp_path: Path, capsys: Capture
+) -> None:
     assert run(["consume", filled, "-b", bootstrap]) == 0
     assert capsys.readouterr().out.splitlines() == [f"{p}:{n}" for p in (0, 1) for n in range(10)]
     assert run(["consume", f"{filled}:1", "--from", "8", "--json", "-b", bootstrap]) == 0
@@ -53,7 +55,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_values_that_are_no_text_are_lines_as_they_are(
+def test_values_that_are_not_text_are_written_as_bytes(
     bootstrap: str, admin: Admin, topic: str, capsysbinary: pytest.CaptureFixture[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -68,12 +70,12 @@ def test_values_that_are_no_text_are_lines_as_they_are(
     assert terminal.getvalue() == "\ufffd\ufffd\né\n\nnull\n\ufffd\n"
 
 
-def test_what_has_no_timestamp_has_none_in_parquet(
+def test_a_record_without_a_timestamp_has_null_in_parquet(
     bootstrap: str, topic: str, admin: Admin, tmp_path: Path, capsys: Capture
 ) -> None:
-    """And can be sent again, which -1 ms could not."""
+    """The file can be sent again; with a timestamp of -1 ms it could not."""
     admin.create_topics([NewTopic(topic, 1, 1)])
-    with Producer(bootstrap) as producer:  # which waits for a leader
+    with Producer(bootstrap) as producer:  # waits until the partition has a leader
         producer.send(topic, b"1", timestamp=1_700_000_000_000)
     connection = raw.Connection(bootstrap)
     stored = encode_batch([SimpleRecord(b"", b"2"), SimpleRecord(b"", b"3")], now_ms=-1)
@@ -86,8 +88,8 @@ def test_what_has_no_timestamp_has_none_in_parquet(
     assert run(["produce", topic, "--file", str(file), "-b", bootstrap]) == 0, capsys.readouterr().err
 
 
-def test_json_is_made_by_columns() -> None:
-    """Of a part of a batch, too: what ``--max-records`` leaves of one."""
+def test_json_lines_have_all_columns() -> None:
+    """For parts of a batch too, as ``--max-records`` leaves them."""
     headers = [None, [{"key": "n", "value": b"1"}, {"key": "n", "value": None}], None, [{"key": "ü", "value": b"\xff"}]]
     times = [1_700_000_000_000_000, 1_700_000_000_007_000, -2000, 1_700_000_000_000_000]
     columns: dict[str, list[object]] = {
@@ -112,7 +114,7 @@ def test_json_is_made_by_columns() -> None:
     assert list(found or json.loads(json_lines(batch).splitlines()[0])) == list(JSON_COLUMNS)
 
 
-def test_a_time_is_null_for_none_and_milliseconds_after_the_year_9999() -> None:
+def test_a_timestamp_is_null_if_missing_and_milliseconds_after_the_year_9999() -> None:
     expected = {
         -1: None,
         -1000: "1969-12-31T23:59:59+00:00",
@@ -130,7 +132,7 @@ def test_a_time_is_null_for_none_and_milliseconds_after_the_year_9999() -> None:
     assert [json.loads(json_lines(row))["timestamp"] for row in rows] == list(expected.values())
 
 
-def test_a_time_after_the_year_9999_is_read_back(
+def test_a_timestamp_after_the_year_9999_can_be_sent_again(
     bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: Capture
 ) -> None:
     admin.create_topics([NewTopic(topic, 1, 1, {"message.timestamp.after.max.ms": str((1 << 63) - 1)})])
@@ -148,7 +150,7 @@ def test_a_time_after_the_year_9999_is_read_back(
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("options", [[], ["--json"], ["--follow"], ["--group"], ["--version"]], ids=str)
-def test_a_full_disk_behind_the_output_is_one_line(
+def test_a_full_disk_gives_a_one_line_error(
     bootstrap: str, filled: str, group: str, options: list[str], unbuffered: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not Path("/dev/full").exists():
@@ -166,40 +168,42 @@ def test_a_full_disk_behind_the_output_is_one_line(
     if "consume" in command:
         assert line == "odradek: standard output: No space left on device"
     if options == ["--group"]:
-        assert committed(bootstrap, group, filled) == {}, "what was not written is not committed"
+        assert committed(bootstrap, group, filled) == {}, "records that were not written are not committed"
 
 
-def test_an_offset_behind_the_end_is_said(bootstrap: str, filled: str, publish: Publish, capsys: Capture) -> None:
-    told = f"Warning: offset 99 of {filled}-1 is outside the log, which ends at 10: "
+def test_a_start_offset_beyond_the_log_end_gives_a_warning(
+    bootstrap: str, filled: str, publish: Publish, capsys: Capture
+) -> None:
+    warning = f"Warning: offset 99 of {filled}-1 is outside the log, which ends at 10: "
     assert run(["consume", f"{filled}:1", "--from", "99", "-b", bootstrap]) == 0
-    assert capsys.readouterr() == ("", told + "nothing is read.\n")
+    assert capsys.readouterr() == ("", warning + "nothing is read.\n")
     command = [sys.executable, "-m", "odradek.cli.main", "consume", f"{filled}:1", "--from", "99", "--follow"]
     process = subprocess.Popen([*command, "--max", "1", "-b", bootstrap], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)  # fmt: skip
     try:
         assert process.stderr is not None
-        assert process.stderr.readline() == told + "10 is used.\n"
+        assert process.stderr.readline() == warning + "10 is used.\n"
         publish(filled, {1: 11})
-        assert process.communicate(timeout=30) == ("1:0\n", ""), "from the end on, not the log once more"
+        assert process.communicate(timeout=30) == ("1:0\n", ""), "from the log end on, not the whole log"
     finally:
         process.kill()
         process.wait()
 
 
-def test_a_short_output_that_nobody_reads_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits in the buffer until the end."""
+def test_a_short_output_without_a_reader_ends_without_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output stays in the buffer until the process ends."""
     monkeypatch.setenv("PYTHONUNBUFFERED", "")
     read, write = os.pipe()
     os.close(read)
-    with os.fdopen(write, "wb") as nobody:
+    with os.fdopen(write, "wb") as closed_pipe:
         command = [sys.executable, "-m", "odradek.cli.main", "--version"]
-        done = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run(command, stdout=closed_pipe, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (1, b"")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("options", [[], ["--json"], ["--follow"], ["--group"]], ids=str)
-def test_it_ends_quietly_when_nobody_reads_on(
+def test_it_ends_without_a_message_when_the_reader_stops(
     bootstrap: str, admin: Admin, topic: str, group: str, options: list[str], unbuffered: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -221,7 +225,7 @@ def test_it_ends_quietly_when_nobody_reads_on(
         process.kill()
         process.wait()
     if options == ["--group"]:
-        assert committed(bootstrap, group, topic) == {}, "what was not written is not committed"
+        assert committed(bootstrap, group, topic) == {}, "records that were not written are not committed"
 
 
 def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
@@ -244,7 +248,9 @@ def test_settings_of_the_consumer_come_from_a_file(
     assert "isolation_level: read_uncommitted or read_committed" in capsys.readouterr().err
 
 
-def test_as_a_member_it_commits_what_it_wrote(bootstrap: str, filled: str, tmp_path: Path, capsys: Capture) -> None:
+def test_as_a_member_it_commits_the_records_that_it_wrote(
+    bootstrap: str, filled: str, tmp_path: Path, capsys: Capture
+) -> None:
     group = unique("cli")
     member = ["consume", filled, "--group", group, "-b", bootstrap]
     assert run([*member, "--max-records", "13"]) == 0
@@ -254,17 +260,19 @@ def test_as_a_member_it_commits_what_it_wrote(bootstrap: str, filled: str, tmp_p
     assert run([*member, "--output", str(tmp_path / "rest")]) == 0
     assert "7 records" in capsys.readouterr().out
     rest = [value.decode() for value in pq.read_table(tmp_path / "rest").column("value").to_pylist()]
-    assert sorted(first + rest) == sorted(f"{p}:{n}" for p in (0, 1) for n in range(10)), "each once"
+    assert sorted(first + rest) == sorted(f"{p}:{n}" for p in (0, 1) for n in range(10)), "each record once"
     assert committed(bootstrap, group, filled) == {0: 10, 1: 10}
     assert run(member) == 0
     assert capsys.readouterr().out == "", "a group reads nothing twice"
 
 
-def test_a_member_begins_where_it_is_told_and_says_what_cannot_be(bootstrap: str, filled: str, capsys: Capture) -> None:
+def test_a_member_starts_at_the_given_position_and_invalid_options_are_refused(
+    bootstrap: str, filled: str, capsys: Capture
+) -> None:
     member = ["consume", filled, "--group", unique("cli"), "-b", bootstrap]
     assert run([*member, "--from", "latest"]) == 0
     assert capsys.readouterr().out == ""
-    for wrong, told in (
+    for wrong, message in (
         (["consume", f"{filled}:1", "--group", "g"], "omit the partitions"),
         (["consume", filled, "--group", "g", "--from", "7"], "odradek groups reset"),
         (["consume", filled, "--output", "x", "--json"], "omit --json"),
@@ -274,7 +282,7 @@ def test_a_member_begins_where_it_is_told_and_says_what_cannot_be(bootstrap: str
         (["consume", filled, "--fol"], "no such option --fol (did you mean --follow?)"),
     ):
         assert run([*wrong, "-b", bootstrap]) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert run(["consume", filled, "--group", "g", "-b", "127.0.0.1:1"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("odradek: cannot reach 127.0.0.1:1")
@@ -291,7 +299,7 @@ def test_it_follows_until_it_is_interrupted(bootstrap: str, filled: str, publish
         seen = [process.stdout.readline().strip() for _ in range(20 if "--group" in options else 4)]
         publish(filled, {1: 1})
         seen.append(process.stdout.readline().strip())
-        assert seen[-1] == "1:0", "what came while it followed"
+        assert seen[-1] == "1:0", "a record that was sent while it followed"
         if "--group" in options:
             eventually(lambda: committed(bootstrap, group, filled) == {0: 10, 1: 11})
         process.send_signal(signal.SIGINT)
@@ -302,7 +310,7 @@ def test_it_follows_until_it_is_interrupted(bootstrap: str, filled: str, publish
         process.wait()
 
 
-def test_of_two_members_each_writes_its_share(bootstrap: str, filled: str, publish: Publish) -> None:
+def test_two_members_share_the_records(bootstrap: str, filled: str, publish: Publish) -> None:
     group = unique("cli")
     command = [sys.executable, "-m", "odradek.cli.main", "consume", filled, "--group", group, "--follow", "--json"]
     pipe = subprocess.PIPE
@@ -320,10 +328,10 @@ def test_of_two_members_each_writes_its_share(bootstrap: str, filled: str, publi
         eventually(lambda: committed(bootstrap, group, filled) == {0: 15, 1: 15}, within_s=60)
         for member in members:
             member.send_signal(signal.SIGINT)
-        told = [[json.loads(line) for line in member.communicate(timeout=30)[0].splitlines()] for member in members]
+        written = [[json.loads(line) for line in member.communicate(timeout=30)[0].splitlines()] for member in members]
         assert [member.returncode for member in members] == [0, 0]
-        offsets = sorted((row["partition"], row["offset"]) for rows in told for row in rows)
-        assert offsets == [(p, n) for p in (0, 1) for n in range(15)], "each record once, by one of them"
+        offsets = sorted((row["partition"], row["offset"]) for rows in written for row in rows)
+        assert offsets == [(p, n) for p in (0, 1) for n in range(15)], "each record once, by one of the members"
     finally:
         for member in members:
             member.kill()

@@ -1,4 +1,4 @@
-"""``odradek groups``: where a group lives, what it lost, what is deleted."""
+"""``odradek groups``: the partition and coordinator of a group, its lost records, and deletion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_locate_names_partition_and_coordinator(bootstrap: str, admin: Admin, gr
 
 
 @pytest.mark.behaviour(40)
-def test_lag_counts_from_the_log_start_and_says_so(
+def test_lag_counts_from_the_log_start_and_a_note_says_so(
     bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture
 ) -> None:
     first, second = admin.partitions(filled)
@@ -34,17 +34,17 @@ def test_lag_counts_from_the_log_start_and_says_so(
     admin.delete_records({first: 8})
     line = ["groups", "describe", "--group", group, "-b", bootstrap]
     assert run(line) == 0
-    said = capsys.readouterr()
-    rows = [row.split()[2:6] for row in said.out.splitlines()[2:]]
+    output = capsys.readouterr()
+    rows = [row.split()[2:6] for row in output.out.splitlines()[2:]]
     assert rows == [["0", "3", "10", "2"], ["1", "3", "10", "7"]]
-    assert f"{filled}-0: group '{group}' committed 3, but the log now starts at 8: 5 records were deleted" in said.err
-    assert f"{filled}-1" not in said.err
+    assert f"{filled}-0: group '{group}' committed 3, but the log now starts at 8: 5 records were deleted" in output.err
+    assert f"{filled}-1" not in output.err
     assert run([*line, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert [(row["lag"], row.get("log_start_offset")) for row in found["partitions"]] == [(2, 8), (7, None)]
 
 
-def test_delete_and_delete_offsets(bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture) -> None:
+def test_offsets_and_groups_are_deleted(bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture) -> None:
     first, second = admin.partitions(filled)
     admin.alter_group_offsets(group, {first: OffsetAndMetadata(3), second: OffsetAndMetadata(4)})
     line = ["groups", "delete-offsets", "--group", group, "--topic", f"{filled}:1", "-b", bootstrap]
@@ -69,10 +69,10 @@ def test_command_config_is_read(bootstrap: str, tmp_path: Path, capsys: Capture)
     assert "line 1: expected NAME=VALUE" in capsys.readouterr().err
 
 
-def test_what_a_terminal_is_too_narrow_for(
+def test_tables_fit_a_narrow_terminal(
     bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka's tables are wider than most terminals. What a program reads stays as they are."""
+    """Kafka's tables are wider than most terminals. For a program, the output keeps Kafka's format."""
     first, second = admin.partitions(filled)
     admin.alter_group_offsets(group, {first: OffsetAndMetadata(3), second: OffsetAndMetadata(4)})
     describe = ["groups", "describe", "--group", group, "-b", bootstrap]

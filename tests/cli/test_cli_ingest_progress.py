@@ -1,4 +1,4 @@
-"""How far an ingest is, on stderr: JSON lines, a bar on a terminal only, or nothing."""
+"""The progress of an ingest on stderr: JSON lines, a bar (only on a terminal), or nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Clock:
         return self.now
 
 
-def test_json_is_a_line_for_each_batch_and_one_a_second_within(capsys: Captured) -> None:
+def test_json_progress_has_a_line_for_each_batch_and_for_each_second(capsys: Captured) -> None:
     clock = Clock()
     lines = Lines(RunProgress(1000, has_end=True, clock=clock), clock)
     for _ in range(30):  # ten times a second
@@ -92,7 +92,7 @@ def test_the_summary_says_whether_the_group_is_committed(capsys: Captured) -> No
     assert found["remedy"] == "Stop them"
 
 
-def test_a_bar_is_for_a_terminal_only(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_a_bar_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     with shown("auto", 10, has_end=True) as watch:
         assert watch is None
     with shown("none", 10, has_end=True) as watch:
@@ -121,7 +121,7 @@ def test_a_bar_is_for_a_terminal_only(monkeypatch: pytest.MonkeyPatch, capsys: C
     assert out.getvalue() == "one line of the command\n", "a file gets the command's lines, and no bar"
 
 
-def test_an_unknown_kind_is_refused() -> None:
+def test_an_unknown_kind_of_progress_is_refused() -> None:
     for kind in ingest_progress.KINDS:
         check_kind(kind)
     with pytest.raises(CommandError, match="--progress bar: choose one of auto, json, none"):

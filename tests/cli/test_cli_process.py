@@ -14,8 +14,8 @@ def test_it_runs_as_a_module() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "odradek: no such option --qqq\n")
 
 
-def test_what_serve_refuses_is_told_as_by_every_command(tmp_path: Path) -> None:
-    for options, told in (
+def test_errors_of_serve_are_one_line_as_with_every_command(tmp_path: Path) -> None:
+    for options, message in (
         (["--listen", "nowhere"], "--listen takes HOST:PORT, not 'nowhere'"),
         (["--config", "num.partitions=0", "--listen", "127.0.0.1:0"], "at least 1"),
     ):
@@ -24,11 +24,11 @@ def test_what_serve_refuses_is_told_as_by_every_command(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("odradek: ")
-        assert told in done.stderr
+        assert message in done.stderr
         assert done.stderr.count("\n") == 1
 
 
-def test_output_that_nobody_reads_is_no_traceback() -> None:
+def test_output_without_a_reader_gives_no_traceback() -> None:
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m odradek.cli.main --help | true"],
         capture_output=True,

@@ -23,7 +23,7 @@ from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartit
 from odradek.client.config import as_config
 
 
-def test_every_format(bootstrap: str, admin: Admin, topic: str, tmp_path: Path) -> None:
+def test_records_are_sent_from_every_format(bootstrap: str, admin: Admin, topic: str, tmp_path: Path) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
     (tmp_path / "lines").write_text("one\ntwo\n")
     (tmp_path / "json").write_text('{"key": "k", "value": {"n": 1}}\n{"value": null}\n')
@@ -35,7 +35,7 @@ def test_every_format(bootstrap: str, admin: Admin, topic: str, tmp_path: Path) 
     assert found == [(None, b"one"), (None, b"two"), (b"k", b'{"n":1}'), (None, None), (b"a", b"b"), (None, b"p")]
 
 
-def test_cells_of_csv_are_text_and_empty_ones_null(
+def test_cells_of_csv_are_text_and_empty_cells_are_null(
     bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
@@ -54,7 +54,7 @@ def test_cells_of_csv_are_text_and_empty_ones_null(
         (None, b"1.50", 1_700_000_000_000, ()),
         (b"", None, 1_700_000_000_009, ()),
     ]
-    for cells, told in (
+    for cells, message in (
         ("value,headers\na,7\n", "line 2: headers 7: expected an object"),
         ('value,headers\n"a\nb",\n\nc,{\n', "line 5: headers: not JSON (Expecting property name"),
         ('value,headers\na,"{""\\ud800"": 1}"\n', "line 2: 'utf-8' codec can't encode"),
@@ -68,12 +68,12 @@ def test_cells_of_csv_are_text_and_empty_ones_null(
     ):
         file.write_text(cells)
         assert run(["produce", topic, "--file", str(file), "--format", "csv", "-b", bootstrap]) == 2
-        said = capsys.readouterr().err
-        assert told in said
-        assert said.count("\n") == 1
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
 
 
-def test_one_record_is_one(bootstrap: str, admin: Admin, topic: str, tmp_path: Path,
+def test_one_record_is_reported_in_the_singular(bootstrap: str, admin: Admin, topic: str, tmp_path: Path,
                            capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     admin.create_topics([NewTopic(topic, 1, 1)])
     (tmp_path / "one").write_text("one\n")
@@ -83,16 +83,16 @@ def test_one_record_is_one(bootstrap: str, admin: Admin, topic: str, tmp_path: P
     assert capsys.readouterr().out.startswith("1 record of ")
 
 
-def test_an_ill_destination_is_told_though_there_is_nothing_to_send(
+def test_a_missing_destination_is_an_error_even_without_records(
     bootstrap: str, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").write_text("")
     assert run(["produce", topic, "--file", str(tmp_path / "empty"), "-b", bootstrap, "--no-create"]) == 2
-    told = capsys.readouterr().err
-    assert f"unknown topic {topic}: create it with `odradek topics create {topic} --partitions N" in told
-    assert "or omit --no-create, and the broker creates it (if its auto.create.topics.enable is true)" in told
-    with Admin(bootstrap) as looking:
-        assert looking.describe_topics([topic], missing_ok=True) == {}
+    error = capsys.readouterr().err
+    assert f"unknown topic {topic}: create it with `odradek topics create {topic} --partitions N" in error
+    assert "or omit --no-create, and the broker creates it (if its auto.create.topics.enable is true)" in error
+    with Admin(bootstrap) as admin:
+        assert admin.describe_topics([topic], missing_ok=True) == {}
     assert run(["produce", topic, "--file", str(tmp_path / "empty"), "-b", "127.0.0.1:1"]) == 1
     assert capsys.readouterr().err == "odradek: cannot reach 127.0.0.1:1: connection refused\n"
 
@@ -102,7 +102,7 @@ def records(bootstrap: str, topic: str, count: int) -> list[Row]:
 
 
 @pytest.mark.parametrize("form", ["json", "parquet"])
-def test_what_was_consumed_can_be_sent_again(
+def test_consumed_records_can_be_sent_again(
     bootstrap: str, filled: str, admin: Admin, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     again, file = f"{filled}-again", tmp_path / "kept"
@@ -120,7 +120,7 @@ def test_what_was_consumed_can_be_sent_again(
     assert len(kept[0]) == 10
 
 
-def test_bytes_that_are_no_text_survive_json(
+def test_bytes_that_are_not_text_survive_json(
     bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     again, file = f"{topic}-again", tmp_path / "kept"
@@ -146,7 +146,7 @@ def test_bytes_that_are_no_text_survive_json(
     assert kept[0] == kept[1] == [(k, v, (("h", v),)) for k, v in zip(values[::-1], values, strict=True)]
 
 
-def test_an_object_with_base64_alone_is_bytes_or_refused(
+def test_an_object_with_only_base64_is_sent_as_bytes_or_refused(
     bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
@@ -168,7 +168,9 @@ def test_an_object_with_base64_alone_is_bytes_or_refused(
         assert "not base64: to send this object as JSON, give it as a text" in capsys.readouterr().err
 
 
-def test_json_has_headers_partitions_and_times(bootstrap: str, admin: Admin, topic: str, tmp_path: Path) -> None:
+def test_json_may_have_headers_partitions_and_timestamps(
+    bootstrap: str, admin: Admin, topic: str, tmp_path: Path
+) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
     (tmp_path / "json").write_text(
         '{"value": "a", "headers": {"n": "1"}, "partition": 0, "timestamp": "2023-11-14T22:13:20Z"}\n'
@@ -182,8 +184,8 @@ def test_json_has_headers_partitions_and_times(bootstrap: str, admin: Admin, top
 
 
 @pytest.mark.parametrize("form", ["lines", "csv"])
-def test_lines_are_sent_as_they_come(bootstrap: str, admin: Admin, topic: str, form: str) -> None:
-    """Standard input that stays open: nobody waits for its end, nor for a number of lines."""
+def test_lines_are_sent_as_they_arrive(bootstrap: str, admin: Admin, topic: str, form: str) -> None:
+    """Standard input stays open: a record is sent before the input ends, and without more lines."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     command = [sys.executable, "-m", "odradek.cli.main", "produce", topic, "--format", form, "-b", bootstrap]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -204,11 +206,11 @@ def test_lines_are_sent_as_they_come(bootstrap: str, admin: Admin, topic: str, f
         process.wait()
 
 
-def test_csv_is_cut_behind_rows_only(
+def test_csv_is_split_only_at_the_ends_of_rows(
     bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Wherever the pieces end that it comes in: inside of quotes, of a mark of UTF-8, of a letter."""
+    """The input arrives in pieces that end anywhere: within quotes, within the byte order mark, within a letter."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     file = tmp_path / "rows.csv"
     file.write_bytes(
@@ -223,7 +225,7 @@ def test_csv_is_cut_behind_rows_only(
         assert run(line) == 0
     assert [(r.key, r.value) for r in records(bootstrap, topic, 20)] == expected * len(pieces)
     assert "4 records sent" in capsys.readouterr().out
-    for rows, told in (
+    for rows, message in (
         ("value,partition\na,0\nb,x\nc,0\n", "line 3: CSV conversion error to int64: invalid value 'x' (1 record "),
         ("value,partition\na,0\nb,0\nc\n", "line 4: Expected 2 columns, got 1: c (2 records before it were sent)"),
         ('value,partition\r\n"a\r\nb",0\r\n\r\nc\r\n', "line 5: Expected 2 columns, got 1: c (1 record before"),
@@ -236,7 +238,7 @@ def test_csv_is_cut_behind_rows_only(
         monkeypatch.setattr("odradek.cli.produce.PIECE_BYTES", 1)
         file.write_text(rows)
         assert run(line) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     monkeypatch.setattr("odradek.cli.produce.LONGEST_ROW", 1 << 20)
     monkeypatch.setattr("odradek.cli.produce.PIECE_BYTES", 1 << 18)
     file.write_text('value\na\n"b' + "\nc" * (1 << 20))
@@ -247,22 +249,22 @@ def test_csv_is_cut_behind_rows_only(
 
 
 class Pieces(io.BytesIO):
-    """A pipe that never holds more than a few bytes."""
+    """A pipe that returns at most 16 bytes per read."""
 
     def read1(self, size: int | None = -1) -> bytes:
         return super().read1(min(size or 0, 16))
 
 
-def test_a_row_of_csv_is_not_looked_at_anew_with_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at = 0
+def test_a_csv_row_is_not_scanned_again_for_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    scanned = 0
 
     class Counted:
         def __init__(self, pattern: re.Pattern[bytes]) -> None:
             self._match = pattern.match
 
         def match(self, data: bytearray, at: int) -> re.Match[bytes] | None:
-            nonlocal looked_at
-            looked_at += len(data) - at
+            nonlocal scanned
+            scanned += len(data) - at
             return self._match(data, at)
 
     for name in ("_CSV_ROWS", "_CELLS", "_IN_TEXT", "_IN_QUOTES"):
@@ -273,14 +275,14 @@ def test_a_row_of_csv_is_not_looked_at_anew_with_each_piece(monkeypatch: pytest.
         b'a,"b"' * 8_000 + b"\n",
         b"," * 40_000 + b"\n",
     ):
-        looked_at = 0
+        scanned = 0
         assert b"".join(rows for _, rows in produce._whole_rows(Pieces(row))) == row
-        assert looked_at < 10 * len(row)
+        assert scanned < 10 * len(row)
 
 
 @given(st.text('ab",\r\n', max_size=40), st.integers(1, 9))
-def test_rows_of_csv_end_where_they_end_in_one_piece(text: str, size: int) -> None:
-    """However small the pieces are: the same lines, cut behind whole rows as the pattern for all of them says."""
+def test_csv_rows_end_at_the_same_positions_for_any_size_of_pieces(text: str, size: int) -> None:
+    """For any size of the pieces, the rows end where the pattern for whole rows ends them in one piece."""
 
     class Few(io.BytesIO):
         def read1(self, _size: int | None = -1) -> bytes:
@@ -295,14 +297,16 @@ def test_rows_of_csv_end_where_they_end_in_one_piece(text: str, size: int) -> No
             assert line == 1 + len(re.findall(rb"\r\n?|\n", b"".join(found)))
             found.append(rows)
     except ValueError as error:
-        assert "the input ends inside quotes" in str(error)  # noqa: PT017  it may, or may not
+        assert "the input ends inside quotes" in str(error)  # noqa: PT017  the error is possible, not certain
         assert b"".join(found) == data[: whole.end()]
     else:
         assert b"".join(found) == data
         assert whole.end() in {sum(map(len, found[:count])) for count in range(len(found) + 1)}
 
 
-def test_bad_input_is_one_line(bootstrap: str, filled: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_input_gives_a_one_line_error(
+    bootstrap: str, filled: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "bad").write_text("[1]\n")
     (tmp_path / "odd").write_text('{"value": "a", "partition": "first"}\n')
     pq.write_table(pa.table({"text": ["p"]}), tmp_path / "parquet")
@@ -320,13 +324,13 @@ def test_bad_input_is_one_line(bootstrap: str, filled: str, tmp_path: Path, caps
         assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_the_line_that_is_none_is_named_and_what_came_before_it_is_sent(
+def test_an_invalid_line_is_named_and_the_records_before_it_are_sent(
     bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
     file = tmp_path / "rows"
     line = ["produce", topic, "--file", str(file), "--format", "json", "-b", bootstrap]
-    for number, (last, told) in enumerate((
+    for number, (last, message) in enumerate((
         ("{oops", "line 4: not JSON (Expecting property name enclosed in double quotes, column 2)"),
         ('{"val": 1}', "line 4: expected an object with key, value"),
         ('{"value": 1, "timestamp": "1969-12-31T23:59:59Z"}', "line 4: timestamp '1969-12-31T23:59:59Z': before 1970"),
@@ -334,7 +338,7 @@ def test_the_line_that_is_none_is_named_and_what_came_before_it_is_sent(
     ), 1):  # fmt: skip
         file.write_text(f'{{"value": "a"}}\n\n{{"value": "b"}}\n{last}\n{{"value": "c"}}\n')
         assert run(line) == 2
-        (said,) = capsys.readouterr().err.splitlines()
-        assert f"{file}: {told}" in said
-        assert said.endswith("(2 records before it were sent)")
+        (error,) = capsys.readouterr().err.splitlines()
+        assert f"{file}: {message}" in error
+        assert error.endswith("(2 records before it were sent)")
         assert admin.list_offsets({TopicPartition(topic, 0): LATEST})[TopicPartition(topic, 0)].offset == 2 * number

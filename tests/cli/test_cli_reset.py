@@ -1,4 +1,4 @@
-"""``odradek groups reset`` beside Apache Kafka's own tool: plans, CSV, undo files, refusals."""
+"""``odradek groups reset`` compared with Apache Kafka's own tool: plans, CSV, undo files, refusals."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FIRST_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def standing(admin: Admin, filled: str, group: str) -> str:
-    """A group at 5 of 10 in partition 0 and at 7 of 10 in partition 1; partition 0's log starts at 2."""
+def group_with_offsets(admin: Admin, filled: str, group: str) -> str:
+    """A group with committed offsets 5 and 7 in partitions that end at 10; the log of partition 0 starts at 2."""
     first, second = admin.partitions(filled)
     admin.alter_group_offsets(group, {first: OffsetAndMetadata(5), second: OffsetAndMetadata(7)})
     admin.delete_records({first: 2})
@@ -52,54 +52,63 @@ SCENARIOS = [
 
 
 @pytest.mark.parametrize(("options", "expected"), SCENARIOS, ids=[" ".join(case[0]) for case in SCENARIOS])
-def test_every_scenario(
+def test_each_target_is_reset_and_undone(
     bootstrap: str,
     admin: Admin,
-    standing: str,
+    group_with_offsets: str,
     filled: str,
     tmp_path: Path,
     options: list[str],
     expected: dict[int, int],
 ) -> None:
-    line = ["groups", "reset", "--group", standing, "--topic", filled, *options, "-b", bootstrap]
+    line = ["groups", "reset", "--group", group_with_offsets, "--topic", filled, *options, "-b", bootstrap]
     assert run([*line, "--dry-run"]) == 0
-    assert offsets(admin, standing) == {0: 5, 1: 7}
+    assert offsets(admin, group_with_offsets) == {0: 5, 1: 7}
     assert run([*line, "--execute", "--undo-file", str(tmp_path / "undo.csv")]) == 0
-    assert offsets(admin, standing) == expected
-    undo = ["groups", "reset", "--group", standing, "--from-file", str(tmp_path / "undo.csv"), "-b", bootstrap]
+    assert offsets(admin, group_with_offsets) == expected
+    undo = [
+        "groups",
+        "reset",
+        "--group",
+        group_with_offsets,
+        "--from-file",
+        str(tmp_path / "undo.csv"),
+        "-b",
+        bootstrap,
+    ]
     assert run([*undo, "--execute", "--undo-file", str(tmp_path / "undo-2.csv")]) == 0
-    assert offsets(admin, standing) == {0: 5, 1: 7}
+    assert offsets(admin, group_with_offsets) == {0: 5, 1: 7}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("options", "expected"), SCENARIOS, ids=[" ".join(case[0]) for case in SCENARIOS])
-def test_every_scenario_is_kafkas(
-    bootstrap: str, standing: str, filled: str, kafkas_tool: Callable[..., object], capsys: Capture,
+def test_each_target_gives_the_offsets_of_kafka_s_tool(
+    bootstrap: str, group_with_offsets: str, filled: str, kafkas_tool: Callable[..., object], capsys: Capture,
     options: list[str], expected: dict[int, int],
 ) -> None:  # fmt: skip
-    scope = ["--group", standing, "--topic", filled, *options, "--export"]
+    scope = ["--group", group_with_offsets, "--topic", filled, *options, "--export"]
     theirs = kafkas_tool("--reset-offsets", "--dry-run", *scope)
     assert run(["groups", "reset", *scope, "-b", bootstrap]) == 0
-    # Kafka's tool has warnings of times without records in the midst of its CSV; ours holds CSV alone.
+    # Kafka's tool prints warnings about times without records within its CSV; our output has only CSV.
     rows = re.sub(r"\nWarn: .*\n", "", theirs.stdout)  # type: ignore[attr-defined]
     assert capsys.readouterr().out == rows
     assert str(expected[0]) in theirs.stdout  # type: ignore[attr-defined]
 
 
 def bucket(name: str) -> int:
-    """Where a small Java HashMap keeps a name."""
+    """The bucket of a small Java HashMap that has a name."""
     value = java_string_hash(name) & 0xFFFFFFFF
     return (value ^ value >> 16) & 15
 
 
-def test_the_csv_is_kafkas_byte_for_byte(
+def test_the_csv_equals_kafka_s_byte_for_byte(
     bootstrap: str, admin: Admin, group: str, kafkas_tool: Callable[..., object], capsys: Capture, tmp_path: Path
 ) -> None:
-    """Many partitions, a name long enough to be quoted, two groups; and Kafka's tool reads our undo file."""
+    """Many partitions, a name so long that it is quoted, two groups. Kafka's tool also reads our undo file."""
     long, short = unique("a-name-of-more-than-24-characters"), unique("t")
     admin.create_topics([NewTopic(long, 20, 1), NewTopic(short, 9, 1)])
     other = unique("group,with comma")
-    while bucket(other) == bucket(group):  # then Kafka's own order is by the address of an object
+    while bucket(other) == bucket(group):  # within a bucket, Kafka's order depends on the address of an object
         other = unique("group,with comma")
     for one in (group, other):
         partitions = [*admin.partitions(long), *admin.partitions(short)]
@@ -117,52 +126,56 @@ def test_the_csv_is_kafkas_byte_for_byte(
     assert theirs.stdout == undo.read_text() + "\n"  # type: ignore[attr-defined]
 
 
-def test_before_and_after_are_shown_and_asked_about(
-    bootstrap: str, admin: Admin, standing: str, filled: str, tmp_path: Path,
+def test_the_change_is_shown_and_must_be_confirmed(
+    bootstrap: str, admin: Admin, group_with_offsets: str, filled: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: Capture,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    line = ["groups", "reset", "--group", standing, "--topic", filled, "--to-offset", "6", "-b", bootstrap]
+    line = ["groups", "reset", "--group", group_with_offsets, "--topic", filled, "--to-offset", "6", "-b", bootstrap]
     answer = io.StringIO("n\n")
     answer.isatty = lambda: True  # type: ignore[method-assign]  # as a terminal
     monkeypatch.setattr("sys.stdin", answer)
     assert run(line) == 0
-    said = capsys.readouterr().out
-    rows = [row.split() for row in said.splitlines()]
+    output = capsys.readouterr().out
+    rows = [row.split() for row in output.splitlines()]
     assert [filled, "0", "5", "6", "skips", "1"] in rows
     assert [filled, "1", "7", "6", "reads", "1", "again"] in rows
-    assert "Total: 1 record read again, 1 skipped." in said
-    assert "Nothing was changed." in said
-    assert max(map(len, said.splitlines())) <= 80
+    assert "Total: 1 record read again, 1 skipped." in output
+    assert "Nothing was changed." in output
+    assert max(map(len, output.splitlines())) <= 80
     assert list(tmp_path.iterdir()) == []
-    assert offsets(admin, standing) == {0: 5, 1: 7}
+    assert offsets(admin, group_with_offsets) == {0: 5, 1: 7}
     answer = io.StringIO("y\n")
     answer.isatty = lambda: True  # type: ignore[method-assign]  # as a terminal
     monkeypatch.setattr("sys.stdin", answer)
     assert run(line) == 0
-    assert offsets(admin, standing) == {0: 6, 1: 6}
+    assert offsets(admin, group_with_offsets) == {0: 6, 1: 6}
     (undo,) = tmp_path.iterdir()
     assert sorted(undo.read_text().splitlines()) == [f"{filled},0,5", f"{filled},1,7"]
 
 
-def test_nobody_to_ask_is_told_what_to_add(
-    bootstrap: str, admin: Admin, standing: str, filled: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+def test_without_a_terminal_the_error_names_the_options_to_add(
+    bootstrap: str, admin: Admin, group_with_offsets: str, filled: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert run(["groups", "reset", "--group", standing, "--topic", filled, "--to-latest", "-b", bootstrap]) == 2
+    assert (
+        run(["groups", "reset", "--group", group_with_offsets, "--topic", filled, "--to-latest", "-b", bootstrap]) == 2
+    )
     assert "add --execute to reset, or --dry-run to only show the offsets" in capsys.readouterr().err
-    assert offsets(admin, standing) == {0: 5, 1: 7}
+    assert offsets(admin, group_with_offsets) == {0: 5, 1: 7}
 
 
-def test_clamping_is_said(bootstrap: str, standing: str, filled: str, capsys: Capture) -> None:
-    line = ["groups", "reset", "--group", standing, "--topic", f"{filled}:0", "--dry-run", "-b", bootstrap]
+def test_a_clamped_offset_is_reported(bootstrap: str, group_with_offsets: str, filled: str, capsys: Capture) -> None:
+    line = ["groups", "reset", "--group", group_with_offsets, "--topic", f"{filled}:0", "--dry-run", "-b", bootstrap]
     assert run([*line, "--to-offset", "1"]) == 0
     assert f"offset 1 of {filled}-0 is outside the log, which starts at 2: 2 is used" in capsys.readouterr().err
     assert run([*line, "--to-offset", "11"]) == 0
     assert f"offset 11 of {filled}-0 is outside the log, which ends at 10" in capsys.readouterr().err
 
 
-def test_live_groups_are_left_alone(bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture) -> None:
+def test_groups_with_members_are_not_changed(
+    bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture
+) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
     try:
         consumer.subscribe([filled])
@@ -171,8 +184,8 @@ def test_live_groups_are_left_alone(bootstrap: str, admin: Admin, filled: str, g
         assert run(["groups", "reset", "--topic", filled, "--to-latest", "--execute", *line]) == 1
         assert f"odradek: group {group} is Stable: stop its members first" in capsys.readouterr().err
         assert run(["groups", "members", "--verbose", *line]) == 0
-        said = capsys.readouterr().out
-        assert f"{filled}-0, {filled}-1" in said
+        output = capsys.readouterr().out
+        assert f"{filled}-0, {filled}-1" in output
         assert run(["groups", "state", *line]) == 0
         assert capsys.readouterr().out.split()[-2:] == ["Stable", "1"]
         assert run(["groups", "delete", "--yes", *line]) == 1
@@ -181,7 +194,7 @@ def test_live_groups_are_left_alone(bootstrap: str, admin: Admin, filled: str, g
         consumer.close()
 
 
-def test_a_group_that_never_was_gets_offsets(bootstrap: str, admin: Admin, filled: str, group: str, tmp_path: Path,
+def test_a_reset_creates_a_missing_group(bootstrap: str, admin: Admin, filled: str, group: str, tmp_path: Path,
                                              capsys: Capture) -> None:  # fmt: skip
     line = ["groups", "reset", "--group", group, "--topic", f"{filled}:1", "--to-latest", "--execute", "--json"]
     assert run([*line, "--undo-file", str(tmp_path / "u.csv"), "-b", bootstrap]) == 0
@@ -193,26 +206,26 @@ def test_a_group_that_never_was_gets_offsets(bootstrap: str, admin: Admin, fille
     assert offsets(admin, group) == {1: 10}
 
 
-def test_what_a_first_offset_leaves_out_is_shown(
+def test_records_before_a_first_offset_are_shown_as_skipped(
     bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture
 ) -> None:
-    """Records before it: a group without an offset had nothing behind it, and would have begun anywhere."""
+    """A group without a committed offset: a first offset skips all records before it."""
     admin.delete_records({admin.partitions(filled)[0]: 4})
     line = ["groups", "reset", "--group", group, "--topic", filled, "--dry-run", "-b", bootstrap]
     assert run([*line, "--to-latest"]) == 0
-    said = capsys.readouterr().out
-    rows = [row.split() for row in said.splitlines()]
+    output = capsys.readouterr().out
+    rows = [row.split() for row in output.splitlines()]
     assert [filled, "0", "-", "10", "first,", "skips", "6"] in rows
     assert [filled, "1", "-", "10", "first,", "skips", "10"] in rows
-    assert "Total: 0 records read again, 16 skipped." in said
-    assert max(map(len, said.splitlines())) <= 80
+    assert "Total: 0 records read again, 16 skipped." in output
+    assert max(map(len, output.splitlines())) <= 80
     assert run([*line, "--to-earliest"]) == 0
-    said = capsys.readouterr().out
-    assert [filled, "0", "-", "4", "first", "offset"] in [row.split() for row in said.splitlines()]
-    assert "Total: 0 records read again, 0 skipped." in said
+    output = capsys.readouterr().out
+    assert [filled, "0", "-", "4", "first", "offset"] in [row.split() for row in output.splitlines()]
+    assert "Total: 0 records read again, 0 skipped." in output
 
 
-def test_many_groups_are_counted(
+def test_a_reset_of_many_groups_shows_their_number(
     bootstrap: str, admin: Admin, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     groups = [unique("group-of-many") for _ in range(8)]
@@ -223,24 +236,24 @@ def test_many_groups_are_counted(
     answer.isatty = lambda: True  # type: ignore[method-assign]  # as a terminal
     monkeypatch.setattr("sys.stdin", answer)
     assert run(["groups", "reset", "--from-file", str(file), "--undo-file", "u.csv", "-b", bootstrap]) == 0
-    said = capsys.readouterr().out
-    assert "Reset 8 groups? [y/N] Reset 8 groups.\n" in said
+    output = capsys.readouterr().out
+    assert "Reset 8 groups? [y/N] Reset 8 groups.\n" in output
     assert [admin.list_group_offsets(group)[TopicPartition(filled, 0)].offset for group in groups] == [4] * 8
-    assert max(len(line) for line in said.splitlines() if "delete-offsets" not in line) <= 80
+    assert max(len(line) for line in output.splitlines() if "delete-offsets" not in line) <= 80
 
 
 def test_all_groups_from_a_file_with_groups(
-    bootstrap: str, admin: Admin, standing: str, filled: str, tmp_path: Path, capsys: Capture
+    bootstrap: str, admin: Admin, group_with_offsets: str, filled: str, tmp_path: Path, capsys: Capture
 ) -> None:
     other = unique("group")
     file = tmp_path / "plan.csv"
-    file.write_text(f"{standing},{filled},0,4\n{other},{filled},1,3\n\n")
+    file.write_text(f"{group_with_offsets},{filled},0,4\n{other},{filled},1,3\n\n")
     undo = tmp_path / "undo.csv"
     line = ["groups", "reset", "--from-file", str(file), "--execute", "--undo-file", str(undo), "-b", bootstrap]
     assert run(line) == 0
-    assert offsets(admin, standing) == {0: 4, 1: 7}
+    assert offsets(admin, group_with_offsets) == {0: 4, 1: 7}
     assert offsets(admin, other) == {1: 3}
-    assert undo.read_text() == f"{standing},{filled},0,5\n"
+    assert undo.read_text() == f"{group_with_offsets},{filled},0,5\n"
     assert run(line) == 2  # an undo file is never overwritten
     assert f"odradek: --undo-file {undo} exists" in capsys.readouterr().err
 
@@ -260,12 +273,12 @@ def test_all_groups_from_a_file_with_groups(
         (["--to-latest", "--topic", "t", "--command-config", "none.properties"], "none.properties: No such file"),
     ],
 )
-def test_bad_lines_are_one_line(options: list[str], message: str, capsys: Capture) -> None:
+def test_invalid_options_give_a_one_line_error(options: list[str], message: str, capsys: Capture) -> None:
     assert run(["groups", "reset", "--group", "g", "-b", "127.0.0.1:1", *options]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert message in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert message in output.err
 
 
 def test_unknown_partitions_are_named(bootstrap: str, filled: str, group: str, capsys: Capture) -> None:
@@ -277,7 +290,7 @@ def test_unknown_partitions_are_named(bootstrap: str, filled: str, group: str, c
     assert f"group {group} has no committed offset in {filled}-0" in capsys.readouterr().err
 
 
-def test_durations_are_javas() -> None:
+def test_durations_have_the_format_of_java() -> None:
     ms = reset.duration_ms
     assert [ms("PT1H30M"), ms("P2D"), ms("pt0.5s"), ms("-PT1S"), ms("PT-0.5S")] == [
         5_400_000,
@@ -291,7 +304,7 @@ def test_durations_are_javas() -> None:
             ms(bad)
 
 
-def test_csv_of_both_forms_is_read() -> None:
+def test_csv_with_and_without_groups_is_read() -> None:
     tp = TopicPartition
     assert reset_csv.parse('"t",0,5\nt,1,6\n', ["g"], "f") == {"g": {tp("t", 0): 5, tp("t", 1): 6}}
     assert reset_csv.parse('"a ""b""",t,0,5\n', [], "f") == {'a "b"': {tp("t", 0): 5}}

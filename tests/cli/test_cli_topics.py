@@ -1,4 +1,4 @@
-"""``odradek topics`` and the requests of Admin behind it."""
+"""``odradek topics`` and the requests of Admin that it uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from odradek.core.errors import ErrorCode, KafkaError
 Capture = pytest.CaptureFixture[str]
 
 
-def test_a_topics_life(bootstrap: str, admin: Admin, topic: str, capsys: Capture) -> None:
+def test_a_topic_is_created_altered_described_and_deleted(
+    bootstrap: str, admin: Admin, topic: str, capsys: Capture
+) -> None:
     end = ["-b", bootstrap]
     assert run(["topics", "create", topic, "--partitions", "2", "--config", "retention.ms=1000", *end]) == 0
     assert run(["topics", "create", topic, *end]) == 1
@@ -28,9 +30,9 @@ def test_a_topics_life(bootstrap: str, admin: Admin, topic: str, capsys: Capture
     assert [row["partition"] for row in found["partitions"]] == [0, 1, 2]
     assert found["configs"] == {"segment.bytes": "1048576"}
     assert run(["topics", "describe", topic, *end]) == 0
-    said = capsys.readouterr().out
-    assert "  segment.bytes=1048576  (topic)" in said
-    assert max(map(len, said.splitlines())) <= 80
+    output = capsys.readouterr().out
+    assert "  segment.bytes=1048576  (topic)" in output
+    assert max(map(len, output.splitlines())) <= 80
     assert run(["topics", "list", "--json", *end]) == 0
     assert topic in [row["topic"] for row in json.loads(capsys.readouterr().out)]
     assert run(["topics", "delete", topic, "--yes", *end]) == 0
@@ -39,8 +41,8 @@ def test_a_topics_life(bootstrap: str, admin: Admin, topic: str, capsys: Capture
     assert f"unknown topic {topic}" in capsys.readouterr().err
 
 
-def test_counts_that_cannot_be_are_wrong_input(bootstrap: str, filled: str, topic: str, capsys: Capture) -> None:
-    for count in ("1", "2"):  # fewer than there are, and as many
+def test_impossible_counts_are_refused(bootstrap: str, filled: str, topic: str, capsys: Capture) -> None:
+    for count in ("1", "2"):  # fewer than the topic has, and as many
         assert run(["topics", "alter", filled, "--partitions", count, "-b", bootstrap]) == 2
         assert "INVALID_PARTITIONS" in capsys.readouterr().err
     line = ["topics", "create", f"{topic}-copies", "--replication-factor", "9", "-b", bootstrap]
@@ -49,17 +51,17 @@ def test_counts_that_cannot_be_are_wrong_input(bootstrap: str, filled: str, topi
 
 
 def test_a_misspelt_setting_gets_the_nearest_name(bootstrap: str, filled: str, topic: str, capsys: Capture) -> None:
-    """Found by the command among what topics of the cluster have: a broker says that it is unknown and no more."""
+    """The command finds it among the settings of topics: a broker only says that the name is unknown."""
     for line in (["create", f"{topic}-new"], ["alter", filled]):
         assert run(["topics", *line, "--config", "retention.mss=1", "-b", bootstrap]) == 2
-        said = capsys.readouterr().err
-        assert "Unknown topic config name: retention.mss; did you mean retention.ms?" in said
-        assert said.count("\n") == 1
+        output = capsys.readouterr().err
+        assert "Unknown topic config name: retention.mss; did you mean retention.ms?" in output
+        assert output.count("\n") == 1
         assert run(["topics", *line, "--config", "zzzzzz=1", "-b", bootstrap]) == 2
         assert "did you mean" not in capsys.readouterr().err
 
 
-def test_delete_records(bootstrap: str, admin: Admin, filled: str, capsys: Capture) -> None:
+def test_records_below_an_offset_are_deleted(bootstrap: str, admin: Admin, filled: str, capsys: Capture) -> None:
     line = ["topics", "delete-records", "--yes", "-b", bootstrap]
     assert run([*line, "--topic", f"{filled}:1", "--before", "4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [{"topic": filled, "partition": 1, "log_start": 4}]
@@ -97,11 +99,11 @@ def unique_missing(topic: str) -> str:
         (["describe", ""], "a topic's name cannot be empty"),
     ],
 )
-def test_bad_lines_are_one_line(line: list[str], message: str, capsys: Capture) -> None:
+def test_invalid_options_give_a_one_line_error(line: list[str], message: str, capsys: Capture) -> None:
     assert run(["topics", *line, "-b", "127.0.0.1:1"]) == 2
-    said = capsys.readouterr()
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    assert message in said.err
+    output = capsys.readouterr()
+    assert (output.out, output.err.count("\n")) == ("", 1)
+    assert message in output.err
 
 
 @pytest.mark.parametrize("command", ["list", "create", "describe", "alter", "delete", "delete-records"])

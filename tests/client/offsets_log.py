@@ -1,7 +1,7 @@
-"""A broker whose only topic is ``__consumer_offsets``, with one partition of batches made by hand.
+"""A scripted broker whose only topic is ``__consumer_offsets``: one partition with handmade batches.
 
-The bytes follow Kafka's description of record batches (magic 2), not our encoder: they may have gaps, as compaction
-leaves them, which no encoder makes.
+The bytes follow Kafka's description of record batches (magic 2), not our encoder: compaction leaves offset gaps in
+batches, and no encoder makes such gaps.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def commit(partition: int, offset: int, at_ms: int = 1_700_000_000_000) -> Simpl
 
 
 def marker(kind: int) -> SimpleRecord:
-    """Of a control batch: key version 0 and what it says, value version 0 and the coordinator's epoch."""
+    """The record of a control batch. Key: version 0 and ``kind``. Value: version 0 and the coordinator's epoch."""
     return SimpleRecord(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 3))
 
 
 def varint(value: int) -> bytes:
-    """Zigzag, seven bits a byte."""
+    """Zigzag encoding, seven bits in a byte."""
     rest, out = value * 2 if value >= 0 else -value * 2 - 1, b""
     while rest > 127:
         out, rest = out + bytes([rest & 127 | 128]), rest >> 7
@@ -45,7 +45,7 @@ def varint(value: int) -> bytes:
 
 
 class Batch(NamedTuple):
-    """Offsets ``base`` to ``last``, of which ``records`` are there, by offset."""
+    """A batch with the offsets ``base`` to ``last``. ``records``: the records that exist, by offset."""
 
     base: int
     last: int
@@ -62,13 +62,13 @@ class Batch(NamedTuple):
         attributes = (0x10 if self.producer >= 0 else 0) | (0x20 if self.is_control else 0)
         sequence = -1 if self.is_control or self.producer < 0 else self.base
         times, delta = (1_700_000_000_000, 1_700_000_000_000), self.last - self.base
-        told = struct.pack(">hiqqqhii", attributes, delta, *times, self.producer, 0, sequence, len(self.records)) + body
-        rest = struct.pack(">ibI", 0, 2, crc32c.crc32c(told)) + told
+        head = struct.pack(">hiqqqhii", attributes, delta, *times, self.producer, 0, sequence, len(self.records))
+        rest = struct.pack(">ibI", 0, 2, crc32c.crc32c(head + body)) + head + body
         return struct.pack(">qi", self.base, len(rest)) + rest
 
 
 class Log(NamedTuple):
-    """``stable``: its last stable offset. ``rolled_back``: producers and the first offsets of aborted transactions."""
+    """``stable``: last stable offset. ``rolled_back``: the first offset of each aborted transaction, by producer id."""
 
     batches: Sequence[Batch]
     stable: int
@@ -85,7 +85,7 @@ def serving(log: Log) -> Iterator[ScriptedCluster]:
         reply = made.metadata(message)
         reply["topics"][0] |= {"name": OFFSETS_TOPIC, "is_internal": True}
         for asked in message.topics or ():
-            if asked.name not in (None, OFFSETS_TOPIC):  # the topic that was committed is gone
+            if asked.name not in (None, OFFSETS_TOPIC):  # the topic of the commits does not exist
                 gone = {"error_code": 3, "name": asked.name, "topic_id": made.topic_id.__class__(int=0)}
                 reply["topics"].append(reply["topics"][0] | gone | {"partitions": []})
         return reply
@@ -116,7 +116,7 @@ def serving(log: Log) -> Iterator[ScriptedCluster]:
 
 
 def marked(offset: int, producer: int, kind: int = COMMIT) -> Batch:
-    """A control batch: the end of a transaction."""
+    """A control batch, which ends a transaction."""
     return Batch(offset, offset, {offset: marker(kind)}, producer, True)
 
 
@@ -125,30 +125,30 @@ TRANSACTIONS = Log(
         Batch(0, 0, {0: commit(0, 10)}),
         Batch(1, 2, {1: commit(0, 20), 2: commit(1, 3)}, 5),
         marked(3, 5),
-        Batch(4, 4, {4: commit(0, 90)}, 6),  # rolled back at 6
+        Batch(4, 4, {4: commit(0, 90)}, 6),  # aborted at offset 6
         Batch(5, 5, {5: commit(0, 30)}, 5),
         marked(6, 6, ABORT),
         marked(7, 5),
-        Batch(8, 8, {8: commit(0, 99)}, 7),  # open
+        Batch(8, 8, {8: commit(0, 99)}, 7),  # an open transaction
         Batch(9, 9, {9: commit(1, 4)}),
     ],
     stable=8,
     end=10,
     rolled_back={6: 4},
 )
-"""Everything is there."""
+"""A log in which every offset has a record."""
 
 COMPACTED = Log(
     [
-        # 0 to 3: batches that are gone
-        Batch(4, 7, {5: commit(0, 20), 7: commit(1, 3)}, 5),  # 4 and 6 were taken out of it
+        # 0 to 3: compaction removed these batches
+        Batch(4, 7, {5: commit(0, 20), 7: commit(1, 3)}, 5),  # compaction removed the records 4 and 6
         marked(8, 5),
-        Batch(9, 10, {}, 8),  # kept without records, for its producer's sequence
-        Batch(11, 11, {}, 8, True),  # likewise, a marker
-        Batch(12, 13, {12: commit(0, 90), 13: commit(1, 90)}, 6),  # rolled back at 14
+        Batch(9, 10, {}, 8),  # an empty batch, kept for the sequence number of its producer
+        Batch(11, 11, {}, 8, True),  # an empty control batch, kept for the same reason
+        Batch(12, 13, {12: commit(0, 90), 13: commit(1, 90)}, 6),  # aborted at offset 14
         marked(14, 6, ABORT),
         Batch(15, 16, {15: commit(0, 30), 16: commit(1, 4)}),
-        # 17 and 18: gone
+        # 17 and 18: compaction removed these batches
         marked(19, 5),
         Batch(20, 20, {20: commit(0, 40)}),
         marked(21, 5),

@@ -1,6 +1,6 @@
-"""Consumers that do what they are told, a line at a time: odradek's in this process, Java's in one of their own.
+"""Consumers that execute text commands: odradek's in this process, Java's in a process of their own.
 
-Commands are ``name command arguments…``; ``java/Consumers.java`` has the same ones and answers in the same words.
+A command is a line ``name command arguments…``. ``java/Consumers.java`` has the same commands and the same answers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from support.jvm import kafka_command
 
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
-from odradek.client import offsets_topic
+from odradek.client.admin import offsets_topic
 from odradek.client.consumer.errors import (
     CommitFailed,
     FencedInstance,
@@ -30,7 +30,6 @@ from odradek.client.errors import OffsetOutOfRange, UnsupportedVersion
 from odradek.core import records
 from odradek.core.errors import ConfigError, OdradekError
 
-SOURCE = Path(__file__).parent / "java" / "Consumers.java"
 PATIENCE_S = 60
 JAVA_NAMES: dict[type[BaseException], str] = {
     CommitFailed: "CommitFailedException",
@@ -49,7 +48,7 @@ JAVA_NAMES: dict[type[BaseException], str] = {
 
 
 class JavaConsumers:
-    """Apache Kafka's consumers; ``classes`` is where SOURCE is compiled."""
+    """Apache Kafka's consumers; ``classes`` has the compiled ``java/Consumers.java``."""
 
     name = "java"
 
@@ -74,7 +73,7 @@ class JavaConsumers:
         self._process.communicate()
 
 
-class _One:
+class _ConsumerState:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.consumer = Consumer(settings)
         self.records: list[tuple[str, int]] = []
@@ -84,11 +83,11 @@ class _One:
     def poll(self, timeout_s: float) -> None:
         self.records += [(_name(r.topic_partition), r.offset) for r in self.consumer.poll(timeout_s).records()]
 
-    def noting(self, sign: str) -> Callable[[list[TopicPartition]], None]:
+    def recorder(self, sign: str) -> Callable[[list[TopicPartition]], None]:
         return lambda partitions: self.events.append(sign + _names(partitions))
 
     def callbacks(self) -> dict[str, Any]:
-        return {"on_assigned": self.noting("+"), "on_revoked": self.noting("-"), "on_lost": self.noting("!")}
+        return {"on_assigned": self.recorder("+"), "on_revoked": self.recorder("-"), "on_lost": self.recorder("!")}
 
 
 class OurConsumers:
@@ -97,13 +96,13 @@ class OurConsumers:
     name = "odradek"
 
     def __init__(self) -> None:
-        self._consumers: dict[str, _One] = {}
+        self._consumers: dict[str, _ConsumerState] = {}
 
     def run(self, line: str) -> str:
         name, command, *words = line.split(" ")
         try:
             if command == "new":
-                self._consumers[name] = _One(dict(word.split("=", 1) for word in words))
+                self._consumers[name] = _ConsumerState(dict(word.split("=", 1) for word in words))
                 return "ok"
             if command == "settle":
                 return self._settle(dict(word.split("=") for word in words))
@@ -127,25 +126,25 @@ class OurConsumers:
 
         return _until(look, "settled")
 
-    def do_subscribe(self, one: _One, words: list[str]) -> None:
+    def do_subscribe(self, one: _ConsumerState, words: list[str]) -> None:
         one.consumer.subscribe(words, **one.callbacks())
 
-    def do_pattern(self, one: _One, words: list[str]) -> None:
+    def do_pattern(self, one: _ConsumerState, words: list[str]) -> None:
         one.consumer.subscribe(re.compile(words[0]), **one.callbacks())
 
-    def do_re2(self, one: _One, words: list[str]) -> None:
+    def do_re2(self, one: _ConsumerState, words: list[str]) -> None:
         one.consumer.subscribe(pattern=words[0], **one.callbacks())
 
-    def do_assign(self, one: _One, words: list[str]) -> None:
+    def do_assign(self, one: _ConsumerState, words: list[str]) -> None:
         one.consumer.assign(map(_partition, words))
 
-    def do_unsubscribe(self, one: _One, words: list[str]) -> None:
+    def do_unsubscribe(self, one: _ConsumerState, words: list[str]) -> None:
         one.consumer.unsubscribe()
 
-    def do_poll(self, one: _One, words: list[str]) -> None:
+    def do_poll(self, one: _ConsumerState, words: list[str]) -> None:
         one.poll(int(words[0]) / 1000)
 
-    def do_read(self, one: _One, words: list[str]) -> str:
+    def do_read(self, one: _ConsumerState, words: list[str]) -> str:
         def look() -> bool:
             if len(one.records) < int(words[0]):
                 one.poll(0.1)
@@ -159,22 +158,22 @@ class OurConsumers:
         one.records.clear()
         return " ".join(sorted(f"{name}={offsets[0]}-{offsets[-1]}" for name, offsets in found.items()))
 
-    def do_fails(self, one: _One, words: list[str]) -> str:
+    def do_fails(self, one: _ConsumerState, words: list[str]) -> str:
         return _until(lambda: one.poll(0.1) is not None, "")
 
-    def do_assigned(self, one: _One, words: list[str]) -> str:
+    def do_assigned(self, one: _ConsumerState, words: list[str]) -> str:
         return _names(one.consumer.assignment())
 
-    def do_commit(self, one: _One, words: list[str]) -> None:
+    def do_commit(self, one: _ConsumerState, words: list[str]) -> None:
         one.consumer.commit(_offsets(words) or None)
 
-    def do_async(self, one: _One, words: list[str]) -> str:
+    def do_async(self, one: _ConsumerState, words: list[str]) -> str:
         before = len(one.answers)
 
-        def told(offsets: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
-            one.answers.append(f"error {_java_name(error)}" if error else _told(offsets))
+        def on_commit(offsets: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
+            one.answers.append(f"error {_java_name(error)}" if error else _offsets_text(offsets))
 
-        one.consumer.commit_async(_offsets(words) or None, told)
+        one.consumer.commit_async(_offsets(words) or None, on_commit)
 
         def look() -> bool:
             one.poll(0.02)
@@ -182,34 +181,34 @@ class OurConsumers:
 
         return _until(look, "") + one.answers[before]
 
-    def do_seek(self, one: _One, words: list[str]) -> None:
+    def do_seek(self, one: _ConsumerState, words: list[str]) -> None:
         one.consumer.seek(_partition(words[0]), int(words[1]))
 
-    def do_begin(self, one: _One, words: list[str]) -> None:
+    def do_begin(self, one: _ConsumerState, words: list[str]) -> None:
         one.consumer.seek_to_beginning(map(_partition, words))
 
-    def do_end(self, one: _One, words: list[str]) -> None:
+    def do_end(self, one: _ConsumerState, words: list[str]) -> None:
         one.consumer.seek_to_end(map(_partition, words))
 
-    def do_position(self, one: _One, words: list[str]) -> str:
+    def do_position(self, one: _ConsumerState, words: list[str]) -> str:
         return str(one.consumer.position(_partition(words[0])))
 
-    def do_committed(self, one: _One, words: list[str]) -> str:
-        return _told(one.consumer.committed(map(_partition, words)))
+    def do_committed(self, one: _ConsumerState, words: list[str]) -> str:
+        return _offsets_text(one.consumer.committed(map(_partition, words)))
 
-    def do_pause(self, one: _One, words: list[str]) -> None:
+    def do_pause(self, one: _ConsumerState, words: list[str]) -> None:
         one.consumer.pause(map(_partition, words))
 
-    def do_resume(self, one: _One, words: list[str]) -> None:
+    def do_resume(self, one: _ConsumerState, words: list[str]) -> None:
         one.consumer.resume(map(_partition, words))
 
-    def do_wakeup(self, one: _One, words: list[str]) -> None:
+    def do_wakeup(self, one: _ConsumerState, words: list[str]) -> None:
         one.consumer.wakeup()
 
-    def do_drop(self, one: _One, words: list[str]) -> None:
+    def do_drop(self, one: _ConsumerState, words: list[str]) -> None:
         one.records.clear()
 
-    def do_events(self, one: _One, words: list[str]) -> str:
+    def do_events(self, one: _ConsumerState, words: list[str]) -> str:
         found, one.events = one.events, []
         return " ".join(found)
 
@@ -248,7 +247,7 @@ def _offsets(words: list[str]) -> dict[TopicPartition, OffsetAndMetadata | int]:
     return found
 
 
-def _told(offsets: dict[TopicPartition, Any]) -> str:
+def _offsets_text(offsets: dict[TopicPartition, Any]) -> str:
     return " ".join(
         sorted(
             f"{_name(tp)}=" + ("none" if c is None else f"{c.offset}@{c.leader_epoch}/{c.metadata}")
@@ -257,26 +256,26 @@ def _told(offsets: dict[TopicPartition, Any]) -> str:
     )
 
 
-# --- what is seen on the wire -------------------------------------------------------------------------------------
+# --- what the broker has stored -----------------------------------------------------------------------------------
 
 
 def written(admin: Admin, group: str) -> dict[str, list[str]]:
-    """The commits of a group in the offsets topic, by partition in their order; repeated ones once."""
+    """The commits of a group in the offsets topic: by partition, in order, without consecutive repetitions."""
     found: dict[str, list[str]] = {}
     for entry in offsets_topic.entries(admin, group):
         record = records.decode(entry.key, entry.value)
         if not isinstance(record, records.OffsetCommitRecord):
             continue
         value = record.value
-        told = "gone" if value is None else f"{value.offset}@{value.leader_epoch}/{value.metadata}"
+        text = "gone" if value is None else f"{value.offset}@{value.leader_epoch}/{value.metadata}"
         rows = found.setdefault(f"{record.key.topic}:{record.key.partition}", [])
-        if not rows or rows[-1] != told:
-            rows.append(told)
+        if not rows or rows[-1] != text:
+            rows.append(text)
     return found
 
 
 def group_seen(admin: Admin, group: str) -> tuple[Any, ...]:
-    """State, type, assignor and, by client id or instance id, the members' partitions."""
+    """State, type and assignor of the group, and the partitions of each member by client id and instance id."""
     if group not in {row.group_id for row in admin.list_groups()}:
         return ("no group",)
     found = admin.describe_groups([group])[group]

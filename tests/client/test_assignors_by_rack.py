@@ -1,7 +1,7 @@
-"""The assignors where members and partitions have racks, held against Apache Kafka's own classes.
+"""The assignors with racks of members and partitions, compared with Apache Kafka's own classes.
 
-``java/plans.txt`` holds what they answered; the long suite asks them anew, about thousands of random groups. A group is
-written as in ``java/Assignors.java``.
+``java/plans.txt`` has plans that Kafka's assignors made. The long suite compares the plans of thousands of random
+groups with those of a Java process. ``java/Assignors.java`` describes groups as text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from support.brokers import RunningBroker
-from support.jvm import compile_java, kafka_command
+from support.jvm import java_classes, kafka_command
 
 from odradek import Admin, Consumer, TopicPartition
 from odradek.client import NewTopic
@@ -66,7 +66,7 @@ def read(line: str) -> Group:
     return name, members, racks
 
 
-def planned(name: str, members: Mapping[str, Subscription], racks: Racks) -> Plan:
+def our_plan(name: str, members: Mapping[str, Subscription], racks: Racks) -> Plan:
     assignor = BUILT_IN[name]()
     assignor.partition_racks = {
         TopicPartition(topic, n): frozenset(row) for topic, rows in racks.items() for n, row in enumerate(rows)
@@ -74,13 +74,13 @@ def planned(name: str, members: Mapping[str, Subscription], racks: Racks) -> Pla
     return assignor.assign(members, {topic: len(rows) for topic, rows in racks.items()})
 
 
-def told(plan: Plan) -> str:
+def plan_text(plan: Plan) -> str:
     rows = {member_id: ",".join(f"{t}:{n:03d}" for t, n in sorted(found)) for member_id, found in plan.items()}
     return " ".join(f"{member_id}={row}" for member_id, row in sorted(rows.items()))
 
 
 def random_group(name: str, chance: random.Random) -> Group:
-    """Racks that some partitions lack, or all, or none; claims as sticky members make them."""
+    """Partitions with and without racks; for the sticky assignors, members that claim partitions as real members do."""
     known = [f"r{n}" for n in range(chance.choice([0, 1, 2, 3, 3, 4]))]
     topics = [f"t{n}" for n in range(chance.randint(1, 4))]
     alike = chance.randint(1, 8)
@@ -105,7 +105,8 @@ def random_group(name: str, chance: random.Random) -> Group:
 
 
 def claim(name: str, members: dict[str, Subscription], racks: Racks, chance: random.Random) -> None:
-    """Nobody claims the same in the same generation; of the cooperative, nobody claims what somebody else does."""
+    """Adds the partitions that members claim to own. In one generation no two members claim the same partition; with
+    cooperative-sticky, no two members of the group do."""
     newest = {member_id: chance.random() < 0.8 for member_id in members}
     owned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
     few = chance.sample(list(members), max(1, len(members) // 2)) if chance.random() < 0.5 else list(members)
@@ -123,25 +124,23 @@ def claim(name: str, members: dict[str, Subscription], racks: Racks, chance: ran
         members[member_id] = replace(one, user_data=memory, owned=tuple(owned[member_id]), generation=generation)
 
 
-# --- as Java --------------------------------------------------------------------------------------------------------
+# --- the same plans as Java -----------------------------------------------------------------------------------------
 
 
 RECORDED = [line.split(" -> ") for line in (JAVA / "plans.txt").read_text().splitlines()]
 
 
-def test_plans_are_those_that_java_made() -> None:
+def test_plans_equal_the_recorded_plans_of_java() -> None:
     assert {line.split(" ")[0] for line, _ in RECORDED} == {"range", "sticky", "cooperative-sticky"}
     for line, answer in RECORDED:
         group = read(line)
         assert written(*group) == line
-        assert told(planned(*group)) == answer, line
+        assert plan_text(our_plan(*group)) == answer, line
 
 
 @pytest.fixture(scope="module")
-def ask(kafka_cp: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
-    classes = tmp_path_factory.mktemp("classes")
-    compile_java(kafka_cp, JAVA / "Assignors.java", classes)
-    command = kafka_command(kafka_cp, classes, heap="128m")
+def ask(kafka_cp: str) -> Iterator[Callable[[str], str]]:
+    command = kafka_command(kafka_cp, java_classes(kafka_cp), heap="128m")
     running = subprocess.Popen(
         [*command, "Assignors"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -159,13 +158,13 @@ def ask(kafka_cp: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
-def test_plans_are_those_that_java_makes(ask: Callable[[str], str], name: str) -> None:
-    """Java takes one of several partitions out of a hash set where members read different topics: there, and only
-    there, another one of the same topic may have moved."""
+def test_random_groups_get_the_same_plans_from_java(ask: Callable[[str], str], name: str) -> None:
+    """Where members subscribe to different topics, Java takes one of several partitions from a hash set. Only there may
+    a plan have another partition of the same topic."""
     differ = 0
     for seed in range(2000):
         group = random_group(name, random.Random(seed))
-        theirs, ours = ask(written(*group)), told(planned(*group))
+        theirs, ours = ask(written(*group)), plan_text(our_plan(*group))
         if theirs != ours:
             differ += 1
             assert "sticky" in name, written(*group)
@@ -178,35 +177,35 @@ def by_topic(answer: str) -> list[list[str]]:
     return [sorted(tp.split(":")[0] for tp in row.partition("=")[2].split(",")) for row in answer.split(" ")]
 
 
-# --- in words -------------------------------------------------------------------------------------------------------
+# --- examples -------------------------------------------------------------------------------------------------------
 
 
 def numbers(line: str) -> dict[str, str]:
-    plan = planned(*read(line))
+    plan = our_plan(*read(line))
     return {m: ",".join(f"{tp.topic}{tp.partition}" for tp in rows) for m, rows in plan.items()}
 
 
-def test_range_gives_members_what_lies_on_their_racks() -> None:
+def test_range_gives_members_partitions_on_their_rack() -> None:
     a, b = "a|-|r1|t|-|-|-1", "b|-|r2|t|-|-|-1"
     assert numbers(f"range {a} {b} t=r2/r1/r2/r1") == {"a": "t1,t3", "b": "t0,t2"}
-    # Everybody's share stays what it is without racks.
+    # The number of partitions of each member is the same as without racks.
     assert numbers(f"range {a} {b} t=r2/r2/r2/r1") == {"a": "t2,t3", "b": "t0,t1"}
-    # Every rack has everything, or no rack is a member's: in order, as ever.
+    # Every partition has replicas on every rack, or on no rack of a member: members get consecutive partitions.
     assert numbers(f"range {a} {b} t=r1+r2/r1+r2/r2+r1/r1+r2") == {"a": "t0,t1", "b": "t2,t3"}
     assert numbers(f"range {a} {b} t=r3/r4/r3/r4") == {"a": "t0,t1", "b": "t2,t3"}
-    # A member without a rack takes what comes.
+    # A member without a rack gets the remaining partitions.
     assert numbers(f"range a|-|-|t|-|-|-1 {b} t=r2/r1/r2/r1") == {"a": "t0,t1", "b": "t2,t3"}
 
 
-def test_range_keeps_topics_of_one_size_together() -> None:
+def test_range_gives_equal_partition_numbers_of_equally_large_topics_to_one_member() -> None:
     a, b = "a|-|r1|t,u|-|-|-1", "b|-|r2|t,u|-|-|-1"
     assert numbers(f"range {a} {b} t=r2/r1 u=r2/r1") == {"a": "t1,u1", "b": "t0,u0"}
-    # Partition 0 of t and of u have no rack in common: nearness gives way.
+    # Partition 0 of t and partition 0 of u have no rack in common: equal partition numbers come before racks.
     assert numbers(f"range {a} {b} t=r2/r1 u=r1/r2") == {"a": "t0,u0", "b": "t1,u1"}
     assert numbers(f"range {a} {b} t=r2/r1 u=r1/r1/r2/r2") == {"a": "t1,u0,u1", "b": "t0,u2,u3"}
 
 
-def test_sticky_moves_to_where_the_replicas_are() -> None:
+def test_sticky_moves_partitions_to_members_on_the_racks_of_the_replicas() -> None:
     held = "a|-|r1|t|-|t:0,t:1|3 b|-|r2|t|-|t:2,t:3|3"
     assert numbers(f"cooperative-sticky {held} t=r1/r1/r2/r2") == {"a": "t0,t1", "b": "t2,t3"}
     assert numbers(f"cooperative-sticky {held} t=r2/r1/r2/r1") == {"a": "t1", "b": "t2"}  # the rest in the next round
@@ -215,10 +214,10 @@ def test_sticky_moves_to_where_the_replicas_are() -> None:
 # --- from the cluster to the assignor -------------------------------------------------------------------------------
 
 
-class Seeing(RangeAssignor):
-    """An assignor as somebody may have written it before there were racks."""
+class RackRecorder(RangeAssignor):
+    """A custom assignor as written before racks existed. It keeps the racks that it gets."""
 
-    name = "seeing"
+    name = "rack-recorder"
     seen: Any = None
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
@@ -226,9 +225,9 @@ class Seeing(RangeAssignor):
         return super().assign(members, partition_counts)
 
 
-def test_the_leader_knows_the_racks(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+def test_the_assignor_of_the_leader_gets_the_racks(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     bootstrap = own_broker(broker_rack="r7").bootstrap
-    assignor = Seeing()
+    assignor = RackRecorder()
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 2, 1)])
     with Consumer(bootstrap_servers=bootstrap, group_id="racks", client_rack="r8",
@@ -240,7 +239,7 @@ def test_the_leader_knows_the_racks(own_broker: Callable[..., RunningBroker], to
 
 
 class FewBrokers:
-    """As much of a cluster as ``look_for_changes`` asks."""
+    """The methods of a cluster that ``look_for_changes`` calls."""
 
     def __init__(self) -> None:
         self.racks: dict[int, str | None] = {1: "r1", 2: None}
@@ -257,13 +256,13 @@ class FewBrokers:
 
 
 @pytest.mark.parametrize("rack", ["r1", ""])
-def test_a_leader_with_a_rack_plans_anew_when_racks_change(rack: str) -> None:
+def test_a_leader_with_a_rack_rejoins_when_racks_change(rack: str) -> None:
     async def run() -> None:
         cluster: Any = FewBrokers()
         config = ConsumerConfig.of({"bootstrap.servers": "h:1", "group_id": "g", "client_rack": rack})
         group = ClassicCoordination(config, cluster, SubscriptionState(), lambda: None, asyncio.sleep)
         asked: list[str] = []
-        group.membership = SimpleNamespace(  # type: ignore[assignment]  # as much of it as is asked
+        group.membership = SimpleNamespace(  # type: ignore[assignment]  # the attributes that look_for_changes uses
             is_leader=True, joined=True, leader_topics={"t"}, request_rejoin=asked.append
         )
         await group.look_for_changes()

@@ -1,4 +1,4 @@
-"""What a consumer that is killed -9 loses and repeats, by how it commits: our client, in processes of its own."""
+"""Records that a consumer loses or repeats after kill -9, by its way to commit: our client, in its own process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from odradek.client.consumer import engine
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.group import coordination
 
-# The settings, how it works, and the record in whose middle it stands still; -1: none.
+# Arguments: the settings; how the program works; the offset at which it stops and waits (-1: none).
 PROGRAM = """
 import json, sys, threading, time
 from odradek import Consumer
@@ -64,7 +65,7 @@ def servers() -> Iterator[str]:
 
 @pytest.fixture
 def start(servers: str, group: str) -> Iterator[Start]:
-    """``start("thread", stop_at=30, enable_auto_commit=True)``. Static members: the next one need not wait."""
+    """``start("thread", stop_at=30, enable_auto_commit=True)``. Members are static, so the next one joins at once."""
     started: list[Victim] = []
 
     def run(way: str, *, stop_at: int = -1, **settings: Any) -> Victim:
@@ -81,12 +82,12 @@ def start(servers: str, group: str) -> Iterator[Start]:
 
 
 def committed(servers: str, group: str) -> int:
-    """The last commit; 0 for none."""
+    """The last committed offset; 0 without one."""
     return next((row.offset for row in reversed(commits_of(servers, group))), 0)
 
 
 def next_run_begins_at(servers: str, group: str) -> int:
-    """The first record that a consumer gets which takes over."""
+    """The offset of the first record that the next consumer of the group gets."""
     settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "max_poll_records": 1}
     with Consumer(servers, group_id=group, group_instance_id="one", **settings) as heir:
         heir.subscribe([TP.topic])
@@ -94,12 +95,22 @@ def next_run_begins_at(servers: str, group: str) -> int:
     return int(record.offset)
 
 
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stops a process, and lets it go on at the end."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 # --- auto commit ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.claim(21)
-def test_what_is_not_set_commits_every_five_seconds(servers: str, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defaults are Kafka's, and act: the clock of the consumer is moved, second by second."""
+def test_the_default_commits_every_five_seconds(servers: str, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defaults are Kafka's. The test moves the consumer's clock second by second."""
     unset = ConsumerConfig(servers)
     assert (unset.enable_auto_commit, unset.auto_commit_interval_ms) == (True, 5_000)
     stopped_s: list[float] = []
@@ -114,7 +125,7 @@ def test_what_is_not_set_commits_every_five_seconds(servers: str, group: str, mo
         for _ in range(20):
             stopped_s.append(stopped_s[-1] + 1)
             one.poll(0)
-            one.commit({})  # nothing; it waits for what was sent
+            one.commit({})  # commits nothing; waits for the commits in flight
             counts.append(len(commits_of(servers, group)))
         stopped_s.clear()
     after = [second for second in range(1, 21) if counts[second] > counts[second - 1]]
@@ -122,9 +133,9 @@ def test_what_is_not_set_commits_every_five_seconds(servers: str, group: str, mo
     assert all(later - earlier == 5 for earlier, later in pairwise(after)), after
 
 
-@pytest.mark.claim(24)
-def test_auto_commit_loses_what_a_thread_holds(servers: str, group: str, start: Start) -> None:
-    """The thread that got records 30 to 39 has not begun when others have gone on, and polls have committed."""
+@pytest.mark.claim(24, part="b")
+def test_auto_commit_loses_records_that_a_thread_has_not_processed(servers: str, group: str, start: Start) -> None:
+    """The thread with records 30 to 39 stops before its first record. Later polls commit beyond these records."""
     victim = start("thread", stop_at=30, enable_auto_commit=True, auto_commit_interval_ms=100, max_poll_records=10)
     eventually(lambda: committed(servers, group) == 5_000, within_s=30)
     eventually(lambda: len(victim.processed) == 4_990)
@@ -134,27 +145,27 @@ def test_auto_commit_loses_what_a_thread_holds(servers: str, group: str, start: 
     assert lost == set(range(30, 40))
     with Consumer(servers, group_id=group, enable_auto_commit=False, auto_offset_reset="earliest") as heir:
         heir.assign([TP])
-        assert heir.position(TP) == 5_000, "the next run does not get them"
+        assert heir.position(TP) == 5_000, "the next run does not get these records"
 
 
-@pytest.mark.claim(24)
-def test_auto_commit_loses_nothing_that_is_processed_before_the_next_poll(
+@pytest.mark.claim(24, part="a")
+def test_auto_commit_loses_no_record_that_is_processed_before_the_next_poll(
     servers: str, group: str, start: Start
 ) -> None:
-    """Polls of ten, each committed by the next one; kill -9 in the middle of the third."""
+    """Polls of ten records; each poll commits the previous one. kill -9 stops the process within the third."""
     victim = start("slowly", stop_at=25, enable_auto_commit=True, auto_commit_interval_ms=0, max_poll_records=10)
     eventually(lambda: committed(servers, group) == 20, within_s=30)
     eventually(lambda: len(victim.processed) == 25)
     victim.kill()
-    assert next_run_begins_at(servers, group) == 20, "the poll that was in work comes again, from its beginning"
+    assert next_run_begins_at(servers, group) == 20, "the next run repeats the interrupted poll from its start"
 
 
 @pytest.mark.slow
 @pytest.mark.claim(25, 27)
-def test_a_process_killed_at_8_seconds_repeats_what_came_after_its_last_commit(
+def test_a_process_killed_at_8_seconds_repeats_the_records_after_its_last_commit(
     servers: str, group: str, start: Start
 ) -> None:
-    """Two runs of one program at once, with intervals of 5 s and of 1 s, a record every 10 ms, polls of one record."""
+    """Two runs at once, with commit intervals of 5 s and of 1 s; a record takes 10 ms, a poll returns one record."""
     names = {interval: f"{group}-{interval}" for interval in (5_000, 1_000)}
     runs = {
         interval: start(
@@ -169,7 +180,7 @@ def test_a_process_killed_at_8_seconds_repeats_what_came_after_its_last_commit(
     began_ms = eventually(lambda: last_ms(5_000), within_s=60)
     time.sleep(max(0.0, began_ms / 1000 + 3 - time.time()))
     runs[5_000].kill()
-    # At 8 s the other one has just committed, or is about to.
+    # The other run is killed at about 8 s, halfway between two of its commits.
     eventually(lambda: 300 <= time.time() * 1000 - last_ms(1_000) <= 700)
     runs[1_000].kill()
     again = {}
@@ -182,12 +193,12 @@ def test_a_process_killed_at_8_seconds_repeats_what_came_after_its_last_commit(
     assert 0 < again[1_000] < again[5_000], again
 
 
-# --- commits of one's own ---------------------------------------------------------------------------------------
+# --- explicit commits -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.claim(35)
 def test_rarer_commits_repeat_more_after_a_kill(servers: str, group: str, start: Start) -> None:
-    """Every 1,000 records and every 100, killed in the middle of record 2,999."""
+    """Commits after every 1,000 records and after every 100; each process is killed at record 2,999."""
     runs = {every: start(str(every), group_id=f"{group}-{every}", stop_at=2_999) for every in (1_000, 100)}
     again = {}
     for every, victim in runs.items():
@@ -201,28 +212,27 @@ def test_rarer_commits_repeat_more_after_a_kill(servers: str, group: str, start:
     assert again[100] < again[1_000]
 
 
-@pytest.mark.claim(34)
-def test_a_sync_commit_waits_for_its_answer_and_async_ones_are_under_way_together(group: str) -> None:
-    """The broker's process stands still: 30 asynchronous commits are sent all the same, and the first synchronous one
-    keeps its caller until the broker goes on."""
+@pytest.mark.claim(34, part="a")
+def test_a_sync_commit_blocks_and_async_commits_are_in_flight_together(group: str) -> None:
+    """The broker's process is suspended. A synchronous commit blocks its caller until the broker continues; 30
+    asynchronous commits are sent and do not block."""
     answered: list[int] = []
     with odradek.Broker() as broker:
         broker.create_topic("t", 1)
         assert broker.pid is not None
         with Consumer(broker.bootstrap_servers, group_id=group, enable_auto_commit=False) as one:
             one.commit({TP: 0})
-            os.kill(broker.pid, signal.SIGSTOP)
-            try:
-                for offset in range(1, 31):
-                    one.commit_async({TP: offset}, lambda offsets, error: answered.append(offsets[TP].offset))
-                waits = threading.Thread(target=one.commit, args=({TP: 31},))
+            waits = threading.Thread(target=one.commit, args=({TP: 1},))
+            with stopped(broker.pid):
                 waits.start()
                 waits.join(0.5)
                 assert waits.is_alive()
-                assert answered == []
-            finally:
-                os.kill(broker.pid, signal.SIGCONT)
             waits.join(30)
             assert not waits.is_alive()
-            assert answered == list(range(1, 31))
+            with stopped(broker.pid):
+                for offset in range(2, 32):
+                    one.commit_async({TP: offset}, lambda offsets, error: answered.append(offsets[TP].offset))
+                assert answered == []
+            one.commit({})  # waits for the asynchronous ones
+            assert answered == list(range(2, 32))
         assert [row.offset for row in commits_of(broker.bootstrap_servers, group)] == list(range(32))

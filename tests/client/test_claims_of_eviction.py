@@ -1,6 +1,6 @@
-"""Claim 75: what commits of a member that was thrown out come to, by both protocols and both clients.
+"""Claim 75: commits of a member that was removed from its group, with both protocols and both clients.
 
-Apache Kafka's consumer and ours get the same lines (see parity.py). Where they part, the test says so.
+Apache Kafka's consumer and ours get the same commands (see parity.py). Where they differ, the test says so.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from parity import SOURCE, JavaConsumers, OurConsumers
+from parity import JavaConsumers, OurConsumers
 from support.brokers import eventually, make_broker
-from support.jvm import compile_java
+from support.jvm import java_classes
 from support.publish import publish
 
 from odradek import Admin
@@ -34,10 +34,8 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def java(kafka_cp: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaConsumers]:
-    classes = tmp_path_factory.mktemp("classes")
-    compile_java(kafka_cp, SOURCE, classes)
-    running = JavaConsumers(kafka_cp, classes)
+def java(kafka_cp: str) -> Iterator[JavaConsumers]:
+    running = JavaConsumers(kafka_cp, java_classes(kafka_cp))
     yield running
     running.close()
 
@@ -50,7 +48,7 @@ def ours() -> Iterator[OurConsumers]:
 
 
 class Scene:
-    """``a`` has read ten records and has then been thrown out, since it did not poll."""
+    """``a`` reads ten records. Then it does not poll, and the group removes it."""
 
     def __init__(self, side: Side, bootstrap: str, topic: str, group: str, protocol: str) -> None:
         self.side, self.admin, self.group, self.topic = side, Admin(bootstrap), group, topic
@@ -61,15 +59,15 @@ class Scene:
         self.admin.create_topics([NewTopic(topic, 1, 1)])
         publish(bootstrap, topic, ["v"] * 10)
         self.new("a", max_poll_interval_ms=1_000)
-        self.says(f"a subscribe {topic}", "ok")
-        self.says("a read 10", f"{topic}:0=0-9")
+        self.expect(f"a subscribe {topic}", "ok")
+        self.expect("a read 10", f"{topic}:0=0-9")
         eventually(lambda: not self.members(), within_s=40)
 
     def new(self, name: str, **more: Any) -> None:
         settings = self._settings | {key.replace("_", "."): value for key, value in more.items()}
-        self.says(" ".join([name, "new", *(f"{key}={value}" for key, value in settings.items())]), "ok")
+        self.expect(" ".join([name, "new", *(f"{key}={value}" for key, value in settings.items())]), "ok")
 
-    def says(self, line: str, answer: str) -> None:
+    def expect(self, line: str, answer: str) -> None:
         assert (line, self.side.run(line)) == (line, answer)
 
     def members(self) -> list[Any]:
@@ -80,15 +78,15 @@ class Scene:
 
     def another_joins(self) -> None:
         self.new("b")
-        self.says(f"b subscribe {self.topic}", "ok")
-        self.says("settle settle b=1", "settled")
+        self.expect(f"b subscribe {self.topic}", "ok")
+        self.expect("settle settle b=1", "settled")
 
     def the_other_leaves(self) -> None:
-        self.says("b close", "ok")
+        self.expect("b close", "ok")
         eventually(lambda: not self.members())
 
     def end(self) -> None:
-        self.says("a close", "ok")
+        self.expect("a close", "ok")
         self.admin.close()
 
 
@@ -97,79 +95,85 @@ def classic(side: Side, bootstrap: str, topic: str, group: str) -> None:
     for beside_others in (False, True):
         if beside_others:
             scene.another_joins()
-        scene.says("a commit", "error CommitFailedException")
-        scene.says(f"a commit {topic}:0=5", "error CommitFailedException")
+        scene.expect("a commit", "error CommitFailedException")
+        scene.expect(f"a commit {topic}:0=5", "error CommitFailedException")
     assert scene.committed() == []
     scene.the_other_leaves()
     scene.end()
 
 
 def kip848(side: Side, bootstrap: str, topic: str, group: str) -> Scene:
-    """Up to where the group is empty."""
+    """Returns the scene with an empty group."""
     scene = Scene(side, bootstrap, topic, group, "consumer")
     scene.another_joins()
-    scene.says("a commit", "error CommitFailedException")
-    scene.says(f"a commit {topic}:0=5", "error CommitFailedException")
+    scene.expect("a commit", "error CommitFailedException")
+    scene.expect(f"a commit {topic}:0=5", "error CommitFailedException")
     assert scene.committed() == []
     scene.the_other_leaves()
     return scene
 
 
 def kip848_after_a_poll(side: Side, bootstrap: str, topic: str, group: str) -> None:
-    """That poll takes the partitions away, and joins again; the commit has nothing to commit, and says nothing."""
+    """The poll loses the partitions and joins again. The commit then has nothing to commit and succeeds."""
     scene = Scene(side, bootstrap, topic, group, "consumer")
     scene.another_joins()
-    scene.says("a poll 0", "ok")
-    scene.says("a commit", "ok")
+    scene.expect("a poll 0", "ok")
+    scene.expect("a commit", "ok")
     assert scene.committed() == []
-    scene.says("b close", "ok")
+    scene.expect("b close", "ok")
     scene.end()
 
 
 @pytest.mark.slow
-@pytest.mark.claim(75)
-def test_by_the_classic_protocol_every_commit_of_java_s_consumer_fails(
+@pytest.mark.claim(75, part="a")
+def test_with_the_classic_protocol_every_commit_of_java_s_consumer_fails(
     java: JavaConsumers, bootstrap: str, topic: str, group: str
 ) -> None:
     classic(java, bootstrap, topic, group)
 
 
-@pytest.mark.claim(75)
-def test_by_the_classic_protocol_every_commit_of_ours_fails(bootstrap: str, topic: str, group: str, ours: Side) -> None:
+@pytest.mark.claim(75, part="a")
+def test_with_the_classic_protocol_every_commit_of_our_consumer_fails(
+    bootstrap: str, topic: str, group: str, ours: Side
+) -> None:
     classic(ours, bootstrap, topic, group)
 
 
 @pytest.mark.slow
-@pytest.mark.claim(75)
-def test_by_kip848_java_s_consumer_fails_beside_others_and_commits_in_an_empty_group(
+@pytest.mark.claim(75, part="b")
+def test_with_kip848_java_s_consumer_fails_beside_other_members_and_commits_in_an_empty_group(
     java: JavaConsumers, bootstrap: str, topic: str, group: str
 ) -> None:
     scene = kip848(java, bootstrap, topic, group)
-    scene.says("a commit", "ok")
-    assert scene.committed() == [10], "the place that it had when it was thrown out"
-    scene.says(f"a commit {topic}:0=5", "ok")
+    scene.expect("a commit", "ok")
+    assert scene.committed() == [10], "the position that it had when it was removed"
+    scene.expect(f"a commit {topic}:0=5", "ok")
     assert scene.committed() == [5]
     scene.end()
 
 
-@pytest.mark.claim(75)
-def test_by_kip848_ours_fails_in_an_empty_group_too(bootstrap: str, topic: str, group: str, ours: Side) -> None:
-    """What Java's consumer lets pass there: it may be behind what others have committed before they left."""
+@pytest.mark.claim(75, part="d")
+def test_with_kip848_our_consumer_fails_in_an_empty_group_too(
+    bootstrap: str, topic: str, group: str, ours: Side
+) -> None:
+    """Java's consumer may commit here, even an offset that is lower than the commits of members that have left."""
     scene = kip848(ours, bootstrap, topic, group)
-    scene.says("a commit", "error CommitFailedException")
-    scene.says(f"a commit {topic}:0=5", "error CommitFailedException")
+    scene.expect("a commit", "error CommitFailedException")
+    scene.expect(f"a commit {topic}:0=5", "error CommitFailedException")
     assert scene.committed() == []
     scene.end()
 
 
 @pytest.mark.slow
-@pytest.mark.claim(75)
-def test_by_kip848_java_s_consumer_commits_nothing_after_a_poll(
+@pytest.mark.claim(75, part="c")
+def test_with_kip848_java_s_consumer_commits_nothing_after_a_poll(
     java: JavaConsumers, bootstrap: str, topic: str, group: str
 ) -> None:
     kip848_after_a_poll(java, bootstrap, topic, group)
 
 
-@pytest.mark.claim(75)
-def test_by_kip848_ours_commits_nothing_after_a_poll(bootstrap: str, topic: str, group: str, ours: Side) -> None:
+@pytest.mark.claim(75, part="c")
+def test_with_kip848_our_consumer_commits_nothing_after_a_poll(
+    bootstrap: str, topic: str, group: str, ours: Side
+) -> None:
     kip848_after_a_poll(ours, bootstrap, topic, group)

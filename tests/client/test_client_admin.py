@@ -1,4 +1,4 @@
-"""Admin against a real broker."""
+"""Admin with a running broker."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def test_topics_are_created_described_and_deleted(admin: Admin, topic: str) -> N
         admin.delete_topics([topic])
 
 
-def test_a_topic_may_be_checked_without_being_made(admin: Admin, topic: str) -> None:
+def test_validate_only_creates_no_topic(admin: Admin, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)], validate_only=True)
     assert topic not in admin.topics()
     with pytest.raises(KafkaError, match=f"INVALID_PARTITIONS: topic {topic}"):
         admin.create_topics([NewTopic(topic, 0, 1)], validate_only=True)
 
 
-def test_the_good_topics_of_a_request_are_made(admin: Admin, topic: str) -> None:
+def test_the_valid_topics_of_a_request_are_created(admin: Admin, topic: str) -> None:
     with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
         admin.create_topics([NewTopic("no/slash", 1, 1), NewTopic(topic, 1, 1)])
     assert eventually(lambda: topic in admin.topics())
 
 
-def test_offsets_by_place_and_time(admin: Admin, filled: str) -> None:
+def test_offsets_are_listed_by_earliest_latest_and_time(admin: Admin, filled: str) -> None:
     first, second = admin.partitions(filled)
     assert admin.list_offsets({first: EARLIEST})[first].offset == 0
     assert admin.list_offsets({first: LATEST, second: LATEST})[second].offset == 10
@@ -62,12 +62,13 @@ def test_offsets_by_place_and_time(admin: Admin, filled: str) -> None:
         admin.list_offsets({TopicPartition(filled, 7): LATEST})
 
 
-@pytest.mark.claim(39, 43)
+@pytest.mark.claim(39)
+@pytest.mark.claim(43, part=True)
 def test_offsets_are_committed_per_partition(admin: Admin, filled: str, group: str) -> None:
     first, second = admin.partitions(filled)
     admin.alter_group_offsets(group, {first: OffsetAndMetadata(3, 0, "by hand")})
     assert admin.list_group_offsets(group) == {first: OffsetAndMetadata(3, 0, "by hand")}
-    admin.alter_group_offsets(group, {second: OffsetAndMetadata(20)})  # beyond the end: taken blindly (claim 43)
+    admin.alter_group_offsets(group, {second: OffsetAndMetadata(20)})  # beyond the log end: not checked (claim 43)
     assert admin.list_group_offsets(group) == {
         first: OffsetAndMetadata(3, 0, "by hand"),
         second: OffsetAndMetadata(20),
@@ -76,7 +77,7 @@ def test_offsets_are_committed_per_partition(admin: Admin, filled: str, group: s
     assert admin.list_group_offsets(group, []) == {}
 
 
-@pytest.mark.behaviour(25)
+@pytest.mark.behaviour(25, part=True)
 def test_a_group_that_does_not_exist_has_no_offsets(admin: Admin, group: str) -> None:
     assert admin.list_group_offsets(group) == {}
     with pytest.raises(GroupIdNotFound, match=f"group {group} not found"):
@@ -85,7 +86,7 @@ def test_a_group_that_does_not_exist_has_no_offsets(admin: Admin, group: str) ->
         admin.delete_groups([group])
 
 
-@pytest.mark.behaviour(9)
+@pytest.mark.behaviour(9, part=True)
 def test_a_partition_that_does_not_exist_is_refused(admin: Admin, filled: str, group: str) -> None:
     with pytest.raises(UnknownTopic, match=f"{filled}-9 does not exist"):
         admin.alter_group_offsets(group, {TopicPartition(filled, 9): OffsetAndMetadata(1)})
@@ -101,7 +102,9 @@ def test_offsets_and_groups_are_deleted(admin: Admin, filled: str, group: str) -
 
 
 @pytest.mark.behaviour(21, 22)
-def test_a_group_with_members(admin: Admin, bootstrap: str, filled: str, group: str) -> None:
+def test_a_group_with_members_is_described_and_cannot_be_changed(
+    admin: Admin, bootstrap: str, filled: str, group: str
+) -> None:
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "me", "auto.offset.reset": "earliest"}
     )
@@ -126,7 +129,7 @@ def test_a_group_with_members(admin: Admin, bootstrap: str, filled: str, group: 
     assert admin.describe_groups([group])[group].state == "Empty"
 
 
-@pytest.mark.claim(60)
+@pytest.mark.claim(60, part=True)
 def test_the_coordinator_leads_the_groups_partition(admin: Admin, group: str) -> None:
     node = admin.coordinator(group)
     offsets_topic = admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC]
@@ -135,7 +138,7 @@ def test_the_coordinator_leads_the_groups_partition(admin: Admin, group: str) ->
     assert offsets_topic.internal
 
 
-def test_settings_of_topics_brokers_and_groups(admin: Admin, filled: str, group: str) -> None:
+def test_settings_of_topics_and_brokers_are_described_and_changed(admin: Admin, filled: str, group: str) -> None:
     def source(kind: str, name: str, setting: str) -> tuple[str | None, str]:
         found = {row.name: row for row in admin.describe_configs(kind, [name])[name]}[setting]
         return found.value, found.source
@@ -155,7 +158,7 @@ def test_settings_of_topics_brokers_and_groups(admin: Admin, filled: str, group:
         admin.describe_configs("user", ["one"])
 
 
-def test_settings_of_a_group(admin: Admin, group: str) -> None:
+def test_settings_of_a_group_are_described_and_changed(admin: Admin, group: str) -> None:
     def session() -> tuple[str | None, str]:
         found = {row.name: row for row in admin.describe_configs("group", [group])[group]}
         return found["consumer.session.timeout.ms"][1:3]
@@ -170,14 +173,14 @@ def test_settings_of_a_group(admin: Admin, group: str) -> None:
     assert eventually(lambda: session() == ("50000", "group"))
 
 
-def test_the_cluster(admin: Admin, bootstrap: str) -> None:
+def test_the_cluster_is_described(admin: Admin, bootstrap: str) -> None:
     found = admin.describe_cluster()
     assert found.cluster_id
     assert [f"{node.host}:{node.port}" for node in found.nodes] == [bootstrap]
     assert found.controller == found.nodes[0]
 
 
-def test_the_same_calls_awaited(bootstrap: str, filled: str, group: str) -> None:
+def test_the_async_admin_has_the_same_calls(bootstrap: str, filled: str, group: str) -> None:
     async def main() -> None:
         async with odradek.aio.Admin(bootstrap, default_api_timeout_ms=20_000) as admin:
             first, second = await admin.partitions(filled)
@@ -213,7 +216,7 @@ def test_threads_share_an_admin(admin: Admin, filled: str) -> None:
     assert {rows[partition].offset for rows in found for partition in partitions} == {10}
 
 
-def test_a_closed_admin_says_so(bootstrap: str) -> None:
+def test_a_closed_admin_raises(bootstrap: str) -> None:
     with Admin(bootstrap) as made:
         made.topics()
     with pytest.raises(ValueError, match="closed"):
@@ -221,7 +224,7 @@ def test_a_closed_admin_says_so(bootstrap: str) -> None:
 
 
 @pytest.mark.behaviour(7)
-def test_metadata_too_large_fails(admin: Admin, filled: str, group: str) -> None:
+def test_metadata_that_is_too_large_fails_for_its_partition_only(admin: Admin, filled: str, group: str) -> None:
     first, second = admin.partitions(filled)
     with pytest.raises(KafkaError) as caught:
         admin.alter_group_offsets(group, {first: OffsetAndMetadata(1, -1, "x" * 5000), second: OffsetAndMetadata(2)})

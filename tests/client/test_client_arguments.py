@@ -1,4 +1,4 @@
-"""Slips of the caller: each is refused at once, by name, by what it was handed to; and interrupts leave nothing."""
+"""Invalid arguments and settings raise at once, and the error names them. Interrupted calls leave no coroutine."""
 
 from __future__ import annotations
 
@@ -85,25 +85,25 @@ WRONG: list[tuple[Callable[[Any], object], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "kind", "told"), WRONG, ids=[case[2][:40] for case in WRONG])
-def test_a_consumer_tells_what_is_wrong_with_an_argument(
-    consumer: Make, call: Callable[[Any], object], kind: type[Exception], told: str
+@pytest.mark.parametrize(("call", "kind", "message"), WRONG, ids=[case[2][:40] for case in WRONG])
+def test_a_consumer_names_the_invalid_argument(
+    consumer: Make, call: Callable[[Any], object], kind: type[Exception], message: str
 ) -> None:
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=message):
         call(consumer())
 
 
-def test_so_does_the_one_that_is_awaited(bootstrap: str, group: str) -> None:
+def test_the_async_consumer_raises_the_same_errors(bootstrap: str, group: str) -> None:
     async def all_of_them() -> None:
         async with aio.Consumer({"bootstrap.servers": bootstrap, "group.id": group}) as one:
-            for call, kind, told in WRONG:
-                with pytest.raises(kind, match=told):
+            for call, kind, message in WRONG:
+                with pytest.raises(kind, match=message):
                     await call(one)  # type: ignore[misc]
 
     asyncio.run(all_of_them())
 
 
-def test_pairs_numbers_and_no_metadata_will_do() -> None:
+def test_offsets_may_be_numbers_pairs_or_without_metadata() -> None:
     given: Any = {("t", 0): 4, TopicPartition("t", 1): (5, 2), ("t", 2): OffsetAndMetadata(6, 3, None)}  # type: ignore[arg-type]
     assert list(as_offsets(given).items()) == [
         (TP, OffsetAndMetadata(4)),
@@ -112,7 +112,7 @@ def test_pairs_numbers_and_no_metadata_will_do() -> None:
     ]
 
 
-def test_a_time_nobody_knows_is_refused_before_anybody_is_asked(admin: Admin, filled: str) -> None:
+def test_a_time_below_0_without_a_meaning_is_refused(admin: Admin, filled: str) -> None:
     with pytest.raises(ValueError, match="time -9: expected ms since 1970, or EARLIEST"):
         admin.list_offsets({TopicPartition(filled, 0): -9})
 
@@ -122,12 +122,12 @@ def test_a_time_nobody_knows_is_refused_before_anybody_is_asked(admin: Admin, fi
     lambda a: a.describe_groups("abc"), lambda a: a.list_groups(states="Stable"), lambda a: a.delete_topics([b"abc"]),
     lambda a: a.describe_configs("topic", "abc"), lambda a: a.delete_groups(5),
 ])  # fmt: skip
-def test_one_name_is_not_taken_for_many_letters(admin: Admin, call: Callable[[Any], object]) -> None:
+def test_a_string_is_not_taken_for_a_list_of_names(admin: Admin, call: Callable[[Any], object]) -> None:
     with pytest.raises(TypeError, match=r"expected (several names, as a list|a name), not"):
         call(admin)
 
 
-def test_an_admin_tells_what_is_wrong_with_an_argument(admin: Admin, topic: str, group: str) -> None:
+def test_an_admin_names_the_invalid_argument(admin: Admin, topic: str, group: str) -> None:
     wrong: Any
     for wrong in (topic, [topic]):
         with pytest.raises(TypeError, match="expected a list of NewTopic"):
@@ -140,7 +140,7 @@ def test_an_admin_tells_what_is_wrong_with_an_argument(admin: Admin, topic: str,
         producer.send(5, b"v")  # type: ignore[arg-type]
 
 
-def test_plain_numbers_and_truths_are_settings_and_offsets_too(admin: Admin, topic: str, group: str) -> None:
+def test_settings_may_be_numbers_or_booleans_and_offsets_plain_numbers(admin: Admin, topic: str, group: str) -> None:
     configs: Any = {"retention.ms": 77_000, "preallocate": True}
     admin.create_topics([NewTopic(topic, 1, 1, configs)])
     admin.alter_topic_configs(topic, {"segment.bytes": 2_000_000})  # type: ignore[dict-item]
@@ -150,7 +150,7 @@ def test_plain_numbers_and_truths_are_settings_and_offsets_too(admin: Admin, top
     assert admin.list_group_offsets(group) == {TopicPartition(topic, 0): OffsetAndMetadata(3)}
 
 
-def test_an_interrupt_before_a_call_begins_leaves_nothing_behind(
+def test_an_interrupt_before_a_call_leaves_no_coroutine(
     consumer: Make, filled: str, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     one = consumer()
@@ -171,7 +171,7 @@ def test_an_interrupt_before_a_call_begins_leaves_nothing_behind(
 # --- settings -------------------------------------------------------------------------------------------------------
 
 
-def test_every_client_takes_settings_in_every_form() -> None:
+def test_every_client_accepts_settings_in_every_form() -> None:
     for given in ("h:1,i:2", ["h:1", "i:2"], {"bootstrap.servers": "h:1,i:2"}, {"bootstrap_servers": ["h:1", "i:2"]}):
         for made in (as_config(given), Consumer(given).config, Producer(given).config, Admin(given).config):
             assert made.bootstrap_servers == "h:1,i:2"
@@ -179,39 +179,39 @@ def test_every_client_takes_settings_in_every_form() -> None:
         as_config({"bootstrap.servers": "h:1", "client.id": "a"}, client_id="b")
 
 
-@pytest.mark.parametrize(("setting", "told"), [
+@pytest.mark.parametrize(("setting", "message"), [
     ("reconnect.backoff.ms", "retry_backoff_ms and retry_backoff_max_ms apply to connections"),
     ("client_dns_lookup", "leave it out"), ("receive.buffer.bytes", "leave it out"),
     ("enable.metrics.push", "leave it out"), ("connections.max.idle.ms", "stay open"),
     ("fetch.min.byte", r"did you mean fetch\.min\.bytes\?"), ("fetch_min_byte", r"did you mean fetch_min_bytes\?"),
 ])  # fmt: skip
-def test_settings_that_make_no_sense_here_say_why(setting: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_an_unsupported_setting_is_refused_with_the_reason(setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         Consumer({"bootstrap.servers": "h:1", setting: "1"})
 
 
-@pytest.mark.parametrize(("setting", "told"), [
+@pytest.mark.parametrize(("setting", "message"), [
     ("partitioner.class", "that of Java's default"), ("compression.zstd.level", "compression level cannot be set"),
     ("linger.m", r"unknown setting linger\.m; did you mean linger\.ms\?"), ("linger.ms", "linger.ms: expected a whole"),
 ])  # fmt: skip
-def test_settings_of_a_producer_are_named_as_they_were_written(setting: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_errors_name_a_producer_s_settings_as_the_caller_wrote_them(setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         Producer({"bootstrap.servers": "h:1", setting: "soon"})
 
 
-@pytest.mark.claim(53)
+@pytest.mark.claim(53, part=True)
 @pytest.mark.parametrize(("policy", "back_ms"), [
     ("by_duration:P1D", 86_400_000), ("by_duration:p1dt1h", 90_000_000), ("by_duration:PT0S", 0),
     ("by_duration:+PT1,5S", 1_500), ("by_duration:PT1.S", 1_000), ("by_duration:P99999999999D", 10**15),
 ])  # fmt: skip
-def test_durations_are_written_as_in_java(policy: str, back_ms: int) -> None:
+def test_durations_have_the_format_of_java(policy: str, back_ms: int) -> None:
     now_ms = 10**12
     assert reset_timestamp(policy, now_ms) == max(0, now_ms - back_ms)
 
 
-@pytest.mark.claim(53)
+@pytest.mark.claim(53, part=True)
 @pytest.mark.parametrize("policy", ["", "P", "PT", "1h", "P1W", "P1DT", "PT1H1H", "-PT1H", "PT-1H"])
-def test_durations_that_are_none_are_refused(policy: str) -> None:
+def test_invalid_durations_are_refused(policy: str) -> None:
     with pytest.raises(ConfigError, match="auto_offset_reset"):
         reset_timestamp(f"by_duration:{policy}", 10**12)
 
@@ -219,7 +219,7 @@ def test_durations_that_are_none_are_refused(policy: str) -> None:
 # --- assignors ------------------------------------------------------------------------------------------------------
 
 
-def test_assignors_have_their_java_names_too() -> None:
+def test_assignors_are_found_by_their_java_names_too() -> None:
     package = "org.apache.kafka.clients.consumer."
     made = make_assignors(f"{package}RangeAssignor, {package}CooperativeStickyAssignor")
     assert [type(one) for one in made] == [RangeAssignor, CooperativeStickyAssignor]
@@ -228,7 +228,7 @@ def test_assignors_have_their_java_names_too() -> None:
 
 
 class Odd(Assignor):
-    """Plans what it is told."""
+    """Returns the plan that the test gives."""
 
     name = "odd"
 
@@ -246,20 +246,20 @@ PLANS: list[tuple[Callable[[list[str]], Any], type[Exception], str]] = [
     (lambda members: None, TypeError, r"assignor odd: assign\(\) must return a mapping of member ids"),
     (lambda members: {members[0]: ["t"]}, TypeError, "its plan for .*: expected a TopicPartition"),
     (lambda members: {members[0]: 3}, TypeError, "its plan for .*: expected several TopicPartitions"),
-    (lambda members: {"who": []}, ValueError, "its plan has 'who', which is not a member"),
+    (lambda members: {"stranger": []}, ValueError, "its plan has 'stranger', which is not a member"),
     (lambda members: {members[0]: [TP, TP]}, ValueError, "its plan gives t-0 to "),
     (lambda members: 1 // 0, ZeroDivisionError, "by zero"),
 ]
 
 
-@pytest.mark.claim(59)
-@pytest.mark.parametrize(("plan", "kind", "told"), PLANS)
-def test_a_plan_that_cannot_be_is_raised_by_the_poll(
-    consumer: Make, filled: str, plan: Callable[[list[str]], Any], kind: type[Exception], told: str
+@pytest.mark.claim(59, part=True)
+@pytest.mark.parametrize(("plan", "kind", "message"), PLANS)
+def test_an_invalid_plan_is_raised_by_the_poll(
+    consumer: Make, filled: str, plan: Callable[[list[str]], Any], kind: type[Exception], message: str
 ) -> None:
     one = consumer(partition_assignment_strategy=Odd(plan))
     one.subscribe([filled])
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=message):
         one.poll(20)
 
 
@@ -271,7 +271,7 @@ def test_user_data_of_the_wrong_kind_is_raised_by_the_poll(consumer: Make, fille
 
 
 class Weighted(Assignor):
-    """As many partitions to each as its weight says, which it sends along; tuples will do."""
+    """Gives each member partitions in proportion to its weight, which is its user data. The plan has plain tuples."""
 
     name = "weighted"
 
@@ -295,7 +295,7 @@ class Weighted(Assignor):
         return plan
 
 
-def test_an_assignor_of_ones_own_shares_out_by_weight(consumer: Make, admin: Admin, topic: str, group: str) -> None:
+def test_a_custom_assignor_distributes_by_weight(consumer: Make, admin: Admin, topic: str, group: str) -> None:
     admin.create_topics([NewTopic(topic, 8, 1)])
     weights = [Weighted(3), Weighted(1)]
     members = [consumer(partition_assignment_strategy=[one], heartbeat_interval_ms=100) for one in weights]
@@ -308,7 +308,7 @@ def test_an_assignor_of_ones_own_shares_out_by_weight(consumer: Make, admin: Adm
         return [len(one.assignment()) for one in members]
 
     eventually(lambda: sorted(shares()) == [2, 6])
-    assert shares() == [6, 2], "by weight, not by turn"
+    assert shares() == [6, 2], "in proportion to the weights"
     assert admin.describe_groups([group])[group].protocol == "weighted"
     members[0].close()
     del members[0]
@@ -316,35 +316,35 @@ def test_an_assignor_of_ones_own_shares_out_by_weight(consumer: Make, admin: Adm
     assert (weights[0].given[-1], weights[1].given[-1]) == (6, 8)
 
 
-def test_numbers_of_numpys_are_numbers() -> None:
-    """What comes out of a column, as its maximum, is one of these."""
+def test_numpy_numbers_are_accepted() -> None:
+    """A value of a column, such as its maximum, has a numpy type."""
     tp = as_partition(("t", np.int64(3)))
     assert (tp, type(tp.partition)) == (TopicPartition("t", 3), int)
     placed = as_offset(np.int64(5), tp)
     assert (placed.offset, type(placed.offset)) == (5, int)
-    assert type(as_offset(OffsetAndMetadata(np.uint32(7)), tp).offset) is int  # type: ignore[arg-type]  # what a column gives
+    assert type(as_offset(OffsetAndMetadata(np.uint32(7)), tp).offset) is int  # type: ignore[arg-type]  # from a column
     assert as_times({tp: np.int64(9)}) == {tp: 9}
     assert check_timeout(np.float32(0.5)) == 0.5
-    assert chosen_partition("t", np.int32(1), 2) == 1  # type: ignore[arg-type]  # what a column gives
+    assert chosen_partition("t", np.int32(1), 2) == 1  # type: ignore[arg-type]  # from a column
     for wrong in (np.float64(1.0), np.bool_(True), "1", None):
         with pytest.raises(TypeError):
             as_offset(wrong, tp)
 
 
-def test_a_time_of_numpys_is_sent(bootstrap: str, admin: Admin, topic: str) -> None:
+def test_a_numpy_timestamp_is_sent(bootstrap: str, admin: Admin, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
     with Producer(bootstrap) as producer:
         when, where = np.int64(1_700_000_000_123), np.int64(0)
-        producer.send(topic, b"v", timestamp=when, partition=where)  # type: ignore[arg-type]  # what a column gives
+        producer.send(topic, b"v", timestamp=when, partition=where)  # type: ignore[arg-type]  # from a column
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         assert next(iter(consumer)).timestamp_ms == 1_700_000_000_123
 
 
-def test_who_polls_is_there_from_the_beginning(
+def test_the_poll_interval_counts_from_the_start_of_a_poll(
     consumer: Make, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long the poll then waits, max_poll_interval_ms counts from its beginning."""
+    """max_poll_interval_ms counts from the start of a poll, before the poll waits."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     one = consumer()
     one.assign([TopicPartition(topic, 0)])
@@ -358,8 +358,8 @@ def test_who_polls_is_there_from_the_beginning(
     assert order[:2] == ["polled", "waits"]
 
 
-def test_what_may_be_read_again_is_fetched_at_once(consumer: Make, admin: Admin, topic: str) -> None:
-    """Not with the next reply of whichever broker: a fetch may be waiting there."""
+def test_a_resumed_or_added_partition_is_fetched_at_once(consumer: Make, admin: Admin, topic: str) -> None:
+    """The consumer does not wait for the next reply: the fetch for this reply may be waiting at the broker."""
     admin.create_topics([NewTopic(topic, 2, 1)])
     one = consumer(fetch_max_wait_ms=60_000)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -368,7 +368,7 @@ def test_what_may_be_read_again_is_fetched_at_once(consumer: Make, admin: Admin,
     one.poll(0.1)
     scheduled = threading.Event()
     schedule_fetches = one._engine.fetcher.schedule_fetches
-    # To see that it is called.
+    # Records that it is called.
     one._engine.fetcher.schedule_fetches = lambda: (scheduled.set(), schedule_fetches())[1]  # type: ignore[method-assign]
     one.pause([first])
     assert not scheduled.is_set()

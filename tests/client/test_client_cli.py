@@ -1,15 +1,14 @@
-"""``odradek groups`` and ``odradek offsets`` against a real broker, beside Apache Kafka's tool."""
+"""``odradek groups`` and ``odradek offsets`` with a running broker, compared with Apache Kafka's tool."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
-import subprocess
 
 import pytest
 from support.brokers import eventually
-from support.jvm import kafka_command
+from support.jvm import KafkaTools
 
 from odradek import Consumer
 from odradek.cli.main import run
@@ -21,37 +20,36 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def committed(admin: Admin, filled: str, group: str) -> str:
-    """A group that stands at 5 of 10 in one partition and beyond the end in the other."""
+    """A group with the committed offset 5 of 10 in one partition and 20, beyond the log end, in the other."""
     first, second = admin.partitions(filled)
     admin.alter_group_offsets(group, {first: OffsetAndMetadata(5, 0, "note"), second: OffsetAndMetadata(20)})
     return group
 
 
-@pytest.mark.claim(19, 99)
+@pytest.mark.claim(19, 99, part=True)
 def test_describe_prints_what_kafkas_tool_prints(
-    bootstrap: str, committed: str, kafka_cp: str, capsys: Capture
+    bootstrap: str, committed: str, kafka_tools: KafkaTools, capsys: Capture
 ) -> None:
     tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-    arguments = ["--bootstrap-server", bootstrap, "--describe", "--group", committed]
-    command = [*kafka_command(kafka_cp), tool, *arguments]
-    theirs = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    theirs = kafka_tools.run(tool, "--bootstrap-server", bootstrap, "--describe", "--group", committed)
+    assert theirs.returncode == 0
     assert run(["groups", "describe", "--group", committed, "-b", bootstrap]) == 0
     ours = capsys.readouterr()
     assert ours.out == theirs.stdout
     assert ours.err == theirs.stderr
 
 
-@pytest.mark.claim(19)
-def test_describe(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:
+@pytest.mark.claim(19, part="a")
+def test_describe_prints_offsets_and_lag(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:
     assert run(["groups", "describe", "--group", committed, "-b", bootstrap]) == 0
-    said = capsys.readouterr()
-    blank, head, *rows = said.out.splitlines()
+    output = capsys.readouterr()
+    blank, head, *rows = output.out.splitlines()
     assert (blank, head.split()[0]) == ("", "GROUP")
     assert [row.split() for row in rows] == [
         [committed, filled, "0", "5", "10", "5", "-", "-", "-"],
         [committed, filled, "1", "20", "10", "-10", "-", "-", "-"],
     ]
-    assert said.err == f"\nConsumer group '{committed}' has no active members.\n"
+    assert output.err == f"\nConsumer group '{committed}' has no active members.\n"
 
 
 def test_describe_as_json(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:
@@ -64,8 +62,11 @@ def test_describe_as_json(bootstrap: str, committed: str, filled: str, capsys: C
     }  # fmt: skip
 
 
-@pytest.mark.claim(93, 99)
-def test_dead_addresses_are_lived_with(bootstrap: str, committed: str, capsys: Capture) -> None:
+@pytest.mark.claim(93)
+@pytest.mark.claim(99, part="b")
+def test_dead_addresses_are_skipped_and_reported_when_all_are_dead(
+    bootstrap: str, committed: str, capsys: Capture
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         dead = f"127.0.0.1:{listener.getsockname()[1]}"
     assert run(["groups", "describe", "--group", committed, "-b", f"{dead},{bootstrap},{dead}"]) == 0
@@ -74,9 +75,11 @@ def test_dead_addresses_are_lived_with(bootstrap: str, committed: str, capsys: C
     assert capsys.readouterr() == ("", f"odradek: cannot reach {dead}: connection refused\n")
 
 
-@pytest.mark.behaviour(23)
-def test_a_topic_that_was_deleted_since(bootstrap: str, admin: Admin, committed: str, filled: str) -> None:
-    """Its offsets go with it (behaviour 23); a table asked for just then must not fail."""
+@pytest.mark.behaviour(23, part=True)
+def test_describe_does_not_fail_after_a_topic_is_deleted(
+    bootstrap: str, admin: Admin, committed: str, filled: str
+) -> None:
+    """The offsets are deleted with the topic (behaviour 23). A describe at that moment finds the group or not."""
     admin.delete_topics([filled])
     assert run(["groups", "describe", "--group", committed, "-b", bootstrap]) in {0, 2}
 
@@ -101,10 +104,10 @@ def test_unknown_group_is_one_line_and_exit_code_2(bootstrap: str, group: str, c
 )
 def test_bad_input_is_one_line_and_exit_code_2(line: list[str], message: str, capsys: Capture) -> None:
     assert run(line) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert message in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert message in output.err
 
 
 @pytest.mark.parametrize("command", [["groups"], ["groups", "describe"], ["groups", "list"], ["offsets", "dump"]])
@@ -113,7 +116,7 @@ def test_help_has_an_example(command: list[str], capsys: Capture) -> None:
     assert "  odradek " + command[0] in capsys.readouterr().out
 
 
-def test_list(bootstrap: str, committed: str, capsys: Capture) -> None:
+def test_list_prints_groups_by_state(bootstrap: str, committed: str, capsys: Capture) -> None:
     assert run(["groups", "list", "-b", bootstrap]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["GROUP", "TYPE", "STATE"]
@@ -122,8 +125,8 @@ def test_list(bootstrap: str, committed: str, capsys: Capture) -> None:
     assert committed not in [row["group"] for row in json.loads(capsys.readouterr().out)]
 
 
-@pytest.mark.claim(83, 85, 100)
-def test_dump_prints_the_lines_that_kafka_users_know(
+@pytest.mark.claim(83, 85, 100, part=True)
+def test_dump_prints_the_line_format_of_kafka(
     bootstrap: str, admin: Admin, committed: str, filled: str, capsys: Capture
 ) -> None:
     admin.delete_group_offsets(committed, [TopicPartition(filled, 0)])
@@ -136,8 +139,8 @@ def test_dump_prints_the_lines_that_kafka_users_know(
     assert lines[2:] == [f"[{committed},{filled},0]::NULL"]
 
 
-@pytest.mark.claim(100)
-def test_dump_as_kafka_4_prints_it(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:
+@pytest.mark.claim(100, part=True)
+def test_dump_as_json_has_the_format_of_kafka_4(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:
     assert run(["offsets", "dump", "--group", committed, "--json", "--max", "1", "-b", bootstrap]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     entry = json.loads(line)
@@ -146,11 +149,11 @@ def test_dump_as_kafka_4_prints_it(bootstrap: str, committed: str, filled: str, 
     assert (entry["value"]["data"]["offset"], entry["value"]["data"]["metadata"]) == (5, "note")
 
 
-@pytest.mark.claim(84, 86)
+@pytest.mark.claim(84, 86, part=True)
 def test_dump_shows_records_of_every_kind(
     bootstrap: str, admin: Admin, filled: str, group: str, capsys: Capture
 ) -> None:
-    """Both protocols' groups: generations and members as well as commits, as lines and as JSON."""
+    """Groups of both protocols: the records of generations and members and the commits, as lines and as JSON."""
     kinds: dict[str, set[str]] = {}
     numbers: dict[str, set[int]] = {}
     for protocol in ("classic", "consumer"):
@@ -183,23 +186,23 @@ def test_dump_shows_records_of_every_kind(
     assert "one of all, commits, groups" in capsys.readouterr().err
 
 
-def test_what_nobody_can_read_is_shown_as_bytes() -> None:
+def test_unreadable_records_are_shown_as_bytes() -> None:
     from odradek.cli.offsets import _json, _line
 
     assert _line(b"\0\x63?", b"!") == "[?]::Unreadable(type=99, key type 99 is unknown)"
-    told = json.loads(_json(b"\0\x63?", b"!"))
-    assert (told["key"]["type"], told["key"]["bytes"], told["value"]["bytes"]) == (99, "AGM/", "IQ==")
-    assert told["unreadable"]
+    entry = json.loads(_json(b"\0\x63?", b"!"))
+    assert (entry["key"]["type"], entry["key"]["bytes"], entry["value"]["bytes"]) == (99, "AGM/", "IQ==")
+    assert entry["unreadable"]
 
 
-def test_dump_of_all_groups_holds_this_one(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:
+def test_dump_without_a_group_prints_all_groups(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:
     assert run(["offsets", "dump", "-b", bootstrap]) == 0
     assert f"[{committed},{filled},1]::OffsetAndMetadata(offset=20," in capsys.readouterr().out
 
 
-@pytest.mark.claim(79)
-def test_the_groups_partition_is_where_its_records_are(admin: Admin, committed: str) -> None:
-    from odradek.client import offsets_topic
+@pytest.mark.claim(79, part=True)
+def test_all_records_of_a_group_are_in_its_partition(admin: Admin, committed: str) -> None:
+    from odradek.client.admin import offsets_topic
 
     count = len(offsets_topic.partitions(admin))
     found = {entry.partition for entry in offsets_topic.entries(admin, committed)}

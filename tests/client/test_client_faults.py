@@ -1,4 +1,4 @@
-"""The client against brokers that move, lie, fall silent or are old."""
+"""The client with faulty brokers: leaders move, replies are wrong or missing, versions are old."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from support.scripted import (
     scripted,
 )
 
+from odradek import aio
 from odradek.batches.encode import encode_batch
 from odradek.client import LATEST, Admin, ClientConfig, OffsetAndMetadata, PartitionReader, TopicPartition, read_range
 from odradek.client.cluster import Cluster
@@ -65,27 +66,27 @@ def offsets(batches: Iterator[Any]) -> list[int]:
     return [offset for one in batches for offset in one.column("offset").to_pylist()]
 
 
-def test_a_connection_is_opened_once_whenever_it_is_asked_for(cluster: ScriptedCluster) -> None:
-    """One who asks between its opening and the waking of those who wait gets the same."""
+def test_two_callers_share_a_new_connection(cluster: ScriptedCluster) -> None:
+    """The second caller asks after the connection is open and before the first caller resumes."""
 
     async def ask() -> int:
-        client, asking = Cluster(ClientConfig(cluster.bootstrap)), []
+        client, callers = Cluster(ClientConfig(cluster.bootstrap)), []
         await client.refresh([])
         opening = client._open
 
         async def open_and_ask(address: Address) -> BrokerConnection:
             made = await opening(address)
             asyncio.get_running_loop().call_soon(
-                lambda: asking.append(asyncio.ensure_future(client.connection(1))) if len(asking) == 1 else None
+                lambda: callers.append(asyncio.ensure_future(client.connection(1))) if len(callers) == 1 else None
             )
             return made
 
         client._open = open_and_ask  # type: ignore[method-assign]
-        asking.append(asyncio.ensure_future(client.connection(1)))
-        await asking[0]
+        callers.append(asyncio.ensure_future(client.connection(1)))
+        await callers[0]
         await asyncio.sleep(0)
-        found = {await one for one in asking}
-        assert len(asking) == 2
+        found = {await one for one in callers}
+        assert len(callers) == 2
         await client.close()
         return len(found)
 
@@ -100,7 +101,7 @@ def cluster() -> Iterator[ScriptedCluster]:
 
 
 def dead_address() -> str:
-    """A port that nothing listens on."""
+    """An address on which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
@@ -108,14 +109,15 @@ def dead_address() -> str:
 # --- finding a broker -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.claim(93, 99)
-def test_dead_addresses_are_passed_over(cluster: ScriptedCluster) -> None:
+@pytest.mark.claim(93)
+@pytest.mark.claim(99, part=True)
+def test_dead_addresses_are_skipped(cluster: ScriptedCluster) -> None:
     with Admin(f"{dead_address()},{cluster.bootstrap}") as admin:
         assert admin.topics() == ["t"]
 
 
 @pytest.mark.claim(93)
-def test_a_silent_address_delays_only_a_little(cluster: ScriptedCluster) -> None:
+def test_a_silent_address_delays_the_start_by_less_than_4_seconds(cluster: ScriptedCluster) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         started = time.monotonic()
@@ -124,7 +126,7 @@ def test_a_silent_address_delays_only_a_little(cluster: ScriptedCluster) -> None
         assert time.monotonic() - started < 4
 
 
-def test_unreachable_is_one_line_naming_each_address_and_why() -> None:
+def test_unreachable_brokers_are_one_line_with_each_address_and_its_reason() -> None:
     first, second = dead_address(), dead_address()
     with Admin(first, bootstrap_timeout_ms=0) as admin, pytest.raises(BrokerUnreachable) as caught:
         admin.topics()
@@ -134,7 +136,7 @@ def test_unreachable_is_one_line_naming_each_address_and_why() -> None:
     assert str(caught.value) == f"cannot reach any broker: {first}: connection refused, {second}: connection refused"
 
 
-def test_a_host_that_does_not_exist() -> None:
+def test_an_unknown_host_name_is_reported() -> None:
     with (
         Admin("nosuch.invalid:1", bootstrap_timeout_ms=0) as admin,
         pytest.raises(BrokerUnreachable, match="host name not found"),
@@ -142,7 +144,7 @@ def test_a_host_that_does_not_exist() -> None:
         admin.topics()
 
 
-def test_silence_has_its_own_words() -> None:
+def test_a_silent_address_has_its_own_message() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         limits = {"bootstrap_timeout_ms": 0, "socket_connection_setup_timeout_ms": 50}
@@ -154,7 +156,7 @@ def test_silence_has_its_own_words() -> None:
 
 
 @pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\1", b"\0\0\0\x08\0\0\0\1\0\0\0\0"])
-def test_something_that_is_no_kafka(cluster: ScriptedCluster, greeting: bytes) -> None:
+def test_a_server_that_is_not_kafka_is_reported(cluster: ScriptedCluster, greeting: bytes) -> None:
     broker = cluster.brokers[1]
     broker.answers[API_VERSIONS] = lambda message, version: greeting
     with (
@@ -165,7 +167,7 @@ def test_something_that_is_no_kafka(cluster: ScriptedCluster, greeting: bytes) -
     assert "\n" not in str(caught.value)
 
 
-def test_a_broker_that_starts_late_is_waited_for() -> None:
+def test_the_client_waits_for_a_broker_that_starts_late() -> None:
     with scripted(1) as cluster:
         broker = cluster.brokers[1]
         refuse = iter([True, True])
@@ -179,15 +181,15 @@ def test_a_broker_that_starts_late_is_waited_for() -> None:
 # --- leaders and coordinators -----------------------------------------------------------------------------------
 
 
-@pytest.mark.claim(94)
+@pytest.mark.claim(94, part=True)
 def test_leader_and_followers_are_found(cluster: ScriptedCluster) -> None:
     cluster.leader = 2
     found = PartitionReader(ClientConfig(cluster.bootstrap), T0).describe()
     assert (found.leader, found.replicas, found.isr) == (2, (1, 2), (1, 2))
 
 
-@pytest.mark.claim(94)
-def test_the_wrong_broker_says_so_and_the_right_one_is_asked(cluster: ScriptedCluster) -> None:
+@pytest.mark.claim(94, part=True)
+def test_a_fetch_is_repeated_at_the_new_leader(cluster: ScriptedCluster) -> None:
     reader = PartitionReader(ClientConfig(cluster.bootstrap, **QUICK), T0)
     assert reader.fetch(0).next_offset == 10
     cluster.leader = 2
@@ -197,7 +199,7 @@ def test_the_wrong_broker_says_so_and_the_right_one_is_asked(cluster: ScriptedCl
 
 
 @pytest.mark.claim(96)
-def test_leader_changes_while_reading_without_gap_or_repeat(cluster: ScriptedCluster) -> None:
+def test_leader_changes_cause_neither_gaps_nor_repeats(cluster: ScriptedCluster) -> None:
     served = iter([1, 2, 1])
 
     def move_then_answer(node: int) -> Any:
@@ -219,7 +221,7 @@ def test_leader_changes_while_reading_without_gap_or_repeat(cluster: ScriptedClu
 
 
 @pytest.mark.claim(96)
-def test_a_leader_that_dies_while_reading(cluster: ScriptedCluster) -> None:
+def test_a_read_continues_after_its_leader_dies(cluster: ScriptedCluster) -> None:
     first = cluster.brokers[1]
 
     def die_after_one(message: Any, version: int) -> Any:
@@ -233,21 +235,21 @@ def test_a_leader_that_dies_while_reading(cluster: ScriptedCluster) -> None:
     assert offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK)) == list(range(30))
 
 
-@pytest.mark.behaviour(52)
-def test_lost_records_are_noticed_when_the_leader_changes(cluster: ScriptedCluster) -> None:
-    """An unclean election: the new leader's log parts from what was read at offset 8 (behaviour 52, client side)."""
+@pytest.mark.behaviour(52, part=True)
+def test_truncation_is_noticed_when_the_leader_changes(cluster: ScriptedCluster) -> None:
+    """After an unclean election, the new leader's log differs from offset 8 on (behaviour 52, client side)."""
     cluster.fall_over()
     with pytest.raises(LogTruncated) as caught:
         offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK))
     assert (caught.value.offset, caught.value.divergence_offset) == (10, 8)
 
 
-def test_a_committed_epoch_is_confirmed_before_reading(cluster: ScriptedCluster) -> None:
+def test_a_committed_leader_epoch_is_checked_before_reading(cluster: ScriptedCluster) -> None:
     cluster.epoch_0_end = 8
     with pytest.raises(LogTruncated, match=r"t-0 was truncated to offset 8, .* offset 9"):
         offsets(read_range(cluster.bootstrap, T0, 9, 30, start_leader_epoch=0, **QUICK))
     assert offsets(read_range(cluster.bootstrap, T0, 8, 12, start_leader_epoch=0, **QUICK)) == [8, 9, 10, 11]
-    with pytest.raises(LogTruncated):  # that its end is in the new history does not say so of its start
+    with pytest.raises(LogTruncated):  # the end is in the new leader's log; this does not prove that the start is
         offsets(PartitionReader(quick(cluster), T0).read(9, 30, start_leader_epoch=0, end_leader_epoch=1))
 
 
@@ -267,8 +269,26 @@ def test_coordinator_that_moves_or_loads_is_asked_again(cluster: ScriptedCluster
     assert cluster.brokers[2].count(OFFSET_FETCH) == 3
 
 
+def test_admin_names_the_coordinator_of_the_moment(cluster: ScriptedCluster) -> None:
+    """Also if an earlier call has used another one, and if that one is dead."""
+
+    async def asked() -> list[int]:
+        async with aio.Admin(cluster.bootstrap, **QUICK) as admin:
+            before = (await admin.coordinator("g")).node_id
+            cluster.coordinator = 2
+            return [before, (await admin.coordinator("g")).node_id]
+
+    assert asyncio.run(asked()) == [1, 2]
+    with Admin(cluster.bootstrap, **QUICK) as admin:
+        assert admin.coordinator("g").node_id == 2
+        cluster.coordinator = 1
+        assert admin.list_group_offsets("g") == {T0: OffsetAndMetadata(7, 0, "m")}
+        cluster.brokers[2].stop()
+        assert admin.coordinator("g").node_id == 1
+
+
 @pytest.mark.parametrize("code", [ErrorCode.unknown_member_id, ErrorCode.rebalance_in_progress])
-def test_committing_beside_live_members_says_what_to_do(cluster: ScriptedCluster, code: ErrorCode) -> None:
+def test_the_error_for_a_commit_beside_live_members_says_what_to_do(cluster: ScriptedCluster, code: ErrorCode) -> None:
     row = {"partition_index": 0, "error_code": code.value}
     cluster.brokers[1].answers[OFFSET_COMMIT] = lambda message, version: {
         "throttle_time": 0,
@@ -278,9 +298,9 @@ def test_committing_beside_live_members_says_what_to_do(cluster: ScriptedCluster
         admin.alter_group_offsets("g", {T0: OffsetAndMetadata(1)})
 
 
-@pytest.mark.claim(95)
-def test_reading_asks_for_metadata_and_records_and_nothing_else(cluster: ScriptedCluster) -> None:
-    """Whoever reads without a group keeps track of offsets; nothing is committed or joined."""
+@pytest.mark.claim(95, part="ab")
+def test_a_reader_sends_only_metadata_and_fetch_requests(cluster: ScriptedCluster) -> None:
+    """A reader without a group keeps its own offsets. It commits nothing and joins no group."""
     assert offsets(read_range(cluster.bootstrap, T0, 4, 25, **QUICK)) == list(range(4, 25))
     asked = [row for broker in cluster.brokers.values() for row in broker.asked]
     assert {key for key, _, _ in asked} == {API_VERSIONS, METADATA, FETCH}
@@ -289,36 +309,36 @@ def test_reading_asks_for_metadata_and_records_and_nothing_else(cluster: Scripte
     assert {row.partition_max_bytes for row in fetched} == {ClientConfig("a:1").max_partition_fetch_bytes}
 
 
-# --- what comes back --------------------------------------------------------------------------------------------
+# --- contents of replies ----------------------------------------------------------------------------------------
 
 
-def test_compaction_gaps_are_passed_over(cluster: ScriptedCluster) -> None:
+def test_compaction_gaps_are_skipped(cluster: ScriptedCluster) -> None:
     cluster.log = [batch(2, 3), batch(11, 2)]
     assert offsets(read_range(cluster.bootstrap, T0, 0, 13, **QUICK)) == [2, 3, 4, 11, 12]
     assert offsets(read_range(cluster.bootstrap, T0, 0, 8, **QUICK)) == [2, 3, 4]
     assert offsets(read_range(cluster.bootstrap, T0, 5, 11, **QUICK)) == []
 
 
-def test_a_range_whose_end_was_compacted_away_ends(cluster: ScriptedCluster) -> None:
+def test_a_read_ends_although_compaction_removed_its_last_records(cluster: ScriptedCluster) -> None:
     cluster.log = [batch(2, 3)]
     cluster.high_watermark = 40
     cluster.cleanup_policy = "compact,delete"
     assert offsets(read_range(cluster.bootstrap, T0, 0, 40, **QUICK)) == [2, 3, 4]
 
 
-def test_a_reader_tells_what_it_went_through(cluster: ScriptedCluster) -> None:
-    """With the gaps, after the records, and no further than it was asked for."""
+def test_a_reader_reports_the_ranges_that_it_has_read(cluster: ScriptedCluster) -> None:
+    """The reported ranges include gaps, come after their records, and stay within the requested range."""
     cluster.log = [batch(2, 3), batch(11, 4)]
     cluster.high_watermark = 40
     cluster.cleanup_policy = "compact,delete"
     for start, end in ((0, 13), (3, 8), (5, 11), (0, 40)):
-        told: list[tuple[int, int]] = []
+        reported: list[tuple[int, int]] = []
         reader = PartitionReader(quick(cluster), T0)
-        read = reader.read(start, end, passed=lambda *one, told=told: told.append(one))
+        read = reader.read(start, end, passed=lambda *one, reported=reported: reported.append(one))
         for found in read:
-            assert all(one[1] <= found.column("offset")[0].as_py() for one in told)
-        assert (told[0][0], told[-1][1]) == (start, end)
-        assert all(one[1] == other[0] for one, other in itertools.pairwise(told))
+            assert all(one[1] <= found.column("offset")[0].as_py() for one in reported)
+        assert (reported[0][0], reported[-1][1]) == (start, end)
+        assert all(one[1] == other[0] for one, other in itertools.pairwise(reported))
     broken: list[tuple[int, int]] = []
     reader = PartitionReader(quick(cluster, default_api_timeout_ms=400), T0)
     with pytest.raises(RequestTimedOut):
@@ -326,8 +346,8 @@ def test_a_reader_tells_what_it_went_through(cluster: ScriptedCluster) -> None:
     assert broken[-1][1] == 15
 
 
-def test_an_empty_answer_is_no_proof_that_nothing_is_there(cluster: ScriptedCluster) -> None:
-    """As a broker gives it that cannot get at a tiered segment in time."""
+def test_an_empty_reply_does_not_end_a_read(cluster: ScriptedCluster) -> None:
+    """A broker answers so if it cannot read a tiered segment in time."""
     broker, late = cluster.brokers[1], iter(range(4))
     broker.answers[FETCH] = lambda message, version: (
         fetch_reply(cluster) if next(late, None) is not None else broker.answer_1(message, version)
@@ -335,11 +355,11 @@ def test_an_empty_answer_is_no_proof_that_nothing_is_there(cluster: ScriptedClus
     assert offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK)) == list(range(30))
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_records_that_never_come_are_an_error(cluster: ScriptedCluster, told: bool) -> None:
+@pytest.mark.parametrize("describes_configs", [True, False])
+def test_missing_records_are_an_error(cluster: ScriptedCluster, describes_configs: bool) -> None:
     cluster.high_watermark = 40
     for broker in cluster.brokers.values():
-        if not told:
+        if not describes_configs:
             del broker.ranges[DESCRIBE_CONFIGS]
     limits = QUICK | {"default_api_timeout_ms": 400}
     with pytest.raises(
@@ -349,7 +369,7 @@ def test_records_that_never_come_are_an_error(cluster: ScriptedCluster, told: bo
 
 
 @pytest.mark.parametrize(("first", "proved"), [(40, True), (35, False)])
-def test_read_committed_is_shown_the_hole_by_the_batch_behind_it(
+def test_read_committed_accepts_a_later_batch_as_proof_of_a_gap(
     cluster: ScriptedCluster, first: int, proved: bool
 ) -> None:
     cluster.high_watermark = 45
@@ -373,9 +393,7 @@ def test_read_committed_is_shown_the_hole_by_the_batch_behind_it(
 
 
 @pytest.mark.parametrize("follower", ["answers", "lags", "refuses"])
-def test_a_leader_that_names_a_nearer_follower_has_not_said_that_nothing_is_there(
-    cluster: ScriptedCluster, follower: str
-) -> None:
+def test_a_reply_with_a_preferred_replica_does_not_end_a_read(cluster: ScriptedCluster, follower: str) -> None:
     leader, nearer = cluster.brokers[1], cluster.brokers[2]
     nearer.answers[FETCH] = lambda message, version: {
         "answers": fetch_reply(cluster, next(d for last, d in cluster.log if last >= asked_offset(message))),
@@ -394,12 +412,12 @@ def asked_offset(message: Any) -> int:
     return int(message.topics[0].partitions[0].fetch_offset)
 
 
-def test_control_batches_at_the_end(cluster: ScriptedCluster) -> None:
+def test_a_read_ends_at_a_control_batch(cluster: ScriptedCluster) -> None:
     cluster.log = [batch(0, 3, producer_id=1, transactional=True), batch(3, 1, transactional=True, control=True)]
     assert offsets(read_range(cluster.bootstrap, T0, 0, 4, **QUICK)) == [0, 1, 2]
 
 
-def test_read_committed_stops_at_the_last_stable_offset_and_hides_what_was_aborted(cluster: ScriptedCluster) -> None:
+def test_read_committed_stops_at_the_last_stable_offset_and_hides_aborted_records(cluster: ScriptedCluster) -> None:
     data = b"".join(
         [
             batch(0, 2, producer_id=9, transactional=True)[1],
@@ -421,7 +439,7 @@ def test_read_committed_stops_at_the_last_stable_offset_and_hides_what_was_abort
     assert [row.offset for row in reader.read_rows(0, 4)] == [2]
 
 
-def test_corrupt_bytes_name_the_partition(cluster: ScriptedCluster) -> None:
+def test_the_error_for_a_corrupt_batch_names_the_partition(cluster: ScriptedCluster) -> None:
     last, data = cluster.log[1]
     cluster.log[1] = (last, data[:-1] + b"\xff")
     for read in (read_range(cluster.bootstrap, T0, 0, 30, **QUICK), rows(cluster, 0, 30)):
@@ -434,27 +452,27 @@ def rows(cluster: ScriptedCluster, start: int, end: int) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:40], lambda data: b"\0" * 16 + data, lambda data: data[:-1]])
-def test_batches_that_are_none(cluster: ScriptedCluster, damage: Any) -> None:
+def test_malformed_batches_are_errors(cluster: ScriptedCluster, damage: Any) -> None:
     cluster.log = [(9, damage(cluster.log[0][1]))]
     for read in (read_range(cluster.bootstrap, T0, 0, 10, **QUICK), rows(cluster, 0, 10)):
         with pytest.raises(KafkaError, match=r"t-0|message format"):
             list(read)
 
 
-def test_a_broker_that_sends_old_batches_for_ever_is_found_out(cluster: ScriptedCluster) -> None:
+def test_a_batch_that_ends_before_the_fetch_offset_is_an_error(cluster: ScriptedCluster) -> None:
     cluster.brokers[1].answers[FETCH] = lambda message, version: fetch_reply(cluster, cluster.log[0][1])
     with pytest.raises(CorruptRecord, match="t-0 at offset 10: the fetched batch ends before this offset"):
         offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK))
 
 
-def test_replies_that_cannot_be_read_cost_the_connection_only(cluster: ScriptedCluster) -> None:
+def test_the_client_reconnects_after_unreadable_replies(cluster: ScriptedCluster) -> None:
     broken = iter([b"\0\0\0\x06\0\0\0\3\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\x08\x7f\0\0\0\0\0\0\0"])
     broker = cluster.brokers[1]
     broker.answers[FETCH] = lambda message, version: next(broken, None) or broker.answer_1(message, version)
     assert offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK)) == list(range(30))
 
 
-def test_a_reply_without_the_partition_is_throttling(cluster: ScriptedCluster) -> None:
+def test_a_throttled_reply_without_the_partition_is_repeated(cluster: ScriptedCluster) -> None:
     held = iter([True, True])
     broker = cluster.brokers[1]
     nothing = {"throttle_time": 5, "error_code": 0, "session_id": 0, "responses": []}
@@ -462,7 +480,7 @@ def test_a_reply_without_the_partition_is_throttling(cluster: ScriptedCluster) -
     assert offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK)) == list(range(30))
 
 
-def test_a_topic_made_anew_while_it_is_read(cluster: ScriptedCluster) -> None:
+def test_a_topic_that_is_recreated_during_a_read_is_an_error(cluster: ScriptedCluster) -> None:
     broker = cluster.brokers[1]
 
     def recreate_after_one(message: Any, version: int) -> Any:
@@ -476,14 +494,14 @@ def test_a_topic_made_anew_while_it_is_read(cluster: ScriptedCluster) -> None:
         offsets(read_range(cluster.bootstrap, T0, 0, 30, **QUICK))
 
 
-def test_another_topic_of_that_name_is_not_read(cluster: ScriptedCluster) -> None:
+def test_a_topic_with_another_id_is_not_read(cluster: ScriptedCluster) -> None:
     with pytest.raises(TopicRecreated):
         offsets(read_range(cluster.bootstrap, T0, 0, 30, topic_id=UUID(int=1), **QUICK))
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_topic_made_anew_before_the_read_began_is_read(cluster: ScriptedCluster, named: bool) -> None:
-    """The process remembers the old topic from an earlier read; that alone must not fail the next one."""
+def test_a_topic_that_was_recreated_before_a_read_is_read(cluster: ScriptedCluster, named: bool) -> None:
+    """The process has cached the id of the old topic in an earlier read. This must not fail the next read."""
     broker = cluster.brokers[1]
 
     def by_id(message: Any, version: int) -> Any:
@@ -498,7 +516,7 @@ def test_a_topic_made_anew_before_the_read_began_is_read(cluster: ScriptedCluste
     assert offsets(read_range(cluster.bootstrap, T0, 0, 30, topic_id=topic_id, **QUICK)) == list(range(30))
 
 
-def test_out_of_range_says_what_the_log_holds(cluster: ScriptedCluster) -> None:
+def test_out_of_range_names_the_start_and_end_of_the_log(cluster: ScriptedCluster) -> None:
     cluster.brokers[1].answers[FETCH] = lambda message, version: fetch_reply(
         cluster, error=ErrorCode.offset_out_of_range
     )
@@ -507,14 +525,14 @@ def test_out_of_range_says_what_the_log_holds(cluster: ScriptedCluster) -> None:
     assert (caught.value.log_start_offset, caught.value.log_end_offset) == (0, 30)
 
 
-def test_a_broker_that_stops_answering(cluster: ScriptedCluster) -> None:
+def test_a_broker_that_stops_answering_is_a_timeout(cluster: ScriptedCluster) -> None:
     cluster.brokers[1].answers[FETCH] = lambda message, version: b""
     limits = QUICK | {"request_timeout_ms": 100, "default_api_timeout_ms": 400}
     with pytest.raises(RequestTimedOut, match=r"reading t-0: (not done|no answer) within 400 ms"):
         offsets(read_range(cluster.bootstrap, T0, 0, 30, **limits))
 
 
-def test_an_end_that_never_comes(cluster: ScriptedCluster) -> None:
+def test_an_end_offset_that_does_not_appear_is_a_timeout(cluster: ScriptedCluster) -> None:
     limits = QUICK | {"default_api_timeout_ms": 400}
     with pytest.raises(
         RequestTimedOut, match="t-0: offset 34 did not appear within 400 ms; the readable log ends at 30"
@@ -524,21 +542,21 @@ def test_an_end_that_never_comes(cluster: ScriptedCluster) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 700, 5_000, 20_000])
 def test_replies_of_every_size(cluster: ScriptedCluster, count: int) -> None:
-    """Small ones are cut out of one buffer, large ones received into their own."""
+    """Small replies are slices of a common buffer; each large reply has a buffer of its own."""
     rows = [
         {"group_id": f"group-{n:05}", "protocol_type": "consumer", "group_state": "Empty", "group_type": "classic"}
         for n in range(count)
     ]
-    nobody = {"throttle_time": 0, "error_code": 0, "groups": []}
-    cluster.brokers[1].answers[LIST_GROUPS] = lambda message, version: nobody | {"groups": rows}
-    cluster.brokers[2].answers[LIST_GROUPS] = lambda message, version: nobody
+    no_groups = {"throttle_time": 0, "error_code": 0, "groups": []}
+    cluster.brokers[1].answers[LIST_GROUPS] = lambda message, version: no_groups | {"groups": rows}
+    cluster.brokers[2].answers[LIST_GROUPS] = lambda message, version: no_groups
     with Admin(cluster.bootstrap, **QUICK) as admin:
         for _ in range(2):
             found = admin.list_groups()
             assert [row.group_id for row in found] == [row["group_id"] for row in rows]
 
 
-def test_an_assignment_that_cannot_be_read_is_said_so(cluster: ScriptedCluster) -> None:
+def test_an_unreadable_assignment_is_an_error(cluster: ScriptedCluster) -> None:
     member = {
         "member_id": "m", "group_instance_id": None, "client_id": "c", "client_host": "/h", "member_metadata": b"",
         "member_assignment": b"\0\0\0\0\0\7",
@@ -565,8 +583,8 @@ OLD = {
 
 
 @pytest.mark.parametrize("release", OLD)
-def test_older_brokers(cluster: ScriptedCluster, release: str) -> None:
-    """Versions are agreed on per connection, ApiVersions itself included (KIP-511)."""
+def test_the_client_works_with_older_brokers(cluster: ScriptedCluster, release: str) -> None:
+    """The client negotiates the versions of each connection, including the version of ApiVersions (KIP-511)."""
     for broker in cluster.brokers.values():
         for key, newest in OLD[release].items():
             broker.ranges[key] = (0, newest)
@@ -580,14 +598,14 @@ def test_older_brokers(cluster: ScriptedCluster, release: str) -> None:
     assert newest[FETCH] == OLD[release][FETCH]
 
 
-def test_a_request_that_the_broker_does_not_have(cluster: ScriptedCluster) -> None:
+def test_an_unsupported_request_is_an_error(cluster: ScriptedCluster) -> None:
     for broker in cluster.brokers.values():
         del broker.ranges[OFFSET_FETCH]
     with Admin(cluster.bootstrap, **QUICK) as admin, pytest.raises(KafkaError, match="does not support offset_fetch"):
         admin.list_group_offsets("g")
 
 
-def test_lookups_by_a_timestamp_an_old_broker_does_not_know(cluster: ScriptedCluster) -> None:
+def test_a_lookup_that_an_old_broker_does_not_support_is_an_error(cluster: ScriptedCluster) -> None:
     for broker in cluster.brokers.values():
         broker.ranges[LIST_OFFSETS] = (0, 6)
     with (

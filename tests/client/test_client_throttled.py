@@ -1,4 +1,4 @@
-"""Clients over their quota: they are told to rest, the broker reads nothing of theirs meanwhile, and they wait."""
+"""Clients above their quota: a reply has a throttle time, the broker mutes the connection, and the client waits."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from odradek.net.connection import BrokerConnection
 from odradek.wire.api_keys import PRODUCE
 
 T0 = TopicPartition("t", 0)
-REST_S = 0.3
-NOBODY = {"error_code": 0, "groups": []}
-NOTHING_ASKED = {"states_filter": [], "types_filter": []}
+THROTTLE_S = 0.3
+NO_GROUPS = {"error_code": 0, "groups": []}
+NO_FILTERS = {"states_filter": [], "types_filter": []}
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ def cluster() -> Iterator[ScriptedCluster]:
         yield made
 
 
-class Resting:
-    """A broker that answers the first request at once and then rests; what follows is answered when ``reads`` is set.
+class ThrottlingBroker:
+    """A broker that throttles: it answers the first request at once and the next ones when ``reads`` is set.
 
-    ``connection`` has three requests under way, two of them since before the rest was known of.
+    ``connection`` has three requests in flight. It sent two of them before it knew the throttle time.
     """
 
     def __init__(self, cluster: ScriptedCluster) -> None:
@@ -52,8 +52,8 @@ class Resting:
     def _answer(self, message: Any, version: int) -> Any:
         self._answered += 1
         if self._answered == 1:
-            return NOBODY | {"throttle_time": round(REST_S * 1000)}
-        return NOBODY | {"throttle_time": 0} if self.reads.wait(60) else None
+            return NO_GROUPS | {"throttle_time": round(THROTTLE_S * 1000)}
+        return NO_GROUPS | {"throttle_time": 0} if self.reads.wait(60) else None
 
     async def ask(self) -> None:
         (address,) = parse_addresses(self.cluster.bootstrap)
@@ -61,13 +61,13 @@ class Resting:
         first, *self._calls = [self._call() for _ in range(3)]
         await first
         self._calls.append(self._call())
-        await asyncio.sleep(0)  # it is sent in the next turn
+        await asyncio.sleep(0)  # the connection sends it in the next iteration of the loop
 
     def _call(self) -> asyncio.Future[Any]:
-        return asyncio.ensure_future(self.connection.call(LIST_GROUPS, NOTHING_ASKED))
+        return asyncio.ensure_future(self.connection.call(LIST_GROUPS, NO_FILTERS))
 
     def time_out(self, limit_s: float) -> None:
-        """The requests were waited for as long as that, by the clock."""
+        """Ends the time of all waiting requests, as if ``limit_s`` had passed."""
         for correlation_id, (_, timer) in list(self.connection._waiting.items()):
             timer.cancel()
             self.connection._on_timeout(correlation_id, LIST_GROUPS, limit_s)
@@ -76,65 +76,65 @@ class Resting:
         return await asyncio.gather(*self._calls, return_exceptions=True)
 
 
-def rest(cluster: ScriptedCluster, story: Callable[[Resting], Coroutine[Any, Any, None]]) -> None:
-    resting = Resting(cluster)
+def run_scenario(cluster: ScriptedCluster, scenario: Callable[[ThrottlingBroker], Coroutine[Any, Any, None]]) -> None:
+    muted = ThrottlingBroker(cluster)
 
     async def go() -> None:
-        await resting.ask()
-        await story(resting)
-        resting.connection.close()
+        await muted.ask()
+        await scenario(muted)
+        muted.connection.close()
 
     try:
         asyncio.run(go())
     finally:
-        resting.reads.set()
+        muted.reads.set()
 
 
-def test_requests_have_their_time_once_the_broker_has_rested(cluster: ScriptedCluster) -> None:
-    async def story(resting: Resting) -> None:
-        resting.time_out(30)
-        assert not resting.connection.closed, "it was not read yet"
-        while left_s := resting.connection.throttle_left_s:
+def test_request_timeouts_begin_after_the_throttle_time(cluster: ScriptedCluster) -> None:
+    async def scenario(muted: ThrottlingBroker) -> None:
+        muted.time_out(30)
+        assert not muted.connection.closed, "the broker has not read it yet"
+        while left_s := muted.connection.throttle_left_s:
             await asyncio.sleep(left_s)
-        assert not resting.connection.closed, "it is read only now"
-        resting.reads.set()
-        assert [one.groups for one in await resting.found()] == [()] * 3
+        assert not muted.connection.closed, "the broker reads it only now"
+        muted.reads.set()
+        assert [one.groups for one in await muted.found()] == [()] * 3
 
-    rest(cluster, story)
+    run_scenario(cluster, scenario)
 
 
-def test_a_broker_that_rested_before_it_answered_is_not_waited_for(cluster: ScriptedCluster) -> None:
-    """Versions of before KIP-219."""
+def test_request_timeouts_of_old_versions_include_the_throttle_time(cluster: ScriptedCluster) -> None:
+    """In versions before KIP-219 the broker throttles before it answers."""
     cluster.brokers[1].ranges[LIST_GROUPS] = (0, 1)
 
-    async def story(resting: Resting) -> None:
-        resting.time_out(30)
-        assert resting.connection.closed
-        assert [type(one) for one in await resting.found()] == [ConnectionLost] * 3
+    async def scenario(muted: ThrottlingBroker) -> None:
+        muted.time_out(30)
+        assert muted.connection.closed
+        assert [type(one) for one in await muted.found()] == [ConnectionLost] * 3
 
-    rest(cluster, story)
+    run_scenario(cluster, scenario)
 
 
-def test_a_broker_that_rests_for_good_is_still_found_silent(cluster: ScriptedCluster) -> None:
-    async def story(resting: Resting) -> None:
-        resting.time_out(0.2)
-        assert not resting.connection.closed, "it was not read yet"
-        found = await resting.found()
-        assert resting.connection.throttle_left_s == 0, "not before it has rested"
+def test_silence_after_the_throttle_time_is_a_timeout(cluster: ScriptedCluster) -> None:
+    async def scenario(muted: ThrottlingBroker) -> None:
+        muted.time_out(0.2)
+        assert not muted.connection.closed, "the broker has not read it yet"
+        found = await muted.found()
+        assert muted.connection.throttle_left_s == 0, "not before the throttle time is over"
         assert [str(one).partition(" ")[2] for one in found] == ["did not answer list_groups within 200 ms"] * 3
 
-    rest(cluster, story)
+    run_scenario(cluster, scenario)
 
 
 @pytest.mark.parametrize("how", ["consumer", "reader"])
-def test_no_fetch_is_sent_while_the_broker_rests(cluster: ScriptedCluster, how: str) -> None:
+def test_no_fetch_is_sent_during_the_throttle_time(cluster: ScriptedCluster, how: str) -> None:
     broker, at_s, by = cluster.brokers[1], list[float](), list[threading.Thread]()
 
     def answer(message: Any, version: int) -> Any:
-        by.append(threading.current_thread())  # each serves one connection
+        by.append(threading.current_thread())  # each thread serves one connection
         at_s.append(time.monotonic())
         if len(at_s) == 1:
-            return fetch_reply(cluster) | {"throttle_time": round(REST_S * 1000), "responses": []}
+            return fetch_reply(cluster) | {"throttle_time": round(THROTTLE_S * 1000), "responses": []}
         return broker.answer_1(message, version)
 
     broker.answers[FETCH] = answer
@@ -147,23 +147,23 @@ def test_no_fetch_is_sent_while_the_broker_rests(cluster: ScriptedCluster, how: 
             read = 0
             while read < 20:
                 read += consumer.poll(5.0).num_rows
-    assert at_s[1] - at_s[0] >= REST_S - 0.01
+    assert at_s[1] - at_s[0] >= THROTTLE_S - 0.01
     assert by[0] is by[1], "no other connection was opened"
 
 
-def test_metadata_come_from_a_connection_that_does_not_rest(cluster: ScriptedCluster) -> None:
-    """Where there is one."""
+def test_metadata_requests_use_a_connection_that_is_not_throttled(cluster: ScriptedCluster) -> None:
+    """If there is such a connection."""
 
     async def go() -> None:
         (address,) = parse_addresses(cluster.bootstrap)
-        resting, free = [await BrokerConnection.open(address, client_id="c") for _ in range(2)]
+        muted, free = [await BrokerConnection.open(address, client_id="c") for _ in range(2)]
         client = Cluster(as_config(cluster.bootstrap))
-        client._any, client._connections[1] = resting, free
-        assert await client.any_connection() is resting
-        resting.throttled(LIST_GROUPS, 5, 60_000)
+        client._any, client._connections[1] = muted, free
+        assert await client.any_connection() is muted
+        muted.throttled(LIST_GROUPS, 5, 60_000)
         assert await client.any_connection() is free
         free.throttled(LIST_GROUPS, 5, 60_000)
-        assert await client.any_connection() is resting
+        assert await client.any_connection() is muted
         assert client.is_throttled(1)
         await client.close()
 
@@ -182,24 +182,24 @@ def limit(bootstrap: str, client: str, **rates: float | None) -> None:
 
 
 ROUNDING_S = 1e-9
-"""Sums of times are not exact: the same moment, reached in two ways, may differ by less than this."""
+"""Sums of times are rounded: one moment, computed in two ways, may differ by less than this."""
 
 
 class Sent:
-    """What the connections of ``client`` sent and were told, while ``BrokerConnection`` is patched."""
+    """The requests and throttle times of the connections of ``client``, while ``BrokerConnection`` is patched."""
 
     def __init__(self, client: str, api_key: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.rests: list[int] = []
-        """After how many of the requests the broker said that it rests."""
+        self.throttles: list[int] = []
+        """For each throttle time: how many of the requests were sent before it."""
         self.early: list[float] = []
-        """Requests of ``api_key`` that were sent so many seconds before the rest was over."""
+        """For each request of ``api_key`` that was sent too early: the seconds that were left of the throttle time."""
         self.senders: list[BrokerConnection] = []
         until_s: dict[BrokerConnection, float] = {}
         throttled, send = BrokerConnection.throttled, BrokerConnection.send
 
-        def note_rest(connection: BrokerConnection, key: int, version: int, throttle_ms: int) -> None:
+        def note_throttle(connection: BrokerConnection, key: int, version: int, throttle_ms: int) -> None:
             if connection._client_id == client and key == api_key and throttle_ms > 0:
-                self.rests.append(len(self.senders))
+                self.throttles.append(len(self.senders))
                 until_s[connection] = connection._loop.time() + throttle_ms / 1000
             throttled(connection, key, version, throttle_ms)
 
@@ -210,7 +210,7 @@ class Sent:
                     self.early.append(left_s)
             send(connection, key, *args, **settings)
 
-        monkeypatch.setattr(BrokerConnection, "throttled", note_rest)
+        monkeypatch.setattr(BrokerConnection, "throttled", note_throttle)
         monkeypatch.setattr(BrokerConnection, "send", note_sent)
 
 
@@ -222,9 +222,9 @@ def test_a_producer_over_its_quota_waits(
     limit(bootstrap, client, producer_byte_rate=10_000)
     sent = Sent(client, PRODUCE, monkeypatch)
     with Producer(bootstrap, client_id=client, linger_ms=0, batch_size=200_000) as producer:
-        producer.send(topic, b"v" * 125_000)  # two seconds too much
+        producer.send(topic, b"v" * 125_000)  # two seconds above the quota
         producer.flush()
-        assert sent.rests == [1]
+        assert sent.throttles == [1]
         producer.send(topic, b"after")
         producer.flush()
     assert sent.early == []
@@ -249,13 +249,13 @@ def test_a_consumer_over_its_quota_waits(
     with Consumer(bootstrap, **settings) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         read = 0
-        while read == 0 or (read < total and not sent.rests):
+        while read == 0 or (read < total and not sent.throttles):
             read += consumer.poll(0.2).num_rows
-        assert sent.rests
+        assert sent.throttles
         limit(bootstrap, client, consumer_byte_rate=None)
         while read < total:
             read += consumer.poll(5.0).num_rows
     assert read == total
-    assert len(sent.senders) > sent.rests[0]
+    assert len(sent.senders) > sent.throttles[0]
     assert sent.early == []
     assert len(set(sent.senders)) == 1, "the connection was kept"

@@ -1,8 +1,9 @@
-"""``odradek.Consumer`` against a broker: reading, positions, commits, where reading starts, groups."""
+"""``odradek.Consumer`` with a broker: reads, positions, commits, resets and groups."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,7 +29,7 @@ Make = Callable[..., Consumer]
 
 @pytest.fixture
 def consumer(bootstrap: str, group: str) -> Iterator[Make]:
-    """Makes consumers of one group that read from the start and are closed at the end."""
+    """Makes consumers of one group that read from the start of the log. The fixture closes them."""
     made: list[Consumer] = []
 
     def make(**settings: Any) -> Consumer:
@@ -43,7 +44,7 @@ def consumer(bootstrap: str, group: str) -> Iterator[Make]:
 
 
 def read(one: Consumer, count: int) -> list[tuple[int, int]]:
-    """(partition, offset) of ``count`` records."""
+    """Polls until ``count`` records are there. Returns their (partition, offset)."""
     found: list[tuple[int, int]] = []
 
     def more() -> bool:
@@ -58,7 +59,7 @@ def offsets_of(filled: str, *numbers: int) -> list[TopicPartition]:
     return [TopicPartition(filled, number) for number in numbers]
 
 
-def test_a_group_of_one_reads_all_as_columns(consumer: Make, filled: str) -> None:
+def test_a_single_member_reads_all_partitions_as_columns(consumer: Make, filled: str) -> None:
     one = consumer()
     one.subscribe([filled])
     polled = eventually(lambda: one.poll(1.0), within_s=30)
@@ -72,13 +73,17 @@ def test_a_group_of_one_reads_all_as_columns(consumer: Make, filled: str) -> Non
     assert one.lag() == dict.fromkeys(offsets_of(filled, 0, 1), 0)
 
 
-@pytest.mark.claim(17, 18, 29)
-def test_position_moves_with_poll_and_commit_does_not(consumer: Make, filled: str) -> None:
+@pytest.mark.claim(17, 18)
+@pytest.mark.claim(29, part=True)
+def test_a_poll_moves_the_position_but_not_the_committed_offset(consumer: Make, filled: str) -> None:
     (tp,) = offsets_of(filled, 0)
     one = consumer(max_poll_records=5)
     one.assign([tp])
     assert read(one, 5) == [(0, n) for n in range(5)]
     assert (one.position(tp), one.committed([tp])) == (5, {tp: None})
+    heir = consumer()  # as after a crash of the first consumer
+    heir.assign([tp])
+    assert read(heir, 5)[:5] == [(0, n) for n in range(5)]
     one.commit()
     assert one.committed([tp])[tp] == OffsetAndMetadata(5, 0)
     again = consumer()
@@ -117,15 +122,19 @@ def _partition_of(admin: Admin, group: str) -> int:
     return partition_for_group(group, len(admin.partitions("__consumer_offsets")))
 
 
-@pytest.mark.claim(23)
+@pytest.mark.claim(23, part="abd")
 @pytest.mark.claim(22, part=True)
-def test_auto_commit_takes_what_earlier_polls_returned(consumer: Make, admin: Admin, filled: str, group: str) -> None:
+def test_auto_commit_commits_the_records_of_earlier_polls(
+    consumer: Make, admin: Admin, filled: str, group: str
+) -> None:
     (tp,) = offsets_of(filled, 0)
     one = consumer(enable_auto_commit=True, auto_commit_interval_ms=0, max_poll_records=4)
     one.assign([tp])
     assert read(one, 4) == [(0, n) for n in range(4)]
     committed = admin.list_group_offsets(group).get(tp, OffsetAndMetadata(0))
-    assert committed.offset == 0  # as in Java, the first position may be committed; nothing of this poll is
+    assert committed.offset == 0  # as in Java, the consumer may commit its first position, but no record of this poll
+    time.sleep(0.3)  # the interval is over, but there was no other poll
+    assert admin.list_group_offsets(group).get(tp, OffsetAndMetadata(0)).offset == 0
     assert one.poll(5).num_rows == 4
     eventually(lambda: admin.list_group_offsets(group).get(tp) == OffsetAndMetadata(4, 0))
     one.close()
@@ -133,7 +142,7 @@ def test_auto_commit_takes_what_earlier_polls_returned(consumer: Make, admin: Ad
 
 
 @pytest.mark.claim(21, 25, 27, part=True)
-def test_auto_commit_waits_for_its_interval_and_repeats_after_a_crash(
+def test_auto_commit_waits_for_its_interval_and_a_crash_repeats_records(
     consumer: Make, admin: Admin, filled: str, group: str
 ) -> None:
     (tp,) = offsets_of(filled, 0)
@@ -141,7 +150,7 @@ def test_auto_commit_waits_for_its_interval_and_repeats_after_a_crash(
     one.assign([tp])
     assert len(read(one, 9)) == 9
     assert admin.list_group_offsets(group) == {}
-    again = consumer()  # as after a kill of the first: what was not committed comes again
+    again = consumer()  # as after a kill of the first consumer: uncommitted records come again
     again.assign([tp])
     assert read(again, 10)[0] == (0, 0)
 
@@ -153,31 +162,35 @@ def test_at_most_once_loses_and_at_least_once_repeats(consumer: Make, filled: st
     early = consumer(max_poll_records=5)
     early.assign([tp])
     read(early, 5)
-    early.commit()  # … and then it crashes before it has processed anything
+    early.commit()  # … and then it crashes before it processes a record
     after = consumer(max_poll_records=3)
     after.assign([tp])
     assert read(after, 3) == [(0, 5), (0, 6), (0, 7)]
-    late = consumer(max_poll_records=2)  # `after` processed three and crashed before its commit
+    late = consumer(max_poll_records=2)  # `after` processed three records and crashed before its commit
     late.assign([tp])
     assert read(late, 2) == [(0, 5), (0, 6)]
 
 
-@pytest.mark.claim(32, 39)
-def test_commits_of_each_kind(consumer: Make, filled: str) -> None:
+@pytest.mark.claim(39)
+@pytest.mark.claim(32, part=True)
+def test_sync_and_async_commits_store_the_given_offsets(consumer: Make, filled: str) -> None:
     zero, one_ = offsets_of(filled, 0, 1)
     one = consumer()
     one.assign([zero, one_])
     read(one, 20)
-    told: list[Any] = []
-    one.commit_async({zero: 3}, lambda offsets, error: told.append((offsets, error)))
-    one.commit_async({zero: 4}, lambda offsets, error: told.append((offsets, error)))
+    results: list[Any] = []
+    one.commit_async({zero: 3}, lambda offsets, error: results.append((offsets, error)))
+    one.commit_async({zero: 4}, lambda offsets, error: results.append((offsets, error)))
     one.commit({one_: OffsetAndMetadata(7, 0, "note")})
-    assert told == [({zero: (3, -1, "")}, None), ({zero: (4, -1, "")}, None)]
+    assert results == [({zero: (3, -1, "")}, None), ({zero: (4, -1, "")}, None)]
     assert one.committed([zero, one_]) == {zero: (4, -1, ""), one_: (7, 0, "note")}
 
 
-@pytest.mark.claim(35, 40, part=True)
-def test_commit_every_hundred_records(consumer: Make, admin: Admin, publish: Any, topic: str) -> None:
+@pytest.mark.claim(40, part="a")
+@pytest.mark.claim(35, part=True)
+def test_with_a_commit_every_100_records_a_crash_repeats_at_most_99(
+    consumer: Make, admin: Admin, publish: Any, topic: str
+) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
     publish(topic, {0: 450})
     tp = TopicPartition(topic, 0)
@@ -189,14 +202,14 @@ def test_commit_every_hundred_records(consumer: Make, admin: Admin, publish: Any
             one.commit_async(record.next_offsets)
         if done == 430:
             break  # the crash
-    one.commit({})  # waits for what was sent
+    one.commit({})  # waits for the commits in flight
     assert one.committed([tp])[tp] == OffsetAndMetadata(400)
     again = consumer()
     again.assign([tp])
     assert read(again, 50)[0] == (0, 400)
 
 
-def test_iteration_counts_a_record_as_done_when_the_next_is_asked_for(consumer: Make, filled: str) -> None:
+def test_iteration_counts_a_record_as_returned_when_the_caller_asks_for_the_next(consumer: Make, filled: str) -> None:
     (tp,) = offsets_of(filled, 0)
     one = consumer()
     one.assign([tp])
@@ -210,24 +223,27 @@ def test_iteration_counts_a_record_as_done_when_the_next_is_asked_for(consumer: 
     assert read(one, 7)[0] == (0, 3)
 
 
-@pytest.mark.claim(49, 50, 51, 52)
+@pytest.mark.claim(52, part="a")
+@pytest.mark.claim(49, 50, 51, part=True)
 @pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("latest", 10), ("none", None)])
-def test_where_reading_starts(consumer: Make, filled: str, reset: str, first: int | None) -> None:
+def test_a_consumer_starts_at_the_commit_or_at_the_reset(
+    consumer: Make, filled: str, reset: str, first: int | None
+) -> None:
     zero, one_ = offsets_of(filled, 0, 1)
     one = consumer(auto_offset_reset=reset)
     one.commit({zero: 6})
     one.assign([zero, one_])
     if first is None:
-        with pytest.raises(NoOffsetForPartition, match=str(one_)) as told:
+        with pytest.raises(NoOffsetForPartition, match=str(one_)) as caught:
             one.poll(10)
-        assert told.value.partitions == (one_,)
+        assert caught.value.partitions == (one_,)
         return
     assert (one.position(zero), one.position(one_)) == (6, first)
 
 
-@pytest.mark.claim(43, 57)
+@pytest.mark.claim(43, 57, part=True)
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
-def test_out_of_range_meets_the_reset(consumer: Make, filled: str, reset: str) -> None:
+def test_an_offset_out_of_range_is_reset(consumer: Make, filled: str, reset: str) -> None:
     (tp,) = offsets_of(filled, 0)
     one = consumer(auto_offset_reset=reset)
     one.commit({tp: 20})
@@ -242,7 +258,7 @@ def test_out_of_range_meets_the_reset(consumer: Make, filled: str, reset: str) -
 
 
 @pytest.mark.claim(58)
-def test_seek_pause_and_times(consumer: Make, filled: str) -> None:
+def test_seek_pause_and_lookups_by_time(consumer: Make, filled: str) -> None:
     zero, one_ = offsets_of(filled, 0, 1)
     one = consumer()
     one.assign([zero, one_])
@@ -264,18 +280,19 @@ def test_seek_pause_and_times(consumer: Make, filled: str) -> None:
     assert times[one_] is None
 
 
-@pytest.mark.parametrize("under_way", [True, False])
-def test_a_paused_partition_keeps_no_more_than_its_own_records(
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_paused_partition_holds_only_the_memory_of_its_own_records(
     consumer: Make, admin: Admin, topic: str, publish: Callable[..., None], monkeypatch: pytest.MonkeyPatch,
-    under_way: bool,
+    is_early: bool,
 ) -> None:  # fmt: skip
-    """Two come in one reply, one of them little; that one is paused after its first record, or before it came."""
+    """One reply has records of both partitions. The partition with few records is paused after its first record, or
+    before the reply arrives."""
     admin.create_topics([NewTopic(topic, 2, 1)])
     publish(topic, {0: 10, 1: 5_000})
     small, large = offsets_of(topic, 0, 1)
     one = consumer(max_poll_records=1)
     found: list[tuple[int, int]] = []
-    if under_way:  # before anything can be fetched
+    if is_early:  # before the consumer can fetch
         on_reply = one._engine.fetcher.in_flight._on_reply
 
         def late(fetch: Any, reply: Any) -> set[str]:
@@ -287,11 +304,11 @@ def test_a_paused_partition_keeps_no_more_than_its_own_records(
     one.assign([small, large])
     one.position(small)
     one.position(large)
-    while small not in one._engine.fetcher.buffer._chunks or (not under_way and found[-1:] != [(0, 0)]):
+    while small not in one._engine.fetcher.buffer._chunks or (not is_early and found[-1:] != [(0, 0)]):
         found += [(record.partition, record.offset) for record in one.poll(1).records()]
     monkeypatch.undo()
     (held,) = one._engine.fetcher.buffer._chunks[small]
-    if not under_way:
+    if not is_early:
         one.pause([small])
     assert held.records.memory_bytes <= 2 * held.size < 10_000
     one.resume([small])
@@ -301,8 +318,8 @@ def test_a_paused_partition_keeps_no_more_than_its_own_records(
     assert [n for partition, n in found if partition == 1] == list(range(5_000))
 
 
-@pytest.mark.claim(53)
-def test_by_duration(consumer: Make, filled: str) -> None:
+@pytest.mark.claim(53, part="b")
+def test_a_reset_by_duration(consumer: Make, filled: str) -> None:
     (tp,) = offsets_of(filled, 0)
     one = consumer(auto_offset_reset="by_duration:P36500D")
     one.assign([tp])
@@ -312,14 +329,19 @@ def test_by_duration(consumer: Make, filled: str) -> None:
     assert other.position(tp) == 10
 
 
-@pytest.mark.claim(26, 59, 64)
-def test_two_members_share_and_hand_over_at_the_commit(consumer: Make, admin: Admin, filled: str, group: str) -> None:
-    told: list[tuple[str, list[TopicPartition]]] = []
+@pytest.mark.claim(59)
+@pytest.mark.claim(26, part="a")
+@pytest.mark.claim(64, part="b")
+@pytest.mark.claim(23, part="c")
+def test_two_members_share_partitions_and_a_revocation_commits(
+    consumer: Make, admin: Admin, filled: str, group: str
+) -> None:
+    events: list[tuple[str, list[TopicPartition]]] = []
     first = consumer(enable_auto_commit=True, auto_commit_interval_ms=3_600_000)
     first.subscribe(
         [filled],
-        on_assigned=lambda tps: told.append(("assigned", tps)),
-        on_revoked=lambda tps: told.append(("revoked", tps)),
+        on_assigned=lambda tps: events.append(("assigned", tps)),
+        on_revoked=lambda tps: events.append(("revoked", tps)),
     )
     read(first, 20)
     second = consumer()
@@ -327,21 +349,21 @@ def test_two_members_share_and_hand_over_at_the_commit(consumer: Make, admin: Ad
 
     def shared() -> bool:
         first.poll(0.05)
-        assert second.poll(0.05).num_rows == 0  # revocation has committed: no duplicates
+        assert second.poll(0.05).num_rows == 0  # the revocation has committed: no duplicates
         return len(first.assignment()) == len(second.assignment()) == 1
 
     eventually(shared, within_s=30)
     assert not first.assignment() & second.assignment()
     both = offsets_of(filled, 0, 1)
-    assert told[:2] == [("assigned", both), ("revoked", both)]
+    assert events[:2] == [("assigned", both), ("revoked", both)]
     assert {tp: c.offset for tp, c in admin.list_group_offsets(group).items()} == dict.fromkeys(both, 10)
     first.close()
-    assert told[-1][0] == "revoked"
+    assert events[-1][0] == "revoked"
     eventually(lambda: (second.poll(0.05), second.assignment() == set(both))[1], within_s=30)
 
 
-@pytest.mark.claim(68)
-def test_cooperative_members_keep_what_they_hold(consumer: Make, admin: Admin, topic: str) -> None:
+@pytest.mark.claim(68, part=True)
+def test_cooperative_members_keep_their_partitions_in_a_rebalance(consumer: Make, admin: Admin, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 4, 1)])
     lost: list[TopicPartition] = []
     settings = {"partition_assignment_strategy": "cooperative-sticky"}
@@ -358,8 +380,8 @@ def test_cooperative_members_keep_what_they_hold(consumer: Make, admin: Admin, t
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_nothing_is_given_up_while_on_revoked_fails(consumer: Make, filled: str, strategy: str) -> None:
-    """The next poll calls it again; until then nobody else gets the partitions, and they go on here."""
+def test_a_member_keeps_its_partitions_until_on_revoked_succeeds(consumer: Make, filled: str, strategy: str) -> None:
+    """The next poll calls it again. Until then no other member gets the partitions, and this one still reads them."""
     calls: list[int] = []
 
     def fails_once(partitions: list[TopicPartition]) -> None:
@@ -393,8 +415,8 @@ def test_nothing_is_given_up_while_on_revoked_fails(consumer: Make, filled: str,
     assert calls[:2] == [calls[0]] * 2
 
 
-def test_a_plan_of_a_generation_that_is_over_is_not_taken(consumer: Make, filled: str) -> None:
-    """``on_revoked`` failed, and before the next poll the member was thrown out: what it had is others' now."""
+def test_an_assignment_of_an_older_generation_is_dropped(consumer: Make, filled: str) -> None:
+    """``on_revoked`` fails, and the member loses its membership before the next poll: others may own its partitions."""
     settings = {"partition_assignment_strategy": "cooperative-sticky"}
     first, second = consumer(**settings), consumer(**settings)
 
@@ -407,18 +429,18 @@ def test_a_plan_of_a_generation_that_is_over_is_not_taken(consumer: Make, filled
     with pytest.raises(RuntimeError, match="not ready"):
         eventually(lambda: (second.poll(0.05), first.poll(0.05), False)[2], within_s=30)
     assert len(first.assignment()) == 2
-    loop.run(_throw_out(first))
+    loop.run(_lose_membership(first))
     first.poll(0)
     assert not first.assignment()
 
 
-async def _throw_out(consumer: Consumer) -> None:
+async def _lose_membership(consumer: Consumer) -> None:
     group = consumer._engine.group
     assert isinstance(group, ClassicCoordination)
     group.membership.on_left(lost=True)
 
 
-def test_a_pattern(consumer: Make, filled: str) -> None:
+def test_a_pattern_subscribes_to_the_matching_topics(consumer: Make, filled: str) -> None:
     one = consumer()
     one.subscribe(pattern=filled[:-2] + ".*")
     assert len(read(one, 20)) == 20
@@ -435,8 +457,9 @@ def test_wakeup_ends_a_poll(consumer: Make, filled: str) -> None:
     timer.join()
 
 
-@pytest.mark.claim(46, 69)
-def test_what_contradicts_is_refused(consumer: Make, bootstrap: str, filled: str) -> None:
+@pytest.mark.claim(46, part="b")
+@pytest.mark.claim(69, part=True)
+def test_contradictory_calls_are_refused(consumer: Make, bootstrap: str, filled: str) -> None:
     one = consumer()
     with pytest.raises(IllegalState):
         one.poll(0)
@@ -455,30 +478,28 @@ def test_what_contradicts_is_refused(consumer: Make, bootstrap: str, filled: str
         alone.poll(0)
 
 
-@pytest.mark.claim(69)
-def test_why_a_commit_is_refused_is_said(consumer: Make, filled: str) -> None:
+@pytest.mark.claim(69, part=True)
+def test_the_error_of_a_refused_commit_names_the_reason(consumer: Make, filled: str) -> None:
     first = consumer(group_instance_id="one")
     first.subscribe([filled])
     eventually(lambda: (first.poll(0.1), first.assignment())[1])
     alone = consumer()
     alone.assign(offsets_of(filled, 0))
-    with pytest.raises(CommitFailed, match="the group has live members") as told:
+    with pytest.raises(CommitFailed, match="the group has live members") as caught:
         alone.commit({TopicPartition(filled, 0): 1})
-    assert "max_poll" not in str(told.value)
+    assert "max_poll" not in str(caught.value)
     second = consumer(group_instance_id="one")
     second.subscribe([filled])
     eventually(lambda: (second.poll(0.1), second.assignment())[1])
     with pytest.raises(FencedInstance):
         first.commit()
     with pytest.raises(FencedInstance):
-        first.commit()  # still, and not for want of polls
+        first.commit()  # still fenced; missing polls are not the reason
     with pytest.raises(FencedInstance):
         first.poll(1)
 
 
-def test_a_topic_is_made_by_looking_it_up_only_where_that_is_asked_for(
-    own_broker: Callable[..., Any], topic: str
-) -> None:
+def test_a_lookup_creates_a_topic_only_if_the_setting_allows_it(own_broker: Callable[..., Any], topic: str) -> None:
     broker = own_broker(auto_create_topics_enable="true")
     with Consumer(broker.bootstrap, default_api_timeout_ms=500) as one, pytest.raises(RequestTimedOut):
         one.partitions_for(topic)
@@ -486,8 +507,9 @@ def test_a_topic_is_made_by_looking_it_up_only_where_that_is_asked_for(
         assert eventually(lambda: one.partitions_for(topic)) == [TopicPartition(topic, n) for n in range(4)]
 
 
-@pytest.mark.claim(53, 71)
-@pytest.mark.parametrize(("settings", "told"), [
+@pytest.mark.claim(53, part="a")
+@pytest.mark.claim(71, part="c")
+@pytest.mark.parametrize(("settings", "message"), [
     ({"auto.offset.rest": "earliest"}, "auto.offset.reset"), ({"auto_offset_reset": "soon"}, "by_duration"),
     ({"max_poll_records": 0}, "max_poll_records"), ({"heartbeat_interval_ms": 45_000}, "session_timeout_ms"),
     ({"isolation_level": "x"}, "read_committed"), ({"enable_auto_commit": "yes"}, "true or false"),
@@ -496,6 +518,6 @@ def test_a_topic_is_made_by_looking_it_up_only_where_that_is_asked_for(
     ({"key.deserializer": "org…"}, "key.deserializer: keys are returned"), ({"sasl.mechanism": "PLAIN"}, "PLAINTEXT"),
     ({"security_protocol": "SSL"}, "only PLAINTEXT is supported: leave it out"),
 ])  # fmt: skip
-def test_ill_settings_name_the_remedy(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_the_error_for_an_invalid_setting_names_the_remedy(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         Consumer({"bootstrap.servers": "127.0.0.1:1"} | settings)

@@ -1,4 +1,4 @@
-"""The assignors of classic groups: golden plans from the claims, and what must hold for any group."""
+"""The assignors of classic groups: expected plans from the claims, and the properties of all plans."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def test_round_robin_gives_five_partitions_to_two_members() -> None:
     assert numbers(RoundRobinAssignor().assign(same("a", "b"), {"t": 5})) == {"a": [0, 2, 4], "b": [1, 3]}
 
 
-def test_round_robin_skips_who_does_not_read_the_topic() -> None:
+def test_round_robin_skips_members_without_the_topic() -> None:
     members = {"a": Subscription(("t",)), "b": Subscription(("t", "u"))}
-    plan = RoundRobinAssignor().assign(members, {"t": 2, "u": 2, "nobody": 3})
+    plan = RoundRobinAssignor().assign(members, {"t": 2, "u": 2, "unread": 3})
     assert plan == {"a": [("t", 0)], "b": [("t", 1), ("u", 0), ("u", 1)]}
 
 
-@pytest.mark.claim(68)
-def test_sticky_afresh() -> None:
+@pytest.mark.claim(68, part="b")
+def test_sticky_without_an_earlier_assignment() -> None:
     assert numbers(StickyAssignor().assign(same("a", "b"), {"t": 5})) == {"a": [0, 2, 4], "b": [1, 3]}
 
 
-@pytest.mark.claim(68)
-def test_sticky_keeps_what_members_have() -> None:
+@pytest.mark.claim(68, part="a")
+def test_sticky_keeps_the_partitions_of_members() -> None:
     def member(*held: int) -> Subscription:
         return Subscription(("t",), encode_sticky_memory([TopicPartition("t", n) for n in held], 3))
 
@@ -70,11 +70,11 @@ def test_sticky_keeps_what_members_have() -> None:
     assert sorted(map(len, plan.values())) == [1, 2, 2]
     assert set(plan["a"]) < {0, 3, 4}
     assert plan["b"] == [1, 2]
-    gone = numbers(StickyAssignor().assign({"a": member(0, 3, 4)}, {"t": 5}))
-    assert gone == {"a": [0, 1, 2, 3, 4]}
+    alone = numbers(StickyAssignor().assign({"a": member(0, 3, 4)}, {"t": 5}))
+    assert alone == {"a": [0, 1, 2, 3, 4]}
 
 
-def test_the_newer_generation_has_the_better_claim() -> None:
+def test_the_claim_of_the_newer_generation_wins() -> None:
     def member(generation: int) -> Subscription:
         return Subscription(("t",), b"", (TopicPartition("t", 0),), generation)
 
@@ -82,7 +82,7 @@ def test_the_newer_generation_has_the_better_claim() -> None:
     assert plan["b"] == [0]
 
 
-def test_cooperative_gives_up_first_and_hands_over_later() -> None:
+def test_cooperative_revokes_partitions_first_and_assigns_them_in_the_next_round() -> None:
     held = tuple(TopicPartition("t", n) for n in range(4))
     members = {"a": Subscription(("t",), b"", held, 1), "b": Subscription(("t",))}
     first = numbers(CooperativeStickyAssignor().assign(members, {"t": 4}))
@@ -96,7 +96,7 @@ def test_cooperative_gives_up_first_and_hands_over_later() -> None:
     assert sorted(second["a"] + second["b"]) == [0, 1, 2, 3]
 
 
-def test_static_members_come_first_in_the_order_of_their_names() -> None:
+def test_static_members_come_first_in_the_order_of_their_instance_ids() -> None:
     members = {"z": Subscription(("t",), instance_id="i1"), "a": Subscription(("t",)),
                "y": Subscription(("t",), instance_id="i2")}  # fmt: skip
     assert numbers(RangeAssignor().assign(members, {"t": 3})) == {"z": [0], "y": [1], "a": [2]}
@@ -111,7 +111,7 @@ TOPICS = ("t", "u", "v")
     st.fixed_dictionaries({topic: st.integers(0, 7) for topic in TOPICS}),
     st.data(),
 )
-def test_plans_are_complete_disjoint_and_allowed(
+def test_plans_are_complete_and_disjoint_and_respect_subscriptions(
     groups: dict[str, set[str]], counts: dict[str, int], data: st.DataObject
 ) -> None:
     def owned(topics: set[str]) -> tuple[TopicPartition, ...]:
@@ -125,9 +125,9 @@ def test_plans_are_complete_disjoint_and_allowed(
                 if any(t in topics for topics in groups.values())}  # fmt: skip
     for assignor in (RangeAssignor(), RoundRobinAssignor(), StickyAssignor()):
         plan = assignor.assign(members, counts)
-        given_out = [tp for rows in plan.values() for tp in rows]
-        assert len(given_out) == len(set(given_out))
-        assert set(given_out) == readable
+        assigned = [tp for rows in plan.values() for tp in rows]
+        assert len(assigned) == len(set(assigned))
+        assert set(assigned) == readable
         assert all(tp.topic in groups[m] for m, rows in plan.items() for tp in rows)
     plan = StickyAssignor().assign(members, counts)
     for tp in readable:
@@ -141,7 +141,7 @@ def test_plans_are_complete_disjoint_and_allowed(
         assert contested <= set(members[m].owned)
 
 
-def test_subscriptions_come_back_as_they_were_sent() -> None:
+def test_subscriptions_are_decoded_as_they_were_encoded() -> None:
     sent = Subscription(("t", "u"), b"xy", (TopicPartition("t", 1), TopicPartition("u", 0)), 7, "r1")
     assert decode_subscription(encode_subscription(sent)) == sent
     assert decode_sticky_memory(encode_sticky_memory(sent.owned, 7)) == (sent.owned, 7)
@@ -150,7 +150,7 @@ def test_subscriptions_come_back_as_they_were_sent() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_hostile_subscriptions_are_refused(data: bytes) -> None:
+def test_malformed_subscriptions_are_refused(data: bytes) -> None:
     for read in (decode_subscription, decode_sticky_memory):
         try:
             read(data)
@@ -158,7 +158,7 @@ def test_hostile_subscriptions_are_refused(data: bytes) -> None:
             continue
 
 
-def test_assignors_by_name_class_and_instance() -> None:
+def test_assignors_are_given_by_name_class_or_instance() -> None:
     class Mine(Assignor):
         name = "mine"
 

@@ -1,4 +1,4 @@
-"""Blocks that fail, loops that are left, what a wrong commit costs, and a worker killed at any moment."""
+"""Failed ``with`` blocks, iterations that end early, wrong commits, and a worker that is killed at random moments."""
 
 from __future__ import annotations
 
@@ -45,9 +45,11 @@ class Failure(Exception):
     pass
 
 
-@pytest.mark.claim(23, 37)
-def test_what_a_block_fails_at_is_not_committed(bootstrap: str, admin: Admin, ten: TopicPartition, group: str) -> None:
-    """The automatic commit at the end of a ``with`` block covers what was polled before the poll it failed at."""
+@pytest.mark.claim(23, 37, part=True)
+def test_a_failed_block_does_not_commit_its_last_poll(
+    bootstrap: str, admin: Admin, ten: TopicPartition, group: str
+) -> None:
+    """The automatic commit at the end of a failed ``with`` block excludes the records of the last poll."""
 
     def block(fail: bool) -> list[int]:
         found: list[int] = []
@@ -68,14 +70,14 @@ def test_what_a_block_fails_at_is_not_committed(bootstrap: str, admin: Admin, te
     assert committed(admin, group, ten) == 10
 
 
-def test_a_wakeup_or_a_seek_or_a_commit_in_a_failing_block(
+def test_a_failed_block_commits_the_position_of_its_wakeup_commit_or_seek(
     bootstrap: str, admin: Admin, ten: TopicPartition, group: str
 ) -> None:
     settings: dict[str, Any] = {"group_id": group, "max_poll_records": 4} | QUICK
 
     def wake(one: Consumer) -> None:
         one.wakeup()
-        one.poll(5)  # whoever polls is done with what came before
+        one.poll(5)  # a poll confirms the records of the poll before it
 
     def commit(one: Consumer) -> None:
         one.commit({ten: 6})
@@ -98,8 +100,8 @@ def test_a_wakeup_or_a_seek_or_a_commit_in_a_failing_block(
         assert committed(admin, group, ten) == then
 
 
-def test_a_loop_that_is_left_loses_nothing(bootstrap: str, ten: TopicPartition, group: str) -> None:
-    """Record by record on the caller's own loop: where the loop was left, that record counts as not returned."""
+def test_an_iteration_that_ends_early_loses_no_record(bootstrap: str, ten: TopicPartition, group: str) -> None:
+    """An asynchronous iteration on the caller's loop. The record at which it ends counts as not returned."""
 
     async def main() -> list[int]:
         found: list[int] = []
@@ -138,7 +140,7 @@ def test_a_loop_that_is_left_loses_nothing(bootstrap: str, ten: TopicPartition, 
     [(20, 20), (5, 5), (10, 10)],
     ids=["loses 10 to 19", "repeats 5 to 9", "neither"],
 )
-def test_what_a_wrong_commit_costs(
+def test_a_wrong_commit_loses_or_repeats_records(
     bootstrap: str, admin: Admin, publish: Any, topic: str, group: str, commit: int, first: int
 ) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
@@ -154,10 +156,8 @@ def test_what_a_wrong_commit_costs(
 
 
 @pytest.mark.claim(44)
-def test_records_that_were_skipped_are_still_there(
-    bootstrap: str, admin: Admin, ten: TopicPartition, group: str
-) -> None:
-    """Of 1 to 5 only 5 is confirmed. Its own offset would bring it again; ``next_offset`` is what to commit."""
+def test_skipped_records_can_be_read_again(bootstrap: str, admin: Admin, ten: TopicPartition, group: str) -> None:
+    """Only record 5 of 1 to 5 is confirmed. A commit of offset 5 would repeat it; ``next_offset`` is right."""
     with Consumer(bootstrap, group_id=group, enable_auto_commit=False, max_poll_records=6, **QUICK) as one:
         one.assign([ten])
         *_, fifth = eventually(lambda: one.poll(0.5), within_s=30).records()
@@ -174,8 +174,8 @@ def test_records_that_were_skipped_are_still_there(
         assert polled(again)[0] == 5
 
 
-@pytest.mark.claim(65)
-def test_by_default_a_group_is_planned_by_range(bootstrap: str, admin: Admin, ten: TopicPartition, group: str) -> None:
+@pytest.mark.claim(65, part="ab")
+def test_the_default_assignor_is_range(bootstrap: str, admin: Admin, ten: TopicPartition, group: str) -> None:
     with Consumer(bootstrap, group_id=group, **QUICK) as one:
         one.subscribe([ten.topic])
         eventually(lambda: (one.poll(0.2), one.assignment())[1], within_s=30)
@@ -190,7 +190,7 @@ def test_by_default_a_group_is_planned_by_range(bootstrap: str, admin: Admin, te
                 found = admin.describe_groups([group])[group]
                 return (found.protocol, found.state, len(found.members)) == ("cooperative-sticky", "Stable", 2)
 
-            eventually(together, within_s=60)  # the other one of the two that ours has by default
+            eventually(together, within_s=60)  # the second default assignor of our consumer
 
 
 def test_topics_are_looked_up(bootstrap: str, admin: Admin, topic: str) -> None:
@@ -228,10 +228,10 @@ with Consumer(bootstrap, max_poll_records=3) as one:
 @pytest.mark.claim(98)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_once_only_however_often_the_worker_is_killed(
+def test_exactly_once_although_the_worker_is_killed_repeatedly(
     bootstrap: str, admin: Admin, publish: Any, topic: str, tmp_path: Path, seed: int
 ) -> None:
-    """Results and offset in one transaction of the user's database; kill -9 when so and so many were told."""
+    """One transaction stores the results and the offset. kill -9 comes after a random number of polls."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     count, kills, chance = 3_000, 0, random.Random(seed)
     publish(topic, {0: count})

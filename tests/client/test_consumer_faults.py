@@ -1,4 +1,4 @@
-"""``odradek.Consumer`` against brokers that move, lose records, or send what is broken; and its own death."""
+"""``odradek.Consumer`` with brokers that move, lose records or send broken replies; and a consumer that is killed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def read(one: Consumer, count: int) -> list[int]:
     return found
 
 
-def test_a_moved_leader_is_followed_without_loss(cluster: ScriptedCluster) -> None:
+def test_the_consumer_follows_a_moved_leader_without_loss(cluster: ScriptedCluster) -> None:
     asked = 0
 
     def move(message: Any, version: int) -> Any:
@@ -87,23 +87,23 @@ def test_a_moved_leader_is_followed_without_loss(cluster: ScriptedCluster) -> No
         assert read(one, 30) == list(range(30))
 
 
-def test_records_lost_by_an_unclean_election_are_told(cluster: ScriptedCluster) -> None:
+def test_records_lost_by_an_unclean_election_are_reported(cluster: ScriptedCluster) -> None:
     cluster.fall_over()
     with make(cluster, auto_offset_reset="none") as one:
         one.seek(T0, 0)
         found: list[int] = []
 
-        def until_told() -> bool:
+        def poll_on() -> bool:
             found.extend(r.offset for r in one.poll(0.2).records())
             return False
 
-        with pytest.raises(LogTruncated) as told:
-            eventually(until_told, within_s=30)
+        with pytest.raises(LogTruncated) as caught:
+            eventually(poll_on, within_s=30)
         assert found == list(range(10))
-        assert (told.value.offset, told.value.divergence_offset) == (10, 8)
+        assert (caught.value.offset, caught.value.divergence_offset) == (10, 8)
 
 
-def test_with_a_reset_policy_reading_goes_on_where_the_histories_part(cluster: ScriptedCluster) -> None:
+def test_with_a_reset_policy_reading_continues_at_the_divergence_offset(cluster: ScriptedCluster) -> None:
     cluster.fall_over()
     with make(cluster) as one:
         assert read(one, 10) == list(range(10))
@@ -111,10 +111,10 @@ def test_with_a_reset_policy_reading_goes_on_where_the_histories_part(cluster: S
         eventually(lambda: (one.poll(0.05), one.position(T0) == 12)[1], within_s=30)
 
 
-@pytest.mark.behaviour(52)
+@pytest.mark.behaviour(52, part="c")
 @pytest.mark.parametrize("reset", ["none", "earliest"])
-def test_truncation_is_found_from_the_epoch_of_the_commit(cluster: ScriptedCluster, reset: str) -> None:
-    """Offset 7 was committed in epoch 2; the leader of epoch 3 has records of that epoch below 5 only."""
+def test_truncation_is_noticed_from_the_leader_epoch_of_the_commit(cluster: ScriptedCluster, reset: str) -> None:
+    """Offset 7 was committed in epoch 2. The leader of epoch 3 has records of epoch 2 only below offset 5."""
     cluster.leader_epoch, cluster.committed_epoch = 3, 2
     cluster.log = [batch(0, 5, epoch=2), batch(5, 5, epoch=3)]
     asked: list[tuple[int, int]] = []
@@ -128,17 +128,17 @@ def test_truncation_is_found_from_the_epoch_of_the_commit(cluster: ScriptedClust
     cluster.brokers[1].answers[OFFSET_FOR_LEADER_EPOCH] = end_of_epoch
     with make(cluster, auto_offset_reset=reset, group_id="g", enable_auto_commit=False) as one:
         if reset == "none":
-            with pytest.raises(LogTruncated) as told:
+            with pytest.raises(LogTruncated) as caught:
                 one.poll(20)
-            assert (told.value.offset, told.value.divergence_offset) == (7, 5)
+            assert (caught.value.offset, caught.value.divergence_offset) == (7, 5)
         else:
             assert read(one, 5) == list(range(5, 10))
     assert set(asked) == {(2, 3)}
 
 
-def test_polls_wait_for_committed_offsets_however_long(cluster: ScriptedCluster) -> None:
-    """The coordinator loads for longer than a call may take: as in Java, no poll raises, and none begins elsewhere.
-    Who asks for the position is told what it waits for."""
+def test_polls_wait_for_committed_offsets_without_a_limit(cluster: ScriptedCluster) -> None:
+    """The coordinator loads for longer than the timeout of a call. As in Java, no poll raises, and none uses the reset
+    policy. The error of ``position`` names the reason for the wait."""
     loaded = threading.Event()
     asked = 0
 
@@ -163,10 +163,12 @@ def test_polls_wait_for_committed_offsets_however_long(cluster: ScriptedCluster)
         assert read(one, 23) == list(range(7, 30))
 
 
-@pytest.mark.behaviour(52)
-def test_a_leader_older_than_the_commit_is_none(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Epoch 1 was committed at offset 7. Broker 1 still takes itself for the leader, of epoch 0; its log
-    ends at 5: out of range there, which must not begin the partition anew. Broker 2 knows better, after a while."""
+@pytest.mark.behaviour(52, part=True)
+def test_a_leader_with_an_older_epoch_than_the_commit_is_not_used(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offset 7 was committed in epoch 1. Broker 1 still acts as the leader of epoch 0. Its log ends at 5: offset 7 is
+    out of range there, but this must not cause a reset. Broker 2 reports epoch 1 after a while."""
     cluster.committed_epoch = 1
     fetched, knows = [], threading.Event()
 
@@ -202,20 +204,20 @@ def test_a_leader_older_than_the_commit_is_none(cluster: ScriptedCluster, monkey
     cluster.brokers[1].answers.clear()
     cluster.brokers[2].answers.clear()
     cluster.leader = 1
-    # A topic made anew has epochs of its own: so it is not waited for without end.
+    # A recreated topic has its own epochs, so the wait for a newer leader has a limit.
     monkeypatch.setattr("odradek.client.consumer.position_lookups._DEPOSED_GRACE_S", 0.2)
     cluster.committed_epoch = 5
     with make(cluster, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as one:
         assert read(one, 23) == list(range(7, 30))
         monkeypatch.setattr("odradek.client.consumer.position_lookups._DEPOSED_GRACE_S", 1e9)
         one.assign([])
-        one.assign([T0])  # who has waited in vain waits no more
+        one.assign([T0])  # the consumer has waited once and does not wait again
         assert read(one, 23) == list(range(7, 30))
 
 
-@pytest.mark.claim(56)
+@pytest.mark.claim(56, part=True)
 def test_a_moved_partition_keeps_its_commit(cluster: ScriptedCluster) -> None:
-    cluster.leader = 2  # whereas the coordinator, which knows the commit, is broker 1
+    cluster.leader = 2  # the coordinator, which has the commit, is broker 1
     with make(cluster, auto_offset_reset="none", group_id="g", enable_auto_commit=False) as one:
         assert read(one, 23) == list(range(7, 30))
         cluster.leader = 1
@@ -223,12 +225,13 @@ def test_a_moved_partition_keeps_its_commit(cluster: ScriptedCluster) -> None:
         assert read(one, 5) == list(range(30, 35))
 
 
-@pytest.mark.claim(30, 32, 34)
-def test_reading_waits_for_a_sync_commit_and_not_for_async_ones(
+@pytest.mark.claim(30, 32)
+@pytest.mark.claim(34, part="a")
+def test_reading_waits_for_a_sync_commit_but_not_for_async_commits(
     cluster: ScriptedCluster,
 ) -> None:
-    """The broker holds its answers back. Meanwhile all records are read and committed asynchronously, one by one; a
-    synchronous commit keeps its caller until the answer comes."""
+    """The broker delays its replies. Meanwhile the consumer reads all records and commits each one asynchronously. A
+    synchronous commit blocks its caller until the reply."""
     answers = threading.Event()
 
     def held_back(message: Any, version: int) -> Any:
@@ -237,13 +240,13 @@ def test_reading_waits_for_a_sync_commit_and_not_for_async_ones(
         return {"throttle_time": 0, "topics": [{"name": "t", "partitions": rows}]}
 
     cluster.brokers[1].answers[OFFSET_COMMIT] = held_back
-    told: list[int] = []
+    committed: list[int] = []
     with make(cluster, group_id="g", enable_auto_commit=False, max_poll_records=1) as one:
         one.seek(T0, 0)
         for offset in range(30):
             assert read(one, 1) == [offset]
-            one.commit_async({T0: offset + 1}, lambda offsets, error: told.append(offsets[T0].offset))
-        assert told == []
+            one.commit_async({T0: offset + 1}, lambda offsets, error: committed.append(offsets[T0].offset))
+        assert committed == []
         waits = threading.Thread(target=one.commit, args=({T0: 30},))
         waits.start()
         eventually(lambda: one._owner is not None)
@@ -252,12 +255,12 @@ def test_reading_waits_for_a_sync_commit_and_not_for_async_ones(
             one.poll(0)
         answers.set()
         waits.join(30)
-        assert told == list(range(1, 31))  # answered before the synchronous one, in their order
+        assert committed == list(range(1, 31))  # before the synchronous commit returns, in order
     assert cluster.brokers[1].count(OFFSET_COMMIT) == 31
 
 
-def test_a_commit_waits_for_those_that_wait_for_the_coordinator(cluster: ScriptedCluster) -> None:
-    """The second is asked for while the first looks for the coordinator, the third when that is known."""
+def test_commits_stay_in_order_while_the_coordinator_is_looked_up(cluster: ScriptedCluster) -> None:
+    """The second commit begins while the first one looks up the coordinator, the third one after this lookup."""
     answers = threading.Event()
     asked: list[int] = []
 
@@ -279,14 +282,14 @@ def test_a_commit_waits_for_those_that_wait_for_the_coordinator(cluster: Scripte
 
 
 @pytest.mark.parametrize("size", [1, 20_000])
-def test_a_corrupt_batch_is_raised_again_and_never_passed_over(cluster: ScriptedCluster, size: int) -> None:
-    """Checksums of much are compared where it is received, those of little where it is decoded."""
+def test_a_corrupt_batch_raises_in_each_poll_and_is_never_skipped(cluster: ScriptedCluster, size: int) -> None:
+    """Checksums of large chunks are checked when they are received, those of small ones when they are decoded."""
     cluster.log = [
         (first + 9, encode_batch([SimpleRecord(None, b"v" * size)] * 10, now_ms=1, base_offset=first))
         for first in (0, 10, 20)
     ]
     last, data = cluster.log[1]
-    cluster.log[1] = (last, data[:-2] + b"w" + data[-1:])  # in a value: nothing but the checksum tells
+    cluster.log[1] = (last, data[:-2] + b"w" + data[-1:])  # within a value: only the checksum shows it
     with make(cluster) as one:
         assert read(one, 10) == list(range(10))
         for _ in range(2):
@@ -298,7 +301,7 @@ def test_a_corrupt_batch_is_raised_again_and_never_passed_over(cluster: Scripted
 
 
 def in_batches_of_a_thousand(count: int, codec: str) -> tuple[list[bytes], list[tuple[int, bytes]]]:
-    """Values, and a log that holds them, each batch above what is worth decoding ahead."""
+    """Returns values and a log with them. Each batch is large enough to be decoded ahead."""
     sent = [random.Random(n).randbytes(100) + b"%d" % n * 10 for n in range(count)]
     log = [
         (first + 999, encode_batch([SimpleRecord(b"k", value) for value in sent[first : first + 1000]], now_ms=1,
@@ -310,29 +313,29 @@ def in_batches_of_a_thousand(count: int, codec: str) -> tuple[list[bytes], list[
 
 
 @pytest.fixture
-def helped(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, bool]]:
-    """Where chunks begin that were decoded ahead, and whether the client's loop did it."""
+def decoded_ahead(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, bool]]:
+    """The start offsets of the chunks that were decoded ahead, and whether the client's loop decoded them."""
     found: set[tuple[int, bool]] = set()
     decode = Chunk.decode_ahead
 
-    def decode_and_tell(chunk: Chunk) -> None:
+    def decode_and_record(chunk: Chunk) -> None:
         found.add((chunk.start, threading.current_thread().name == "odradek-client"))
         decode(chunk)
 
-    monkeypatch.setattr(Chunk, "decode_ahead", decode_and_tell)
+    monkeypatch.setattr(Chunk, "decode_ahead", decode_and_record)
     return found
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
-def test_what_was_decoded_ahead_is_what_was_sent(
-    cluster: ScriptedCluster, codec: str, helped: set[tuple[int, bool]]
+def test_values_decoded_ahead_equal_the_sent_values(
+    cluster: ScriptedCluster, codec: str, decoded_ahead: set[tuple[int, bool]]
 ) -> None:
-    """More than may be ready ahead, taken in pieces and kept, by a caller who lets the loop get ahead."""
+    """More than may be decoded ahead. The caller polls and keeps pieces, and waits until the loop decodes ahead."""
     sent, cluster.log = in_batches_of_a_thousand(12_000, codec)
     kept: list[Any] = []
     with make(cluster, max_poll_records=700, group_id=None, enable_auto_commit=False) as one:
         one.seek(T0, 0)
-        eventually(lambda: one.poll(0) and len(helped) > 2, within_s=30)
+        eventually(lambda: one.poll(0) and len(decoded_ahead) > 2, within_s=30)
         one.seek(T0, 0)
 
         def all_of_it() -> bool:
@@ -340,11 +343,13 @@ def test_what_was_decoded_ahead_is_what_was_sent(
             return sum(part.num_rows for part in kept) >= len(sent)
 
         eventually(all_of_it, within_s=30, every_s=0)
-    assert {on_loop for _, on_loop in helped} == {True}
+    assert {on_loop for _, on_loop in decoded_ahead} == {True}
     assert [value for part in kept for value in part.column("value").to_pylist()] == sent
 
 
-def test_on_the_users_loop_a_thread_decodes_ahead(cluster: ScriptedCluster, helped: set[tuple[int, bool]]) -> None:
+def test_for_an_async_consumer_a_thread_decodes_ahead(
+    cluster: ScriptedCluster, decoded_ahead: set[tuple[int, bool]]
+) -> None:
     sent, cluster.log = in_batches_of_a_thousand(12_000, "lz4")
 
     async def go() -> list[bytes]:
@@ -354,7 +359,7 @@ def test_on_the_users_loop_a_thread_decodes_ahead(cluster: ScriptedCluster, help
         ) as one:
             await one.assign([T0])
             await one.poll(10)
-            while len(helped) <= 2:
+            while len(decoded_ahead) <= 2:
                 await one.poll(0)
                 await asyncio.sleep(0.01)
             await one.seek(T0, 0)
@@ -363,10 +368,10 @@ def test_on_the_users_loop_a_thread_decodes_ahead(cluster: ScriptedCluster, help
         return [value for part in kept for value in part.column("value").to_pylist()]
 
     assert asyncio.run(go()) == sent
-    assert {on_loop for _, on_loop in helped} == {False}
+    assert {on_loop for _, on_loop in decoded_ahead} == {False}
 
 
-def test_read_committed_leaves_out_what_was_aborted(cluster: ScriptedCluster) -> None:
+def test_read_committed_skips_aborted_records(cluster: ScriptedCluster) -> None:
     data = b"".join(
         [
             batch(0, 2, producer_id=9, transactional=True)[1],
@@ -388,7 +393,7 @@ def test_read_committed_leaves_out_what_was_aborted(cluster: ScriptedCluster) ->
         eventually(lambda: (one.poll(0.02), one.position(T0) == 4)[1])
 
 
-def test_a_nearer_follower_is_read_from(cluster: ScriptedCluster) -> None:
+def test_the_consumer_reads_from_a_nearer_follower(cluster: ScriptedCluster) -> None:
     leader, nearer = cluster.brokers[1], cluster.brokers[2]
 
     def from_follower(message: Any, version: int) -> Any:
@@ -405,8 +410,8 @@ def test_a_nearer_follower_is_read_from(cluster: ScriptedCluster) -> None:
     assert leader.count(FETCH) == 1
 
 
-def test_a_nearer_follower_that_is_new_to_the_client_is_looked_up(cluster: ScriptedCluster) -> None:
-    """The leader names a broker that was away when the cluster was looked at: that is no reason to ask it for ever."""
+def test_an_unknown_preferred_replica_is_looked_up(cluster: ScriptedCluster) -> None:
+    """The leader names a broker that was down when the client got its metadata. The client must not ask forever."""
     leader, nearer = cluster.brokers[1], cluster.brokers[2]
 
     def metadata(message: Any, version: int) -> Any:
@@ -423,7 +428,7 @@ def test_a_nearer_follower_that_is_new_to_the_client_is_looked_up(cluster: Scrip
     assert leader.count(FETCH) == 1
 
 
-def test_a_follower_that_lacks_the_offset_sends_back_to_the_leader(cluster: ScriptedCluster) -> None:
+def test_the_consumer_returns_to_the_leader_if_a_follower_lacks_the_offset(cluster: ScriptedCluster) -> None:
     leader, nearer = cluster.brokers[1], cluster.brokers[2]
     first = [True]
 
@@ -439,9 +444,9 @@ def test_a_follower_that_lacks_the_offset_sends_back_to_the_leader(cluster: Scri
         assert read(one, 30) == list(range(30))
 
 
-def test_a_follower_that_answers_late_sends_back_to_the_leader_too(cluster: ScriptedCluster) -> None:
-    """It does not count as preferred any more by then, and the leader was asked: that its log is shorter says nothing
-    of the partition."""
+def test_the_consumer_returns_to_the_leader_although_the_follower_answers_late(cluster: ScriptedCluster) -> None:
+    """By then it is not the preferred replica any more, and the client has asked the leader. The follower's log is
+    shorter; this does not prove that the offset is out of range."""
     leader, nearer = cluster.brokers[1], cluster.brokers[2]
     asked: list[int] = []
     asked_again, answered = threading.Event(), threading.Event()
@@ -454,7 +459,7 @@ def test_a_follower_that_answers_late_sends_back_to_the_leader_too(cluster: Scri
             return fetch_reply(cluster, preferred=2)
         asked_again.set()
         assert answered.wait(20)
-        time.sleep(0.1)  # so that the other one is read first
+        time.sleep(0.1)  # so that the client reads the other reply first
         return leader.answer_1(message, version)
 
     def late(message: Any, version: int) -> Any:
@@ -468,12 +473,12 @@ def test_a_follower_that_answers_late_sends_back_to_the_leader_too(cluster: Scri
     with make(cluster, client_rack="near", metadata_max_age_ms=50) as one:
         until = time.monotonic() + 20
         while len(seen) < 30 and time.monotonic() < until:
-            seen += [record.offset for record in one.poll(0.02).records()]  # each looks whom to ask next
+            seen += [record.offset for record in one.poll(0.02).records()]  # each poll chooses the broker to ask next
     assert seen == list(range(30))
 
 
-def test_the_nearest_replica_is_looked_for_again_after_a_while(cluster: ScriptedCluster) -> None:
-    """A preferred replica counts for ``metadata_max_age_ms``; then the leader is asked whether it still is."""
+def test_a_preferred_replica_expires(cluster: ScriptedCluster) -> None:
+    """A preferred replica is valid for ``metadata_max_age_ms``. Then the client asks the leader again."""
     leader, nearer = cluster.brokers[1], cluster.brokers[2]
     leader.answers[FETCH] = lambda message, version: fetch_reply(cluster, preferred=2)
     nearer.answers[FETCH] = leader_like = lambda message, version: serve(cluster, message)
@@ -481,27 +486,27 @@ def test_the_nearest_replica_is_looked_for_again_after_a_while(cluster: Scripted
         assert read(one, 30) == list(range(30))
         asked = leader.count(FETCH)
         eventually(lambda: (one.poll(0.02), leader.count(FETCH) > asked + 1)[1])
-        leader.answers[FETCH] = leader_like  # the follower is gone, or no nearer any more
+        leader.answers[FETCH] = leader_like  # the follower has stopped, or is not the nearest replica any more
         nearer.stop()
         cluster.log.append(batch(30, 5))
         assert read(one, 5) == list(range(30, 35))
 
 
 def serve(cluster: ScriptedCluster, message: Any) -> Any:
-    """The log from the asked offset on, whoever leads."""
+    """The log from the requested offset on, whichever broker is the leader."""
     wanted = message.topics[0].partitions[0].fetch_offset if message.topics else cluster.end_offset
     found = [data for last, data in cluster.log if last >= wanted]
     return fetch_reply(cluster, found[0] if found else b"")
 
 
 @pytest.mark.parametrize("code", ["not_leader_or_follower", "unknown_topic_id", "fenced_leader_epoch"])
-def test_a_follower_that_refuses_sends_back_to_the_leader(cluster: ScriptedCluster, code: str) -> None:
+def test_the_consumer_returns_to_the_leader_if_a_follower_refuses(cluster: ScriptedCluster, code: str) -> None:
     leader, nearer = cluster.brokers[1], cluster.brokers[2]
-    told: list[bool] = []
+    redirected: list[bool] = []
 
     def once(message: Any, version: int) -> Any:
-        if not told:
-            told.append(True)
+        if not redirected:
+            redirected.append(True)
             return fetch_reply(cluster, preferred=2)
         return leader.answer_1(message, version)
 
@@ -512,9 +517,9 @@ def test_a_follower_that_refuses_sends_back_to_the_leader(cluster: ScriptedClust
     assert nearer.count(FETCH) == 1
 
 
-@pytest.mark.claim(10, 45)
+@pytest.mark.claim(10, 45, part=True)
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec_in_pieces_and_little_memory(
+def test_records_of_every_codec_are_read_in_pieces_with_little_memory(
     bootstrap: str, admin: Admin, publish: Any, topic: str, codec: str
 ) -> None:
     admin.create_topics([NewTopic(topic, 2, 1)])
@@ -536,11 +541,11 @@ def test_every_codec_in_pieces_and_little_memory(
     assert found == {0: list(range(700)), 1: list(range(700))}
 
 
-# --- what is told, and what is waited for --------------------------------------------------------------------------
+# --- errors and timeouts -------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_may_not_be_read_is_told_by_each_poll(cluster: ScriptedCluster) -> None:
-    """As Java's TopicAuthorizationException; one who is let in later reads on."""
+def test_each_poll_raises_for_a_topic_that_may_not_be_read(cluster: ScriptedCluster) -> None:
+    """As Java's TopicAuthorizationException. The consumer reads on once it has access."""
     broker, refused = cluster.brokers[1], fetch_reply(cluster, error=ErrorCode.topic_authorization_failed)
     broker.answers[FETCH] = lambda message, version: refused
     with make(cluster) as one:
@@ -549,21 +554,19 @@ def test_a_topic_that_may_not_be_read_is_told_by_each_poll(cluster: ScriptedClus
                 eventually(lambda: one.poll(0.2), within_s=30)
         del broker.answers[FETCH]
         found: list[int] = []
-        with suppress(KafkaError):  # one refusal may have come meanwhile
+        with suppress(KafkaError):  # one more refusal may arrive in between
             found += [record.offset for record in one.poll(0.2).records()]
         assert found + read(one, 30 - len(found)) == list(range(30))
 
 
-def test_a_broker_that_we_cannot_fetch_from_is_told_of(cluster: ScriptedCluster) -> None:
-    """Before, a poll came back empty for ever."""
+def test_a_broker_with_unsupported_fetch_versions_is_an_error(cluster: ScriptedCluster) -> None:
+    """Without the error, all polls would be empty without a reason."""
     cluster.brokers[1].ranges[FETCH] = (99, 99)
     with make(cluster) as one, pytest.raises(UnsupportedVersion, match="only versions 99 to 99 of fetch"):
         eventually(lambda: one.poll(0.2), within_s=30)
 
 
-def test_an_error_that_the_broker_cannot_name_is_tried_again(
-    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unknown_server_error_is_retried(cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture) -> None:
     broker = cluster.brokers[1]
 
     def answer(message: Any, version: int) -> Any:
@@ -586,16 +589,16 @@ def test_an_empty_poll_is_a_table_without_rows(cluster: ScriptedCluster, columns
     assert (full.num_rows, empty.num_rows) == (10, 0)
     assert empty.schema == full.schema
 
-    async def of_a_loop() -> pa.Table:
+    async def async_table() -> pa.Table:
         async with odradek.aio.Consumer(cluster.bootstrap, columns=columns or DEFAULT_COLUMNS) as one:
             await one.assign([T0])
             return (await one.poll(0)).table()
 
-    assert asyncio.run(of_a_loop()).schema == full.schema
+    assert asyncio.run(async_table()).schema == full.schema
     assert Polled().table().column_names == list(DEFAULT_COLUMNS)
 
 
-def test_looking_for_new_topics_rests_between_two_looks_and_outlives_any_error(
+def test_the_watch_for_new_topics_pauses_between_lookups_and_survives_errors(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     looks: list[float] = []
@@ -608,7 +611,7 @@ def test_looking_for_new_topics_rests_between_two_looks_and_outlives_any_error(
             looks.append(time.monotonic())
             raise RuntimeError("an assignor of the user's")
 
-        engine._match = match  # type: ignore[method-assign]  # one that fails
+        engine._match = match  # type: ignore[method-assign]  # it fails
         engine._watch_task = asyncio.ensure_future(engine._watch())
         while len(looks) < 4:
             await asyncio.sleep(0.001)
@@ -620,7 +623,7 @@ def test_looking_for_new_topics_rests_between_two_looks_and_outlives_any_error(
     assert "an assignor of the user's" in caplog.text
 
 
-def test_a_closed_consumer_is_closed_for_all_calls(cluster: ScriptedCluster) -> None:
+def test_a_closed_consumer_refuses_all_calls(cluster: ScriptedCluster) -> None:
     one = make(cluster)
     one.close()
     calls: list[Callable[[], object]] = [
@@ -632,9 +635,9 @@ def test_a_closed_consumer_is_closed_for_all_calls(cluster: ScriptedCluster) -> 
             call()
 
 
-def test_lookups_take_as_long_as_they_may(cluster: ScriptedCluster) -> None:
+def test_lookups_keep_their_timeouts(cluster: ScriptedCluster) -> None:
     for broker in cluster.brokers.values():
-        broker.answers[LIST_OFFSETS] = broker.answers[OFFSET_FETCH] = lambda message, version: b""  # silence
+        broker.answers[LIST_OFFSETS] = broker.answers[OFFSET_FETCH] = lambda message, version: b""  # no reply
     with Consumer(cluster.bootstrap, group_id="g", **QUICK) as one:
         calls: list[Callable[[float], object]] = [
             lambda timeout: one.committed([T0], timeout),
@@ -678,8 +681,9 @@ while True:
 """
 
 
-@pytest.mark.claim(35, 38, 70)
-def test_a_killed_member_is_replaced_and_nothing_is_skipped(
+@pytest.mark.claim(70, part="a")
+@pytest.mark.claim(35, 38, part=True)
+def test_a_killed_member_is_replaced_and_no_record_is_skipped(
     bootstrap: str, admin: Admin, publish: Any, topic: str, group: str
 ) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
@@ -696,5 +700,5 @@ def test_a_killed_member_is_replaced_and_nothing_is_skipped(
     with Consumer(bootstrap, group_id=group, **QUICK) as heir:
         heir.subscribe([topic])
         rest = eventually(lambda: [r.offset for r in heir.poll(0.5).records()], within_s=60)
-        assert rest[0] == 10  # what was read after the commit comes again, nothing is left out
+        assert rest[0] == 10  # records after the commit come again; none is skipped
         assert rest == list(range(10, 10 + len(rest)))

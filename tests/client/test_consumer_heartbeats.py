@@ -1,4 +1,4 @@
-"""Heartbeats of ``group_protocol=consumer`` on the wire, before a broker that answers what the test tells it to."""
+"""Heartbeats of ``group_protocol=consumer`` on the wire, with a scripted broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Make = Callable[..., Consumer]
 
 
 class Group:
-    """The coordinator of one member: assigns ``target``, and says when to beat again."""
+    """The coordinator of one member: it assigns ``target`` and sets the heartbeat interval."""
 
     def __init__(self, broker: ScriptedBroker) -> None:
         self.target: dict[UUID, list[int]] = {T_ID: [0]}
@@ -29,18 +29,18 @@ class Group:
         self.epoch = 1
         self.beats: list[Any] = []
         self.refusals: list[ErrorCode] = []
-        self._told: dict[UUID, list[int]] | None = None
+        self._sent_target: dict[UUID, list[int]] | None = None
         broker.ranges[CONSUMER_GROUP_HEARTBEAT] = (0, 1)
         broker.answers[CONSUMER_GROUP_HEARTBEAT] = self.answer
 
     def answer(self, message: Any, version: int) -> Any:
         self.beats.append(message)
         if message.member_epoch == 0:
-            self._told = None
+            self._sent_target = None
         refusal = self.refusals.pop(0) if self.refusals and message.member_epoch > 0 else ErrorCode.none
         rows = [{"topic_id": one, "partitions": numbers} for one, numbers in self.target.items()]
-        changed = self.target != self._told and message.member_epoch >= 0 and refusal is ErrorCode.none
-        self._told = dict(self.target) if changed else self._told
+        changed = self.target != self._sent_target and message.member_epoch >= 0 and refusal is ErrorCode.none
+        self._sent_target = dict(self.target) if changed else self._sent_target
         return {
             "throttle_time": 0, "error_code": refusal.value, "error_message": None, "member_id": message.member_id,
             "member_epoch": self.epoch if message.member_epoch >= 0 else message.member_epoch,
@@ -49,9 +49,9 @@ class Group:
 
     @property
     def owned(self) -> list[dict[UUID, tuple[int, ...]]]:
-        """What the member has said that it owns, one beat after the other."""
-        told = [beat.topic_partitions for beat in self.beats if beat.topic_partitions is not None]
-        return [{row.topic_id: row.partitions for row in rows} for rows in told]
+        """The partitions that the member has reported as owned, heartbeat by heartbeat."""
+        reported = [beat.topic_partitions for beat in self.beats if beat.topic_partitions is not None]
+        return [{row.topic_id: row.partitions for row in rows} for rows in reported]
 
 
 @pytest.fixture
@@ -81,11 +81,11 @@ def consumer(cluster: ScriptedCluster) -> Iterator[Make]:
 
 
 def joined(one: Consumer, group: Group) -> None:
-    """Has its partition, and has said so."""
+    """Polls until the member owns its partition and has reported it."""
     eventually(lambda: (one.poll(0.01), one.assignment() == {T0} and {T_ID: (0,)} in group.owned)[1])
 
 
-def test_the_interval_is_the_coordinators(consumer: Make, group: Group) -> None:
+def test_the_coordinator_sets_the_heartbeat_interval(consumer: Make, group: Group) -> None:
     one = consumer()
     group.interval_ms = 10
     one.subscribe(["t"])
@@ -94,16 +94,16 @@ def test_the_interval_is_the_coordinators(consumer: Make, group: Group) -> None:
     eventually(lambda: len(group.beats) > seen + 5)
     group.interval_ms = HOUR_MS
     seen = len(group.beats)
-    eventually(lambda: len(group.beats) > seen)  # the last one of the old interval, or the first that is told
+    eventually(lambda: len(group.beats) > seen)  # the last heartbeat of the old interval: its reply has the new one
     settled = len(group.beats)
     for _ in range(20):
         one.poll(0.01)
     assert len(group.beats) == settled
-    assert {beat.rebalance_timeout.total_seconds() for beat in group.beats[2:]} == {-0.001}  # said once
+    assert {beat.rebalance_timeout.total_seconds() for beat in group.beats[2:]} == {-0.001}  # sent once
     assert [beat.subscribed_topic_names for beat in group.beats][:2] == [("t",), None]
 
 
-def test_leaving_takes_minus_one_and_static_members_minus_two(consumer: Make, group: Group) -> None:
+def test_members_leave_with_epoch_minus_1_and_static_members_with_minus_2(consumer: Make, group: Group) -> None:
     for instance, epoch in ((None, -1), ("i", -2)):
         one = consumer(group_instance_id=instance)
         one.subscribe(["t"])
@@ -113,7 +113,7 @@ def test_leaving_takes_minus_one_and_static_members_minus_two(consumer: Make, gr
         group.beats.clear()
 
 
-def test_after_a_failure_everything_is_said_again(consumer: Make, group: Group) -> None:
+def test_after_an_error_the_heartbeat_is_complete(consumer: Make, group: Group) -> None:
     one = consumer()
     group.interval_ms = 5
     one.subscribe(["t"])
@@ -125,7 +125,7 @@ def test_after_a_failure_everything_is_said_again(consumer: Make, group: Group) 
     assert [(row.topic_id, row.partitions) for row in full.topic_partitions] == [(T_ID, (0,))]
 
 
-def test_a_fenced_member_joins_again_under_its_id(consumer: Make, group: Group) -> None:
+def test_a_fenced_member_rejoins_with_its_id(consumer: Make, group: Group) -> None:
     one = consumer()
     lost: list[TopicPartition] = []
     group.interval_ms = 5
@@ -138,7 +138,7 @@ def test_a_fenced_member_joins_again_under_its_id(consumer: Make, group: Group) 
     assert [beat.member_epoch for beat in group.beats].count(0) == 2
 
 
-def test_a_topic_whose_name_is_not_known_yet_is_taken_once_it_is(
+def test_a_topic_without_a_name_is_assigned_once_its_name_is_known(
     cluster: ScriptedCluster, consumer: Make, group: Group
 ) -> None:
     known: list[UUID] = [T_ID]
@@ -168,7 +168,7 @@ def test_a_topic_whose_name_is_not_known_yet_is_taken_once_it_is(
     assert one.subscription() == {"t", "late"}
 
 
-def test_a_cluster_without_the_protocol_is_told(consumer: Make) -> None:
+def test_a_cluster_without_the_protocol_is_an_error(consumer: Make) -> None:
     one = consumer()
     one.subscribe(["t"])
     for _ in range(2):
@@ -176,7 +176,7 @@ def test_a_cluster_without_the_protocol_is_told(consumer: Make) -> None:
             eventually(lambda: one.poll(0.05))
 
 
-def test_a_cluster_without_patterns_is_told(cluster: ScriptedCluster, consumer: Make, group: Group) -> None:
+def test_a_cluster_without_patterns_is_an_error(cluster: ScriptedCluster, consumer: Make, group: Group) -> None:
     cluster.brokers[1].ranges[CONSUMER_GROUP_HEARTBEAT] = (0, 0)
     one = consumer()
     one.subscribe(pattern="t.*")

@@ -1,4 +1,4 @@
-"""A poll that is broken off from outside: what it had taken reaches nobody, so it is read again and not committed."""
+"""Interrupted polls: their records do not reach the caller, so they are read again and not committed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def settings(cluster: ScriptedCluster) -> dict[str, Any]:
 
 
 def interrupt_next_poll(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
-    """The next poll that takes something is broken off behind a call of this method."""
+    """Raises KeyboardInterrupt after the next call of this method that returns something."""
     method = getattr(owner, name)
 
     def interrupted(*args: Any) -> Any:
@@ -55,9 +55,9 @@ def interrupt_next_poll(monkeypatch: pytest.MonkeyPatch, owner: type, name: str)
 TAKEN = [(PartitionState, "advance"), (ConsumerEngine, "take")]
 
 
-@pytest.mark.claim(23)
+@pytest.mark.claim(23, part=True)
 @pytest.mark.parametrize(("owner", "name"), TAKEN)
-def test_what_ctrl_c_kept_from_the_caller_is_not_committed(
+def test_records_of_an_interrupted_poll_are_not_committed(
     bootstrap: str,
     admin: Admin,
     publish: Any,
@@ -67,7 +67,7 @@ def test_what_ctrl_c_kept_from_the_caller_is_not_committed(
     owner: type,
     name: str,
 ) -> None:
-    """As most loops end: Ctrl-C in a poll, and a close behind it."""
+    """The usual end of a program: Ctrl-C in a poll, then a close."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     publish(topic, {0: 10})
     tp = TopicPartition(topic, 0)
@@ -83,7 +83,7 @@ def test_what_ctrl_c_kept_from_the_caller_is_not_committed(
 
 
 @pytest.mark.parametrize(("owner", "name"), [(Chunk, "next"), *TAKEN])
-def test_the_poll_after_ctrl_c_goes_on_there(
+def test_the_poll_after_ctrl_c_returns_the_records_of_the_interrupted_poll(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
 ) -> None:
     interrupt_next_poll(monkeypatch, owner, name)
@@ -98,7 +98,7 @@ def test_the_poll_after_ctrl_c_goes_on_there(
 
 
 class Gate:
-    """Holds the thread that has taken something for a poll, until it may go on."""
+    """Blocks the thread that has taken records for a poll until the test opens the gate."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         take = ConsumerEngine.take
@@ -114,8 +114,8 @@ class Gate:
         monkeypatch.setattr(ConsumerEngine, "take", slow)
 
     async def poll(self, one: aio.Consumer) -> asyncio.Task[Polled]:
-        """A poll whose thread stands at the gate."""
-        while one._engine.fetcher.buffer.size < 1 << 15:  # so much is decoded in a thread
+        """Starts a poll and waits until its thread is at the gate."""
+        while one._engine.fetcher.buffer.size < 1 << 15:  # from this size on a thread decodes
             one._engine.fetcher.schedule_fetches()
             await asyncio.sleep(0.01)
         polling = asyncio.ensure_future(one.poll(10))
@@ -139,8 +139,8 @@ async def rest(one: aio.Consumer, count: int) -> list[int]:
     return found
 
 
-def test_a_cancelled_poll_loses_nothing_that_a_thread_was_decoding(cluster: ScriptedCluster, gate: Gate) -> None:
-    """As asyncio.wait_for cancels it, once or twice; the thread goes on to its end."""
+def test_a_cancelled_poll_loses_no_record_that_a_thread_decodes(cluster: ScriptedCluster, gate: Gate) -> None:
+    """Two cancellations, as asyncio.wait_for makes them. The thread finishes its work."""
 
     async def go() -> list[int]:
         async with aio.Consumer(settings(cluster)) as one:
@@ -149,7 +149,7 @@ def test_a_cancelled_poll_loses_nothing_that_a_thread_was_decoding(cluster: Scri
             for _ in range(2):
                 polling.cancel()
                 await asyncio.sleep(0.01)
-            assert not polling.done(), "the thread has not"
+            assert not polling.done(), "the thread is still at work"
             gate.open()
             with pytest.raises(asyncio.CancelledError):
                 await polling
@@ -159,13 +159,13 @@ def test_a_cancelled_poll_loses_nothing_that_a_thread_was_decoding(cluster: Scri
     assert asyncio.run(go()) == list(range(200))
 
 
-@pytest.mark.claim(23)
+@pytest.mark.claim(23, part=True)
 @pytest.mark.parametrize("way", ["commit", "commit of an offset", "commit_async", "close"])
 @pytest.mark.parametrize("cancelled", [True, False])
-def test_no_commit_covers_what_a_poll_under_way_is_taking(
+def test_no_commit_covers_the_records_of_an_unfinished_poll(
     bootstrap: str, admin: Admin, topic: str, group: str, gate: Gate, way: str, cancelled: bool
 ) -> None:
-    """Another task commits while a thread decodes: none of that has been returned, and it may yet be cancelled."""
+    """Another task commits while a thread decodes. These records have not been returned, and may be cancelled."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     publish_values(bootstrap, topic, ["v" * 400] * 200)
     tp = TopicPartition(topic, 0)
@@ -206,7 +206,7 @@ def test_no_commit_covers_what_a_poll_under_way_is_taking(
     assert asyncio.run(go()) == ([] if way == "close" and cancelled else list(range(5, 200)))
 
 
-def test_a_seek_while_a_poll_takes_is_where_it_goes_on(cluster: ScriptedCluster, gate: Gate) -> None:
+def test_reading_continues_at_a_seek_during_a_poll(cluster: ScriptedCluster, gate: Gate) -> None:
     async def go() -> list[int]:
         async with aio.Consumer(settings(cluster)) as one:
             await one.assign([T0])
@@ -219,10 +219,10 @@ def test_a_seek_while_a_poll_takes_is_where_it_goes_on(cluster: ScriptedCluster,
     assert asyncio.run(go()) == list(range(150, 200))
 
 
-def test_a_seek_whose_fetch_comes_while_a_poll_takes_is_all_that_is_returned(
+def test_a_poll_with_a_seek_during_it_returns_only_records_after_the_seek(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread stands between two pieces, and the second is of the new place."""
+    """The thread stops between two pieces. The second piece has the records after the seek."""
     advance = PartitionState.advance
     begun, may_go_on = threading.Event(), threading.Event()
 
@@ -260,7 +260,7 @@ def test_a_seek_whose_fetch_comes_while_a_poll_takes_is_all_that_is_returned(
 def test_a_close_ends_the_poll_of_another_task_and_the_membership(
     bootstrap: str, admin: Admin, topic: str, group: str, protocol: str, joined: bool
 ) -> None:
-    """The poll that waits must not join again behind it."""
+    """The waiting poll must not rejoin the group after the close."""
     admin.create_topics([NewTopic(topic, 1, 1)])
 
     async def go() -> None:
@@ -274,14 +274,14 @@ def test_a_close_ends_the_poll_of_another_task_and_the_membership(
         with pytest.raises(IllegalState, match="closed while it polled"):
             await polling
         others = asyncio.all_tasks() - {asyncio.current_task()}
-        assert not others, "nothing goes on"
+        assert not others, "no task is left"
 
     asyncio.run(go())
     assert admin.describe_groups([group])[group].members == ()
 
 
-def test_of_two_tasks_that_poll_the_second_is_refused(cluster: ScriptedCluster, gate: Gate) -> None:
-    """Both would take from the same batches."""
+def test_the_poll_of_a_second_task_is_refused(cluster: ScriptedCluster, gate: Gate) -> None:
+    """Both polls would take records from the same batches."""
 
     async def go() -> list[int]:
         async with aio.Consumer(settings(cluster)) as one:
@@ -299,9 +299,9 @@ def test_of_two_tasks_that_poll_the_second_is_refused(cluster: ScriptedCluster, 
     assert asyncio.run(go()) == list(range(200))
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_polls_that_need_not_wait_let_others_have_their_turn(cluster: ScriptedCluster, there: bool) -> None:
-    """Records by tens from what is there, or polls of no time at all: a loop of them must not stop the program."""
+@pytest.mark.parametrize("buffered", [False, True])
+def test_polls_that_do_not_wait_let_other_tasks_run(cluster: ScriptedCluster, buffered: bool) -> None:
+    """Polls of one buffered record, or polls with a timeout of 0: a loop of them must not block other tasks."""
 
     async def go() -> int:
         turns = 0
@@ -314,15 +314,15 @@ def test_polls_that_need_not_wait_let_others_have_their_turn(cluster: ScriptedCl
 
         cluster.log = [
             (99, encode_batch([SimpleRecord(b"k", b"v")] * 100, now_ms=1, base_offset=0))
-        ]  # taken without a thread
+        ]  # decoded without a thread
         async with aio.Consumer(settings(cluster), max_poll_records=1) as one:
             await one.assign([T0])
-            if there:
+            if buffered:
                 await one.poll(10)
             ticking = asyncio.ensure_future(others())
             before = turns
             for _ in range(20):
-                await one.poll(10 if there else 0)
+                await one.poll(10 if buffered else 0)
             ticking.cancel()
             return turns - before
 

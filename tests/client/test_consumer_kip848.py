@@ -1,4 +1,4 @@
-"""``odradek.Consumer`` with ``group_protocol=consumer`` against a broker: sharing, patterns, static members, faults."""
+"""``odradek.Consumer`` with ``group_protocol=consumer`` and a broker: assignments, patterns, static members, faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odradek.client import NewTopic
 from odradek.client.consumer.errors import CommitFailed, UnreleasedInstance
 from odradek.core.errors import KafkaError
 
-# Heartbeats come often, so that no test waits for one.
+# Heartbeats are frequent, so that the tests do not wait for them.
 FAST = {
     "group_consumer_min_heartbeat_interval_ms": "100",
     "group_consumer_heartbeat_interval_ms": "100",
@@ -31,7 +31,7 @@ FAST = {
 Make = Callable[..., Consumer]
 before_4 = pytest.mark.skipif(
     os.environ.get("ODRADEK_TEST_ORACLE", "").startswith("3."),
-    reason="Apache Kafka 4.0 brought version 1 of the heartbeat, with patterns and member ids of the client's own",
+    reason="patterns and member ids of the client need version 1 of the heartbeat, of Apache Kafka 4.0",
 )
 
 
@@ -73,21 +73,21 @@ def consumer(quick: RunningBroker, group: str) -> Iterator[Make]:
         one.close()
 
 
-class Told:
-    """Callbacks that note who had to do what."""
+class CallbackLog:
+    """Callbacks that record their calls."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, list[int]]] = []
 
     def callbacks(self) -> dict[str, Any]:
-        def noting(what: str) -> Callable[[list[TopicPartition]], None]:
-            return lambda partitions: self.note(what, [tp.partition for tp in partitions])
+        def recorder(event: str) -> Callable[[list[TopicPartition]], None]:
+            return lambda partitions: self.note(event, [tp.partition for tp in partitions])
 
-        return {f"on_{what}": noting(what) for what in ("assigned", "revoked", "lost")}
+        return {f"on_{event}": recorder(event) for event in ("assigned", "revoked", "lost")}
 
-    def note(self, what: str, partitions: list[int]) -> None:
-        if partitions:  # as in Java, whoever joins may hear of nothing before its first partitions
-            self.events.append((what, partitions))
+    def note(self, event: str, partitions: list[int]) -> None:
+        if partitions:  # as in Java, the callback of a joining member may get an empty list first
+            self.events.append((event, partitions))
 
 
 def read(one: Consumer, count: int) -> list[tuple[int, int]]:
@@ -102,7 +102,7 @@ def read(one: Consumer, count: int) -> list[tuple[int, int]]:
 
 
 def share(consumers: list[Consumer], partitions: int = 4) -> bool:
-    """Polls each; whether they have all partitions between them, nobody too many."""
+    """Polls each consumer. Returns whether they own all partitions without overlap and in equal shares."""
     for one in consumers:
         one.poll(0.02)
     sets = [one.assignment() for one in consumers]
@@ -115,12 +115,13 @@ def described(bootstrap: str, group: str) -> Any:
         return wire.call(69, wire.newest(69), {"group_ids": [group], "include_authorized_operations": False}).groups[0]
 
 
-@pytest.mark.claim(45, 63)
-def test_a_member_reads_all_commits_and_goes_on_there(
+@pytest.mark.claim(63)
+@pytest.mark.claim(45, part="a")
+def test_a_member_commits_all_records_and_the_next_member_continues_there(
     quick: RunningBroker, admin: Admin, consumer: Make, filled: str, group: str
 ) -> None:
-    one, told = consumer(), Told()
-    one.subscribe([filled], **told.callbacks())
+    one, log = consumer(), CallbackLog()
+    one.subscribe([filled], **log.callbacks())
     assert described(quick.bootstrap, group).members == ()  # before the first poll
     assert sorted(read(one, 20)) == [(p, n) for p in range(4) for n in range(5)]
     one.commit()
@@ -129,7 +130,7 @@ def test_a_member_reads_all_commits_and_goes_on_there(
     assert [member.subscribed_topic_names for member in found.members] == [(filled,)]
     assert {tp.partition: c.offset for tp, c in admin.list_group_offsets(group).items()} == dict.fromkeys(range(4), 5)
     one.close()
-    assert told.events == [("assigned", [0, 1, 2, 3]), ("revoked", [0, 1, 2, 3])]
+    assert log.events == [("assigned", [0, 1, 2, 3]), ("revoked", [0, 1, 2, 3])]
     assert described(quick.bootstrap, group).members == ()
     publish(quick.bootstrap, filled, ["more"], partition=2)
     again = consumer()
@@ -137,24 +138,26 @@ def test_a_member_reads_all_commits_and_goes_on_there(
     assert read(again, 1) == [(2, 5)]
 
 
-@pytest.mark.claim(26, 59, 64)
-def test_members_share_give_up_at_their_commit_and_take_over(consumer: Make, filled: str) -> None:
-    one, told = consumer(enable_auto_commit=True, auto_commit_interval_ms=3_600_000), Told()
-    one.subscribe([filled], **told.callbacks())
+@pytest.mark.claim(59)
+@pytest.mark.claim(26, part="a")
+@pytest.mark.claim(64, part="b")
+def test_members_share_partitions_and_commit_before_a_revocation(consumer: Make, filled: str) -> None:
+    one, log = consumer(enable_auto_commit=True, auto_commit_interval_ms=3_600_000), CallbackLog()
+    one.subscribe([filled], **log.callbacks())
     read(one, 20)
     two = consumer()
     two.subscribe([filled])
     eventually(lambda: share([one, two]), within_s=40)
-    assert two.poll(0.2).num_rows == 0  # what was given up had been committed first
-    (given_up,) = [numbers for what, numbers in told.events if what == "revoked"]
-    assert given_up == sorted(tp.partition for tp in two.assignment())
+    assert two.poll(0.2).num_rows == 0  # the partitions were committed before their revocation
+    (revoked,) = [numbers for event, numbers in log.events if event == "revoked"]
+    assert revoked == sorted(tp.partition for tp in two.assignment())
     one.close()
     eventually(lambda: share([two]), within_s=40)
     assert two.poll(0.2).num_rows == 0
 
 
-@pytest.mark.claim(56)
-def test_partitions_added_and_subscriptions_changed(admin: Admin, consumer: Make, filled: str) -> None:
+@pytest.mark.claim(56, part=True)
+def test_new_partitions_and_changed_subscriptions_are_assigned(admin: Admin, consumer: Make, filled: str) -> None:
     one = consumer()
     one.subscribe([filled])
     read(one, 20)
@@ -169,7 +172,7 @@ def test_partitions_added_and_subscriptions_changed(admin: Admin, consumer: Make
 
 
 @before_4
-def test_the_coordinator_resolves_a_text_the_client_a_compiled_pattern(
+def test_the_coordinator_resolves_a_text_pattern_and_the_client_a_compiled_one(
     quick: RunningBroker, admin: Admin, consumer: Make, group: str
 ) -> None:
     stem = unique("flights")
@@ -190,7 +193,7 @@ def test_the_coordinator_resolves_a_text_the_client_a_compiled_pattern(
 
 
 @before_4
-def test_an_ill_pattern_and_an_unknown_assignor_are_told_and_end_the_membership(consumer: Make, filled: str) -> None:
+def test_an_invalid_pattern_or_an_unknown_assignor_ends_the_membership(consumer: Make, filled: str) -> None:
     one = consumer()
     one.subscribe(pattern="(")
     for _ in range(2):
@@ -202,7 +205,9 @@ def test_an_ill_pattern_and_an_unknown_assignor_are_told_and_end_the_membership(
         eventually(lambda: two.poll(0.1), within_s=20)
 
 
-def test_the_assignor_asked_for_plans(consumer: Make, quick: RunningBroker, filled: str, group: str) -> None:
+def test_the_requested_assignor_makes_the_assignment(
+    consumer: Make, quick: RunningBroker, filled: str, group: str
+) -> None:
     one, two = consumer(group_remote_assignor="range"), consumer(group_remote_assignor="range")
     for each in (one, two):
         each.subscribe([filled])
@@ -212,15 +217,15 @@ def test_the_assignor_asked_for_plans(consumer: Make, quick: RunningBroker, fill
     assert numbers == [[0, 1], [2, 3]]
 
 
-@pytest.mark.behaviour(43)
-def test_a_static_member_comes_back_without_a_rebalance(
+@pytest.mark.behaviour(43, part="ac")
+def test_a_static_member_returns_without_a_rebalance(
     quick: RunningBroker, consumer: Make, filled: str, group: str
 ) -> None:
-    one, other, told = consumer(group_instance_id="one"), consumer(group_instance_id="other"), Told()
+    one, other, log = consumer(group_instance_id="one"), consumer(group_instance_id="other"), CallbackLog()
     one.subscribe([filled])
-    other.subscribe([filled], **told.callbacks())
+    other.subscribe([filled], **log.callbacks())
     eventually(lambda: share([one, other]), within_s=40)
-    owned, events = one.assignment(), list(told.events)
+    owned, events = one.assignment(), list(log.events)
     epoch = described(quick.bootstrap, group).group_epoch
     thief = consumer(group_instance_id="one")
     thief.subscribe([filled])
@@ -230,14 +235,14 @@ def test_a_static_member_comes_back_without_a_rebalance(
     again = consumer(group_instance_id="one")
     again.subscribe([filled])
     eventually(lambda: (again.poll(0.05), other.poll(0.05), again.assignment() == owned)[2], within_s=40)
-    assert (told.events, described(quick.bootstrap, group).group_epoch) == (events, epoch)
+    assert (log.events, described(quick.bootstrap, group).group_epoch) == (events, epoch)
 
 
 @pytest.mark.parametrize("other", [pytest.param("consumer", marks=before_4), "classic"])
-def test_beside_members_of_another_client(
+def test_members_of_another_client_share_the_partitions(
     quick: RunningBroker, consumer: Make, filled: str, group: str, other: str
 ) -> None:
-    """librdkafka under either protocol; a classic member is served by the same group."""
+    """librdkafka with both protocols: the group serves classic members too."""
     one = consumer()
     one.subscribe([filled])
     seen: set[tuple[int, int]] = set()
@@ -261,7 +266,9 @@ def test_beside_members_of_another_client(
 
 
 @before_4
-def test_on_the_callers_own_loop(quick: RunningBroker, filled: str, group: str) -> None:
+def test_an_async_consumer_reads_and_commits_on_the_caller_s_loop(
+    quick: RunningBroker, filled: str, group: str
+) -> None:
     async def main() -> None:
         settings = {"group_id": group, "group_protocol": "consumer", "auto_offset_reset": "earliest"}
         assigned: list[TopicPartition] = []
@@ -283,14 +290,14 @@ def test_on_the_callers_own_loop(quick: RunningBroker, filled: str, group: str) 
     asyncio.run(main())
 
 
-# --- faults: odradek's own broker, in which they can be made ------------------------------------------------------
+# --- faults, which only odradek's own broker can inject -----------------------------------------------------------
 
 TP = TopicPartition("t", 0)
 
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> Iterator[Broker]:
-    """A broker whose faults are ours, with ten records in the one partition of topic t."""
+    """A broker for fault injection, with ten records in the one partition of topic t."""
     settings = {name.replace("_", "."): value for name, value in FAST.items()}
     with Broker(tmp_path / "data", config=settings) as broker:
         broker.create_topic("t", 1)
@@ -313,8 +320,8 @@ def member(faulty: Broker) -> Iterator[Make]:
         one.close()
 
 
-@pytest.mark.behaviour(28)
-def test_a_stale_epoch_is_tried_again_and_resets_nothing(faulty: Broker, member: Make) -> None:
+@pytest.mark.behaviour(28, part="b")
+def test_a_stale_member_epoch_is_retried_without_a_reset(faulty: Broker, member: Make) -> None:
     one = member(auto_offset_reset="none")
     one.commit({TP: 4})
     faulty.faults.error("OffsetFetch", "STALE_MEMBER_EPOCH", times=2)
@@ -327,40 +334,39 @@ def test_a_stale_epoch_is_tried_again_and_resets_nothing(faulty: Broker, member:
 
 
 @pytest.mark.parametrize("code", ["FENCED_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"])
-def test_a_fenced_member_loses_all_joins_again_and_goes_on_at_the_commit(
-    faulty: Broker, member: Make, code: str
-) -> None:
-    one, told = member(), Told()
-    one.subscribe(["t"], **told.callbacks())
+def test_a_fenced_member_rejoins_and_continues_at_its_commit(faulty: Broker, member: Make, code: str) -> None:
+    one, log = member(), CallbackLog()
+    one.subscribe(["t"], **log.callbacks())
     read(one, 10)
     one.commit({TP: 7})
     faulty.faults.error("ConsumerGroupHeartbeat", code)
     assert read(one, 3)[:3] == [(0, 7), (0, 8), (0, 9)]
-    assert told.events[:3] == [("assigned", [0]), ("lost", [0]), ("assigned", [0])]
+    assert log.events[:3] == [("assigned", [0]), ("lost", [0]), ("assigned", [0])]
 
 
-def test_heartbeats_that_fail_for_a_while_change_nothing(faulty: Broker, member: Make) -> None:
-    one, told = member(), Told()
-    one.subscribe(["t"], **told.callbacks())
+def test_transient_heartbeat_errors_do_not_change_the_assignment(faulty: Broker, member: Make) -> None:
+    one, log = member(), CallbackLog()
+    one.subscribe(["t"], **log.callbacks())
     read(one, 10)
     for code in ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"):
         faulty.faults.error("ConsumerGroupHeartbeat", code)
     faulty.faults.disconnect("ConsumerGroupHeartbeat", when="after")
     eventually(lambda: (one.poll(0.05), len(faulty.faults.fired) == 4)[1], within_s=20)
     one.commit()
-    assert told.events == [("assigned", [0])]
+    assert log.events == [("assigned", [0])]
 
 
-@pytest.mark.claim(72, 75)
-def test_a_member_that_does_not_poll_is_out_and_its_commit_fails(faulty: Broker, member: Make) -> None:
-    one, told = member(max_poll_interval_ms=1_500), Told()
-    one.subscribe(["t"], **told.callbacks())
+@pytest.mark.claim(26, part="c")
+@pytest.mark.claim(72, 75, part=True)
+def test_a_member_that_does_not_poll_is_removed_and_its_commit_fails(faulty: Broker, member: Make) -> None:
+    one, log = member(max_poll_interval_ms=1_500), CallbackLog()
+    one.subscribe(["t"], **log.callbacks())
     read(one, 10)
     eventually(lambda: not described(faulty.bootstrap_servers, "g").members)
     with pytest.raises(CommitFailed, match="max_poll_interval_ms"):
         one.commit()
     assert read(one, 10)[0] == (0, 0)
-    assert told.events == [("assigned", [0]), ("lost", [0]), ("assigned", [0])]
+    assert log.events == [("assigned", [0]), ("lost", [0]), ("assigned", [0])]
     one.commit()
     assert one.committed([TP])[TP].offset == 10  # type: ignore[union-attr]
 
@@ -383,10 +389,10 @@ def test_a_callback_that_raises_is_called_again(member: Make) -> None:
     assert calls == [1, 1]
 
 
-@pytest.mark.claim(31)
-def test_a_broker_restart_loses_and_repeats_nothing(faulty: Broker, member: Make) -> None:
-    one, told = member(), Told()
-    one.subscribe(["t"], **told.callbacks())
+@pytest.mark.claim(31, part=True)
+def test_a_broker_restart_loses_and_repeats_no_record(faulty: Broker, member: Make) -> None:
+    one, log = member(), CallbackLog()
+    one.subscribe(["t"], **log.callbacks())
     read(one, 10)
     faulty.kill()
     faulty.start()
@@ -394,13 +400,13 @@ def test_a_broker_restart_loses_and_repeats_nothing(faulty: Broker, member: Make
     assert read(one, 10) == [(0, n) for n in range(10, 20)]
     one.commit()
     assert one.committed([TP])[TP].offset == 20  # type: ignore[union-attr]
-    assert told.events == [("assigned", [0])]
+    assert log.events == [("assigned", [0])]
 
 
-@pytest.mark.claim(55)
-def test_a_topic_made_anew_is_given_up_and_taken(faulty: Broker, member: Make) -> None:
-    one, told = member(), Told()
-    one.subscribe(["t"], **told.callbacks())
+@pytest.mark.claim(55, part=True)
+def test_a_recreated_topic_is_revoked_and_assigned_again(faulty: Broker, member: Make) -> None:
+    one, log = member(), CallbackLog()
+    one.subscribe(["t"], **log.callbacks())
     read(one, 10)
     one.commit()
     with Admin(faulty.bootstrap_servers) as admin:
@@ -409,4 +415,4 @@ def test_a_topic_made_anew_is_given_up_and_taken(faulty: Broker, member: Make) -
         admin.create_topics([NewTopic("t", 1, 1)])
     publish(faulty.bootstrap_servers, "t", ["a", "b"], partition=0)
     assert read(one, 2) == [(0, 0), (0, 1)]
-    assert [what for what, _ in told.events] == ["assigned", "revoked", "assigned"]
+    assert [event for event, _ in log.events] == ["assigned", "revoked", "assigned"]

@@ -1,4 +1,4 @@
-"""Waiting inside a poll is not what max_poll_interval_ms is about."""
+"""max_poll_interval_ms does not count the wait within a poll."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from odradek import Admin, Consumer
 from odradek.client import NewTopic
 
 
-@pytest.mark.claim(74)
-def test_who_waits_in_a_poll_stays_a_member(bootstrap: str) -> None:
+@pytest.mark.claim(74, part="c")
+def test_a_member_that_waits_in_a_poll_stays_in_the_group(bootstrap: str) -> None:
     topic, group = unique("empty"), unique("g")
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1)])

@@ -1,4 +1,4 @@
-"""A member's state machine under ``group_protocol=consumer``, answer by answer; no broker."""
+"""The state machine of a member with ``group_protocol=consumer``, reply by reply, without a broker."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def answer(
     member: Kip848Membership, epoch: int = 1, assigned: dict[UUID, list[int]] | None = None,
     code: ErrorCode = ErrorCode.none, interval_ms: int = 5_000,
 ) -> After:  # fmt: skip
-    """Sends a heartbeat and gives it this answer."""
+    """Sends a heartbeat and applies this reply to it."""
     incarnation = member.incarnation
     assert set(member.heartbeat_request()) == HEARTBEAT_FIELDS
-    return told(member, incarnation, epoch, assigned, code, interval_ms)
+    return apply(member, incarnation, epoch, assigned, code, interval_ms)
 
 
-def told(
+def apply(
     member: Kip848Membership, incarnation: int, epoch: int = 1, assigned: dict[UUID, list[int]] | None = None,
     code: ErrorCode = ErrorCode.none, interval_ms: int = 5_000,
 ) -> After:  # fmt: skip
@@ -53,14 +53,14 @@ def told(
 
 
 def settle(member: Kip848Membership) -> None:
-    """Does what it was told to do, and acknowledges it."""
+    """Takes the target assignment, so that the next heartbeat reports it."""
     incarnation = member.begin()
     assert member.holds(dict(member.target), incarnation)
     member.reconciled(incarnation)
 
 
 def joined(epoch: int = 1, **settings: Any) -> Kip848Membership:
-    """Has taken its first assignment, an empty one."""
+    """A member that has reconciled its first assignment, an empty one."""
     made = member(**settings)
     answer(made, epoch, {})
     settle(made)
@@ -69,28 +69,28 @@ def joined(epoch: int = 1, **settings: Any) -> Kip848Membership:
     return made
 
 
-def test_an_empty_first_assignment_is_taken_as_well() -> None:
+def test_an_empty_first_assignment_is_reconciled_too() -> None:
     one = member()
     answer(one, 1, {})
     assert one.state is Kip848State.RECONCILING
     settle(one)
     assert one.heartbeat_request()["topic_partitions"] == []
-    told(one, one.incarnation, 2, {})
+    apply(one, one.incarnation, 2, {})
     assert one.state is Kip848State.STABLE
 
 
-def test_a_first_heartbeat_says_everything_a_later_one_what_changed() -> None:
+def test_the_first_heartbeat_is_complete_and_later_ones_have_the_changes() -> None:
     one = member(rack="r", assignor="range")
     assert one.heartbeat_request() == {
         "group_id": "g", "member_id": "m-1", "member_epoch": 0, "instance_id": None, "rack_id": "r",
         "rebalance_timeout": 300_000, "subscribed_topic_names": ["a", "b"], "subscribed_topic_regex": None,
         "server_assignor": "range", "topic_partitions": [],
     }  # fmt: skip
-    assert told(one, one.incarnation, 3, {}) is After.INTERVAL
+    assert apply(one, one.incarnation, 3, {}) is After.INTERVAL
     assert (one.state, one.epoch, one.heartbeat_interval_ms) == (Kip848State.RECONCILING, 3, 5_000)
     settle(one)
     assert one.heartbeat_request()["topic_partitions"] == []
-    told(one, one.incarnation, 3)
+    apply(one, one.incarnation, 3)
     nothing = dict.fromkeys(HEARTBEAT_FIELDS) | {
         "group_id": "g", "member_id": "m-1", "member_epoch": 3, "rebalance_timeout": -1
     }  # fmt: skip
@@ -101,7 +101,7 @@ def test_a_first_heartbeat_says_everything_a_later_one_what_changed() -> None:
     assert not one.urgent
 
 
-def test_topics_and_patterns_take_each_other_back() -> None:
+def test_topics_replace_a_pattern_and_a_pattern_replaces_topics() -> None:
     one = joined()
     one.subscribe([], "fl.*")
     request = one.heartbeat_request()
@@ -110,52 +110,52 @@ def test_topics_and_patterns_take_each_other_back() -> None:
     request = one.heartbeat_request()
     assert (request["subscribed_topic_names"], request["subscribed_topic_regex"]) == (["a"], "")
     one.on_no_answer()
-    assert one.heartbeat_request()["subscribed_topic_regex"] == ""  # the broker may know the pattern still
+    assert one.heartbeat_request()["subscribed_topic_regex"] == ""  # the coordinator may still have the pattern
 
 
-def test_an_assignment_is_acknowledged_once_it_was_taken() -> None:
+def test_an_assignment_is_acknowledged_after_its_reconciliation() -> None:
     one = member()
     assert answer(one, 1, {A: [0, 1]}) is After.INTERVAL
     assert one.state is Kip848State.RECONCILING
     settle(one)
     assert one.urgent
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0, 1]}]
-    assert told(one, one.incarnation, 1) is After.INTERVAL
+    assert apply(one, one.incarnation, 1) is After.INTERVAL
     assert one.state is Kip848State.STABLE
     assert one.heartbeat_request()["topic_partitions"] is None
 
 
-def test_an_answer_to_an_earlier_heartbeat_acknowledges_nothing() -> None:
+def test_a_reply_to_an_earlier_heartbeat_acknowledges_nothing() -> None:
     one = member()
     answer(one, 1, {A: [0, 1]})
-    one.heartbeat_request()  # on its way while the partitions change hands
+    one.heartbeat_request()  # in flight during the reconciliation
     settle(one)
-    assert told(one, one.incarnation, 1) is After.AT_ONCE
+    assert apply(one, one.incarnation, 1) is After.AT_ONCE
     assert one.state is Kip848State.ACKNOWLEDGING
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0, 1]}]
-    told(one, one.incarnation, 1)
+    apply(one, one.incarnation, 1)
     assert one.state is Kip848State.STABLE
 
 
-def test_the_target_may_change_while_partitions_change_hands() -> None:
+def test_the_target_may_change_during_a_reconciliation() -> None:
     one = member()
     answer(one, 1, {A: [0, 1]})
     settle(one)
     answer(one, 1)
     answer(one, 1, {A: [0]})
     incarnation = one.begin()
-    assert one.holds({A: frozenset({0})}, incarnation)  # partition 1 has been given up …
-    answer(one, 2, {A: [0, 1]})  # … and comes back before that was told
+    assert one.holds({A: frozenset({0})}, incarnation)  # partition 1 is revoked …
+    answer(one, 2, {A: [0, 1]})  # … and assigned again before a heartbeat reports this
     assert one.state is Kip848State.RECONCILING
     one.reconciled(incarnation)
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0]}]
-    told(one, one.incarnation, 2)
+    apply(one, one.incarnation, 2)
     assert one.state is Kip848State.RECONCILING
     assert one.target == {A: frozenset({0, 1})}
 
 
-def test_what_was_never_taken_is_given_up_aloud() -> None:
-    """Told to take partition 1 and, before it had, not to: the coordinator gives it to nobody until it hears."""
+def test_a_partition_withdrawn_before_its_reconciliation_is_reported() -> None:
+    """Partition 1 is assigned and withdrawn. The coordinator gives it to no other member before the next report."""
     one = member()
     answer(one, 1, {A: [0]})
     settle(one)
@@ -164,11 +164,11 @@ def test_what_was_never_taken_is_given_up_aloud() -> None:
     assert answer(one, 2, {A: [0]}) is After.AT_ONCE
     assert one.urgent
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0]}]
-    assert told(one, one.incarnation, 3, {A: [0]}) is After.INTERVAL  # the same, for the next epoch: nothing to tell
+    assert apply(one, one.incarnation, 3, {A: [0]}) is After.INTERVAL  # the same partitions in the next epoch
     assert one.state is Kip848State.STABLE
 
 
-def test_after_a_lost_answer_everything_is_said_again() -> None:
+def test_after_a_missing_reply_the_heartbeat_is_complete() -> None:
     one = member()
     answer(one, 1, {A: [0]})
     settle(one)
@@ -182,7 +182,7 @@ def test_after_a_lost_answer_everything_is_said_again() -> None:
 
 
 @pytest.mark.parametrize("code", ["unknown_member_id", "fenced_member_epoch", "group_id_not_found"])
-def test_a_member_thrown_out_loses_all_and_joins_anew_under_its_id(code: str) -> None:
+def test_a_removed_member_loses_all_partitions_and_rejoins_with_its_id(code: str) -> None:
     one = member()
     answer(one, 7, {A: [0]})
     settle(one)
@@ -191,7 +191,7 @@ def test_a_member_thrown_out_loses_all_and_joins_anew_under_its_id(code: str) ->
     assert (one.state, one.in_group, one.beats) == (Kip848State.LOST, False, False)
     assert not one.holds({A: frozenset({0})}, in_flight)
     one.reconciled(in_flight)
-    told(one, before, 8, {B: [1]})  # late, for the membership that is over
+    apply(one, before, 8, {B: [1]})  # a late reply for the old membership
     assert (one.state, one.target) == (Kip848State.LOST, {})
     one.released()
     one.join()
@@ -203,21 +203,21 @@ def test_a_member_thrown_out_loses_all_and_joins_anew_under_its_id(code: str) ->
     ("not_coordinator", After.FIND_COORDINATOR), ("coordinator_not_available", After.FIND_COORDINATOR),
     ("coordinator_load_in_progress", After.BACK_OFF),
 ])  # fmt: skip
-def test_what_passes_is_tried_again_with_everything(code: str, after: After) -> None:
+def test_after_a_transient_error_the_heartbeat_is_complete(code: str, after: After) -> None:
     one = joined(2)
     assert answer(one, code=ErrorCode[code]) is after
     assert (one.state, one.epoch) == (Kip848State.STABLE, 2)
     assert one.heartbeat_request()["subscribed_topic_names"] == ["a", "b"]
 
 
-@pytest.mark.behaviour(43)
+@pytest.mark.behaviour(43, part=True)
 @pytest.mark.parametrize(("code", "kind"), [
     ("unreleased_instance_id", UnreleasedInstance), ("fenced_instance_id", FencedInstance),
     ("unsupported_version", UnsupportedVersion), ("unsupported_assignor", KafkaError),
     ("invalid_regular_expression", KafkaError), ("group_max_size_reached", KafkaError),
     ("group_authorization_failed", KafkaError), ("invalid_request", KafkaError),
 ])  # fmt: skip
-def test_what_does_not_pass_ends_the_membership(code: str, kind: type[KafkaError]) -> None:
+def test_a_fatal_error_ends_the_membership(code: str, kind: type[KafkaError]) -> None:
     one = member(instance_id="i")
     answer(one, code=ErrorCode[code])
     assert one.state is Kip848State.FATAL
@@ -228,7 +228,7 @@ def test_what_does_not_pass_ends_the_membership(code: str, kind: type[KafkaError
     assert (one.state, one.leave_request()) == (Kip848State.FATAL, None)
 
 
-def test_leaving_says_for_how_long() -> None:
+def test_leave_requests_of_static_members_are_temporary() -> None:
     one, static = member(), member(instance_id="i")
     for each in (one, static):
         answer(each, 4, {A: [0]})
@@ -245,8 +245,8 @@ def test_leaving_says_for_how_long() -> None:
         static.join()
 
 
-@pytest.mark.behaviour(28)
-def test_a_refused_commit_has_the_next_heartbeat_look() -> None:
+@pytest.mark.behaviour(28, part=True)
+def test_a_heartbeat_checks_the_membership_after_a_refused_commit() -> None:
     one = joined(4, instance_id="i")
     assert one.on_commit_refused(ErrorCode.stale_member_epoch)
     assert one.on_commit_refused(ErrorCode.unknown_member_id)

@@ -1,4 +1,4 @@
-"""Each record once and in order: what the stories of ``test_consumer_chance.py`` found, or might have, one by one."""
+"""Each record once and in order: single cases that ``test_consumer_chance.py`` found or could find."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.chance_cluster import NODES, ChanceCluster, chance_cluster
 
 from odradek import Consumer, TopicPartition
 from odradek.batches.columns import COLUMNS
-from odradek.client.admin import operations
+from odradek.client import offset_requests
 from odradek.client.cluster import UNKNOWN_TOPIC_GRACE_MS, Cluster, worth_retrying
 from odradek.client.config import ClientConfig
 from odradek.client.consumer.config import ConsumerConfig
@@ -43,7 +43,7 @@ POLLS = 200
 
 @contextmanager
 def reading(partitions: int = 2, batches: int = 5, **settings: Any) -> Iterator[tuple[ChanceCluster, Consumer]]:
-    """A consumer of a cluster without any trouble."""
+    """A consumer of a cluster without faults."""
     with chance_cluster(1, {"t": partitions}, settings.pop("versions", {})) as cluster:
         for index in range(partitions):
             for _ in range(batches):
@@ -58,12 +58,12 @@ def reading(partitions: int = 2, batches: int = 5, **settings: Any) -> Iterator[
 def wait_until(condition: Callable[[], bool]) -> None:
     until_s = time.monotonic() + 30
     while not condition():
-        assert time.monotonic() < until_s, "it did not come to that"
+        assert time.monotonic() < until_s, "the condition stayed false"
         time.sleep(0.005)
 
 
 def poll_until_offsets(consumer: Consumer, tp: TopicPartition, count: int) -> list[int]:
-    """The offsets that come of one partition, until there are so many."""
+    """The offsets that polls return from one partition, at least ``count`` of them."""
     found: list[int] = []
     for _ in range(POLLS):
         found += [record.offset for record in consumer.poll(0.1).records() if record.topic_partition == tp]
@@ -72,8 +72,8 @@ def poll_until_offsets(consumer: Consumer, tp: TopicPartition, count: int) -> li
     return found
 
 
-@pytest.mark.claim(18, 58)
-def test_an_iteration_goes_on_where_the_loop_has_sought() -> None:
+@pytest.mark.claim(18, 58, part=True)
+def test_an_iteration_continues_at_a_seek_in_its_loop() -> None:
     with reading(1) as (cluster, consumer):
         end = cluster.lead(FIRST).log.end
         seen = []
@@ -86,36 +86,36 @@ def test_an_iteration_goes_on_where_the_loop_has_sought() -> None:
         assert seen == [0, 1, 2, 3, *range(1, end)]
 
 
-def test_an_iteration_brings_nothing_of_what_the_loop_has_paused_or_given_up() -> None:
+def test_an_iteration_returns_no_record_of_paused_or_unassigned_partitions() -> None:
     with reading(2) as (cluster, consumer):
         ends = [cluster.lead(tp).log.end for tp in (FIRST, SECOND)]
         seen: dict[TopicPartition, list[int]] = {FIRST: [], SECOND: []}
-        rests = None
+        paused = None
         for record in consumer:
             tp = record.topic_partition
-            assert tp != rests
+            assert tp != paused
             seen[tp].append(record.offset)
-            if rests is None:
-                rests = tp
+            if paused is None:
+                paused = tp
                 consumer.pause([tp])
             elif record.offset == ends[tp.partition] - 1:
                 break
-        assert rests is not None
-        assert consumer.position(rests) == 1
-        consumer.resume([rests])
-        kept = SECOND if rests == FIRST else FIRST
+        assert paused is not None
+        assert consumer.position(paused) == 1
+        consumer.resume([paused])
+        kept = SECOND if paused == FIRST else FIRST
         for record in consumer:
             seen[record.topic_partition].append(record.offset)
-            if record.topic_partition == rests:
+            if record.topic_partition == paused:
                 consumer.assign([kept])
                 consumer.seek(kept, 0)
                 break
         after = next(iter(consumer))
         assert (after.topic_partition, after.offset) == (kept, 0)
-        assert seen[rests] == [0, 1]
+        assert seen[paused] == [0, 1]
 
 
-def test_an_iteration_after_a_poll_of_fewer_columns_has_them_all() -> None:
+def test_an_iteration_returns_all_columns_after_a_poll_of_fewer() -> None:
     with reading(1, columns=("offset", "value"), max_poll_records=1) as (cluster, consumer):
         assert poll_until_offsets(consumer, FIRST, 1) == [0]
         record = next(iter(consumer))
@@ -126,7 +126,7 @@ def test_an_iteration_after_a_poll_of_fewer_columns_has_them_all() -> None:
         assert {tuple(batch.schema.names) for batch in polled.record_batches()} == {("offset", "value")}
 
 
-def test_paused_partitions_do_not_keep_the_memory_from_others() -> None:
+def test_paused_partitions_leave_memory_for_others() -> None:
     with reading(2, buffer_memory=1, max_poll_records=1) as (cluster, consumer):
         log = cluster.lead(FIRST).log
         buffer = consumer._engine.fetcher.buffer
@@ -144,8 +144,8 @@ def test_paused_partitions_do_not_keep_the_memory_from_others() -> None:
         assert poll_until_offsets(consumer, FIRST, log.end - position) == list(range(position, log.end))
 
 
-@pytest.mark.claim(96)
-def test_a_partition_without_a_leader_holds_up_the_start_of_no_other() -> None:
+@pytest.mark.claim(96, part=True)
+def test_a_partition_without_a_leader_does_not_delay_others() -> None:
     with reading(2) as (cluster, consumer):
         cluster.move(FIRST, -1)
         cluster.spread()
@@ -156,7 +156,7 @@ def test_a_partition_without_a_leader_holds_up_the_start_of_no_other() -> None:
         assert poll_until_offsets(consumer, FIRST, 1)[0] == 0
 
 
-def test_a_deleted_topic_holds_up_the_start_of_no_other() -> None:
+def test_a_deleted_topic_does_not_delay_others() -> None:
     with chance_cluster(1, {"t": 1, "u": 1}, {}) as cluster:
         for topic in ("t", "u"):
             cluster.append(TopicPartition(topic, 0))
@@ -170,8 +170,8 @@ def test_a_deleted_topic_holds_up_the_start_of_no_other() -> None:
             assert poll_until_offsets(consumer, FIRST, end) == list(range(end))
 
 
-def test_a_session_by_names_keeps_a_topic_that_was_made_anew() -> None:
-    """A broker forgets what it shall after it has taken what is new: of one name that would be the new one."""
+def test_a_fetch_session_by_names_keeps_a_recreated_topic() -> None:
+    """A broker drops forgotten topics after it adds new ones. By name, it would drop the new topic."""
     old, new = (FetchPartition(UUID(int=number), 5, 0, 100) for number in (1, 2))
     for by_id, forgotten in ((True, [(FIRST, UUID(int=1))]), (False, [])):
         session = FetchSession()
@@ -183,7 +183,7 @@ def test_a_session_by_names_keeps_a_topic_that_was_made_anew() -> None:
 
 
 @pytest.mark.parametrize("versions", [{1: 12, 3: 99}, {1: 99, 3: 99}])
-def test_a_topic_made_anew_in_a_moment_is_read_on(versions: dict[int, int]) -> None:
+def test_a_topic_that_is_recreated_quickly_is_read_on(versions: dict[int, int]) -> None:
     with reading(1, batches=1, versions=versions, metadata_max_age_ms=10) as (cluster, consumer):
         end = cluster.lead(FIRST).log.end
         assert len(poll_until_offsets(consumer, FIRST, end)) == end
@@ -198,14 +198,14 @@ def test_a_topic_made_anew_in_a_moment_is_read_on(versions: dict[int, int]) -> N
 
 
 def metadata(epoch: int, leader: int, topic_id: UUID | None) -> Metadata:
-    """A reply about t-0, as far as it matters."""
+    """A metadata reply with the partition t-0."""
     row = PartitionDescription(0, leader, epoch)
     topic = TopicMetadata(TopicDescription("t", topic_id, False, (row,)), {0: row}, {0: time.monotonic()})
     return Metadata(controller_id=1, cluster_id="c", topics={"t": topic})
 
 
-def test_a_broker_that_lags_behind_does_not_lead_back_to_the_leader_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its log may lack what was read of the new leader's: OFFSET_OUT_OF_RANGE, and all of it once more."""
+def test_a_lagging_broker_does_not_lead_back_to_the_old_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of the old leader may lack records that were read: OFFSET_OUT_OF_RANGE, and a reset would repeat all."""
     now_s = 100.0
     monkeypatch.setattr("odradek.client.cluster.time.monotonic", lambda: now_s)
     for topic_id in (UUID(int=1), None):
@@ -219,14 +219,14 @@ def test_a_broker_that_lags_behind_does_not_lead_back_to_the_leader_before(monke
         assert (cluster.leader(FIRST), cluster.leader_epoch(FIRST)) == (3, 6)
         now_s += UNKNOWN_TOPIC_GRACE_MS / 1000
         cluster._update_metadata(metadata(0, 1, topic_id), everything=False)
-        # Without ids nothing but time tells a topic that was made anew.
+        # Without topic ids, only time shows that a topic was recreated.
         assert cluster.leader(FIRST) == (3 if topic_id else 1)
         cluster._update_metadata(metadata(0, 1, UUID(int=9)), everything=False)
         assert (cluster.leader(FIRST), cluster.leader_epoch(FIRST)) == (1, 0)
 
 
-def test_a_deposed_leader_is_not_asked_where_the_log_parts() -> None:
-    """It would say: nowhere. So the epoch goes with the question, though the topic was forgotten meanwhile."""
+def test_a_divergence_lookup_has_the_leader_epoch() -> None:
+    """It would report no divergence. So the request has the leader epoch, although the client forgot the topic."""
     asked: list[Any] = []
 
     class Broker:
@@ -243,14 +243,14 @@ def test_a_deposed_leader_is_not_asked_where_the_log_parts() -> None:
             cluster.forget_topics(["t"])
             return Broker()
 
-        cluster.connection = connection  # type: ignore[method-assign]  # watched
-        assert await operations.divergence(cluster, FIRST, 9, 3) == (3, 8)
+        cluster.connection = connection  # type: ignore[method-assign]  # returns the fake broker
+        assert await offset_requests.divergence(cluster, FIRST, 9, 3) == (3, 8)
         assert asked == [{"partition": 0, "current_leader_epoch": 5, "leader_epoch": 3}]
 
     asyncio.run(go())
 
 
-def test_brokers_are_asked_in_turn_where_memory_is_short() -> None:
+def test_with_little_memory_brokers_are_asked_in_turn() -> None:
     class TwoBrokers:
         def leader(self, tp: TopicPartition) -> int:
             return tp.partition + 1
@@ -265,7 +265,7 @@ def test_brokers_are_asked_in_turn_where_memory_is_short() -> None:
     async def go() -> list[int]:
         subscription = SubscriptionState()
         config = ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1", "buffer_memory": 1})
-        fetcher = Fetcher(config, TwoBrokers(), subscription, lambda: None)  # type: ignore[arg-type]  # as much of a cluster as is asked
+        fetcher = Fetcher(config, TwoBrokers(), subscription, lambda: None)  # type: ignore[arg-type]  # a fake cluster
         subscription.set_assigned([FIRST, SECOND])
         for state in subscription.partitions.values():
             state.set_position(0)
@@ -277,7 +277,7 @@ def test_brokers_are_asked_in_turn_where_memory_is_short() -> None:
             fetcher.in_flight.by_node[fetch.node_id] = fetch
             asyncio.get_running_loop().call_soon(fetcher.in_flight._end, fetch)
 
-        fetcher.in_flight.begin = begin  # type: ignore[method-assign]  # looks on
+        fetcher.in_flight.begin = begin  # type: ignore[method-assign]  # records the fetches
         fetcher.schedule_fetches()
         while fetcher.in_flight.by_node:
             await asyncio.sleep(0)
@@ -286,17 +286,17 @@ def test_brokers_are_asked_in_turn_where_memory_is_short() -> None:
     assert asyncio.run(go()) == [1, 2, 1, 2, 1, 2]
 
 
-def test_what_came_for_a_place_that_was_left_moves_nothing() -> None:
-    """The loop and the caller's thread both move a partition: whoever comes late finds another version."""
+def test_replies_for_an_old_position_change_nothing() -> None:
+    """The loop and the caller's thread both move a partition: the later of the two finds another version."""
     state, again = PartitionState(), PartitionState()
     state.set_position(5)
     again.set_position(5)
-    assert state.version != again.version, "of a partition given up and taken again"
+    assert state.version != again.version, "a partition that is unassigned and assigned again"
     before = state.version
     assert state.fetched(before, 5, 9, 3)
-    assert not state.fetched(before, 5, 9, 3), "that is no more what is asked for"
+    assert not state.fetched(before, 5, 9, 3), "the fetch offset has moved on"
     assert state.truncate(before, 7, 2)
-    assert (state.position, state.fetch_offset, state.fetch_epoch) == (5, 5, 2), "nothing beyond the cut was returned"
+    assert (state.position, state.fetch_offset, state.fetch_epoch) == (5, 5, 2), "no record beyond 7 was returned"
     assert not state.advance(before, 9, 3)
     assert not state.fetched(before, 9, 12, 3)
     assert not state.truncate(before, 0, 0)
@@ -307,7 +307,7 @@ def test_what_came_for_a_place_that_was_left_moves_nothing() -> None:
 
 
 def cut_log(cluster: ChanceCluster, cut: int) -> int:
-    """An unclean election: the log goes on otherwise from ``cut``; returns its new end."""
+    """An unclean election: from ``cut`` on the log gets other records. Returns its new end."""
     cluster.move(FIRST, 1 + cluster.lead(FIRST).leader % len(NODES), cut)
     for _ in range(5):
         cluster.append(FIRST)
@@ -315,10 +315,10 @@ def cut_log(cluster: ChanceCluster, cut: int) -> int:
     return cluster.lead(FIRST).log.end
 
 
-@pytest.mark.behaviour(52)
+@pytest.mark.behaviour(52, part=True)
 @pytest.mark.parametrize("policy", ["earliest", "none"])
-def test_of_a_log_cut_above_what_was_returned_nothing_is_lost_nor_told(policy: str) -> None:
-    """Fetched ahead, not returned: that is read again, and nobody has to decide anything."""
+def test_a_truncation_above_the_returned_records_loses_and_raises_nothing(policy: str) -> None:
+    """The lost records were fetched but not returned. The consumer fetches again, without an error or a reset."""
     with reading(1, auto_offset_reset=policy, max_poll_records=1) as (cluster, consumer):
         cut = cluster.lead(FIRST).log.bounds(0, 1 << 40)[1]
         consumer.seek(FIRST, 0)
@@ -337,31 +337,31 @@ def test_of_a_log_cut_above_what_was_returned_nothing_is_lost_nor_told(policy: s
             assert record.timestamp_ms == cluster.history[FIRST, record.offset][-1].row.timestamp_ms
 
 
-@pytest.mark.behaviour(52)
-def test_of_a_log_cut_below_what_was_returned_each_poll_tells_until_a_seek() -> None:
+@pytest.mark.behaviour(52, part=True)
+def test_after_a_truncation_of_returned_records_each_poll_raises_until_a_seek() -> None:
     with reading(1, auto_offset_reset="none") as (cluster, consumer):
         cut = cluster.lead(FIRST).log.bounds(0, 1 << 40)[1]
         consumer.seek(FIRST, 0)
-        stood = cluster.lead(FIRST).log.end
-        assert len(poll_until_offsets(consumer, FIRST, stood)) == stood
+        old_end = cluster.lead(FIRST).log.end
+        assert len(poll_until_offsets(consumer, FIRST, old_end)) == old_end
         end = cut_log(cluster, cut)
         for _ in range(2):
-            with pytest.raises(LogTruncated) as told:
+            with pytest.raises(LogTruncated) as caught:
                 poll_until_offsets(consumer, FIRST, 1)
-            assert (told.value.offset, told.value.divergence_offset) == (stood, cut)
-            assert consumer.position(FIRST) == stood
+            assert (caught.value.offset, caught.value.divergence_offset) == (old_end, cut)
+            assert consumer.position(FIRST) == old_end
         consumer.seek(FIRST, cut)
         assert poll_until_offsets(consumer, FIRST, end - cut) == list(range(cut, end))
 
 
-@pytest.mark.claim(58)
-def test_a_prefetch_out_of_range_takes_nothing_from_the_iteration() -> None:
-    """Retention passes what was fetched, while the loop still has most of it before it."""
+@pytest.mark.claim(58, part=True)
+def test_an_iteration_returns_its_fetched_records_although_the_next_fetch_is_out_of_range() -> None:
+    """Retention deletes the fetched records while the loop has not returned most of them."""
     with reading(1) as (cluster, consumer):
         fetcher, state = consumer._engine.fetcher, consumer._engine.subscription.state(FIRST)
         log = cluster.lead(FIRST).log
-        stood = log.end
-        wait_until(lambda: state.fetch_offset == stood)
+        old_end = log.end
+        wait_until(lambda: state.fetch_offset == old_end)
         records = iter(consumer)
         seen = [next(records).offset]
         version = state.version
@@ -374,26 +374,26 @@ def test_a_prefetch_out_of_range_takes_nothing_from_the_iteration() -> None:
         wait_until(lambda: FIRST in fetcher._out_of_range or state.version != version)
         while seen[-1] < start:
             seen.append(next(records).offset)
-        assert seen == [*range(stood), start]
+        assert seen == [*range(old_end), start]
 
 
-@pytest.mark.claim(58)
-def test_what_was_taken_stays_so_where_only_what_was_fetched_beyond_it_is_dropped() -> None:
-    """A failed block takes it back, an iteration counts it: other than a seek, no new fetch keeps them from that."""
+@pytest.mark.claim(58, part=True)
+def test_returned_records_count_although_later_fetched_ones_are_dropped() -> None:
+    """A failed block takes records back, an iteration counts them. Only a seek prevents this, a new fetch does not."""
     state = PartitionState()
     state.set_position(0)
     taken = state.version
     assert state.fetched(taken, 0, 9, 3)
     assert state.advance(taken, 5, 3)
     state.fetch_again()
-    assert state.set_returned(taken, 2, 3), "only what was fetched beyond it is dropped"
+    assert state.set_returned(taken, 2, 3), "only records fetched beyond it are dropped"
     assert state.truncate(state.version, 4, 2)
     assert state.set_returned(taken, 3, 3)
     assert state.position == 3
-    assert state.set_returned(taken, 5, 3), "of a log that ends at 4"
+    assert state.set_returned(taken, 5, 3), "the log ends at 4"
     assert (state.position, state.position_epoch) == (4, 3)
     state.fetch_again(taken)
-    assert state.advance(state.version, 8, 4), "the log goes on beyond the cut"
+    assert state.advance(state.version, 8, 4), "the log has grown again"
     assert state.set_returned(taken, 7, 4)
     assert state.position == 7
     for place in (lambda: state.set_position(1), lambda: state.ask_reset(-2)):
@@ -402,14 +402,14 @@ def test_what_was_taken_stays_so_where_only_what_was_fetched_beyond_it_is_droppe
         assert not state.set_returned(taken, 6, 3)
     state.set_position(1)
     state.fetch_again(taken)
-    assert state.version == state.position_version, "it begins there anyway"
-    assert not PartitionState().set_returned(state.version, 6, 3), "of a partition given up and taken again"
+    assert state.version == state.position_version, "reading starts there anyway"
+    assert not PartitionState().set_returned(state.version, 6, 3), "a partition that is unassigned and assigned again"
 
 
-@pytest.mark.claim(18, 58)
+@pytest.mark.claim(18, 58, part=True)
 @pytest.mark.parametrize("cut_at", [None, 1, 3])
-def test_an_iteration_brings_no_record_twice_where_what_was_fetched_is_dropped(cut_at: int | None) -> None:
-    """By a cut of the log, at the record in hand or beyond it, or for the memory's sake."""
+def test_an_iteration_returns_no_record_twice_if_fetched_ones_are_dropped(cut_at: int | None) -> None:
+    """They are dropped for a truncation, at the current record or beyond it, or for memory."""
     with reading(1) as (cluster, consumer):
         state, end = consumer._engine.subscription.state(FIRST), cluster.lead(FIRST).log.end
         wait_until(lambda: state.fetch_offset == end)
@@ -423,13 +423,13 @@ def test_an_iteration_brings_no_record_twice_where_what_was_fetched_is_dropped(c
                     assert state.truncate(state.version, cut_at, state.fetch_epoch)
             if record.offset == end - 1:
                 break
-        # From a cut on, other records have these offsets.
+        # From ``cut_at`` on, these offsets have other records.
         assert seen == [0, 1, *range(1 if cut_at == 1 else 2, end)]
 
 
-@pytest.mark.claim(58)
+@pytest.mark.claim(58, part=True)
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_a_failed_block_commits_nothing_of_its_poll_where_what_was_fetched_is_dropped(is_cut: bool) -> None:
+def test_a_failed_block_commits_nothing_of_its_poll_if_fetched_records_are_dropped(is_cut: bool) -> None:
     settings = {"group_id": "g", "enable_auto_commit": True, "auto_commit_interval_ms": 60_000}
     committed: list[int] = []
 
@@ -452,7 +452,7 @@ def test_a_failed_block_commits_nothing_of_its_poll_where_what_was_fetched_is_dr
 
 
 class OneBroker:
-    """It leads all there is, in epoch 7."""
+    """The leader of all partitions, in epoch 7."""
 
     def leader(self, tp: TopicPartition) -> int:
         return 1
@@ -466,13 +466,13 @@ class OneBroker:
 def one_fetcher(state: PartitionState) -> Fetcher:
     subscription = SubscriptionState(partitions={FIRST: state})
     config = ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1"})
-    return Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]  # as much of a cluster as is asked
+    return Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]  # a fake cluster
 
 
-@pytest.mark.behaviour(52)
-def test_what_is_placed_while_a_cut_is_found_is_held_against_the_leader_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.behaviour(52, part=True)
+def test_a_position_set_during_a_divergence_lookup_is_not_confirmed_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Placed(PartitionState):
-        """By the caller's thread, at the worst moment."""
+        """The caller's thread sets a position just before the truncation is applied."""
 
         def truncate(self, *args: int) -> bool:
             self.set_position(50, 3)
@@ -486,12 +486,12 @@ def test_what_is_placed_while_a_cut_is_found_is_held_against_the_leader_itself(m
         await one_fetcher(state).lookups._check_history([FIRST])
         return state.confirmed_epoch
 
-    monkeypatch.setattr(operations, "try_epoch_ends", ends)
+    monkeypatch.setattr(offset_requests, "try_epoch_ends", ends)
     assert asyncio.run(go(PartitionState())) == 7
     assert asyncio.run(go(Placed())) == -1
 
 
-def test_of_two_resets_in_one_moment_the_later_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_concurrent_resets_the_later_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     async def listed(cluster: Any, wanted: Any, isolation: int, found: Any, deadline: Any) -> None:
         found.update({tp: ListedOffset({EARLIEST: 0, LATEST: 90}[when], -1, -1) for tp, when in wanted.items()})
 
@@ -506,12 +506,12 @@ def test_of_two_resets_in_one_moment_the_later_one_counts(monkeypatch: pytest.Mo
         await fetcher.lookups._reset({FIRST: LATEST})
         return state.position
 
-    monkeypatch.setattr(operations, "try_list_offsets", listed)
+    monkeypatch.setattr(offset_requests, "try_list_offsets", listed)
     assert asyncio.run(go()) == 90
 
 
-def test_a_partition_given_up_while_it_is_decoded_breaks_neither_poll_nor_iteration() -> None:
-    """Another task may do so while an asyncio consumer decodes in a thread."""
+def test_a_partition_unassigned_while_it_is_decoded_breaks_no_iteration() -> None:
+    """Another task may unassign it while a thread decodes for an asyncio consumer."""
     with reading(1) as (_, consumer):
         engine = consumer._engine
         wait_until(lambda: engine.fetcher.buffer.front() is not None)
@@ -519,17 +519,17 @@ def test_a_partition_given_up_while_it_is_decoded_breaks_neither_poll_nor_iterat
         assert chunk is not None
         found = chunk.records
 
-        def given_up(*args: Any, **named: Any) -> Any:
+        def unassign(*args: Any, **named: Any) -> Any:
             engine.subscription.set_assigned(())
             return found.record_batches(*args, **named)
 
-        chunk.records = SimpleNamespace(record_batches=given_up)
+        chunk.records = SimpleNamespace(record_batches=unassign)
         with engine.record_by_record(engine.take(COLUMNS)) as records:
             assert list(records) == []
 
 
-def test_what_a_broker_leaves_out_of_its_answer_is_asked_for_again_after_a_while() -> None:
-    """At once, without an end, would be too often. What nobody asked for is passed over."""
+def test_a_partition_missing_in_a_reply_is_a_retriable_error() -> None:
+    """The error is retried after a backoff, not at once. Partitions that were not requested are ignored."""
 
     class Broker:
         async def call(self, api_key: int, message: Any) -> Any:
@@ -546,23 +546,23 @@ def test_what_a_broker_leaves_out_of_its_answer_is_asked_for_again_after_a_while
         async def connection(node_id: int) -> Any:
             return Broker()
 
-        cluster.connection = connection  # type: ignore[method-assign]  # watched
+        cluster.connection = connection  # type: ignore[method-assign]  # returns the fake broker
         found: dict[TopicPartition, Any] = {}
         for ask in (
-            lambda: operations.try_list_offsets(cluster, {FIRST: EARLIEST}, 0, found, cluster.deadline()),
-            lambda: operations.try_epoch_ends(cluster, {FIRST: 3}, found, cluster.deadline()),
+            lambda: offset_requests.try_list_offsets(cluster, {FIRST: EARLIEST}, 0, found, cluster.deadline()),
+            lambda: offset_requests.try_epoch_ends(cluster, {FIRST: 3}, found, cluster.deadline()),
         ):
             cluster._update_metadata(metadata(5, 2, UUID(int=1)), everything=False)
-            with pytest.raises(KafkaError, match="reply lacks t-0") as told:
+            with pytest.raises(KafkaError, match="reply lacks t-0") as caught:
                 await ask()
-            assert worth_retrying(told.value)
+            assert worth_retrying(caught.value)
             assert found == {}
 
     asyncio.run(go())
 
 
-def test_an_end_that_is_left_out_of_an_answer_is_no_place_to_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked for once nothing was as young as the time of a reset."""
+def test_a_reset_without_a_log_end_in_the_reply_is_a_retriable_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reset by time looks up the log end if no record is that young."""
     known: list[Any] = []
 
     async def listed(cluster: Any, wanted: Any, isolation: int, found: Any, deadline: Any) -> None:
@@ -572,17 +572,17 @@ def test_an_end_that_is_left_out_of_an_answer_is_no_place_to_read_from(monkeypat
     async def go() -> None:
         state = PartitionState()
         state.ask_reset(1_000)
-        with pytest.raises(KafkaError, match="no log end for t-0") as told:
+        with pytest.raises(KafkaError, match="no log end for t-0") as caught:
             await one_fetcher(state).lookups._reset({FIRST: 1_000})
-        assert worth_retrying(told.value)
+        assert worth_retrying(caught.value)
         assert not state.ready
 
-    monkeypatch.setattr(operations, "try_list_offsets", listed)
+    monkeypatch.setattr(offset_requests, "try_list_offsets", listed)
     asyncio.run(go())
-    assert known == [{}, {}], "else one that is left out would not be missed"
+    assert known == [{}, {}], "each lookup starts empty, so that a missing result is noticed"
 
 
-def test_a_missing_topic_keeps_no_other_from_its_next_leader() -> None:
+def test_a_missing_topic_does_not_delay_the_leader_lookup_of_others() -> None:
     hour_ms = 3_600_000
     with reading(1, retry_backoff_max_ms=hour_ms) as (cluster, consumer):
         consumer.assign([TopicPartition("missing", 0), FIRST])
@@ -598,8 +598,8 @@ def test_a_missing_topic_keeps_no_other_from_its_next_leader() -> None:
         assert poll_until_offsets(consumer, FIRST, after - end) == list(range(end, after))
 
 
-@pytest.mark.claim(96)
-def test_a_missing_topic_is_read_once_it_is_there() -> None:
+@pytest.mark.claim(96, part=True)
+def test_a_missing_topic_is_read_after_its_creation() -> None:
     with reading(1) as (cluster, consumer):
         late = TopicPartition("late", 0)
         consumer.assign([late, FIRST])

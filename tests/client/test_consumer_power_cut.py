@@ -1,4 +1,4 @@
-"""A broker that comes back without the end of its log, and grows again: its new leader epoch tells what was lost."""
+"""A broker loses the end of its log and appends again: its new leader epoch shows which records were lost."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from odradek.client import LogTruncated
 QUICK = {"fetch_max_wait_ms": 50, "retry_backoff_ms": 20, "enable_auto_commit": False}
 
 
-def cut_and_grown(broker: RunningBroker, tp: TopicPartition) -> None:
-    """Of offsets 0 to 9 those from 6 on are lost, and 6 to 11 are other records then."""
+def truncate_and_append(broker: RunningBroker, tp: TopicPartition) -> None:
+    """Removes the records from offset 6 on, and appends other records at offsets 6 to 11."""
     cut_back(broker, tp.topic, 6)
     publish(broker.bootstrap, tp.topic, [b"new %d" % n for n in range(6)])
 
@@ -37,10 +37,10 @@ def values(consumer: Consumer, count: int) -> list[bytes | None]:
     return found
 
 
-@pytest.mark.behaviour(52)
+@pytest.mark.behaviour(52, part=True)
 @begins_epochs
 @pytest.mark.parametrize("reset", ["none", "latest"])
-def test_a_consumer_sees_that_the_log_was_cut_and_grew_again(
+def test_a_consumer_notices_a_truncation_although_the_log_has_grown_again(
     ten: tuple[RunningBroker, TopicPartition], reset: str
 ) -> None:
     broker, tp = ten
@@ -48,33 +48,35 @@ def test_a_consumer_sees_that_the_log_was_cut_and_grew_again(
         one.assign([tp])
         one.seek(tp, 0)
         assert len(values(one, 10)) == 10
-        cut_and_grown(broker, tp)
+        truncate_and_append(broker, tp)
         if reset == "none":
-            with pytest.raises(LogTruncated) as told:
+            with pytest.raises(LogTruncated) as caught:
                 values(one, 1)
-            assert (told.value.offset, told.value.divergence_offset) == (10, 6)
+            assert (caught.value.offset, caught.value.divergence_offset) == (10, 6)
             one.seek(tp, 6)
         assert values(one, 6) == [b"new %d" % n for n in range(6)]
 
 
-@pytest.mark.behaviour(52)
+@pytest.mark.behaviour(52, part="c")
 @begins_epochs
-def test_who_starts_from_a_commit_sees_it_too(ten: tuple[RunningBroker, TopicPartition]) -> None:
+def test_a_consumer_that_starts_at_a_commit_notices_the_truncation_too(
+    ten: tuple[RunningBroker, TopicPartition],
+) -> None:
     broker, tp = ten
     with Consumer(broker.bootstrap, group_id="g", auto_offset_reset="earliest", **QUICK) as one:
         one.assign([tp])
         assert len(values(one, 10)) == 10
         one.commit()
         assert one.committed([tp])[tp].leader_epoch == 0
-    cut_and_grown(broker, tp)
+    truncate_and_append(broker, tp)
     with Consumer(broker.bootstrap, group_id="g", auto_offset_reset="none", **QUICK) as one:
         one.assign([tp])
         with pytest.raises(LogTruncated, match=r"truncated to offset 6, .* offset 10"):
             values(one, 1)
 
 
-def test_without_a_loss_nobody_notices(ten: tuple[RunningBroker, TopicPartition]) -> None:
-    """Stopped and started, killed and started: the log is whole, and reading goes on where it was."""
+def test_a_restart_without_a_loss_raises_nothing(ten: tuple[RunningBroker, TopicPartition]) -> None:
+    """The broker is stopped or killed and started again. The log is complete, and reading continues."""
     broker, tp = ten
     with Consumer(broker.bootstrap, auto_offset_reset="none", **QUICK) as one:
         one.assign([tp])

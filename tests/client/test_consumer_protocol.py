@@ -1,4 +1,4 @@
-"""The consumer's rules without a socket: membership, subscription, commits, fetch sessions."""
+"""The consumer's state machines without a socket: membership, subscription, commits, fetch sessions."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_a_member_gets_its_id_and_joins_with_it() -> None:
     assert member.join_request(["t"], ())["member_id"] == "m-1"
 
 
-@pytest.mark.claim(61, 62)
-def test_only_the_leader_plans() -> None:
+@pytest.mark.claim(61, 62, part=True)
+def test_only_the_leader_makes_the_assignment() -> None:
     member = membership()
     member.join_request(["t"], ())
     member.on_join(joined())
@@ -87,7 +87,7 @@ def test_only_the_leader_plans() -> None:
     assert follower.leader_topics == set()
 
 
-def test_a_static_leader_that_returns_plans_nothing() -> None:
+def test_a_static_leader_that_returns_makes_no_assignment() -> None:
     member = membership(instance_id="i")
     member.join_request(["t"], ())
     member.on_join(joined(skip_assignment=True))
@@ -95,21 +95,21 @@ def test_a_static_leader_that_returns_plans_nothing() -> None:
     assert member.leave_request("close") is None
 
 
-def test_a_rebalance_is_told_by_a_heartbeat() -> None:
+def test_a_heartbeat_reports_a_rebalance() -> None:
     member = stable()
     assert member.on_heartbeat(ErrorCode.rebalance_in_progress, 1) is Next.GO_ON
     assert (member.state, member.lost, member.member_id, member.generation) == (ClassicState.UNJOINED, False, "m-1", 1)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.unknown_member_id, ErrorCode.illegal_generation])
-def test_a_member_thrown_out_has_lost_its_partitions(code: ErrorCode) -> None:
+def test_a_removed_member_has_lost_its_partitions(code: ErrorCode) -> None:
     member = stable()
     assert member.on_heartbeat(code, 1) is Next.JOIN_AGAIN
     assert (member.state, member.lost, member.generation) == (ClassicState.UNJOINED, True, -1)
     assert member.member_id == ("" if code is ErrorCode.unknown_member_id else "m-1")
 
 
-def test_an_answer_to_an_older_generation_says_nothing() -> None:
+def test_a_reply_to_an_older_generation_changes_nothing() -> None:
     member = stable()
     assert member.on_heartbeat(ErrorCode.unknown_member_id, 0) is Next.GO_ON
     assert member.joined
@@ -123,23 +123,23 @@ def test_a_fenced_member_stays_out() -> None:
     assert (member.state, member.known) == (ClassicState.FENCED, False)
 
 
-def test_what_no_join_helps_against_is_raised() -> None:
+def test_a_join_error_without_a_retry_is_raised() -> None:
     member = membership()
     member.join_request(["t"], ())
-    with pytest.raises(KafkaError) as told:
+    with pytest.raises(KafkaError) as caught:
         member.on_join(joined(ErrorCode.inconsistent_group_protocol))
-    assert told.value.code is ErrorCode.inconsistent_group_protocol
-    assert "no assignor in common with partition_assignment_strategy=" in str(told.value)
+    assert caught.value.code is ErrorCode.inconsistent_group_protocol
+    assert "no assignor in common with partition_assignment_strategy=" in str(caught.value)
 
 
-@pytest.mark.parametrize(("code", "told"), [
+@pytest.mark.parametrize(("code", "message"), [
     (ErrorCode.invalid_session_timeout, "session_timeout_ms=45000 is not between the broker's"),
     (ErrorCode.group_max_size_reached, "group.max.size"), (ErrorCode.group_authorization_failed, "joining"),
 ])  # fmt: skip
-def test_a_refusal_for_good_says_what_to_change(code: ErrorCode, told: str) -> None:
+def test_the_error_of_a_refused_join_says_what_to_change(code: ErrorCode, message: str) -> None:
     member = membership()
     member.join_request(["t"], ())
-    with pytest.raises(KafkaError, match=told):
+    with pytest.raises(KafkaError, match=message):
         member.on_join(joined(code))
 
 
@@ -147,7 +147,7 @@ def test_a_refusal_for_good_says_what_to_change(code: ErrorCode, told: str) -> N
     (ErrorCode.not_coordinator, Next.FIND_COORDINATOR), (ErrorCode.coordinator_load_in_progress, Next.BACK_OFF),
     (ErrorCode.rebalance_in_progress, Next.JOIN_AGAIN), (ErrorCode.unknown_member_id, Next.JOIN_AGAIN),
 ])  # fmt: skip
-def test_passing_refusals_lead_to_another_join(code: ErrorCode, following: Next) -> None:
+def test_transient_errors_lead_to_another_join(code: ErrorCode, following: Next) -> None:
     member = membership()
     member.join_request(["t"], ())
     member.on_join(joined())
@@ -167,7 +167,7 @@ def test_one_eager_assignor_makes_the_member_eager() -> None:
 # --- subscription ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.claim(69)
+@pytest.mark.claim(69, part=True)
 def test_subscribe_and_assign_exclude_each_other() -> None:
     state = SubscriptionState()
     state.subscribe(["t"])
@@ -179,7 +179,7 @@ def test_subscribe_and_assign_exclude_each_other() -> None:
         state.subscribe(["t"])
 
 
-def test_a_pattern_takes_what_matches_whole() -> None:
+def test_a_pattern_matches_whole_topic_names() -> None:
     state = SubscriptionState()
     state.subscribe_pattern(re.compile("flights-.*"))
     assert state.match(["flights-a", "my-flights-a", "other"])
@@ -187,7 +187,7 @@ def test_a_pattern_takes_what_matches_whole() -> None:
     assert not state.match(["flights-a"])
 
 
-def test_positions_begin_at_commits_and_survive_a_rebalance() -> None:
+def test_positions_start_at_commits_and_survive_a_rebalance() -> None:
     state = SubscriptionState()
     state.set_assigned([T0, T1])
     assert state.set_committed_positions({T0: OffsetAndMetadata(5, 2)}, state.without_position()) == [T1]
@@ -214,22 +214,22 @@ def refused(code: ErrorCode) -> Any:
     (ErrorCode.rebalance_in_progress, RebalanceInProgress), (ErrorCode.fenced_instance_id, FencedInstance),
     (ErrorCode.unknown_topic_or_partition, UnknownTopic), (ErrorCode.offset_metadata_too_large, KafkaError),
 ])  # fmt: skip
-def test_a_refused_commit_has_a_name(code: ErrorCode, kind: type[Exception]) -> None:
+def test_each_commit_error_has_its_class(code: ErrorCode, kind: type[Exception]) -> None:
     assert type(commit_failure(refused(code), instance_id="i", still_member=True)) is kind
     assert commit_failure(refused(ErrorCode.none), instance_id=None, still_member=True) is None
 
 
-def test_a_failed_commit_says_what_to_change() -> None:
-    told = str(commit_failure(refused(ErrorCode.unknown_member_id), instance_id=None, still_member=True))
-    assert "max_poll_interval_ms" in told
-    assert "max_poll_records" in told
+def test_the_error_of_a_failed_commit_says_what_to_change() -> None:
+    text = str(commit_failure(refused(ErrorCode.unknown_member_id), instance_id=None, still_member=True))
+    assert "max_poll_interval_ms" in text
+    assert "max_poll_records" in text
     alone = commit_failure(refused(ErrorCode.unknown_member_id), instance_id=None, still_member=False, alone=True)
     assert type(alone) is CommitFailed
     assert "live members" in str(alone)
     assert "max_poll" not in str(alone)
 
 
-def test_offsets_to_commit() -> None:
+def test_a_commit_request_has_the_given_offsets() -> None:
     assert as_offsets({("t", 0): 4, T1: OffsetAndMetadata(3, 1, "m")}) == {T0: (4, -1, ""), T1: (3, 1, "m")}  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="at least 0"):
         as_offsets({T0: -1})
@@ -249,7 +249,7 @@ def test_auto_commit_is_due_an_interval_after_the_start() -> None:
 # --- fetching -------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_names_what_changed() -> None:
+def test_a_fetch_session_sends_only_changes() -> None:
     session = FetchSession()
     zero, one = FetchPartition(None, 0, 0, 100), FetchPartition(None, 7, 0, 100)
 
@@ -267,8 +267,8 @@ def test_a_session_names_what_changed() -> None:
     assert asked({T1: one})[:2] == (0, [1])
 
 
-def test_a_session_is_ended_by_the_request_that_begins_the_next() -> None:
-    """Ids and epochs as Java's FetchSessionHandler sends them."""
+def test_the_request_for_a_new_fetch_session_ends_the_old_one() -> None:
+    """Session ids and epochs as Java's FetchSessionHandler sends them."""
     session = FetchSession()
     wanted = {T0: FetchPartition(None, 0, 0, 100)}
 
@@ -285,13 +285,13 @@ def test_a_session_is_ended_by_the_request_that_begins_the_next() -> None:
     assert asked() == (56, 1, 0)
     session.restart()
     assert asked() == (56, 0, 1)
-    session.restart()  # nor does it know what became of that one
+    session.restart()  # the result of that request is unknown too
     assert asked() == (56, 0, 1)
-    assert session.on_reply(ErrorCode.none, 0)  # the broker keeps none
+    assert session.on_reply(ErrorCode.none, 0)  # the broker keeps no session
     assert asked() == (0, 0, 1)
     assert session.on_reply(ErrorCode.none, 57)
     session.request(wanted)
-    assert session.on_reply(ErrorCode.none, 0)  # it has ended it
+    assert session.on_reply(ErrorCode.none, 0)  # the broker has ended the session
     assert asked() == (0, 0, 1)
     assert session.on_reply(ErrorCode.none, 58)
     session.epoch = 0x7FFFFFFF
@@ -302,7 +302,7 @@ def test_a_session_is_ended_by_the_request_that_begins_the_next() -> None:
     assert asked() == (0, 0, 1)
 
 
-def test_a_broker_keeps_one_session_whatever_fails() -> None:
+def test_a_broker_keeps_one_session_of_a_client_despite_errors() -> None:
     session, broker, new_id = FetchSession(), FetchSessions(1000), partial(next, count(7))
     wanted = {T0: FetchPartition(None, 0, 0, 100)}
     for turn in range(20):
@@ -310,13 +310,13 @@ def test_a_broker_keeps_one_session_whatever_fails() -> None:
         asked = [Cached(tp.topic, tp.partition, one.offset, one.max_bytes) for tp, one in found.changed.items()]
         context = broker.begin(turn, found.session_id, found.session_epoch, asked, [], by_id=False, new_id=new_id)
         if turn % 3 == 1:
-            session.restart()  # a connection was lost
+            session.restart()  # the connection was lost
         else:
             assert session.on_reply(ErrorCode.none, context.session_id)
     assert len(broker) == 1
 
 
-def test_the_buffer_gives_partitions_their_turn_and_knows_its_size() -> None:
+def test_the_buffer_returns_partitions_in_turn_and_counts_its_bytes() -> None:
     buffer = FetchBuffer(100)
 
     def chunk(tp: TopicPartition, size: int) -> Chunk:

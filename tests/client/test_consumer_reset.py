@@ -1,6 +1,6 @@
-"""Where reading starts when there is no offset to start at: each cause, under each ``auto_offset_reset``.
+"""Where a consumer starts without a valid committed offset: each cause, with each ``auto_offset_reset``.
 
-One broker whose clock is ours. Topics have ten records: 0 to 3 sent three hours ago, 4 to 6 one hour, 7 to 9 a minute.
+The broker has a test clock. Topics have ten records: 0 to 3 are three hours old, 4 to 6 one hour, 7 to 9 a minute.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek.client.errors import OffsetOutOfRange
 
 AGES_MINUTES = [180] * 4 + [60] * 3 + [1] * 3
 POLICIES = {"earliest": 0, "latest": 10, "by_duration:PT2H": 4, "none": None}
-"""Each with the offset at which a reader of a full topic starts."""
+"""Each policy with the offset at which a consumer of a complete topic starts."""
 Make = Callable[..., Consumer]
 
 
@@ -70,15 +70,15 @@ def consumer(broker: Broker, group: str) -> Iterator[Make]:
         one.close()
 
 
-def starts(one: Consumer, tp: TopicPartition, expected: int | None) -> None:
-    """Reading ``tp`` begins at ``expected``; None: it is told that there is no offset."""
+def check_start(one: Consumer, tp: TopicPartition, expected: int | None) -> None:
+    """Checks that ``tp`` is read from ``expected`` on; None: that each poll raises NoOffsetForPartition."""
     one.assign([tp])
     if expected is None:
-        for _ in range(2):  # once told is not settled
-            with pytest.raises(NoOffsetForPartition) as told:
+        for _ in range(2):  # each poll raises
+            with pytest.raises(NoOffsetForPartition) as caught:
                 one.poll(20)
-            assert told.value.partitions == (tp,)
-        one.seek(tp, 3)  # the way out
+            assert caught.value.partitions == (tp,)
+        one.seek(tp, 3)  # a seek is the remedy
         assert first_read(one) == 3
         return
     assert one.position(tp) == expected
@@ -90,15 +90,15 @@ def first_read(one: Consumer) -> int:
     return next(iter(eventually(lambda: list(one.poll(0.5).records()), within_s=30))).offset
 
 
-@pytest.mark.claim(50, 51, 52, 53)
+@pytest.mark.claim(50, 51, 52, 53, part=True)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_new_group(consumer: Make, tp: TopicPartition, policy: str) -> None:
-    starts(consumer(policy), tp, POLICIES[policy])
+def test_a_new_group_starts_at_the_reset(consumer: Make, tp: TopicPartition, policy: str) -> None:
+    check_start(consumer(policy), tp, POLICIES[policy])
 
 
 @pytest.mark.claim(55)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_topic_deleted_and_made_anew(
+def test_a_recreated_topic_starts_at_the_reset(
     broker: Broker, admin: Admin, consumer: Make, tp: TopicPartition, policy: str
 ) -> None:
     one = consumer(policy)
@@ -106,20 +106,22 @@ def test_a_topic_deleted_and_made_anew(
     admin.delete_topics([tp.topic])
     eventually(lambda: tp.topic not in admin.topics())
     make_topic(broker, admin, tp.topic)
-    starts(one, tp, POLICIES[policy])
+    check_start(one, tp, POLICIES[policy])
 
 
 @pytest.mark.claim(57)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_retention_has_taken_what_was_committed(admin: Admin, consumer: Make, tp: TopicPartition, policy: str) -> None:
+def test_a_committed_offset_below_the_log_start_is_reset(
+    admin: Admin, consumer: Make, tp: TopicPartition, policy: str
+) -> None:
     one = consumer(policy)
     one.commit({tp: 2})
     admin.delete_records({tp: 6})
     one.assign([tp])
     if policy == "none":
-        with pytest.raises(OffsetOutOfRange, match="offset 2") as told:
+        with pytest.raises(OffsetOutOfRange, match="offset 2") as caught:
             one.poll(20)
-        assert (told.value.log_start_offset, told.value.log_end_offset) == (6, 10)
+        assert (caught.value.log_start_offset, caught.value.log_end_offset) == (6, 10)
         return
     expected = 10 if policy == "latest" else 6
     eventually(lambda: one.poll(0.1).num_rows or one.position(tp) == expected, within_s=30)
@@ -128,10 +130,10 @@ def test_retention_has_taken_what_was_committed(admin: Admin, consumer: Make, tp
         assert first_read(one) == 6
 
 
-@pytest.mark.claim(56)
+@pytest.mark.claim(56, part="b")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_partition_added_has_no_offset(
+def test_a_new_partition_starts_at_the_reset(
     broker: Broker, admin: Admin, consumer: Make, tp: TopicPartition, policy: str, protocol: str
 ) -> None:
     added, expected = TopicPartition(tp.topic, 1), POLICIES[policy]
@@ -141,9 +143,9 @@ def test_a_partition_added_has_no_offset(
     one = consumer(policy, group_protocol=protocol)
     one.subscribe([tp.topic])
     if expected is None:
-        with pytest.raises(NoOffsetForPartition) as told:
+        with pytest.raises(NoOffsetForPartition) as caught:
             eventually(lambda: one.poll(0.5).num_rows < 0, within_s=30)
-        assert told.value.partitions == (added,)
+        assert caught.value.partitions == (added,)
         return
     wanted = {(0, n) for n in range(5, 10)} | {(1, n) for n in range(expected, 10)}
     found: set[tuple[int, int]] = set()
@@ -151,12 +153,13 @@ def test_a_partition_added_has_no_offset(
         lambda: (found.update((r.partition, r.offset) for r in one.poll(0.1).records()), found >= wanted)[1],
         within_s=30,
     )
-    assert (found, one.position(added)) == (wanted, 10)  # under latest its first records are missed
+    assert (found, one.position(added)) == (wanted, 10)  # with latest, the first records of a new partition are missed
 
 
-@pytest.mark.claim(49, 56)
+@pytest.mark.claim(49)
+@pytest.mark.claim(56, part=True)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_partition_that_another_member_had_keeps_its_offset(consumer: Make, tp: TopicPartition, policy: str) -> None:
+def test_a_partition_of_another_member_starts_at_its_commit(consumer: Make, tp: TopicPartition, policy: str) -> None:
     before = consumer("earliest", max_poll_records=5)
     before.subscribe([tp.topic])
     assert first_read(before) == 0
@@ -167,9 +170,9 @@ def test_a_partition_that_another_member_had_keeps_its_offset(consumer: Make, tp
     assert first_read(one) == 5
 
 
-@pytest.mark.claim(54)
+@pytest.mark.claim(54, part="b")
 @pytest.mark.parametrize("policy", POLICIES)
-def test_offsets_that_have_expired(
+def test_a_partition_with_an_expired_offset_starts_at_the_reset(
     broker: Broker, admin: Admin, consumer: Make, tp: TopicPartition, group: str, policy: str
 ) -> None:
     one = consumer(policy)
@@ -179,4 +182,4 @@ def test_offsets_that_have_expired(
     assert one.committed([tp]) == {tp: OffsetAndMetadata(5)}
     broker.clock.advance(days=2)
     eventually(lambda: one.committed([tp]) == {tp: None})
-    starts(one, tp, POLICIES[policy])
+    check_start(one, tp, POLICIES[policy])

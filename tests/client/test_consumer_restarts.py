@@ -1,4 +1,4 @@
-"""Brokers, members and whole groups that are restarted or killed while records flow: counted, none left out."""
+"""Brokers, members and whole groups are restarted or killed while records flow: no record is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAST = {
     "group_min_session_timeout_ms": "1000",
 }
 PROTOCOLS = [pytest.param("classic", marks=pytest.mark.slow), "consumer"]
-"""Of ``group_protocol``."""
+"""Values of ``group_protocol``."""
 
 
 @pytest.fixture
@@ -42,11 +42,13 @@ def settings(protocol: str, **more: Any) -> dict[str, Any]:
     return base | classic | more
 
 
-@pytest.mark.claim(31, 37, 38)
-@pytest.mark.claim(24, part=True)
+@pytest.mark.claim(38)
+@pytest.mark.claim(24, 31, 37, part=True)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_broker_killed_while_records_flow_both_ways(quick: RunningBroker, topic: str, protocol: str) -> None:
-    """Each record is stored once, and processed at least once, though the broker and the consumer die twice each."""
+def test_a_killed_broker_loses_no_record_between_producer_and_consumer(
+    quick: RunningBroker, topic: str, protocol: str
+) -> None:
+    """Each record is stored once and processed at least once, although the broker and the consumer fail twice."""
     count, processed = 3_000, Counter[int]()
     with Admin(quick.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 2, 1)])
@@ -71,7 +73,7 @@ def test_a_broker_killed_while_records_flow_both_ways(quick: RunningBroker, topi
         def more(one: Consumer = one, goal: int = goal) -> bool:
             processed.update(int(record.value or b"") for record in one.poll(0.2).records())
             if len(processed) >= goal and goal < count:
-                return True  # … and it dies before its commit
+                return True  # … and the consumer ends before its commit
             one.commit_async()
             return len(processed) >= goal
 
@@ -96,7 +98,7 @@ def test_a_broker_killed_while_records_flow_both_ways(quick: RunningBroker, topi
 
 
 def _victim(program: str, given: dict[str, Any], topic: str, count: int) -> subprocess.Popen[str]:
-    """A member in a process of its own, which has told of the first ``count`` records."""
+    """Starts a member in its own process and waits until it has printed the first ``count`` offsets."""
     command = [sys.executable, "-c", program, json.dumps(given), topic]
     victim = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert victim.stdout is not None
@@ -120,9 +122,11 @@ while True:
 """
 
 
-@pytest.mark.claim(35, 38, 70)
+@pytest.mark.claim(70, part="a")
+@pytest.mark.claim(26, part="b")
+@pytest.mark.claim(35, 38, part=True)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_member_killed_is_replaced_when_its_session_ends(quick: RunningBroker, topic: str, protocol: str) -> None:
+def test_a_killed_member_is_replaced_after_its_session_timeout(quick: RunningBroker, topic: str, protocol: str) -> None:
     with Admin(quick.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])
         publish(quick.bootstrap, topic, map(str, range(30)), partition=0)
@@ -134,7 +138,7 @@ def test_a_member_killed_is_replaced_when_its_session_ends(quick: RunningBroker,
         with Consumer(quick.bootstrap, **settings(protocol)) as heir:
             heir.subscribe([topic])
             rest = eventually(lambda: [r.offset for r in heir.poll(0.2).records()], within_s=60)
-            assert rest == list(range(10, 10 + len(rest)))  # what was read after the commit comes again
+            assert rest == list(range(10, 10 + len(rest)))  # records after the commit are read again
             (living,) = admin.describe_groups(["g"])["g"].members
             assert living.member_id != dead.member_id
 
@@ -154,10 +158,10 @@ while True:
 
 @pytest.mark.claim(24, 25, 27, part=True)
 @pytest.mark.parametrize("interval_ms", [0, pytest.param(3_600_000, marks=pytest.mark.slow)])
-def test_a_shorter_interval_of_automatic_commits_repeats_less_but_not_nothing(
+def test_a_shorter_commit_interval_repeats_fewer_records_after_a_kill(
     quick: RunningBroker, topic: str, interval_ms: int
 ) -> None:
-    """kill -9 while record 149 is worked on: what was returned after the last automatic commit comes again."""
+    """kill -9 while record 149 is processed. The records after the last automatic commit are read again."""
     with Admin(quick.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])
         publish(quick.bootstrap, topic, map(str, range(200)), partition=0)
@@ -179,7 +183,7 @@ def test_a_shorter_interval_of_automatic_commits_repeats_less_but_not_nothing(
         with Consumer(quick.bootstrap, **settings("classic")) as heir:
             heir.subscribe([topic])
             first = eventually(lambda: [r.offset for r in heir.poll(0.2).records()], within_s=60)[0]
-        # What the victim had sent may have been committed after ``place`` was looked at; the heir commits nothing.
+        # A commit in flight may be stored after ``place`` was read; the heir commits nothing.
         assert max(place, 0) <= first == max(committed(), 0)
         repeated = 150 - first
         assert 1 <= repeated <= 50 if interval_ms == 0 else repeated == 150
@@ -191,16 +195,14 @@ class Events:
 
     def callbacks(self) -> dict[str, Any]:
         return {
-            f"on_{what}": lambda partitions, what=what: self.all.append(what)
-            for what in ("assigned", "revoked", "lost")
+            f"on_{event}": lambda partitions, event=event: self.all.append(event)
+            for event in ("assigned", "revoked", "lost")
         }
 
 
-@pytest.mark.behaviour(43)
+@pytest.mark.behaviour(43, part="a")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_static_members_restarted_one_after_the_other_rebalance_nothing(
-    quick: RunningBroker, topic: str, protocol: str
-) -> None:
+def test_restarts_of_static_members_cause_no_rebalance(quick: RunningBroker, topic: str, protocol: str) -> None:
     names = ["a", "b", "c"]
     with Admin(quick.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 3, 1)])
@@ -209,7 +211,7 @@ def test_static_members_restarted_one_after_the_other_rebalance_nothing(
     events = {name: Events() for name in names}
 
     def start(name: str) -> None:
-        # Longer than a restart takes on any machine, since nobody may miss a heartbeat here.
+        # Longer than a restart takes on any machine: no member may miss its session here.
         longer = {"session_timeout_ms": 60_000} if protocol == "classic" else {}
         members[name] = Consumer(quick.bootstrap, **settings(protocol, group_instance_id=name, **longer))
         members[name].subscribe([topic], **events[name].callbacks())

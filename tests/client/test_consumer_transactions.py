@@ -1,4 +1,4 @@
-"""``isolation_level``: what transactions leave to be read, on a broker that plays them and on Apache Kafka.
+"""``isolation_level``: which records of transactions a consumer reads, on a scripted broker and on Apache Kafka.
 
 Odradek's own broker has no transactions yet.
 """
@@ -27,21 +27,21 @@ QUICK = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 20, "default_api_
          "retry_backoff_ms": 1}  # fmt: skip
 
 
-# --- a broker that plays a log with transactions ------------------------------------------------------------------
+# --- a scripted log with transactions -----------------------------------------------------------------------------
 
 
 @dataclass
-class Played:
-    """A log of several producers' transactions, interleaved, some rolled back, one perhaps open at the end."""
+class ScriptedLog:
+    """A log with interleaved transactions of several producers. Some are aborted; one may be open at the end."""
 
     log: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """First and last offset of each batch, and the batch."""
+    """First offset, last offset and bytes of each batch."""
     sent: list[int] = field(default_factory=list)
-    """Offsets of records, whoever sent them."""
+    """Offsets of all records, with and without a transaction."""
     hidden: set[int] = field(default_factory=set)
-    """Those of transactions that were rolled back, or are open."""
+    """Offsets of records in aborted or open transactions."""
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
-    """Producer, first offset, the marker's offset."""
+    """Producer id, first offset, offset of the marker."""
     end: int = 0
     stable: int = 0
 
@@ -61,8 +61,8 @@ class Played:
         return first
 
 
-def play(chance: random.Random, steps: int, *, leave_open: bool) -> Played:
-    made = Played()
+def random_log(chance: random.Random, steps: int, *, leave_open: bool) -> ScriptedLog:
+    made = ScriptedLog()
     open_since: dict[int, tuple[int, list[int]]] = {}
 
     def finish(producer: int) -> None:
@@ -89,41 +89,41 @@ def play(chance: random.Random, steps: int, *, leave_open: bool) -> Played:
     return made
 
 
-def serve(cluster: ScriptedCluster, played: Played, chance: random.Random) -> None:
-    """Fetches bring one to four batches; under read_committed up to the last stable offset, and the rolled back
-    transactions that reach into what is brought."""
+def serve(cluster: ScriptedCluster, scripted_log: ScriptedLog, chance: random.Random) -> None:
+    """A fetch returns one to four batches. With read_committed, it returns batches below the last stable offset and the
+    aborted transactions that overlap with them."""
 
     def answer(message: Any, version: int) -> Any:
         asked = message.topics[0].partitions[0].fetch_offset
         committed = message.isolation_level == 1
-        limit = played.stable if committed else played.end
-        found = [one for one in played.log if one[1] >= asked and one[1] < limit][: chance.randint(1, 4)]
+        limit = scripted_log.stable if committed else scripted_log.end
+        found = [one for one in scripted_log.log if one[1] >= asked and one[1] < limit][: chance.randint(1, 4)]
         if not found:
-            time.sleep(0.02)  # as a broker that waits for more
+            time.sleep(0.02)  # as a broker that waits for more records
         reply = fetch_reply(cluster, b"".join(data for _, _, data in found))
         row = reply["responses"][0]["partitions"][0]
-        row |= {"high_watermark": played.end, "last_stable_offset": played.stable}
+        row |= {"high_watermark": scripted_log.end, "last_stable_offset": scripted_log.stable}
         if committed and found:
             bound = found[-1][1] + 1
             row["aborted_transactions"] = [
                 {"producer_id": producer, "first_offset": first}
-                for producer, first, marker in played.aborted
+                for producer, first, marker in scripted_log.aborted
                 if marker >= asked and first < bound
             ]
         return reply
 
     cluster.brokers[1].answers[FETCH] = answer
-    cluster.log = [(last, data) for _, last, data in played.log]
+    cluster.log = [(last, data) for _, last, data in scripted_log.log]
 
 
 def read_to(one: Consumer, end: int) -> list[int]:
     found: list[int] = []
 
-    def there() -> bool:
+    def is_read() -> bool:
         found.extend(record.offset for record in one.poll(0.2).records())
         return one.position(T0) >= end
 
-    eventually(there, within_s=30)
+    eventually(is_read, within_s=30)
     return found
 
 
@@ -134,25 +134,25 @@ def cluster() -> Iterator[ScriptedCluster]:
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 20))])
-def test_what_was_rolled_back_or_is_open_is_left_out(cluster: ScriptedCluster, seed: int) -> None:
+def test_records_of_aborted_and_open_transactions_are_skipped(cluster: ScriptedCluster, seed: int) -> None:
     chance = random.Random(seed)
-    played = play(chance, 80, leave_open=seed % 2 == 0)
-    assert played.aborted
-    serve(cluster, played, chance)
-    stable = [n for n in played.sent if n not in played.hidden and n < played.stable]
-    assert len(stable) < len(played.sent)
+    scripted_log = random_log(chance, 80, leave_open=seed % 2 == 0)
+    assert scripted_log.aborted
+    serve(cluster, scripted_log, chance)
+    stable = [n for n in scripted_log.sent if n not in scripted_log.hidden and n < scripted_log.stable]
+    assert len(stable) < len(scripted_log.sent)
     with Consumer(cluster.bootstrap, max_poll_records=7, **QUICK) as everything:
         everything.assign([T0])
-        assert read_to(everything, played.end) == played.sent
+        assert read_to(everything, scripted_log.end) == scripted_log.sent
     with Consumer(cluster.bootstrap, isolation_level="read_committed", max_poll_records=7, **QUICK) as one:
         one.assign([T0])
-        assert read_to(one, played.stable) == stable
-        for start in chance.sample(range(played.stable), 4):  # in mid-transaction as well
+        assert read_to(one, scripted_log.stable) == stable
+        for start in chance.sample(range(scripted_log.stable), 4):  # also within transactions
             one.seek(T0, start)
-            assert read_to(one, played.stable) == [n for n in stable if n >= start]
+            assert read_to(one, scripted_log.stable) == [n for n in stable if n >= start]
     reader = PartitionReader(cluster.bootstrap, T0, isolation_level="read_committed")
-    assert [n for batch in reader.read(0, played.stable) for n in batch.column("offset").to_pylist()] == stable
-    assert [row.offset for row in reader.read_rows(0, played.stable)] == stable
+    assert [n for batch in reader.read(0, scripted_log.stable) for n in batch.column("offset").to_pylist()] == stable
+    assert [row.offset for row in reader.read_rows(0, scripted_log.stable)] == stable
 
 
 # --- Apache Kafka -------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def transactional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def confluent_reads(bootstrap: str, tp: TopicPartition, level: str) -> list[tuple[int, bytes]]:
-    """What librdkafka's consumer finds up to the end that it is shown."""
+    """The records that librdkafka's consumer reads until the end of the partition."""
     settings = {"bootstrap.servers": bootstrap, "group.id": unique("group"), "isolation.level": level,
                 "enable.partition.eof": True, "auto.offset.reset": "earliest"}  # fmt: skip
     other = confluent_kafka.Consumer(settings)
@@ -188,7 +188,7 @@ Transactional = list[confluent_kafka.Producer]
 
 
 def _take_turns(producers: Transactional, plain: confluent_kafka.Producer, topic: str) -> list[bytes]:
-    """150 steps of producers with and without transactions; returns what was committed, all else was rolled back."""
+    """150 random steps of producers with and without transactions; returns the values that were not aborted."""
     chance = random.Random(5)
     kept: list[bytes] = []
     pending: dict[int, list[bytes]] = {}
@@ -219,8 +219,10 @@ def _take_turns(producers: Transactional, plain: confluent_kafka.Producer, topic
 
 
 @pytest.mark.slow
-def test_read_committed_on_apache_kafka(transactional: str, topic: str, group: str) -> None:
-    """Three transactional producers and a plain one take turns; then one transaction is left open."""
+def test_read_committed_on_apache_kafka_gives_the_records_of_librdkafka(
+    transactional: str, topic: str, group: str
+) -> None:
+    """Three transactional producers and a plain one take turns; at the end one transaction is open."""
     tp = TopicPartition(topic, 0)
     with Admin(transactional) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])
@@ -238,11 +240,11 @@ def test_read_committed_on_apache_kafka(transactional: str, topic: str, group: s
             end = one.end_offsets([tp])[tp]
             found: list[tuple[int, bytes]] = []
 
-            def there() -> bool:
+            def is_read() -> bool:
                 found.extend((r.offset, r.value or b"") for r in one.poll(0.5).records())
                 return one.position(tp) >= end
 
-            eventually(there, within_s=60)
+            eventually(is_read, within_s=60)
             return found, end
 
     producers[0].begin_transaction()

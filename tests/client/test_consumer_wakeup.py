@@ -1,4 +1,4 @@
-"""``wakeup`` ends whatever waits for a broker, as in Java, and nothing is lost by that."""
+"""``wakeup`` ends every wait for a broker, as in Java. No record and no commit is lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def commit_answer(message: Any, version: int) -> dict[str, Any]:
 
 
 class Gate:
-    """Holds the answers of an API back until it opens."""
+    """Delays the replies to one API until it is opened."""
 
     def __init__(self, broker: ScriptedBroker, api_key: int) -> None:
         self._answer = broker.answers.get(api_key) or getattr(broker, f"answer_{api_key}")
@@ -55,7 +55,7 @@ class Gate:
         return self._answer(message, version)
 
     def wake(self, one: Any) -> threading.Thread:
-        """Wakes once a request is held."""
+        """Calls ``wakeup`` once a request has arrived."""
 
         def act() -> None:
             assert self.came.wait(PATIENCE_S)
@@ -80,7 +80,7 @@ def committed_by(broker: ScriptedBroker) -> list[int]:
     return [message.topics[0].partitions[0].committed_offset for message in found]
 
 
-def waits_for_async(one: Consumer) -> Any:
+def commit_after_async(one: Consumer) -> Any:
     one.commit_async({T0: 3})
     return one.commit({})
 
@@ -99,9 +99,9 @@ def position_at_end(one: Consumer) -> Any:
     return one.position(T0)
 
 
-ASKING: dict[str, tuple[int, Callable[[Any], Any]]] = {
+CALLS: dict[str, tuple[int, Callable[[Any], Any]]] = {
     "commit": (OFFSET_COMMIT, lambda one: one.commit({T0: 5})),
-    "commit, waiting for asynchronous ones": (OFFSET_COMMIT, waits_for_async),
+    "commit, waiting for asynchronous ones": (OFFSET_COMMIT, commit_after_async),
     "committed": (OFFSET_FETCH, lambda one: one.committed([T0])),
     "position": (LIST_OFFSETS, position_at_end),
     "beginning_offsets": (LIST_OFFSETS, lambda one: one.beginning_offsets([T0])),
@@ -112,9 +112,9 @@ ASKING: dict[str, tuple[int, Callable[[Any], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ASKING)
-def test_a_call_that_waits_is_ended_and_can_be_made_again(broker: ScriptedBroker, name: str) -> None:
-    api_key, call = ASKING[name]
+@pytest.mark.parametrize("name", CALLS)
+def test_a_wakeup_ends_a_waiting_call_and_the_call_can_be_repeated(broker: ScriptedBroker, name: str) -> None:
+    api_key, call = CALLS[name]
     with read_to_the_end(broker) as one:
         gate = Gate(broker, api_key)
         waking = gate.wake(one)
@@ -129,8 +129,8 @@ def test_a_call_that_waits_is_ended_and_can_be_made_again(broker: ScriptedBroker
         assert one.position(T0) == 10
 
 
-def test_a_commit_that_looks_for_the_coordinator(broker: ScriptedBroker) -> None:
-    """What was asked first is written first, also after the wakeup."""
+def test_a_wakeup_ends_a_commit_that_looks_up_the_coordinator(broker: ScriptedBroker) -> None:
+    """Commits are sent in the order of the calls, also after a wakeup."""
     gate = Gate(broker, FIND_COORDINATOR)
     with Consumer(broker.address, **SETTINGS) as one:
         waking = gate.wake(one)
@@ -143,8 +143,8 @@ def test_a_commit_that_looks_for_the_coordinator(broker: ScriptedBroker) -> None
         assert committed_by(broker) == [5, 6]
 
 
-def test_a_commit_that_is_never_answered(broker: ScriptedBroker) -> None:
-    """Ended by a wakeup; when the broker's time is up another connection is made, and the next commit gets through."""
+def test_a_wakeup_ends_a_commit_without_a_reply(broker: ScriptedBroker) -> None:
+    """After the request timeout the client opens another connection, and the next commit succeeds."""
     silent = threading.Event()
 
     def once(message: Any, version: int) -> Any:
@@ -165,10 +165,10 @@ def test_a_commit_that_is_never_answered(broker: ScriptedBroker) -> None:
         assert sorted(committed_by(broker)) == [4, 6]
 
 
-def test_a_wakeup_is_kept_for_the_next_call_that_asks(broker: ScriptedBroker) -> None:
+def test_a_wakeup_is_kept_for_the_next_call_that_may_wait(broker: ScriptedBroker) -> None:
     with read_to_the_end(broker) as one:
         one.wakeup()
-        one.wakeup()  # two before a call are one
+        one.wakeup()  # two wakeups before a call count as one
         one.commit({})
         assert one.committed([]) == {}
         assert one.end_offsets([]) == {}
@@ -189,21 +189,21 @@ def test_a_wakeup_is_kept_for_the_next_call_that_asks(broker: ScriptedBroker) ->
         ]
 
 
-@pytest.mark.parametrize("name", [name for name in ASKING if "commit," not in name])
+@pytest.mark.parametrize("name", [name for name in CALLS if "commit," not in name])
 def test_a_call_after_a_wakeup_raises_at_once(broker: ScriptedBroker, name: str) -> None:
-    api_key, call = ASKING[name]
+    api_key, call = CALLS[name]
     with read_to_the_end(broker) as one:
-        gate = Gate(broker, api_key)  # whoever waited would wait for ever
+        gate = Gate(broker, api_key)  # a call that waited would wait forever
         one.wakeup()
         with pytest.raises(Wakeup):
             call(one)
         gate.opened.set()
         call(one)
-        if name == "commit":  # it is sent all the same
+        if name == "commit":  # the commit is sent nevertheless
             assert committed_by(broker) == [5, 5]
 
 
-def test_close_goes_its_way_after_a_wakeup(broker: ScriptedBroker) -> None:
+def test_a_close_after_a_wakeup_commits_and_ends(broker: ScriptedBroker) -> None:
     settings = SETTINGS | {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
     one = Consumer(broker.address, **settings)
     one.assign([T0])
@@ -218,10 +218,10 @@ def test_close_goes_its_way_after_a_wakeup(broker: ScriptedBroker) -> None:
     one.wakeup()
     one.close()
     assert committed_by(broker) == [2, 10]
-    one.wakeup()  # nothing is there to be woken
+    one.wakeup()  # without effect
 
 
-def test_a_poll_that_looks_for_topics(broker: ScriptedBroker) -> None:
+def test_a_wakeup_ends_a_poll_that_looks_up_topics(broker: ScriptedBroker) -> None:
     gate = Gate(broker, METADATA)
     with Consumer(broker.address, **SETTINGS) as one:
         one.subscribe(pattern="t.*")
@@ -237,8 +237,8 @@ def test_a_poll_that_looks_for_topics(broker: ScriptedBroker) -> None:
 
 
 @pytest.mark.parametrize("name", ["commit", "committed", "end_offsets", "partitions_for"])
-def test_a_call_that_is_awaited(broker: ScriptedBroker, name: str) -> None:
-    api_key, call = ASKING[name]
+def test_a_wakeup_ends_an_awaited_call(broker: ScriptedBroker, name: str) -> None:
+    api_key, call = CALLS[name]
 
     async def main() -> None:
         async with odradek.aio.Consumer(broker.address, **SETTINGS) as one:
@@ -258,8 +258,8 @@ def test_a_call_that_is_awaited(broker: ScriptedBroker, name: str) -> None:
 
 
 @pytest.mark.parametrize("wakeup_first", [True, False])
-def test_who_is_cancelled_is_cancelled(broker: ScriptedBroker, wakeup_first: bool) -> None:
-    """The wakeup that came at the same time is kept."""
+def test_a_cancelled_call_ends_as_cancelled_despite_a_wakeup(broker: ScriptedBroker, wakeup_first: bool) -> None:
+    """A wakeup at the same moment is kept for the next call."""
 
     async def main() -> None:
         async with odradek.aio.Consumer(broker.address, **SETTINGS) as one:
@@ -279,7 +279,7 @@ def test_who_is_cancelled_is_cancelled(broker: ScriptedBroker, wakeup_first: boo
     asyncio.run(main())
 
 
-def test_a_deadline_of_the_caller_stays_one(broker: ScriptedBroker) -> None:
+def test_a_timeout_of_the_caller_ends_a_call_as_a_timeout(broker: ScriptedBroker) -> None:
     async def main() -> None:
         async with odradek.aio.Consumer(broker.address, **SETTINGS) as one:
             await one.assign([T0])
@@ -297,7 +297,7 @@ def test_a_deadline_of_the_caller_stays_one(broker: ScriptedBroker) -> None:
     asyncio.run(main())
 
 
-def test_a_wakeup_before_the_first_call(broker: ScriptedBroker) -> None:
+def test_a_wakeup_before_the_first_call_is_kept(broker: ScriptedBroker) -> None:
     async def main() -> None:
         one = odradek.aio.Consumer(broker.address, **SETTINGS)
         one.wakeup()
@@ -329,7 +329,7 @@ def real() -> Iterator[Broker]:
 
 
 def wake_when_dropped(broker: Broker, one: Consumer, when: str = "after") -> threading.Thread:
-    """The next commit gets no answer; ``one`` is woken once it has come."""
+    """The next commit gets no reply. ``one`` is woken when this commit has arrived."""
     before = len(broker.faults.fired)
     broker.faults.drop("OffsetCommit", when=when)
 
@@ -343,8 +343,8 @@ def wake_when_dropped(broker: Broker, one: Consumer, when: str = "after") -> thr
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_rebalance_goes_on_where_a_wakeup_ended_it(real: Broker, topic: str, group: str, kind: str) -> None:
-    """In a commit that ``on_revoked`` makes: the next poll calls it again, and both members come to their share."""
+def test_a_rebalance_continues_after_a_wakeup_in_on_revoked(real: Broker, topic: str, group: str, kind: str) -> None:
+    """The wakeup ends a commit in ``on_revoked``. The next poll calls it again, and both members get their share."""
     real.create_topic(topic, partitions=2)
     for partition in range(2):
         publish(real.bootstrap_servers, topic, ["v"] * 10, partition=partition)
@@ -379,7 +379,7 @@ def test_a_rebalance_goes_on_where_a_wakeup_ended_it(real: Broker, topic: str, g
             eventually(until_woken, within_s=PATIENCE_S)
         waking[0].join()
         assert len(revoked) == 1
-        assert len(first.assignment()) == 2  # nothing was given up
+        assert len(first.assignment()) == 2  # no partition was revoked
 
         def shared() -> bool:
             second.poll(0.05)
@@ -392,7 +392,7 @@ def test_a_rebalance_goes_on_where_a_wakeup_ended_it(real: Broker, topic: str, g
 
 
 @pytest.mark.parametrize("kind", ["range", "cooperative-sticky"])
-def test_a_poll_that_commits_before_it_joins(real: Broker, topic: str, group: str, kind: str) -> None:
+def test_a_wakeup_ends_the_commit_of_a_poll_before_it_rejoins(real: Broker, topic: str, group: str, kind: str) -> None:
     real.create_topic(topic, partitions=1)
     publish(real.bootstrap_servers, topic, ["v"] * 10)
     tp = TopicPartition(topic, 0)
@@ -413,7 +413,7 @@ def test_a_poll_that_commits_before_it_joins(real: Broker, topic: str, group: st
         assert one.assignment() == {tp}
 
 
-def test_from_a_signals_handler(broker: ScriptedBroker) -> None:
+def test_a_signal_handler_may_call_wakeup(broker: ScriptedBroker) -> None:
     before = signal.signal(signal.SIGALRM, lambda *_: one.wakeup())
     try:
         with Consumer(broker.address, **SETTINGS) as one:

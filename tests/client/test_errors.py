@@ -1,4 +1,4 @@
-"""The errors of the client: by name, by code, whether trying again helps, whether the client is done for."""
+"""The errors of the client: their classes and codes, and whether they are retriable or fatal."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ TP = TopicPartition("t", 0)
     (error_for(ErrorCode.producer_fenced), False, True), (error_for(ErrorCode.not_coordinator), True, False),
     (RebalanceInProgress(), False, False), (UnknownTopic("x"), True, False),
 ])  # fmt: skip
-def test_what_helps_against_it(error: OdradekError, retriable: bool, fatal: bool) -> None:
+def test_errors_are_retriable_or_fatal(error: OdradekError, retriable: bool, fatal: bool) -> None:
     assert (error.retriable, error.fatal) == (retriable, fatal)
 
 
-def test_every_class_that_is_told_apart_keeps_its_code_through_a_pickle() -> None:
+def test_every_error_keeps_its_class_and_code_when_pickled() -> None:
     for code in ErrorCode:
         if code is ErrorCode.none:
             continue
@@ -53,7 +53,7 @@ def test_every_class_that_is_told_apart_keeps_its_code_through_a_pickle() -> Non
     assert (again.partition, again.offset, again.log_start_offset, again.log_end_offset) == (TP, 5, 7, 9)
 
 
-def test_everything_that_is_raised_can_be_had_from_one_place() -> None:
+def test_odradek_client_exports_every_error() -> None:
     found = set()
     for module in pkgutil.walk_packages(client.__path__, "odradek.client."):
         members = vars(importlib.import_module(module.name)).values()

@@ -1,4 +1,4 @@
-"""When a consumer asks a broker, and for what: without a socket."""
+"""When a consumer sends fetches, and for which partitions: without a socket."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class OneBroker:
 
 
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
-def test_what_is_read_to_its_end_does_not_keep_the_broker_from_what_is_not(isolation_level: str) -> None:
-    """A broker holds a fetch of nothing new for fetch_max_wait_ms, and answers no other meanwhile."""
+def test_a_partition_at_its_end_does_not_delay_one_with_unread_records(isolation_level: str) -> None:
+    """A broker holds a fetch without new records for fetch_max_wait_ms, and answers no other fetch meanwhile."""
 
     async def go() -> None:
         settings: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "isolation_level": isolation_level}
         config = ConsumerConfig.of(settings | {"max_partition_fetch_bytes": 1000, "buffer_memory": 8000})
         subscription = SubscriptionState()
-        fetcher = Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]  # as much of a cluster as is asked
+        fetcher = Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]  # a fake cluster
         asked: list[set[TopicPartition]] = []
         waits: list[int] = []
 
@@ -52,32 +52,32 @@ def test_what_is_read_to_its_end_does_not_keep_the_broker_from_what_is_not(isola
         held = Chunk(BEHIND, subscription.state(BEHIND).version, 0, 10, 0, (), None, 1001)
         fetcher.buffer.put(held)
         fetcher.schedule_fetches()
-        assert (asked, waits) == ([{READ}], [0]), "it has a look: more of the other may be wanted in a moment"
+        assert (asked, waits) == ([{READ}], [0]), "without waiting: BEHIND may need a fetch in a moment"
         fetcher.schedule_fetches()
-        assert len(asked) == 1, "not at once again"
-        assert fetcher._fetch_without_waiting_timer is not None, "but soon"
+        assert len(asked) == 1, "no second fetch at once"
+        assert fetcher._fetch_without_waiting_timer is not None, "but a fetch soon"
         assert not fetcher.has_room_again(BEHIND)
         assert not fetcher.has_room_again(READ)
         asked.clear()
         subscription.state(READ).high_watermark = subscription.state(READ).last_stable_offset = 11
         fetcher.schedule_fetches()
-        assert asked == [{READ}], "there is something to read"
+        assert asked == [{READ}], "READ has new records"
         subscription.state(READ).high_watermark = subscription.state(READ).last_stable_offset = 10
         fetcher.buffer.done(held)
         fetcher.schedule_fetches()
         assert asked[1:] == [{READ, BEHIND}]
         assert waits[1:] == [config.fetch_max_wait_ms] * 2
-        assert not fetcher.has_room_again(BEHIND), "nothing waits for room: taking changes nothing"
+        assert not fetcher.has_room_again(BEHIND), "no partition waits for room"
         subscription.state(BEHIND).high_watermark = subscription.state(BEHIND).last_stable_offset = 10
         fetcher.schedule_fetches()
-        assert asked[2:] == [{READ, BEHIND}], "both at their end: the broker tells when something comes"
+        assert asked[2:] == [{READ, BEHIND}], "both are at their end: the broker waits for new records"
         await fetcher.close()
 
     asyncio.run(go())
 
 
-def test_as_much_waits_to_be_returned_as_the_memory_allows() -> None:
-    """Of each partition its share of a quarter, so that fetches go on while what came is worked on."""
+def test_the_buffer_holds_as_much_as_the_memory_allows() -> None:
+    """Each partition may hold its share of a quarter of the memory, so that fetches continue while the caller works."""
 
     async def go() -> None:
         settings: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "max_partition_fetch_bytes": 1000}
@@ -102,8 +102,8 @@ def test_as_much_waits_to_be_returned_as_the_memory_allows() -> None:
         first = fetcher.buffer.front()
         assert first is not None
         fetcher.buffer.done(first)
-        assert fetcher.has_room_again(BEHIND), "of its 5,000 half is left"
-        assert not fetcher.has_room_again(READ), "which did not wait"
+        assert fetcher.has_room_again(BEHIND), "at most half of its 5,000 bytes are in use"
+        assert not fetcher.has_room_again(READ), "READ did not wait for room"
         fetcher.buffer.put(first)
         fetcher.buffer.put(Chunk(READ, subscription.state(READ).version, 0, 10, 0, (), None, 35_000))
         asked.clear()

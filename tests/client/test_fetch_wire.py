@@ -1,4 +1,4 @@
-"""Fetch requests packed by hand say what the schemas say."""
+"""The hand-written packer of fetch requests gives the same bytes as the schemas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def by_topic(rows: Iterable[tuple[TopicPartition, UUID | None, Any]]) -> list[di
 
 
 def message(limits: Limits, asked: FetchRequestData) -> dict[str, Any]:
-    """For the schemas."""
+    """The request as a message for the schemas."""
     return {
         "replica_id": -1,
         "max_wait": limits.max_wait_ms,
@@ -62,7 +62,7 @@ def message(limits: Limits, asked: FetchRequestData) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(limits=LIMITS, rows=WANTED, forgotten=st.lists(PARTITION, max_size=5), session=st.tuples(INT32, INT32))
-def test_a_packed_request_is_what_the_schema_makes_of_it(
+def test_a_packed_request_equals_the_encoding_of_the_schema(
     version: int,
     limits: Limits,
     rows: dict[TopicPartition, tuple[int, int, int]],
@@ -76,7 +76,7 @@ def test_a_packed_request_is_what_the_schema_makes_of_it(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_more_topics_and_partitions_than_one_byte_counts(version: int) -> None:
+def test_a_request_may_have_more_topics_and_partitions_than_one_byte_can_count(version: int) -> None:
     wanted = {
         TopicPartition(f"t{topic}", number): FetchPartition(UUID(int=topic), number, 1, 9)
         for topic in range(300)
@@ -88,7 +88,7 @@ def test_more_topics_and_partitions_than_one_byte_counts(version: int) -> None:
     assert fetch_wire.pack(version, limits, asked) == encoded
 
 
-def test_a_topic_without_an_id_is_sent_without() -> None:
+def test_a_topic_without_an_id_is_packed_without_one() -> None:
     limits, asked = (
         Limits(500, 1, 1 << 20, 0),
         FetchRequestData({TopicPartition("t", 0): FetchPartition(None, 5, 1, 9)}),

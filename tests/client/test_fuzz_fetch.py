@@ -1,7 +1,7 @@
-"""Damaged fetch replies through everything that a consumer does with them: a typed error, or records in their order.
+"""Damaged fetch replies to a consumer: each gives a typed error, or records in order.
 
-A reply is parsed, kept by the fetcher, and taken by polls as from a broker; only the socket is missing. Where kio can
-read a reply, ours must read the same. A failure names the input in hex.
+A reply is parsed, kept by the fetcher and taken by polls, as from a broker but without a socket. If kio can read a
+reply, our parser must read the same. A failure shows the input in hex.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from odradek.wire.schemas import Kind
 VERSIONS = range(4, schemas.known_versions(FETCH)[1] + 1)
 TOPIC_ID = UUID(int=7)
 START = 100
-"""The offset that is asked for."""
+"""The offset of each fetch."""
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 MAX_GROWTH_MIB = 48
-NO_CRASH = (1 << 63) - 1
+MAX_OFFSET = (1 << 63) - 1
 
 
 class Item(NamedTuple):
@@ -46,7 +46,7 @@ class Item(NamedTuple):
 
 
 def batches() -> list[bytes]:
-    """Sound record sets that begin at, before and after the offset asked for."""
+    """Valid record sets that start at, before and after the fetch offset."""
     out = []
     for number, codec in enumerate(CODES):
         records = [Item(b"k%d" % n, b"value %d" % n * n) for n in range(9)]
@@ -60,7 +60,7 @@ def batches() -> list[bytes]:
 
 
 def reply(version: int, sets: tuple[bytes, bytes], dice: Any) -> bytes:
-    """A sound reply, correlation id first."""
+    """A valid reply, from the correlation id on."""
     rows = []
     for index, records in enumerate(sets):
         aborted = [{"producer_id": 9, "first_offset": START + 20}] if dice.random() < 0.3 else None
@@ -74,7 +74,7 @@ def reply(version: int, sets: tuple[bytes, bytes], dice: Any) -> bytes:
 
 
 class Inputs:
-    """An endless source of replies, most of them damaged; every eighth is sound."""
+    """An endless source of replies: most of them are damaged, about one of eight is valid."""
 
     def __init__(self, seed: int) -> None:
         self._mutator = Mutator(seed)
@@ -92,9 +92,9 @@ class Inputs:
         way = dice.random()
         if way < 0.12:
             return version, data
-        if way < 0.5:  # anything anywhere
+        if way < 0.5:  # damage anywhere
             return version, self._mutator.damaged(data)
-        if way < 0.65:  # its first bytes, where the lengths are
+        if way < 0.65:  # damage in the first bytes, where the lengths are
             return version, self._mutator.damaged(data[:60]) + data[60:]
         if way < 0.75:
             return version, data[: dice.randrange(len(data))]
@@ -103,12 +103,12 @@ class Inputs:
 
 
 class Reader:
-    """A consumer's engine without a connection: what is given to it as a reply, polls take."""
+    """A consumer's engine without a connection: ``give`` passes it a reply, and polls take the records."""
 
     def __init__(self, *, check_crcs: bool) -> None:
         config = ConsumerConfig("127.0.0.1:1", auto_offset_reset="none", columns=COLUMNS, check_crcs=check_crcs)
         self.engine = ConsumerEngine(config, self._never)
-        self.engine.fetcher._closed = True  # it asks nobody for more
+        self.engine.fetcher._closed = True  # it sends no fetches
         self.engine.subscription.assign_by_hand(PARTITIONS)
 
     @staticmethod
@@ -116,7 +116,7 @@ class Reader:
         raise AssertionError("no callbacks here")
 
     def give(self, data: fetch_wire.FetchReply) -> tuple[int, bool]:
-        """How many records a reply brings, and whether an error came with them."""
+        """Returns the number of records in a reply, and whether there was an error."""
         engine, fetcher = self.engine, self.engine.fetcher
         states = engine.subscription.partitions
         for tp in PARTITIONS:
@@ -136,34 +136,34 @@ class Reader:
                 polled = engine.take()
             except OdradekError:
                 failed = True
-                continue  # it would be fetched again
+                continue  # a consumer would fetch it again
             for found in polled.values():
                 for batch in found:
                     batch.validate(full=True)
                     offsets = batch.column("offset").to_pylist()
                     assert min(offsets) >= START
-                    assert max(offsets) < NO_CRASH
+                    assert max(offsets) < MAX_OFFSET
                     rows += batch.num_rows
             for tp in PARTITIONS:
-                assert before[tp] <= states[tp].position <= NO_CRASH
+                assert before[tp] <= states[tp].position <= MAX_OFFSET
         return rows, failed
 
 
 def parsed(version: int, data: bytes) -> fetch_wire.FetchReply | None:
-    """The reply; None where it is refused. Held against kio's reading, where that can read it."""
+    """The parsed reply; None if our parser refuses it. Compared with kio's result, if kio can read the reply."""
     try:
         ours = fetch_wire.parse_reply(version, memoryview(data), 2)
     except ValueError:
         ours = None
     if not data.startswith(frames.response_head(FETCH, version, 1)):
-        return ours  # frames passes over the head's tags
+        return ours  # ``frames`` skips the tags of the header
     try:
         theirs = frames.decode_response(FETCH, version, data)[1]
     except (ValueError, KeyError):
         return ours
     if _has_tags(theirs):
-        return ours  # kio does not mind how long a tagged field says that it is
-    assert ours is not None, "kio reads what ours refuses"
+        return ours  # kio ignores the length of a tagged field
+    assert ours is not None, "kio reads a reply that our parser refuses"
     named = [(topic, row) for topic in theirs.responses for row in topic.partitions]
     assert len(named) == len(ours.partitions)
     for (topic, row), mine in zip(named, ours.partitions, strict=True):
@@ -207,8 +207,8 @@ async def fuzz(count: int, seed: int) -> None:
             if number == min(2_000, count // 2):
                 warm = resident_mib()
             if number % 500 == 0:
-                await asyncio.sleep(0)  # what polls left for the loop
-    assert min(refused, broken, whole) > count // 50, f"{refused} refused, {broken} broken, {whole} whole: one-sided"
+                await asyncio.sleep(0)  # for callbacks that polls have scheduled
+    assert min(refused, broken, whole) > count // 50, f"{refused} refused, {broken} broken, {whole} whole"
     assert resident_mib() - warm < MAX_GROWTH_MIB
     for reader in readers:
         await reader.engine.fetcher.close()
@@ -220,12 +220,12 @@ def _record_set() -> Any:
     return RecordSet
 
 
-def test_damaged_replies() -> None:
+def test_damaged_replies_give_errors_or_records_in_order() -> None:
     asyncio.run(fuzz(4_000, seed=1))
 
 
 class Damage:
-    """Of every three replies of a broker two are damaged, in ways that no reader can take for sound ones."""
+    """Damages two of three replies of a broker, in ways that no parser can mistake for valid replies."""
 
     def __init__(self, broker: ScriptedBroker) -> None:
         self._broker, self._count = broker, 0
@@ -236,7 +236,7 @@ class Damage:
         way = self._count % 9
         if way % 3 == 0:
             return sound
-        if way == 1:  # records that their CRC does not fit
+        if way == 1:  # records with a wrong CRC
             row = sound["responses"][0]["partitions"][0]
             row["records"] = row["records"][:-1] + b"\xff"
             return sound
@@ -248,13 +248,13 @@ class Damage:
             at = body.index(TOPIC_ID.bytes) - 1 if version >= 13 else 10
             return frames.frame(head, body[:at] + b"\xff\xff\xff\xff\x07" + body[at + 1 :])
         if way == 5:
-            return frames.frame(frames.response_head(FETCH, version, 77), body)  # to nothing that was asked
+            return frames.frame(frames.response_head(FETCH, version, 77), body)  # a reply to another request
         if way == 7:
             return b"\x7f\xff\xff\xff" + body  # a frame of two gigabytes
-        return frames.frame(head, body)[:-7]  # what is missing is taken from the next reply, or never comes
+        return frames.frame(head, body)[:-7]  # the missing bytes are taken from the next reply, or never come
 
 
-def test_a_consumer_lives_with_broken_replies(cluster: ScriptedCluster) -> None:
+def test_a_consumer_reads_all_records_despite_damaged_replies(cluster: ScriptedCluster) -> None:
     (broker,) = cluster.brokers.values()
     broker.answers[FETCH] = Damage(broker).answer
     settings = {"retry_backoff_ms": 1, "fetch_max_wait_ms": 20, "request_timeout_ms": 500, "max_poll_records": 7}
@@ -286,5 +286,5 @@ def cluster() -> Iterator[ScriptedCluster]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 110))
-def test_a_million_damaged_replies(seed: int) -> None:
+def test_a_million_damaged_replies_give_errors_or_records_in_order(seed: int) -> None:
     asyncio.run(fuzz(100_000, seed))

@@ -1,6 +1,6 @@
-"""Offsets committed inside of transactions (``sendOffsetsToTransaction``), as the history of groups tells them.
+"""Commits within transactions (``sendOffsetsToTransaction``) in the history of groups.
 
-Those of transactions that were rolled back, or are open, were never committed; markers are no records of groups.
+The history has no commits of aborted or open transactions. Markers are no records of groups.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def cluster() -> Iterator[ScriptedCluster]:
         yield made
 
 
-def told(bootstrap: str, group: str, level: str) -> list[tuple[int, int]]:
-    """Partition and offset of each commit, in the log's order."""
+def commits_of(bootstrap: str, group: str, level: str) -> list[tuple[int, int]]:
+    """Partition and offset of each commit, in the order of the log."""
     rows = [
         row
         for batch in stream_offset_history(bootstrap, group=group, isolation_level=level)
@@ -41,17 +41,17 @@ def told(bootstrap: str, group: str, level: str) -> list[tuple[int, int]]:
 
 
 @pytest.mark.claim(82, 83, part=True)
-def test_only_what_transactions_committed_is_history(cluster: ScriptedCluster) -> None:
+def test_the_history_has_only_commits_of_committed_transactions(cluster: ScriptedCluster) -> None:
     found = read_offset_history(cluster.bootstrap).to_pylist()
     assert [row["record_offset"] for row in found] == [0, 1, 2, 5]
     assert {row["kind"] for row in found} == {"offset_commit"}, "markers are records of no group"
     kept = [(0, 10), (0, 20), (1, 3), (0, 30)]
-    assert told(cluster.bootstrap, "g", "read_committed") == kept
-    assert told(cluster.bootstrap, "g", "read_uncommitted") == [*kept[:3], (0, 90), kept[3], (0, 99), (1, 4)]
+    assert commits_of(cluster.bootstrap, "g", "read_committed") == kept
+    assert commits_of(cluster.bootstrap, "g", "read_uncommitted") == [*kept[:3], (0, 90), kept[3], (0, 99), (1, 4)]
 
 
-def test_what_was_rolled_back_is_no_move_of_the_group(cluster: ScriptedCluster) -> None:
-    """From 20 to 90 and back to 30 nobody went; and nothing is missing where markers and rolled back records are."""
+def test_an_aborted_commit_is_no_rewind_and_no_jump(cluster: ScriptedCluster) -> None:
+    """The group never moved from 20 to 90 and back to 30. Markers and aborted records do not count as missing."""
     found = analyse_offset_history(cluster.bootstrap)
     assert [row["kind"] for row in found.findings.to_pylist() if row["kind"] in ("rewind", "jump")] == []
     assert (found.commit_count, found.record_count, found.groups) == (4, 4, ("g",))
@@ -64,31 +64,31 @@ def test_what_was_rolled_back_is_no_move_of_the_group(cluster: ScriptedCluster) 
 
 
 def covered(rows: list[dict[str, int]]) -> Covered:
-    """The one partition's, whose counts make up all offsets."""
+    """The coverage of the only partition; its counts add up to all offsets."""
     (found,) = [Covered(**row) for row in rows]
     counts = (found.records, found.control_records, found.rolled_back, found.removed)
     assert sum(counts) == found.end_offset
     return found
 
 
-def test_what_compaction_took_is_told_from_markers(capsys: pytest.CaptureFixture[str]) -> None:
-    """Gaps in batches are records that are gone, offsets without a batch may be anything, headers tell the rest."""
+def test_coverage_counts_compacted_records_and_markers_separately(capsys: pytest.CaptureFixture[str]) -> None:
+    """Gaps within batches are removed records, offsets without a batch may be anything, headers show the rest."""
     with serving(COMPACTED) as made:
         assert [row["record_offset"] for row in read_offset_history(made.bootstrap).to_pylist()] == [5, 7, 15, 16, 20]
         found = analyse_offset_history(made.bootstrap)
         other = analyse_offset_history(made.bootstrap, group="of the same partition")
         assert run(["pipeline", "history", "-b", made.bootstrap]) == 0
-    told = covered(found.coverage.to_pylist())
-    assert told == Covered(
+    actual = covered(found.coverage.to_pylist())
+    assert actual == Covered(
         0, 0, 22, records=5, control_records=5, rolled_back=2, removed_records=4, removed_unknown=6, incomplete_below=20
     )
     assert found.incomplete_below == {0: 20}
     assert other.record_count == 0
     assert other.coverage == found.coverage
-    said = "10 of the 22 offsets of the offsets topic have no record any more, in 1 partition: compaction removed older"
-    assert said in capsys.readouterr().out
+    text = "10 of the 22 offsets of the offsets topic have no record any more, in 1 partition: compaction removed older"
+    assert text in capsys.readouterr().out
     page = render(found, "here")
-    assert said in page
+    assert text in page
     assert '<td class="name">control records</td><td class="n">5</td><td class="n">22.7%</td>' in page
     assert '<td class="name">removed, records</td><td class="n">4</td><td class="n">18.2%</td>' in page
 
@@ -96,31 +96,31 @@ def test_what_compaction_took_is_told_from_markers(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("log", "expected"),
     [
-        # DeleteRecords: the log begins amid a batch.
+        # DeleteRecords: the log starts within a batch.
         (
             Log([Batch(4, 7, {at: commit(0, at) for at in range(4, 8)})], stable=8, end=8, start=6),
             Covered(0, 6, 8, 2, 0, 0, removed_records=0, removed_unknown=6, incomplete_below=6),
         ),
-        # A gap that begins below the log's start goes on above it.
+        # A gap that starts below the log start continues above it.
         (
             Log([Batch(4, 9, {4: commit(0, 1), 9: commit(0, 2)})], stable=10, end=10, start=6),
             Covered(0, 6, 10, 1, 0, 0, removed_records=3, removed_unknown=6, incomplete_below=9),
         ),
-        # Nothing is left.
+        # No record is left.
         (
             Log([], stable=100, end=100, start=100),
             Covered(0, 100, 100, 0, 0, 0, removed_records=0, removed_unknown=100, incomplete_below=100),
         ),
-        # The last records are gone, with their batch.
+        # The last records were removed with their batch.
         (
             Log([Batch(0, 1, {0: commit(0, 1), 1: commit(0, 2)})], stable=5, end=5),
             Covered(0, 0, 5, 2, 0, 0, removed_records=0, removed_unknown=3, incomplete_below=5),
         ),
-        # Nothing was ever there.
+        # The log was always empty.
         (Log([], stable=0, end=0), None),
     ],
 )
-def test_ends_of_the_log(log: Log, expected: Covered | None) -> None:
+def test_coverage_at_the_start_and_end_of_a_log(log: Log, expected: Covered | None) -> None:
     with serving(log) as made:
         coverage = Coverage()
         list(stream_offset_history(made.bootstrap, coverage=coverage))
@@ -137,17 +137,17 @@ def transactional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def coverage_of(bootstrap: str, group: str) -> Covered:
-    """Of the partition that keeps the group, as far as transactions have ended there."""
+    """The coverage of the partition with the group's commits, below the last stable offset."""
     found = Coverage()
     list(stream_offset_history(bootstrap, group=group, coverage=found))
     return found.rows[0]
 
 
 @pytest.mark.slow
-def test_on_apache_kafka(transactional: str, topic: str) -> None:
-    """A consumer's offsets sent to the transactions of librdkafka's producer: kept, rolled back, kept, open.
+def test_the_history_of_transactional_commits_on_apache_kafka(transactional: str, topic: str) -> None:
+    """librdkafka's producer sends a consumer's offsets in transactions: committed, aborted, committed, open.
 
-    Each end of a transaction is a marker in the group's partition, and nothing is missing there for it.
+    Each end of a transaction is a marker in the group's partition; coverage does not count it as missing.
     """
     group = unique("txn-group")
     with Admin(transactional) as admin:
@@ -172,9 +172,9 @@ def test_on_apache_kafka(transactional: str, topic: str) -> None:
             elif finish == "abort":
                 producer.abort_transaction(30)
         everything, kept = [(0, 5), (0, 90), (0, 7), (0, 99)], [(0, 5), (0, 7)]
-        # Markers are written after the producer has been told.
-        eventually(lambda: told(transactional, group, "read_committed") == kept, what="the second commit")
-        assert told(transactional, group, "read_uncommitted") == everything
+        # The coordinator answers the producer before it writes the markers.
+        eventually(lambda: commits_of(transactional, group, "read_committed") == kept, what="the second commit")
+        assert commits_of(transactional, group, "read_uncommitted") == everything
         found = analyse_offset_history(transactional, group=group)
         assert [row["kind"] for row in found.findings.to_pylist() if row["kind"] in ("rewind", "jump")] == []
         after = coverage_of(transactional, group)
@@ -185,6 +185,8 @@ def test_on_apache_kafka(transactional: str, topic: str) -> None:
         with Admin(transactional) as admin:
             assert admin.list_group_offsets(group)[TopicPartition(topic, 0)].offset == 7
         producer.commit_transaction(30)
-        eventually(lambda: told(transactional, group, "read_committed") == [*kept, (0, 99)], what="the last commit")
+        eventually(
+            lambda: commits_of(transactional, group, "read_committed") == [*kept, (0, 99)], what="the last commit"
+        )
     finally:
         reader.close()

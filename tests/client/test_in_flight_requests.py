@@ -1,4 +1,4 @@
-"""Fetches under way: what ends them, and what follows. A connection that is played by the test, no socket."""
+"""Fetches in flight: how they end, and which step follows. The connection is a fake; there is no socket."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from odradek.client.errors import BrokerUnreachable, ConnectionLost, Unsupported
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.net import fetch_wire
+from odradek.net.endpoint import Address
 from odradek.net.fetch_wire import FetchPartition
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import FETCH
@@ -25,30 +26,31 @@ from odradek.wire.schemas import Kind
 T0 = TopicPartition("t", 0)
 
 
-class Line:
-    """A connection: keeps what is sent, and the sink of its reply."""
+class FakeConnection:
+    """A connection that keeps the sent requests and the sinks of their replies."""
 
+    address = Address("127.0.0.1", 1)
     closed = False
 
     def __init__(self) -> None:
-        self.rests_until_s = 0.0
+        self.throttled_until_s = 0.0
         self.sent: list[tuple[int, bytes, Any]] = []
-        self.refuses: Exception | None = None
+        self.send_error: Exception | None = None
 
     def version(self, api_key: int, ceiling: int | None = None) -> int:
         return 17 if ceiling is None else ceiling
 
     def send(self, api_key: int, version: int, message: bytes, reply: Any) -> None:
-        if self.refuses is not None:
-            raise self.refuses
+        if self.send_error is not None:
+            raise self.send_error
         self.sent.append((version, message, reply))
 
     def throttled(self, api_key: int, version: int, throttle_ms: int) -> None:
-        self.rests_until_s = asyncio.get_running_loop().time() + throttle_ms / 1000
+        self.throttled_until_s = asyncio.get_running_loop().time() + throttle_ms / 1000
 
     @property
     def throttle_left_s(self) -> float:
-        return max(0.0, self.rests_until_s - asyncio.get_running_loop().time())
+        return max(0.0, self.throttled_until_s - asyncio.get_running_loop().time())
 
     def close(self) -> None:
         self.closed = True
@@ -59,70 +61,70 @@ def reply(error: ErrorCode = ErrorCode.none, session_id: int = 5, throttle_ms: i
     return memoryview(frames.response_head(FETCH, 17, 1) + schemas.encode(FETCH, 17, Kind.RESPONSE, message))
 
 
-class Rig:
-    """Fetches to broker 1, and what their owner hears."""
+class Harness:
+    """Fetches to broker 1, and the callbacks that their owner gets."""
 
     def __init__(self) -> None:
-        self.line = Line()
-        self.heard: list[Any] = []
+        self.connection = FakeConnection()
+        self.events: list[Any] = []
         self.moved: set[str] = set()
-        self.raises: Exception | None = None
+        self.on_reply_error: Exception | None = None
         self.opening: Callable[[], Coroutine[Any, Any, Any]] | None = None
         config = ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1", "retry_backoff_ms": 1})
         cluster = SimpleNamespace(
-            config=config.client(), forget_topics=lambda names: self.heard.append(("forget", names))
+            config=config.client(), forget_topics=lambda names: self.events.append(("forget", names))
         )
         self.in_flight = InFlightFetches(
             config,
-            cluster,  # type: ignore[arg-type]  # as much of a cluster as is asked
+            cluster,  # type: ignore[arg-type]  # the attributes that it uses
             prepare=self._prepare,
             on_reply=self._on_reply,
-            on_lost=lambda fetch: self.heard.append("lost"),
-            on_end=lambda fetch: self.heard.append("end"),
-            fail=self.heard.append,
+            on_lost=lambda fetch: self.events.append("lost"),
+            on_end=lambda fetch: self.events.append("end"),
+            fail=self.events.append,
         )
-        self.in_flight._connections = SimpleNamespace(known=self._known, get=self._get, close=self.line.close)  # type: ignore[assignment]  # played here
+        self.in_flight._connections = SimpleNamespace(known=self._known, get=self._get, close=self.connection.close)  # type: ignore[assignment]  # a fake
         self.is_open = False
 
     async def _prepare(self) -> None:
         await asyncio.sleep(0)
 
-    def _known(self, node_id: int) -> Line | None:
-        return self.line if self.is_open and not self.line.closed else None
+    def _known(self, node_id: int) -> FakeConnection | None:
+        return self.connection if self.is_open and not self.connection.closed else None
 
-    async def _get(self, node_id: int) -> Line:
+    async def _get(self, node_id: int) -> FakeConnection:
         if self.opening is not None:
             await self.opening()
         self.is_open = True
-        return self.line
+        return self.connection
 
     def _on_reply(self, fetch: InFlightFetch, found: fetch_wire.FetchReply) -> set[str]:
-        if self.raises is not None:
-            raise self.raises
-        self.heard.append(found.session_id)
+        if self.on_reply_error is not None:
+            raise self.on_reply_error
+        self.events.append(found.session_id)
         return self.moved
 
     def begin(self) -> None:
         self.in_flight.begin(InFlightFetch(1, {T0: FetchPartition(UUID(int=7), 0, 0, 100)}, {T0: 1}, 1000, 500))
 
     async def sent(self, count: int) -> Any:
-        while len(self.line.sent) < count:
+        while len(self.connection.sent) < count:
             await asyncio.sleep(0.001)
-        return self.line.sent[-1][2]
+        return self.connection.sent[-1][2]
 
     async def ended(self) -> list[Any]:
         while self.in_flight.by_node:
             await asyncio.sleep(0.001)
-        heard = list(self.heard)
-        self.heard.clear()
-        return heard
+        events = list(self.events)
+        self.events.clear()
+        return events
 
 
-def run(story: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
+def run(scenario: Callable[[Harness], Coroutine[Any, Any, None]]) -> None:
     async def go() -> None:
-        rig = Rig()
-        await story(rig)
-        await rig.in_flight.close()
+        harness = Harness()
+        await scenario(harness)
+        await harness.in_flight.close()
 
     asyncio.run(go())
 
@@ -132,219 +134,220 @@ def session_of(packed: bytes) -> tuple[int, int]:
     return found.session_id, found.session_epoch
 
 
-def test_a_reply_is_handled_and_the_next_fetch_sent_in_one_turn() -> None:
-    async def story(rig: Rig) -> None:
-        rig.begin()
-        sink = await rig.sent(1)
+def test_a_reply_is_handled_and_the_next_fetch_sent_in_one_iteration_of_the_loop() -> None:
+    async def scenario(harness: Harness) -> None:
+        harness.begin()
+        sink = await harness.sent(1)
         assert not sink.done()
         sink.set_result(reply())
         assert sink.done()
-        assert rig.heard == [5, "end"]
-        rig.begin()
-        assert [session_of(packed) for _, packed, _ in rig.line.sent] == [(0, 0), (5, 1)], "no turn of the loop between"
+        assert harness.events == [5, "end"]
+        harness.begin()
+        assert [session_of(packed) for _, packed, _ in harness.connection.sent] == [(0, 0), (5, 1)], "in one iteration"
 
-    run(story)
+    run(scenario)
 
 
-def test_a_refused_session_begins_anew_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(rig: Rig) -> None:
-        rig.begin()
-        (await rig.sent(1)).set_result(reply())
-        await rig.ended()
-        rig.begin()
-        rig.line.sent[-1][2].set_result(reply(ErrorCode.fetch_session_id_not_found, 0))
-        assert rig.in_flight.by_node, "not at once"
-        assert await rig.ended() == [("forget", {"t"}), "lost", "end"]
-        rig.begin()
-        assert session_of(rig.line.sent[-1][1]) == (0, 0)
+def test_a_refused_fetch_session_restarts_after_a_backoff(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(harness: Harness) -> None:
+        harness.begin()
+        (await harness.sent(1)).set_result(reply())
+        await harness.ended()
+        harness.begin()
+        harness.connection.sent[-1][2].set_result(reply(ErrorCode.fetch_session_id_not_found, 0))
+        assert harness.in_flight.by_node, "not at once: there is a backoff"
+        assert await harness.ended() == [("forget", {"t"}), "lost", "end"]
+        harness.begin()
+        assert session_of(harness.connection.sent[-1][1]) == (0, 0)
 
     with caplog.at_level(logging.INFO, "odradek.consumer"):
-        run(story)
+        run(scenario)
     assert "broker 1 refused the fetch" in caplog.text
 
 
-def test_a_moved_topic_is_looked_for_and_waited_for() -> None:
-    async def story(rig: Rig) -> None:
-        rig.begin()
-        rig.moved = {"t"}
-        (await rig.sent(1)).set_result(reply())
-        assert rig.in_flight.by_node
-        assert await rig.ended() == [5, ("forget", {"t"}), "end"]
-        rig.begin()
-        assert session_of(rig.line.sent[-1][1]) == (5, 1), "the session goes on, as in Java"
+def test_after_a_moved_topic_the_next_fetch_waits_for_a_lookup() -> None:
+    async def scenario(harness: Harness) -> None:
+        harness.begin()
+        harness.moved = {"t"}
+        (await harness.sent(1)).set_result(reply())
+        assert harness.in_flight.by_node
+        assert await harness.ended() == [5, ("forget", {"t"}), "end"]
+        harness.begin()
+        assert session_of(harness.connection.sent[-1][1]) == (5, 1), "the session continues, as in Java"
 
-    run(story)
+    run(scenario)
 
 
-def test_what_failed_within_a_session_ends_it_with_the_next_fetch() -> None:
-    """As in Java: the broker would keep the old one, until a thousand others have taken its place."""
+def test_after_an_error_within_a_session_the_next_fetch_ends_the_session() -> None:
+    """As in Java. Otherwise the broker would keep the old session until a thousand others displace it."""
 
-    async def story(rig: Rig) -> None:
-        rig.begin()
-        (await rig.sent(1)).set_result(reply())
-        await rig.ended()
-        rig.begin()
-        (await rig.sent(2)).set_exception(ConnectionLost("gone"))
-        await rig.ended()
-        rig.begin()
-        assert session_of(rig.line.sent[-1][1]) == (5, 0)
-        (await rig.sent(3)).set_result(reply(session_id=6))
-        await rig.ended()
-        rig.begin()
-        assert session_of(rig.line.sent[-1][1]) == (6, 1)
+    async def scenario(harness: Harness) -> None:
+        harness.begin()
+        (await harness.sent(1)).set_result(reply())
+        await harness.ended()
+        harness.begin()
+        (await harness.sent(2)).set_exception(ConnectionLost("closed"))
+        await harness.ended()
+        harness.begin()
+        assert session_of(harness.connection.sent[-1][1]) == (5, 0)
+        (await harness.sent(3)).set_result(reply(session_id=6))
+        await harness.ended()
+        harness.begin()
+        assert session_of(harness.connection.sent[-1][1]) == (6, 1)
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize("error", [ErrorCode.none, ErrorCode.invalid_fetch_session_epoch])
-def test_a_broker_that_rests_is_left_alone_so_long(error: ErrorCode) -> None:
-    async def story(rig: Rig) -> None:
-        rig.begin()
-        (await rig.sent(1)).set_result(reply(error, throttle_ms=600))
-        fetch = rig.in_flight.by_node[1]
+def test_no_fetch_is_sent_during_the_throttle_time(error: ErrorCode) -> None:
+    async def scenario(harness: Harness) -> None:
+        harness.begin()
+        (await harness.sent(1)).set_result(reply(error, throttle_ms=600))
+        fetch = harness.in_flight.by_node[1]
         assert (fetch.max_bytes == 0) is (error is ErrorCode.none)
-        heard = await rig.ended()
-        assert rig.line.throttle_left_s == 0
+        events = await harness.ended()
+        assert harness.connection.throttle_left_s == 0
         expected = [5, "end", "end"] if error is ErrorCode.none else [("forget", {"t"}), "lost", "end", "end"]
-        assert heard == expected, "room for others at once, the next fetch later"
-        assert fetch.max_bytes == 0, "its bytes are given back once"
+        assert events == expected, "its memory is free at once, the next fetch waits"
+        assert fetch.max_bytes == 0, "its memory is freed once"
 
-    run(story)
+    run(scenario)
 
 
-def test_a_rest_is_over_when_its_connection_is() -> None:
-    """A broker that restarts reads from another one at once."""
+def test_the_throttle_time_ends_with_its_connection() -> None:
+    """A broker that restarts reads from the new connection at once."""
 
-    async def story(rig: Rig) -> None:
-        rig.begin()
-        (await rig.sent(1)).set_result(reply(throttle_ms=3_600_000))
+    async def scenario(harness: Harness) -> None:
+        harness.begin()
+        (await harness.sent(1)).set_result(reply(throttle_ms=3_600_000))
         await asyncio.sleep(1.2 * THROTTLE_CHECK_S)
-        assert rig.in_flight.by_node, "it rests while its connection is open"
-        rig.line.close()
+        assert harness.in_flight.by_node, "the broker throttles while the connection is open"
+        harness.connection.close()
         async with asyncio.timeout(60):
-            assert await rig.ended() == [5, "end", "end"]
+            assert await harness.ended() == [5, "end", "end"]
 
-    run(story)
+    run(scenario)
 
 
-PASSING = [ErrorCode.fetch_session_id_not_found, ErrorCode.invalid_fetch_session_epoch,
+TRANSIENT = [ErrorCode.fetch_session_id_not_found, ErrorCode.invalid_fetch_session_epoch,
            ErrorCode.fetch_session_topic_id_error, ErrorCode.not_leader_or_follower, ErrorCode.unknown_server_error,
            ErrorCode.kafka_storage_error, ErrorCode.corrupt_message, ErrorCode.unknown_topic_id]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "error", [*PASSING, ErrorCode.topic_authorization_failed, ErrorCode.unsupported_version, ErrorCode.invalid_request]
+    "error",
+    [*TRANSIENT, ErrorCode.topic_authorization_failed, ErrorCode.unsupported_version, ErrorCode.invalid_request],
 )
-def test_a_refusal_that_does_not_pass_goes_to_the_user(error: ErrorCode) -> None:
-    async def story(rig: Rig) -> None:
-        rig.begin()
-        (await rig.sent(1)).set_result(reply(error, 0))
-        told = [one.code for one in await rig.ended() if isinstance(one, KafkaError)]
-        assert told == ([] if error in PASSING else [error])
+def test_an_error_without_a_retry_is_reported_to_the_caller(error: ErrorCode) -> None:
+    async def scenario(harness: Harness) -> None:
+        harness.begin()
+        (await harness.sent(1)).set_result(reply(error, 0))
+        codes = [one.code for one in await harness.ended() if isinstance(one, KafkaError)]
+        assert codes == ([] if error in TRANSIENT else [error])
 
-    run(story)
+    run(scenario)
 
 
-def test_a_broker_without_a_version_of_fetch_that_we_know_is_told_of() -> None:
-    async def story(rig: Rig) -> None:
+def test_a_broker_without_a_known_fetch_version_is_reported_to_the_caller() -> None:
+    async def scenario(harness: Harness) -> None:
         def none_in_common(api_key: int, ceiling: int | None = None) -> int:
             raise UnsupportedVersion("only versions 0 to 3 of fetch")
 
-        rig.line.version = none_in_common  # type: ignore[method-assign]  # played here
-        rig.begin()
-        heard = await rig.ended()
-        assert isinstance(heard[0], UnsupportedVersion)
-        assert heard[1:] == [("forget", {"t"}), "lost", "end"]
+        harness.connection.version = none_in_common  # type: ignore[method-assign]  # a fake
+        harness.begin()
+        events = await harness.ended()
+        assert isinstance(events[0], UnsupportedVersion)
+        assert events[1:] == [("forget", {"t"}), "lost", "end"]
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize("opened", [False, True])
-def test_a_lost_connection_is_tried_again(opened: bool) -> None:
-    async def story(rig: Rig) -> None:
+def test_after_a_lost_connection_the_topic_is_looked_up(opened: bool) -> None:
+    async def scenario(harness: Harness) -> None:
         if opened:
-            rig.begin()
-            (await rig.sent(1)).set_exception(ConnectionLost("gone"))
+            harness.begin()
+            (await harness.sent(1)).set_exception(ConnectionLost("closed"))
         else:
 
             async def unreachable() -> None:
                 raise BrokerUnreachable("cannot reach it")
 
-            rig.opening = unreachable
-            rig.begin()
-        assert await rig.ended() == [("forget", {"t"}), "lost", "end"]
+            harness.opening = unreachable
+            harness.begin()
+        assert await harness.ended() == [("forget", {"t"}), "lost", "end"]
 
-    run(story)
-
-
-def test_what_cannot_be_read_closes_the_connection() -> None:
-    async def story(rig: Rig) -> None:
-        rig.begin()
-        (await rig.sent(1)).set_result(reply()[:7])
-        assert rig.line.closed
-        assert await rig.ended() == [("forget", {"t"}), "lost", "end"]
-
-    run(story)
+    run(scenario)
 
 
-def test_errors_that_are_no_brokers_go_to_the_user() -> None:
-    async def story(rig: Rig) -> None:
+def test_an_unreadable_reply_closes_the_connection() -> None:
+    async def scenario(harness: Harness) -> None:
+        harness.begin()
+        (await harness.sent(1)).set_result(reply()[:7])
+        assert harness.connection.closed
+        assert await harness.ended() == [("forget", {"t"}), "lost", "end"]
+
+    run(scenario)
+
+
+def test_errors_of_the_client_itself_are_reported_to_the_caller() -> None:
+    async def scenario(harness: Harness) -> None:
         broken = RuntimeError("on_reply")
-        rig.raises = broken
-        rig.begin()
-        (await rig.sent(1)).set_result(reply())
-        assert await rig.ended() == [broken, "end"]
-        rig.line.refuses = TypeError("send")
-        rig.begin()
-        assert await rig.ended() == [rig.line.refuses, ("forget", {"t"}), "lost", "end"]
-        rig.line.refuses = ConnectionLost("send")
-        rig.begin()
-        assert await rig.ended() == [("forget", {"t"}), "lost", "end"]
+        harness.on_reply_error = broken
+        harness.begin()
+        (await harness.sent(1)).set_result(reply())
+        assert await harness.ended() == [broken, "end"]
+        harness.connection.send_error = TypeError("send")
+        harness.begin()
+        assert await harness.ended() == [harness.connection.send_error, ("forget", {"t"}), "lost", "end"]
+        harness.connection.send_error = ConnectionLost("send")
+        harness.begin()
+        assert await harness.ended() == [("forget", {"t"}), "lost", "end"]
 
-    run(story)
+    run(scenario)
 
 
-def test_a_cancelled_departure_is_followed_by_another() -> None:
-    """On the loop of an aio.Consumer anybody may cancel every task."""
+def test_after_a_cancelled_connect_the_next_fetch_connects() -> None:
+    """On the loop of an aio.Consumer, the caller may cancel every task."""
 
-    async def story(rig: Rig) -> None:
+    async def scenario(harness: Harness) -> None:
         opens = asyncio.Event()
 
         async def opening() -> None:
             await opens.wait()
 
-        rig.opening = opening
-        rig.begin()
+        harness.opening = opening
+        harness.begin()
         await asyncio.sleep(0.01)
-        for task in rig.in_flight._connecting:
+        for task in harness.in_flight._connecting:
             task.cancel()
-        assert await rig.ended() == ["end"]
+        assert await harness.ended() == ["end"]
         opens.set()
-        rig.begin()
-        (await rig.sent(1)).set_result(reply())
-        assert await rig.ended() == [5, "end"]
+        harness.begin()
+        (await harness.sent(1)).set_result(reply())
+        assert await harness.ended() == [5, "end"]
 
-    run(story)
+    run(scenario)
 
 
-def test_nothing_is_heard_after_the_end() -> None:
-    async def story(rig: Rig) -> None:
-        rig.begin()
-        sink = await rig.sent(1)
-        await rig.in_flight.close()
+def test_there_are_no_callbacks_after_a_close() -> None:
+    async def scenario(harness: Harness) -> None:
+        harness.begin()
+        sink = await harness.sent(1)
+        await harness.in_flight.close()
         assert sink.done()
-        assert rig.line.closed
+        assert harness.connection.closed
         never = asyncio.Event()
 
         async def opening() -> None:
             await never.wait()
 
-        departing = Rig()
-        departing.opening = opening
-        departing.begin()
+        connecting = Harness()
+        connecting.opening = opening
+        connecting.begin()
         await asyncio.sleep(0.01)
-        await departing.in_flight.close()
+        await connecting.in_flight.close()
         await asyncio.sleep(0.01)
-        assert (rig.heard, departing.heard, departing.line.sent) == ([], [], [])
+        assert (harness.events, connecting.events, connecting.connection.sent) == ([], [], [])
 
-    run(story)
+    run(scenario)

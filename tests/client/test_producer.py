@@ -1,4 +1,4 @@
-"""``Producer`` against a real broker: partitions, order, codecs, Arrow, a broker that dies, errors."""
+"""``Producer`` with a running broker: partitions, order, codecs, Arrow, restarts, errors."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def stored(bootstrap: str, admin: Admin, topic: str) -> dict[int, list[Any]]:
 @pytest.mark.parametrize("codec", NAMES)
 def test_records_arrive_as_sent(bootstrap: str, admin: Admin, topic: str, codec: str) -> None:
     admin.create_topics([NewTopic(topic, 3, 1)])
-    told: list[tuple[RecordMetadata | None, Exception | None]] = []
+    done: list[tuple[RecordMetadata | None, Exception | None]] = []
     with Producer(bootstrap, compression_type=codec) as producer:
         for n in range(200):
             key = str(n % 20).encode()
             producer.send(
-                topic, b"%d" % n, key, [("h", key), ("none", None)], None, 1000 + n, lambda m, e: told.append((m, e))
+                topic, b"%d" % n, key, [("h", key), ("none", None)], None, 1000 + n, lambda m, e: done.append((m, e))
             )
         producer.send(topic, None, b"tombstone")
         producer.flush(30)
-        assert len(told) == 200
-    assert all(error is None for _, error in told)
+        assert len(done) == 200
+    assert all(error is None for _, error in done)
     found = stored(bootstrap, admin, topic)
     for partition, records in found.items():
         sent = [n for n in range(200) if partition_for_key(str(n % 20).encode(), 3) == partition]
@@ -63,11 +63,11 @@ def test_records_arrive_as_sent(bootstrap: str, admin: Admin, topic: str, codec:
         assert [int(row.value) for row in mine] == sent  # in order
         assert [row.timestamp for row in mine] == [1000 + n for n in sent]
         assert all(row.headers == (("h", row.key), ("none", None)) for row in mine)
-        assert {m.offset for m, _ in told if m is not None and m.partition == partition} == {row.offset for row in mine}
+        assert {m.offset for m, _ in done if m is not None and m.partition == partition} == {row.offset for row in mine}
     assert [row.value for records in found.values() for row in records if row.key == b"tombstone"] == [None]
 
 
-def test_record_batches_arrive_as_rows_would(bootstrap: str, admin: Admin, topic: str) -> None:
+def test_record_batches_arrive_as_single_records_do(bootstrap: str, admin: Admin, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 3, 1)])
     count = 5_000
     batch = pa.record_batch(
@@ -106,8 +106,10 @@ def test_record_batches_arrive_as_rows_would(bootstrap: str, admin: Admin, topic
             assert partition == partition_for_key(b"k%d" % n, 3)
 
 
-@pytest.mark.claim(108)
-def test_a_broker_killed_while_producing_loses_and_doubles_nothing(own_broker: Callable[..., Any], topic: str) -> None:
+@pytest.mark.claim(108, part="ab")
+def test_a_broker_killed_while_producing_loses_and_duplicates_no_record(
+    own_broker: Callable[..., Any], topic: str
+) -> None:
     assert (ProducerConfig().retries, ProducerConfig().delivery_timeout_ms) == (2_147_483_647, 120_000)
     broker = own_broker()
     with Admin(broker.bootstrap) as admin:
@@ -126,24 +128,26 @@ def test_a_broker_killed_while_producing_loses_and_doubles_nothing(own_broker: C
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_fewer_acknowledgements(bootstrap: str, admin: Admin, topic: str, acks: int) -> None:
-    """All is stored, in order; who waits for no answer is told no offsets."""
+def test_with_acks_0_or_1_all_records_are_stored_in_order(bootstrap: str, admin: Admin, topic: str, acks: int) -> None:
+    """All records are stored in order. With acks=0 the callbacks get no offsets."""
     admin.create_topics([NewTopic(topic, 2, 1)])
-    told: list[tuple[RecordMetadata | None, Exception | None]] = []
+    deliveries: list[tuple[RecordMetadata | None, Exception | None]] = []
     with Producer(bootstrap, acks=acks, batch_size=300, linger_ms=0) as producer:
         for n in range(500):
-            producer.send(topic, b"%d" % n, partition=n % 2, on_delivery=lambda m, e: told.append((m, e)))
+            producer.send(topic, b"%d" % n, partition=n % 2, on_delivery=lambda m, e: deliveries.append((m, e)))
         producer.send(topic, b"x" * 900_000, partition=0)
     found: dict[int, list[Any]] = {}
     eventually(lambda: found.update(stored(bootstrap, admin, topic)) or sum(map(len, found.values())) == 501)
     for partition, records in found.items():
         assert [int(row.value) for row in records[:250]] == list(range(partition, 500, 2))
-    assert [error for _, error in told if error is not None] == []
-    offsets = sorted(m.offset for m, _ in told if m is not None and m.partition == 1)
+    assert [error for _, error in deliveries if error is not None] == []
+    offsets = sorted(m.offset for m, _ in deliveries if m is not None and m.partition == 1)
     assert offsets == (list(range(250)) if acks else [-1] * 250)
 
 
-def test_one_acknowledgement_survives_a_restart_and_may_double(own_broker: Callable[..., Any], topic: str) -> None:
+def test_with_acks_1_a_restart_loses_no_record_but_may_duplicate_some(
+    own_broker: Callable[..., Any], topic: str
+) -> None:
     broker = own_broker()
     with Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])
@@ -160,8 +164,8 @@ def test_one_acknowledgement_survives_a_restart_and_may_double(own_broker: Calla
     assert firsts == list(range(3_000))
 
 
-def test_what_no_leader_takes_without_an_answer_is_looked_for_anew(cluster: ScriptedCluster) -> None:
-    """With acks=0 a broker that leads no more closes the connection; the next batches go to who leads then."""
+def test_with_acks_0_batches_go_to_the_new_leader(cluster: ScriptedCluster) -> None:
+    """With acks=0 a broker that is no longer the leader closes the connection; the client looks up the new leader."""
     taken: list[tuple[int, bytes]] = []
 
     def take(node: int) -> Callable[[Any, int], Any]:
@@ -192,7 +196,7 @@ def test_what_no_leader_takes_without_an_answer_is_looked_for_anew(cluster: Scri
 
 @pytest.mark.claim(107)
 @pytest.mark.parametrize("retries", [0, 3])
-def test_retries_are_bounded(cluster: ScriptedCluster, retries: int) -> None:
+def test_the_number_of_retries_is_limited(cluster: ScriptedCluster, retries: int) -> None:
     broker = cluster.brokers[1]
     broker.ranges[PRODUCE] = (3, 9)
     row = {"index": 0, "error_code": ErrorCode.not_enough_replicas.value, "base_offset": -1, "log_append_time": -1,
@@ -200,34 +204,34 @@ def test_retries_are_bounded(cluster: ScriptedCluster, retries: int) -> None:
     broker.answers[PRODUCE] = lambda message, version: {
         "responses": [{"name": "t", "partition_responses": [row]}], "throttle_time": 0
     }  # fmt: skip
-    told: list[Exception | None] = []
+    errors: list[Exception | None] = []
     settings = {"acks": 1, "retries": retries, "retry_backoff_ms": 1, "linger_ms": 0}
     with Producer(cluster.bootstrap, **settings) as producer:
-        producer.send("t", b"v", on_delivery=lambda m, e: told.append(e))
+        producer.send("t", b"v", on_delivery=lambda m, e: errors.append(e))
         producer.flush(30)
     assert broker.count(PRODUCE) == retries + 1
-    assert isinstance(told[0], KafkaError)
-    assert told[0].code is ErrorCode.not_enough_replicas
+    assert isinstance(errors[0], KafkaError)
+    assert errors[0].code is ErrorCode.not_enough_replicas
 
 
-def test_a_broker_that_stays_away_is_an_error_in_time(own_broker: Callable[..., Any], topic: str) -> None:
+def test_a_broker_that_stays_down_is_a_timeout(own_broker: Callable[..., Any], topic: str) -> None:
     broker = own_broker()
     with Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])
     with Producer(broker.bootstrap) as patient:
-        patient.send(topic, b"the first one of a broker and a topic takes its time")
-    told: list[Exception | None] = []
+        patient.send(topic, b"the first record to a broker and a topic takes longer")
+    errors: list[Exception | None] = []
     producer = Producer(
         broker.bootstrap, delivery_timeout_ms=300, max_block_ms=300, buffer_memory=2_000, default_api_timeout_ms=500
     )
     producer.send(topic, b"stored")
     producer.flush(30)
     broker.kill()
-    producer.send(topic, b"lost", on_delivery=lambda m, e: told.append(e))
-    producer.send(topic, b"lost, nobody told")
+    producer.send(topic, b"lost", on_delivery=lambda m, e: errors.append(e))
+    producer.send(topic, b"lost, without a callback")
     with pytest.raises(DeliveryFailed):
         producer.flush(30)
-    assert isinstance(told[0], RequestTimedOut)
+    assert isinstance(errors[0], RequestTimedOut)
     slow = Producer(broker.bootstrap, max_block_ms=50, buffer_memory=100)
     slow._engine.counts[topic] = (1, float("inf"))
     slow.send(topic, b"x" * 80)
@@ -245,18 +249,18 @@ def test_errors_are_typed(bootstrap: str, admin: Admin, topic: str) -> None:
             producer.send(topic, b"v", partition=5)
         with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
             producer.send(topic, b"x" * 2_000_000)
-        told: list[Exception | None] = []
-        producer.send(topic, b"x" * 1_000, on_delivery=lambda m, e: told.append(e))
+        errors: list[Exception | None] = []
+        producer.send(topic, b"x" * 1_000, on_delivery=lambda m, e: errors.append(e))
         producer.flush(30)
-        assert isinstance(told[0], KafkaError)
-        assert told[0].code.name == "message_too_large"
+        assert isinstance(errors[0], KafkaError)
+        assert errors[0].code.name == "message_too_large"
         with pytest.raises(ValueError, match="unknown column 'v'"):
             producer.send_batch(topic, pa.record_batch({"v": [b"x"]}))
     with pytest.raises(ValueError, match="closed"):
         producer.send(topic, b"v")
 
 
-@pytest.mark.parametrize(("wrong", "told"), [
+@pytest.mark.parametrize(("wrong", "message"), [
     ({"acks": 1, "enable.idempotence": True}, "acks=1 needs enable_idempotence=False"), ({"acks": 2}, "acks"),
     ({"compression_type": "zip"}, "compression_type"), ({"linger_ms": -1}, "linger_ms"),
     ({"liner.ms": 3}, r"did you mean linger\.ms"), ({"linger.ms": "soon"}, r"linger\.ms: expected a whole number"),
@@ -266,25 +270,23 @@ def test_errors_are_typed(bootstrap: str, admin: Admin, topic: str) -> None:
     ({"delivery.timeout.ms": 0}, "delivery_timeout_ms: expected a whole number of at least 1"),
     ({"retries": 1, "retries ": 1}, "unknown setting"), ({"linger_ms": 1, "linger.ms": 1}, "set twice"),
 ])  # fmt: skip
-def test_ill_settings_name_the_remedy(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_the_error_for_an_invalid_setting_names_the_remedy(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         Producer({"bootstrap.servers": "127.0.0.1:1"}, **wrong)
 
 
-def test_settings_come_dotted_as_texts_too() -> None:
+def test_settings_may_have_dotted_names_and_text_values() -> None:
     own, client = split_settings({"bootstrap.servers": "h:1", "acks": "1", "linger.ms": "7", "client.id": "c"}, {})
     assert (own.required_acks, own.enable_idempotence, own.linger_ms) == (1, False, 7)  # as in Kafka
     assert (client.bootstrap_servers, client.client_id) == ("h:1", "c")
     assert split_settings("h:1", {})[0].enable_idempotence
 
 
-def test_what_is_no_record_is_refused_by_name_and_leaves_nothing_behind(
-    bootstrap: str, admin: Admin, topic: str
-) -> None:
+def test_an_invalid_record_is_refused_and_leaves_nothing_behind(bootstrap: str, admin: Admin, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 2, 1)])
     wrong: Any
     with Producer(bootstrap) as producer:
-        for wrong, told in (
+        for wrong, message in (
             ({"value": "text"}, "value: expected bytes or None, not str: encode it first"),
             ({"value": b"", "key": 5}, "key: expected bytes or None, not int"),
             ({"value": b"", "headers": [("h", "x")]}, "header h: expected bytes or None, not str"),
@@ -296,13 +298,13 @@ def test_what_is_no_record_is_refused_by_name_and_leaves_nothing_behind(
             ({"value": b"", "partition": True}, "partition: expected a whole number, not True"),
             ({"value": b"", "on_delivery": 3}, "on_delivery: expected a function, not 3"),
         ):
-            with pytest.raises(TypeError, match=told):
+            with pytest.raises(TypeError, match=message):
                 producer.send(topic, **wrong)
         with pytest.raises(ValueError, match="timestamp: -7 ms is before 1970"):
             producer.send(topic, b"", timestamp=-7)
         with pytest.raises(ValueError, match="timestamp: 9223372036854775808 ms does not fit into 64 bits"):
             producer.send(topic, b"", timestamp=1 << 63)
-        for wrong, told in (
+        for wrong, message in (
             ({"value": [1, 2]}, "column value: expected bytes or text, not int64: cast it first"),
             ({"value": [b"v"], "headers": ["h"]}, "column headers: expected lists of structs of key and value"),
             ({"value": [b"v"], "partition": ["one"]}, "column partition: expected whole numbers, not string"),
@@ -312,7 +314,7 @@ def test_what_is_no_record_is_refused_by_name_and_leaves_nothing_behind(
             ),
             ({"value": [b"v"], "timestamp": [-2]}, "column timestamp: -2 ms is before 1970"),
         ):
-            with pytest.raises(ValueError, match=told):
+            with pytest.raises(ValueError, match=message):
                 producer.send_batch(topic, pa.record_batch(wrong))
         with pytest.raises(TypeError, match="expected a RecordBatch or Table of pyarrow, not list"):
             producer.send_batch(topic, [b"v"])  # type: ignore[arg-type]
@@ -337,14 +339,14 @@ def test_a_batch_that_cannot_be_packed_fails_alone(
         return sealed(self, codec, producer_id)
 
     monkeypatch.setattr(ProducerBatch, "sealed", broken)
-    told: list[tuple[bytes, str | None]] = []
+    deliveries: list[tuple[bytes, str | None]] = []
     with Producer(bootstrap) as producer:
-        producer.send(topic, b"odd", partition=0, on_delivery=lambda m, e: told.append((b"odd", str(e))))
-        producer.send(topic, b"even", partition=1, on_delivery=lambda m, e: told.append((b"even", str(e))))
+        producer.send(topic, b"odd", partition=0, on_delivery=lambda m, e: deliveries.append((b"odd", str(e))))
+        producer.send(topic, b"even", partition=1, on_delivery=lambda m, e: deliveries.append((b"even", str(e))))
         producer.flush(30)
         producer.send(topic, b"later", partition=0)
         producer.flush(30)
-    assert sorted(told) == [(b"even", "None"), (b"odd", "no room for it")]
+    assert sorted(deliveries) == [(b"even", "None"), (b"odd", "no room for it")]
     found = stored(bootstrap, admin, topic)
     assert [row.value for rows in found.values() for row in rows] == [b"later", b"even"]
 
@@ -357,7 +359,7 @@ producer.send(sys.argv[2], b"never sent")
 """
 
 
-def test_a_producer_left_open_says_what_is_lost(bootstrap: str, admin: Admin, topic: str) -> None:
+def test_a_producer_that_is_not_closed_reports_its_lost_bytes(bootstrap: str, admin: Admin, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
     done = subprocess.run(
         [sys.executable, "-c", _LEFT_OPEN, bootstrap, topic], capture_output=True, text=True, timeout=60, check=True
@@ -368,7 +370,7 @@ def test_a_producer_left_open_says_what_is_lost(bootstrap: str, admin: Admin, to
 
 
 def test_a_table_without_keys_is_spread_over_the_partitions(bootstrap: str, admin: Admin, topic: str) -> None:
-    """As single records would be: a batch's worth of bytes to one partition, then to another."""
+    """As for single records: one batch of bytes to one partition, the next batch to another."""
     admin.create_topics([NewTopic(topic, 4, 1)])
     values = [b"%06d" % n + bytes(994) for n in range(20_000)]
     chunks = pa.chunked_array([pa.array(values[:7_000], pa.binary()), pa.array(values[7_000:], pa.binary())])

@@ -1,4 +1,4 @@
-"""``odradek.aio.Producer`` against a broker: the same promises, awaited."""
+"""``odradek.aio.Producer`` with a broker: the same guarantees as the synchronous producer."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def test_records_and_batches_arrive_in_order(bootstrap: str, admin: Admin, topic
     admin.create_topics([NewTopic(topic, 1, 1)])
 
     async def main() -> None:
-        told: list[RecordMetadata | None] = []
+        deliveries: list[RecordMetadata | None] = []
         async with odradek.aio.Producer(bootstrap, compression_type="lz4") as producer:
             for n in range(1_000):
-                await producer.send(topic, b"%d" % n, on_delivery=lambda metadata, error: told.append(metadata))
+                await producer.send(topic, b"%d" % n, on_delivery=lambda metadata, error: deliveries.append(metadata))
             where = await producer.send_and_wait(topic, b"1000", b"key", [("h", b"v")], timestamp=7)
             assert where == RecordMetadata(topic, 0, 1_000)
-            assert told == [RecordMetadata(topic, 0, n) for n in range(1_000)]
+            assert deliveries == [RecordMetadata(topic, 0, n) for n in range(1_000)]
             runs: list[tuple[Any, ...]] = []
             batch = pa.record_batch({"value": [b"%d" % n for n in range(1_001, 3_000)]})
             await producer.send_batch(topic, batch, lambda *run: runs.append(run))
@@ -46,7 +46,9 @@ def test_records_and_batches_arrive_in_order(bootstrap: str, admin: Admin, topic
     asyncio.run(main())
 
 
-def test_a_broker_killed_while_producing_loses_and_doubles_nothing(own_broker: Callable[..., Any], topic: str) -> None:
+def test_a_broker_killed_while_producing_loses_and_duplicates_no_record(
+    own_broker: Callable[..., Any], topic: str
+) -> None:
     broker = own_broker()
     with Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])
@@ -64,7 +66,7 @@ def test_a_broker_killed_while_producing_loses_and_doubles_nothing(own_broker: C
     asyncio.run(main())
 
 
-def test_memory_and_time_are_bounded(own_broker: Callable[..., Any], topic: str) -> None:
+def test_memory_and_delivery_time_are_limited(own_broker: Callable[..., Any], topic: str) -> None:
     broker = own_broker()
     with Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])
@@ -72,7 +74,7 @@ def test_memory_and_time_are_bounded(own_broker: Callable[..., Any], topic: str)
     async def main() -> None:
         settings = {"max_block_ms": 200, "buffer_memory": 2_000, "delivery_timeout_ms": 600}
         producer = odradek.aio.Producer({"bootstrap.servers": broker.bootstrap} | settings)
-        for _ in range(50):  # on a busy machine the first contact may take longer than a delivery may
+        for _ in range(50):  # on a busy machine the first connection may take longer than the delivery timeout
             with suppress(RequestTimedOut):
                 await producer.send_and_wait(topic, b"stored")
                 break
@@ -93,7 +95,7 @@ def test_memory_and_time_are_bounded(own_broker: Callable[..., Any], topic: str)
     asyncio.run(main())
 
 
-def test_many_senders_share_the_room_there_is(bootstrap: str, admin: Admin, topic: str) -> None:
+def test_many_senders_share_the_buffer_memory(bootstrap: str, admin: Admin, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])
 
     async def main() -> None:

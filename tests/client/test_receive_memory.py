@@ -1,4 +1,4 @@
-"""Memory of large replies is used again once nobody sees it, and never before."""
+"""The memory of a large reply is reused once no view of it exists, and not before."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from odradek.net.connection import KEPT_BYTES, KEPT_REPLIES, SCRATCH_BYTES, Brok
 from odradek.net.endpoint import Address
 
 
-def place(view: memoryview) -> int:
+def memory_id(view: memoryview) -> int:
     return id(view.obj)
 
 
-def test_what_is_held_is_not_written_again() -> None:
+def test_memory_with_a_view_is_not_reused() -> None:
     async def go() -> None:
         connection = BrokerConnection(Address("127.0.0.1", 1), "me", 1000)
         first = connection._memory(100_000)
         second = connection._memory(100_000)
-        assert place(first) != place(second)
-        kept, slice_of_it = place(first), first[10:20].toreadonly()
+        assert memory_id(first) != memory_id(second)
+        kept, slice_of_it = memory_id(first), first[10:20].toreadonly()
         del first
         third = connection._memory(100_000)
-        assert place(third) != kept, "a slice is held"
+        assert memory_id(third) != kept, "a slice of it exists"
         del slice_of_it
         again = connection._memory(90_000)
-        assert (place(again), len(again)) == (kept, 90_000)
-        assert place(connection._memory(200_000)) != kept, "too small"
+        assert (memory_id(again), len(again)) == (kept, 90_000)
+        assert memory_id(connection._memory(200_000)) != kept, "too small"
 
     asyncio.run(go())
 
 
-def test_what_stays_is_bounded() -> None:
+def test_the_kept_memory_is_limited() -> None:
     async def go() -> None:
         connection = BrokerConnection(Address("127.0.0.1", 1), "me", 1000)
         held = [connection._memory(1 << 20) for _ in range(KEPT_REPLIES * 3)]
-        assert len({place(view) for view in held}) == len(held)
+        assert len({memory_id(view) for view in held}) == len(held)
         held.append(connection._memory(KEPT_BYTES + 1))
         assert len(connection._kept) == KEPT_REPLIES
         assert max(map(len, connection._kept)) <= KEPT_BYTES
@@ -42,8 +42,8 @@ def test_what_stays_is_bounded() -> None:
     asyncio.run(go())
 
 
-def test_replies_in_pieces_arrive_whole_whatever_lay_there_before() -> None:
-    """Sizes that grow and shrink, some replies held: each frame has its own bytes."""
+def test_replies_in_pieces_arrive_complete_in_reused_memory() -> None:
+    """Sizes grow and shrink, and some replies are kept: each frame has its own bytes."""
 
     async def go() -> None:
         connection = BrokerConnection(Address("127.0.0.1", 1), "me", 1000)
@@ -64,7 +64,7 @@ def test_replies_in_pieces_arrive_whole_whatever_lay_there_before() -> None:
             held.append((number, future.result()))
             if number % 3 == 0:
                 held = held[-4:]
-            for told, frame in held:
-                assert bytes(frame) == told.to_bytes(4, "big") + bytes([told]) * (len(frame) - 4)
+            for sent, frame in held:
+                assert bytes(frame) == sent.to_bytes(4, "big") + bytes([sent]) * (len(frame) - 4)
 
     asyncio.run(go())

@@ -1,4 +1,4 @@
-"""What the Spark source makes of a leader that has not what its predecessor had: data loss, named, or what is left."""
+"""The Spark source after a truncation by a new leader: it reports data loss, or it reads the remaining records."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def read(cluster: ScriptedCluster, leader_epoch: int = -1, **given: str) -> list
 
 
 def elect_uncleanly(cluster: ScriptedCluster, kept: int, end: int) -> None:
-    """A replica that lacks the records from ``kept`` on leads, and its log has grown to ``end`` since."""
+    """A replica without the records from ``kept`` on becomes leader; its log has grown to ``end`` since."""
     cluster.leader_epoch, cluster.epoch_0_end = 1, kept
     cluster.log = [batch(0, kept), batch(kept, end - kept, epoch=1)]
 
 
-def questions(cluster: ScriptedCluster) -> int:
+def epoch_lookups(cluster: ScriptedCluster) -> int:
     return sum(broker.count(OFFSET_FOR_LEADER_EPOCH) for broker in cluster.brokers.values())
 
 
@@ -75,7 +75,7 @@ def cluster() -> Iterator[ScriptedCluster]:
 
 
 class Query:
-    """A stream as Spark drives it, each source offset through JSON."""
+    """A streaming query as Spark runs it; each source offset goes through JSON."""
 
     def __init__(self, cluster: ScriptedCluster, **given: str) -> None:
         self.reader = OdradekStreamReader(options(cluster, **{"startingOffsets": "earliest"} | given))
@@ -92,12 +92,12 @@ class Query:
 
 
 @pytest.mark.claim(57, part=True)
-@pytest.mark.behaviour(52)
+@pytest.mark.behaviour(52, part=True)
 @pytest.mark.parametrize("end", [30, 45])
-def test_a_log_that_was_cut_and_has_grown_again_is_noticed(
+def test_a_truncation_is_noticed_although_the_log_has_grown_again(
     cluster: ScriptedCluster, end: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its length tells nothing: it is as long as before, or longer."""
+    """The log end does not show the truncation: the log is as long as before, or longer."""
     first = Query(cluster).next({})
     assert first["t"] == {"0": 30}
     assert first["$odradek"]["epochs"] == {"t": {"0": 0}}
@@ -114,75 +114,77 @@ def test_a_log_that_was_cut_and_has_grown_again_is_noticed(
         second = lenient.next(first)
     assert "the records that were read at offsets 20 to 29 are lost" in caplog.text
     assert lenient.read(first, second) == [(offset, b"1") for offset in range(20, end)]
-    assert lenient.next(second) == second, "told once"
-    assert Query(cluster).next(second) == second, "and no loss any more"
+    assert lenient.next(second) == second, "reported once"
+    assert Query(cluster).next(second) == second, "and no loss after that"
 
 
-def test_a_batch_that_ended_within_the_log_is_held_against_it_too(cluster: ScriptedCluster) -> None:
+def test_the_end_of_a_micro_batch_within_the_log_is_checked_too(cluster: ScriptedCluster) -> None:
     query = Query(cluster)
     first = query.next({}, ReadMaxRows(25))
     assert first["t"] == {"0": 25}
     elect_uncleanly(cluster, 25, 40)
     second = query.next(first)
-    assert query.read(first, second)[0] == (25, b"1"), "all that was read is there"
+    assert query.read(first, second)[0] == (25, b"1"), "no record that was read is lost"
     cluster.leader_epoch, cluster.epoch_0_end = 2, 24
     with pytest.raises(DataLoss, match="the records that were read at offsets 24 to 39 are lost"):
         query.next(second)
 
 
-def test_who_leads_is_asked_only_after_a_change_and_then_once(cluster: ScriptedCluster) -> None:
+def test_a_leader_change_causes_one_epoch_lookup(cluster: ScriptedCluster) -> None:
     query = Query(cluster)
     first = query.next({})
     asked = [query.next(first) for _ in range(3)]
     cluster.log.append(batch(30, 5))
     second = query.next(first)
     assert query.read(first, second) == [(offset, b"0") for offset in range(30, 35)]
-    assert questions(cluster) == 0
+    assert epoch_lookups(cluster) == 0
     cluster.leader_epoch, cluster.epoch_0_end = 1, 35
     asked += [query.next(second) for _ in range(3)]
     assert asked == [first] * 3 + [second] * 3
-    assert questions(cluster) == 1
+    assert epoch_lookups(cluster) == 1
     cluster.log.append(batch(35, 5, epoch=1))
     third = query.next(second)
     assert third["$odradek"]["epochs"] == {"t": {"0": 1}}
     assert query.next(third) == third
-    assert questions(cluster) == 1
+    assert epoch_lookups(cluster) == 1
 
 
-@pytest.mark.behaviour(52)
-def test_a_topic_made_anew_is_asked_for_itself(cluster: ScriptedCluster) -> None:
-    """Its epochs begin at 0 again, so what was said of the old one's would fit."""
+@pytest.mark.behaviour(52, part=True)
+def test_a_recreated_topic_has_its_own_epoch_lookup(cluster: ScriptedCluster) -> None:
+    """Its epochs start at 0 again, so that a cached result for the old topic would match."""
     query = Query(cluster, failOnDataLoss="false")
     elect_uncleanly(cluster, 20, 45)
     old = {"t": {"0": 30}, "$odradek": {"ids": {"t": str(cluster.topic_id)}, "epochs": {"t": {"0": 0}}}}
     assert query.next(old)["$odradek"]["from"] == {"t": {"0": 20}}
     cluster.topic_id, cluster.leader_epoch, cluster.log = UUID(int=8), 0, [batch(0, 30)]
-    anew = query.next(old)
-    assert (anew["t"], anew["$odradek"]["from"]) == ({"0": 30}, {"t": {"0": 0}})
+    recreated = query.next(old)
+    assert (recreated["t"], recreated["$odradek"]["from"]) == ({"0": 30}, {"t": {"0": 0}})
     cluster.leader_epoch, cluster.epoch_0_end = 1, 30
     cluster.log.append(batch(30, 5, epoch=1))
-    assert query.read(anew, query.next(anew)) == [(offset, b"1") for offset in range(30, 35)]
-    assert questions(cluster) == 2
+    assert query.read(recreated, query.next(recreated)) == [(offset, b"1") for offset in range(30, 35)]
+    assert epoch_lookups(cluster) == 2
 
 
-@pytest.mark.behaviour(52)
-def test_a_deposed_leader_s_answer_is_waited_out(cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.behaviour(52, part=True)
+def test_the_query_waits_while_a_deposed_leader_answers(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     cluster.leader_epoch = 1
     query = Query(cluster)
     first = query.next({})
     cluster.leader_epoch, cluster.high_watermark = 0, 20
     with caplog.at_level(logging.WARNING, "odradek.spark"):
         assert [query.next(first) for _ in range(2)] == [first, first]
-    assert len(caplog.messages) == 1, "told once"
-    told = "t-0: leader epoch 0 of the log end offset is older than the known leader epoch 1: waiting"
-    assert told in caplog.text
+    assert len(caplog.messages) == 1, "logged once"
+    message = "t-0: leader epoch 0 of the log end offset is older than the known leader epoch 1: waiting"
+    assert message in caplog.text
     cluster.leader_epoch, cluster.high_watermark = 1, None
     cluster.log.append(batch(30, 5, epoch=1))
     assert query.read(first, query.next(first)) == [(offset, b"1") for offset in range(30, 35)]
 
 
-def test_one_look_at_the_cluster_for_a_batch(cluster: ScriptedCluster) -> None:
-    """A batch is planned with Metadata and two ListOffsets, as without epochs."""
+def test_a_micro_batch_is_planned_with_three_requests(cluster: ScriptedCluster) -> None:
+    """Metadata and two ListOffsets, as without leader epochs."""
     query = Query(cluster)
     first = query.next({})
     cluster.log.append(batch(30, 5))
@@ -193,19 +195,21 @@ def test_one_look_at_the_cluster_for_a_batch(cluster: ScriptedCluster) -> None:
     assert [key for key, _, _ in broker.asked[before:]] == [METADATA, LIST_OFFSETS, LIST_OFFSETS]
 
 
-def test_a_checkpoint_without_epochs_goes_on(cluster: ScriptedCluster) -> None:
+def test_a_query_continues_from_a_checkpoint_without_epochs(cluster: ScriptedCluster) -> None:
     older = {"t": {"0": 12}, "$odradek": {"ids": {"t": str(cluster.topic_id)}}}
     elect_uncleanly(cluster, 8, 40)
     query = Query(cluster)
     end = query.next(older)
-    assert query.read(older, end)[0] == (12, b"1"), "nothing says that it parted"
+    assert query.read(older, end)[0] == (12, b"1"), "the divergence is unknown"
     assert end["$odradek"]["epochs"] == {"t": {"0": 1}}
 
 
-@pytest.mark.behaviour(52)
+@pytest.mark.behaviour(52, part=True)
 @pytest.mark.parametrize("code", [None, ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed])
-def test_a_broker_that_cannot_say_is_believed(cluster: ScriptedCluster, code: ErrorCode | None) -> None:
-    """Nor does a worker know more: its batch was planned before another led."""
+def test_without_an_answer_to_the_epoch_lookup_the_query_continues(
+    cluster: ScriptedCluster, code: ErrorCode | None
+) -> None:
+    """A worker cannot notice the truncation either: its micro-batch was planned before the election."""
     query = Query(cluster)
     first = query.next({})
     elect_uncleanly(cluster, 20, 45)
@@ -221,10 +225,10 @@ def test_a_broker_that_cannot_say_is_believed(cluster: ScriptedCluster, code: Er
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_batch_that_was_planned_before_is_read_up_to_where_the_log_parts(
+def test_a_micro_batch_planned_before_a_truncation_is_read_up_to_the_divergence(
     cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after a restart: the next batch goes on where this one stops, so that nothing is read twice or left out."""
+    """As after a restart. The next micro-batch continues where this one stops: no record is repeated or skipped."""
     query = Query(cluster, failOnDataLoss=str(fails).lower())
     planned = query.next({})
     elect_uncleanly(cluster, 20, 45)
@@ -240,39 +244,39 @@ def test_a_batch_that_was_planned_before_is_read_up_to_where_the_log_parts(
     assert again.read(planned, following) == [(offset, b"1") for offset in range(20, 45)]
 
 
-def test_a_batch_read_holds_the_log_to_what_it_was_when_it_was_planned(cluster: ScriptedCluster) -> None:
+def test_a_batch_read_reports_a_truncation_after_its_plan(cluster: ScriptedCluster) -> None:
     reader = OdradekReader(options(cluster, streaming=False))
     tasks = reader.partitions()
-    assert questions(cluster) == 0
+    assert epoch_lookups(cluster) == 0
     elect_uncleanly(cluster, 20, 45)
     with pytest.raises(DataLoss, match="the planned records at offsets 20 to 29 are lost"):
         [list(reader.read(task)) for task in tasks]
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_batch_read_tells_what_it_was_asked_for_and_does_not_find(
+def test_a_batch_read_reports_requested_offsets_that_do_not_exist(
     cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     named = {"startingOffsets": '{"t":{"0":0}}', "endingOffsets": '{"t":{"0":40}}'}
     reader = OdradekReader(options(cluster, streaming=False, failOnDataLoss=str(fails).lower(), **named))
-    told = "t-0: offset 39 does not exist yet (its log ends at 30)"
+    message = "t-0: offset 39 does not exist yet (its log ends at 30)"
     if fails:
-        with pytest.raises(DataLoss, match=re.escape(told)):
+        with pytest.raises(DataLoss, match=re.escape(message)):
             reader.partitions()
         return
     with caplog.at_level(logging.WARNING, "odradek.spark"):
         tasks = reader.partitions()
-    assert caplog.messages == [f"data may have been lost: {told}. The query continues, because failOnDataLoss=false"]
+    assert caplog.messages == [f"data may have been lost: {message}. The query continues, because failOnDataLoss=false"]
     assert sum(batch.num_rows for task in tasks for batch in reader.read(task)) == 30
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_a_start_from_a_commit_of_another_history_is_data_loss(cluster: ScriptedCluster, streaming: bool) -> None:
-    """Offset 7 was committed in epoch 2; the leader of epoch 3 has records up to that epoch below 5 only."""
+def test_a_start_at_a_commit_above_a_truncation_is_data_loss(cluster: ScriptedCluster, streaming: bool) -> None:
+    """Offset 7 was committed in epoch 2. The leader of epoch 3 has records of that epoch only below offset 5."""
     cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end = 3, 5
     given = {"startingOffsets": "committed", "kafka.group.id": "g"}
-    told = "t-0: it was read up to offset 7, but the log of its new leader .epoch 3. diverges at offset 5"
+    message = "t-0: it was read up to offset 7, but the log of its new leader .epoch 3. diverges at offset 5"
 
     def begin(**more: str) -> int:
         chosen = options(cluster, streaming, **given, **more)
@@ -281,14 +285,14 @@ def test_a_start_from_a_commit_of_another_history_is_data_loss(cluster: Scripted
         end = OdradekStreamReader(chosen).latestOffset({}, ReadAllAvailable())
         return int(end["$odradek"]["from"]["t"]["0"])
 
-    with pytest.raises(DataLoss, match=told):
+    with pytest.raises(DataLoss, match=message):
         begin()
     assert begin(failOnDataLoss="false") == 5
 
 
 @pytest.mark.claim(57, part=True)
-def test_a_start_from_a_commit_that_cannot_be_read_from_yet_waits(cluster: ScriptedCluster) -> None:
-    """Offset 7 was committed in epoch 2; the leader of epoch 3 has it, and cannot serve it before its replicas say."""
+def test_a_start_at_a_commit_above_the_high_watermark_waits(cluster: ScriptedCluster) -> None:
+    """Offset 7 was committed in epoch 2. The leader of epoch 3 has it, but above the high watermark at first."""
     cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end, cluster.high_watermark = 3, 30, 5
     query = Query(cluster, **{"startingOffsets": "committed", "kafka.group.id": "g"})
@@ -302,7 +306,7 @@ def test_a_start_from_a_commit_that_cannot_be_read_from_yet_waits(cluster: Scrip
 
 
 def remove(cluster: ScriptedCluster, start: int) -> None:
-    """The records below ``start``; and the broker answers no question about the topic's settings."""
+    """Removes the records below ``start``; the broker also refuses requests for the topic's settings."""
     broker = cluster.brokers[1]
 
     def list_offsets(message: Any, version: int) -> Any:
@@ -325,33 +329,33 @@ def remove(cluster: ScriptedCluster, start: int) -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_why_something_is_gone_need_not_be_known(
+def test_lost_records_are_reported_although_their_cause_is_unknown(
     cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     remove(cluster, 10)
-    told = (
+    message = (
         r"t-0: offsets {} to 9 are lost \(its log starts at 10\), removed by retention or DeleteRecords \(the.*topic t"
     )
     lenient = str(fails).lower()
     committed = {"startingOffsets": "committed", "kafka.group.id": "g", "failOnDataLoss": lenient}
     if fails:
-        with pytest.raises(DataLoss, match=told.format(0)):
+        with pytest.raises(DataLoss, match=message.format(0)):
             read(cluster, failOnDataLoss=lenient)
-        with pytest.raises(DataLoss, match=told.format(7)):
+        with pytest.raises(DataLoss, match=message.format(7)):
             Query(cluster, **committed).next({})
         return
     with caplog.at_level(logging.WARNING, "odradek.spark"):
         assert read(cluster, failOnDataLoss=lenient) == list(range(10, 30))
         assert Query(cluster, **committed).next({})["$odradek"]["from"] == {"t": {"0": 10}}
     assert len(caplog.messages) == 2
-    assert all(re.search(told.format(first), text) for first, text in zip((0, 7), caplog.messages, strict=True))
+    assert all(re.search(message.format(first), text) for first, text in zip((0, 7), caplog.messages, strict=True))
 
 
-def test_whether_a_topic_that_is_gone_is_there_need_not_be_known(
+def test_a_missing_partition_is_reported_although_the_topic_lookup_fails(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreachable() -> Any:
-        raise BrokerUnreachable("nobody answers")
+        raise BrokerUnreachable("no broker answers")
 
     start: Offset = {"t": {"0": 20, "1": 5}}
     strict, lenient = Query(cluster), Query(cluster, failOnDataLoss="false")
@@ -364,27 +368,29 @@ def test_whether_a_topic_that_is_gone_is_there_need_not_be_known(
 
 @pytest.mark.claim(57, part=True)
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_commit_that_a_later_partition_starts_from_is_held_against_its_log(
+def test_the_commit_at_which_a_later_partition_starts_is_checked_too(
     cluster: ScriptedCluster, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As when a query starts. Offset 7 was committed in epoch 2; of that the leader of epoch 3 has what is below 5."""
+    """As when a query starts. Offset 7 was committed in epoch 2. The leader of epoch 3 has it only below offset 5."""
     cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end = 3, 5
     given = {"startingOffsets": "committed", "kafka.group.id": "g", "failOnDataLoss": str(fails).lower()}
     query, start = Query(cluster, **given), {"$odradek": {"ids": {"t": str(cluster.topic_id)}}}
-    told = "the records that were read at offsets 5 to 6 are lost"
+    message = "the records that were read at offsets 5 to 6 are lost"
     if fails:
-        with pytest.raises(DataLoss, match=told):
+        with pytest.raises(DataLoss, match=message):
             query.next(start)
         return
     with caplog.at_level(logging.WARNING, "odradek.spark"):
         end = query.next(start)
     assert end["$odradek"]["from"] == {"t": {"0": 5}}
-    assert [told in text for text in caplog.messages] == [True]
+    assert [message in text for text in caplog.messages] == [True]
 
 
-def test_a_reset_to_an_offset_that_parted_is_told(cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing that the query read is lost by it, so it goes on; but not from where it was sent to."""
+def test_a_reset_to_an_offset_above_a_truncation_is_reported(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No record that the query read is lost, so the query continues, but not at the offset of the reset."""
     acknowledged: list[int] = []
 
     def commit(message: Any, version: int) -> Any:
@@ -393,7 +399,7 @@ def test_a_reset_to_an_offset_that_parted_is_told(cluster: ScriptedCluster, capl
         return {"throttle_time": 0, "topics": [{"name": "t", "partitions": [row]}]}
 
     cluster.brokers[1].answers[OFFSET_COMMIT] = commit
-    # Without members: else what they commit would be no reset.
+    # Without members: a commit of a member would be no reset.
     empty = {"error_code": 0, "error_message": None, "group_id": "g", "group_state": "Empty", "protocol_type": ""}
     empty |= {"protocol_data": "", "members": [], "authorized_operations": -2147483648}
     cluster.brokers[1].answers[DESCRIBE_GROUPS] = lambda message, version: {"throttle_time": 0, "groups": [empty]}
@@ -409,9 +415,9 @@ def test_a_reset_to_an_offset_that_parted_is_told(cluster: ScriptedCluster, capl
     ]
 
 
-@pytest.mark.behaviour(52)
+@pytest.mark.behaviour(52, part=True)
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_new_leader_epoch_tells_of_a_truncation(fails: bool) -> None:
+def test_a_new_leader_epoch_shows_a_truncation(fails: bool) -> None:
     with scripted(2) as cluster:
         cluster.log = [batch(0, 10), batch(10, 20)]
         cluster.fall_over()

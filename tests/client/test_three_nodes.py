@@ -1,4 +1,4 @@
-"""Our client and three nodes of Apache Kafka: partitions that move, leaders that change, coordinators that die."""
+"""Our client with three nodes of Apache Kafka: partitions move, leaders change, coordinators die."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def admin(cluster: ApacheCluster) -> Iterator[Admin]:
 
 
 def create(admin: Admin, topic: str, assigned: dict[int, list[int]], cluster: ApacheCluster, **config: str) -> None:
-    """Partition → its replicas, the leader first."""
+    """``assigned``: the replicas of each partition, the leader first."""
     admin.create_topics([NewTopic(topic, len(assigned), len(assigned[0]), config)])
     for number, replicas in assigned.items():
         cluster.reassign(admin, topic, replicas, number)
@@ -60,7 +60,7 @@ def values_of(polled: Any) -> list[int]:
     return [int(record.value) for record in polled.records()]
 
 
-@pytest.mark.claim(56)
+@pytest.mark.claim(56, part="a")
 def test_a_partition_that_moves_keeps_its_offsets(cluster: ApacheCluster, admin: Admin, topic: str, group: str) -> None:
     create(admin, topic, {0: [1]}, cluster)
     fill(cluster, topic, range(10))
@@ -77,11 +77,11 @@ def test_a_partition_that_moves_keeps_its_offsets(cluster: ApacheCluster, admin:
         assert values_of(eventually(lambda: again.poll(1), within_s=60)) == list(range(4, 10))
 
 
-@pytest.mark.claim(56)
-def test_latest_misses_the_first_records_of_a_partition_that_is_added(
+@pytest.mark.claim(56, part="b")
+def test_latest_misses_the_first_records_of_a_new_partition(
     cluster: ApacheCluster, admin: Admin, topic: str, group: str
 ) -> None:
-    """It has no offset; until the consumer has noticed it, records come to it. ``earliest`` gets them."""
+    """It has no committed offset. Records arrive before the consumer knows the partition; ``earliest`` reads them."""
     create(admin, topic, {0: [1]}, cluster)
     seen: dict[str, list[int]] = {"latest": [], "earliest": []}
     consumers = {
@@ -119,7 +119,7 @@ def test_latest_misses_the_first_records_of_a_partition_that_is_added(
 
 
 def coordinator_of(cluster: ApacheCluster, group: str) -> int:
-    """As any node that lives tells it; -1 where it has none yet."""
+    """The coordinator that a running node reports; -1 if there is none yet."""
     node = next(node for node in cluster.nodes.values() if node.pids)
     with Wire(node.bootstrap) as wire:
         found = wire.call(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]}).coordinators[0]
@@ -127,8 +127,10 @@ def coordinator_of(cluster: ApacheCluster, group: str) -> int:
 
 
 @pytest.mark.claim(60)
-def test_the_coordinator_is_who_leads_the_groups_partition(cluster: ApacheCluster, admin: Admin, topic: str) -> None:
-    """For groups of each partition of the offsets topic, and after the leader of one of them has died."""
+def test_the_coordinator_is_the_leader_of_the_group_s_partition(
+    cluster: ApacheCluster, admin: Admin, topic: str
+) -> None:
+    """For groups in each partition of the offsets topic, and after the leader of one of them was killed."""
     create(admin, topic, {0: [1, 2, 3]}, cluster)
     eventually(lambda: coordinator_of(cluster, "g") > 0, within_s=60)
     count = len(admin.partitions(OFFSETS_TOPIC))
@@ -147,23 +149,24 @@ def test_the_coordinator_is_who_leads_the_groups_partition(cluster: ApacheCluste
             one.commit({tp: 8})
             heir = cluster.partition(admin, OFFSETS_TOPIC, number).leader
             assert heir in (1, 2)
-            # A node that has not heard of the election yet would still name the dead one.
+            # A node that does not know of the election yet still reports the dead node.
             eventually(lambda: coordinator_of(cluster, group) == heir)
-            with Admin(cluster.bootstrap) as fresh:  # the other one keeps the coordinator that it has found
+            with Admin(cluster.bootstrap) as fresh:  # ``admin`` has cached the coordinator
                 assert fresh.coordinator(group).node_id == heir
+            eventually(lambda: admin.coordinator(group).node_id == heir)  # it has named the dead one before
             assert one.committed([tp])[tp].offset == 8  # type: ignore[union-attr]
         finally:
             cluster.nodes[3].start()
-            back(cluster, admin, OFFSETS_TOPIC, number)
+            wait_until_in_sync(cluster, admin, OFFSETS_TOPIC, number)
 
 
-def back(cluster: ApacheCluster, admin: Admin, topic: str, number: int = 0) -> None:
-    """Until all replicas are in sync again."""
+def wait_until_in_sync(cluster: ApacheCluster, admin: Admin, topic: str, number: int = 0) -> None:
+    """Waits until all replicas are in sync again."""
     eventually(lambda: len(cluster.partition(admin, topic, number).isr) == 3, within_s=90)
 
 
 def fetched(cluster: ApacheCluster, node: int, topic: str) -> tuple[ErrorCode, int]:
-    """What a fetch that only leaders serve (before version 11) is answered by this node: the code, and bytes."""
+    """Error code and size of this node's reply to a fetch that only leaders serve (before version 11)."""
     part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "log_start_offset": -1,
             "current_leader_epoch": -1}  # fmt: skip
     message = {
@@ -176,11 +179,11 @@ def fetched(cluster: ApacheCluster, node: int, topic: str) -> tuple[ErrorCode, i
 
 
 @pytest.mark.claim(94)
-def test_leader_and_followers_are_found_and_the_wrong_one_says_so(
+def test_leader_and_followers_are_found_and_followers_refuse_a_fetch(
     cluster: ApacheCluster, admin: Admin, topic: str
 ) -> None:
-    """Metadata list leader and replicas. The others refuse the fetch, and the client, which takes the old leader for
-    the one, is sent to the new."""
+    """Metadata has the leader and the replicas. The followers refuse the fetch. The client, which has cached the old
+    leader, finds the new one."""
     create(admin, topic, {0: [2, 3, 1]}, cluster)
     fill(cluster, topic, range(10))
     found = cluster.partition(admin, topic)
@@ -203,8 +206,10 @@ def test_leader_and_followers_are_found_and_the_wrong_one_says_so(
 
 
 @pytest.mark.claim(96)
-def test_a_leader_changes_in_mid_read_without_gap_or_repeat(cluster: ApacheCluster, admin: Admin, topic: str) -> None:
-    """Elections, and a leader that is killed and comes back, while records come and are read."""
+def test_leader_changes_during_a_read_cause_neither_gaps_nor_repeats(
+    cluster: ApacheCluster, admin: Admin, topic: str
+) -> None:
+    """Elections, and a leader that is killed and restarted, while records are written and read."""
     create(admin, topic, {0: [1, 2, 3]}, cluster, **{"min.insync.replicas": "2"})
     stop = threading.Event()
     sent: list[int] = []
@@ -234,7 +239,7 @@ def test_a_leader_changes_in_mid_read_without_gap_or_repeat(cluster: ApacheClust
             eventually(lambda upto=upto: (read.extend(values_of(one.poll(0.5))), len(read) > upto)[1], within_s=60)
             cluster.nodes[1].kill()
             eventually(lambda: cluster.partition(admin, topic).leader in (2, 3), within_s=60)
-            upto = len(read) + 5_000  # more than it has fetched before
+            upto = len(read) + 5_000  # more than it has already fetched
             eventually(lambda upto=upto: (read.extend(values_of(one.poll(0.5))), len(read) > upto)[1], within_s=90)
             leaders.append(cluster.partition(admin, topic).leader)
         finally:
@@ -242,7 +247,7 @@ def test_a_leader_changes_in_mid_read_without_gap_or_repeat(cluster: ApacheClust
             sender.join(120)
             if not cluster.nodes[1].pids:
                 cluster.nodes[1].start()
-                back(cluster, admin, topic)
+                wait_until_in_sync(cluster, admin, topic)
         eventually(lambda: (read.extend(values_of(one.poll(0.5))), len(read) >= len(sent))[1], within_s=60)
     assert leaders[:3] == [2, 3, 1]
     assert leaders[3] in (2, 3)
@@ -253,55 +258,58 @@ def move(cluster: ApacheCluster, admin: Admin, topic: str, leader: int) -> None:
     cluster.reassign(admin, topic, [leader, *({1, 2, 3} - {leader})])
 
 
-@pytest.mark.claim(108)
-def test_a_leader_that_goes_and_comes_back_loses_nothing_with_retries(
-    cluster: ApacheCluster, admin: Admin, topic: str
-) -> None:
-    """kill -9 of the leader in the middle of 4,000 sends, each of them answered in the end, and stored once."""
+@pytest.mark.claim(108, part="ab")
+def test_with_retries_a_killed_leader_loses_no_record(cluster: ApacheCluster, admin: Admin, topic: str) -> None:
+    """kill -9 of the leader in the middle of 4,000 sends. Each send is acknowledged in the end, and stored once."""
     create(admin, topic, {0: [2, 1, 3]}, cluster, **{"min.insync.replicas": "2"})
     count = 4_000
-    told: list[tuple[int, Exception | None]] = []
+    acknowledged: list[tuple[int, Exception | None]] = []
     unset = ProducerConfig()
     assert (unset.retries, unset.delivery_timeout_ms) == (2_147_483_647, 120_000)
 
     def on_delivery(record: Any, error: Exception | None) -> None:
-        told.append((record.offset, error))
+        acknowledged.append((record.offset, error))
 
     with Producer(cluster.bootstrap, linger_ms=0, batch_size=200) as producer:
         for number in range(count):
             producer.send(topic, b"%d" % number, partition=0, on_delivery=on_delivery)
             if number == count // 2:
-                eventually(lambda: len(told) > count // 4)
+                eventually(lambda: len(acknowledged) > count // 4)
                 cluster.nodes[2].kill()
         producer.flush(120)
-    assert told == [(offset, None) for offset in range(count)]
+    assert acknowledged == [(offset, None) for offset in range(count)]
     assert cluster.partition(admin, topic).leader in (1, 3)
     cluster.nodes[2].start()
-    back(cluster, admin, topic)
+    wait_until_in_sync(cluster, admin, topic)
     cluster.elect(admin, topic, 2)
     reader = PartitionReader(as_config(cluster.bootstrap), TopicPartition(topic, 0))
     assert [int(row.value or b"") for row in reader.read_rows(0, count)] == list(range(count))
 
 
-@pytest.mark.claim(108)
-def test_the_same_with_confluent_kafka(cluster: ApacheCluster, admin: Admin, topic: str) -> None:
+@pytest.mark.claim(108, part="a", by="by clients")
+def test_with_retries_of_confluent_kafka_a_killed_leader_loses_no_record(
+    cluster: ApacheCluster, admin: Admin, topic: str
+) -> None:
     create(admin, topic, {0: [3, 1, 2]}, cluster, **{"min.insync.replicas": "2"})
     count = 4_000
-    told: list[tuple[int, Any]] = []
+    acknowledged: list[tuple[int, Any]] = []
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 2}
     )
     for number in range(count):
         producer.produce(
-            topic, b"%d" % number, partition=0, on_delivery=lambda error, record: told.append((record.offset(), error))
+            topic,
+            b"%d" % number,
+            partition=0,
+            on_delivery=lambda error, record: acknowledged.append((record.offset(), error)),
         )
         producer.poll(0)
         if number == count // 2:
-            eventually(lambda: (producer.poll(0.1), len(told) > count // 4)[1])
+            eventually(lambda: (producer.poll(0.1), len(acknowledged) > count // 4)[1])
             cluster.nodes[3].kill()
     assert producer.flush(120) == 0
-    assert told == [(offset, None) for offset in range(count)]
+    assert acknowledged == [(offset, None) for offset in range(count)]
     cluster.nodes[3].start()
-    back(cluster, admin, topic)
+    wait_until_in_sync(cluster, admin, topic)
     reader = PartitionReader(as_config(cluster.bootstrap), TopicPartition(topic, 0))
     assert [int(row.value or b"") for row in reader.read_rows(0, count)] == list(range(count))

@@ -1,4 +1,4 @@
-"""A producer that sends to a topic which does not exist has the broker create it, as Java's producer does."""
+"""If a producer sends to a missing topic, the broker creates it, as with Java's producer."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ def test_the_broker_creates_the_topic_of_a_record_batch(bootstrap: str, topic: s
     assert sorted(filter(None, values(bootstrap, topic, 2))) == [b"a", b"b"]
 
 
-def test_the_broker_creates_the_topic_of_an_awaited_producer(bootstrap: str, topic: str) -> None:
-    async def story() -> tuple[int, int]:
+def test_the_broker_creates_the_topic_of_an_async_producer(bootstrap: str, topic: str) -> None:
+    async def send() -> tuple[int, int]:
         async with odradek.aio.Producer(bootstrap) as producer:
             where = await producer.send_and_wait(topic, b"first", partition=0)
             await producer.send_batch(f"{topic}-2", pa.record_batch({"value": [b"a", b"b"]}))
             await producer.flush(20)
             return where.partition, where.offset
 
-    assert asyncio.run(story()) == (0, 0)
+    assert asyncio.run(send()) == (0, 0)
     assert values(bootstrap, topic, 1) == [b"first"]
     assert len(values(bootstrap, f"{topic}-2", 2)) == 2
 
 
-def test_the_command_creates_the_topic(bootstrap: str, topic: str, tmp_path: Path,
+def test_odradek_produce_creates_the_topic(bootstrap: str, topic: str, tmp_path: Path,
                                        capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     (tmp_path / "lines").write_text("one\ntwo\n")
     command = ["produce", topic, "--file", str(tmp_path / "lines"), "-b", bootstrap]
@@ -80,7 +80,7 @@ def test_the_command_creates_the_topic(bootstrap: str, topic: str, tmp_path: Pat
     assert sorted(filter(None, values(bootstrap, topic, 2))) == [b"one", b"two"]
 
 
-def test_the_command_that_is_named_creates_the_topic(bootstrap: str, topic: str, tmp_path: Path,
+def test_the_command_that_the_error_names_creates_the_topic(bootstrap: str, topic: str, tmp_path: Path,
                                                      capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     (tmp_path / "lines").write_text("one\ntwo\n")
     command = ["produce", topic, "--file", str(tmp_path / "lines"), "-b", bootstrap, "--no-create"]
@@ -91,20 +91,22 @@ def test_the_command_that_is_named_creates_the_topic(bootstrap: str, topic: str,
     assert len(values(bootstrap, topic, 2)) == 2
 
 
-def test_a_command_that_a_file_of_settings_keeps_from_creating_says_so(
+def test_the_error_names_the_setting_of_a_file_that_forbids_creation(
     bootstrap: str, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lines").write_text("one\n")
     (tmp_path / "settings").write_text("allow.auto.create.topics=false\n")
     command = ["produce", topic, "--file", str(tmp_path / "lines"), "-b", bootstrap]
     assert run([*command, "--command-config", str(tmp_path / "settings")]) == 2
-    told = capsys.readouterr().err
-    assert "allow.auto.create.topics=false" in told
-    assert "--no-create" not in told
+    output = capsys.readouterr().err
+    assert "allow.auto.create.topics=false" in output
+    assert "--no-create" not in output
 
 
 @pytest.mark.parametrize("given", ["settings", "mapping", "client config"])
-def test_a_producer_that_may_not_create_refuses_and_names_both_ways(bootstrap: str, topic: str, given: str) -> None:
+def test_the_error_of_a_producer_that_may_not_create_topics_names_both_remedies(
+    bootstrap: str, topic: str, given: str
+) -> None:
     made: dict[str, Callable[[], Producer]] = {
         "settings": lambda: Producer(bootstrap, allow_auto_create_topics=False),
         "mapping": lambda: Producer({"bootstrap.servers": bootstrap, "allow.auto.create.topics": "false"}),
@@ -118,7 +120,7 @@ def test_a_producer_that_may_not_create_refuses_and_names_both_ways(bootstrap: s
         assert admin.describe_topics([topic], missing_ok=True) == {}
 
 
-def test_other_clients_have_no_topic_created(bootstrap: str, topic: str) -> None:
+def test_other_clients_create_no_topics(bootstrap: str, topic: str) -> None:
     assert not ClientConfig(bootstrap).allow_auto_create_topics
     with Admin(bootstrap) as admin:
         assert admin.describe_topics([topic], missing_ok=True) == {}
@@ -127,7 +129,9 @@ def test_other_clients_have_no_topic_created(bootstrap: str, topic: str) -> None
     assert split_settings(ClientConfig(bootstrap), {})[1].allow_auto_create_topics is True
 
 
-def test_a_broker_that_creates_no_topics_is_named(own_broker: Callable[..., Any], topic: str) -> None:
+def test_the_error_for_a_broker_that_creates_no_topics_names_its_setting(
+    own_broker: Callable[..., Any], topic: str
+) -> None:
     broker = own_broker(auto_create_topics_enable="false")
     with (
         Producer(broker.bootstrap) as producer,
@@ -137,13 +141,13 @@ def test_a_broker_that_creates_no_topics_is_named(own_broker: Callable[..., Any]
     assert f"odradek topics create {topic}" in str(refused.value)
 
 
-def test_a_name_that_no_topic_can_have_is_refused_at_once(bootstrap: str) -> None:
+def test_an_invalid_topic_name_is_refused_at_once(bootstrap: str) -> None:
     with Producer(bootstrap) as producer, pytest.raises(Exception, match="INVALID_TOPIC"):
         producer.send("no topic/has this name", b"v")
 
 
 @pytest.mark.parametrize("code", [ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available])
-def test_the_lookup_is_repeated_until_the_topic_is_there(cluster: ScriptedCluster, code: ErrorCode) -> None:
+def test_the_lookup_is_repeated_until_the_topic_exists(cluster: ScriptedCluster, code: ErrorCode) -> None:
     """Apache Kafka answers with these codes until its controller has created the topic."""
     asked = 0
 

@@ -1,4 +1,4 @@
-"""What a poll waits for: heard on the loop and on a thread, not lost when it rings just before."""
+"""The signal that a poll waits for, in the loop or in a thread: it is not lost if it comes just before the wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.client.consumer.wakeup import WakeupSignal
 LONG_S = 60.0
 
 
-def listening(signal: WakeupSignal, is_done: Callable[[], bool] = lambda: False) -> threading.Thread:
+def waiting_thread(signal: WakeupSignal, is_done: Callable[[], bool] = lambda: False) -> threading.Thread:
     thread = threading.Thread(target=signal.wait_in_thread, args=(LONG_S, is_done), daemon=True)
     thread.start()
     return thread
@@ -24,11 +24,11 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_a_thread_that_listens_is_woken() -> None:
+def test_a_waiting_thread_is_woken() -> None:
     async def go() -> None:
         signal = WakeupSignal()
         for _ in range(50):
-            thread = listening(signal)
+            thread = waiting_thread(signal)
             await until(lambda: signal._thread_waits)
             signal.notify()
             await asyncio.to_thread(thread.join, LONG_S / 2)
@@ -37,7 +37,7 @@ def test_a_thread_that_listens_is_woken() -> None:
     asyncio.run(go())
 
 
-def test_what_happened_before_is_not_waited_for() -> None:
+def test_a_wait_ends_at_once_if_its_condition_is_true() -> None:
     async def go() -> None:
         signal = WakeupSignal()
         began = time.monotonic()
@@ -47,43 +47,43 @@ def test_what_happened_before_is_not_waited_for() -> None:
     asyncio.run(go())
 
 
-def test_rings_at_any_moment_are_heard() -> None:
-    """Each turn's news comes at a moment of its own while the thread goes to sleep, wakes or works."""
+def test_a_notification_at_any_moment_wakes_the_thread() -> None:
+    """Each notification comes at another moment: while the thread starts to wait, wakes or works."""
     turns = 3000
-    news: list[int] = []
-    heard: list[int] = []
+    sent: list[int] = []
+    received: list[int] = []
 
     async def go() -> None:
         signal = WakeupSignal()
 
         def work() -> None:
-            while len(heard) < turns:
-                signal.wait_in_thread(LONG_S, lambda: len(news) > len(heard))
-                while len(heard) < len(news):
-                    heard.append(news[len(heard)])
+            while len(received) < turns:
+                signal.wait_in_thread(LONG_S, lambda: len(sent) > len(received))
+                while len(received) < len(sent):
+                    received.append(sent[len(received)])
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         for number in range(turns):
-            news.append(number)
+            sent.append(number)
             signal.notify()
             if number % 7 == 0:
-                await until(lambda: len(heard) == len(news))
+                await until(lambda: len(received) == len(sent))
             elif number % 3 == 0:
                 await asyncio.sleep(0)
         await until(lambda: not thread.is_alive())
 
     asyncio.run(go())
-    assert heard == list(range(turns))
+    assert received == list(range(turns))
 
 
-def test_a_coroutine_hears_what_rang_since_it_was_hushed() -> None:
+def test_a_coroutine_is_woken_by_a_notification_after_clear() -> None:
     async def go() -> None:
         signal = WakeupSignal()
         signal.notify()
         await signal.wait(LONG_S)
         signal.clear()
-        await signal.wait(0.001)  # returns without having rung
+        await signal.wait(0.001)  # returns without a notification
         asyncio.get_running_loop().call_soon(signal.notify)
         began = time.monotonic()
         await signal.wait(LONG_S)
@@ -92,8 +92,8 @@ def test_a_coroutine_hears_what_rang_since_it_was_hushed() -> None:
     asyncio.run(go())
 
 
-def test_who_is_cancelled_while_it_rings_ends_as_cancelled() -> None:
-    """Else the task that polls would go on, though it was told to end."""
+def test_a_cancelled_wait_ends_as_cancelled_despite_a_notification() -> None:
+    """Otherwise the task that polls would continue after its cancellation."""
 
     async def go() -> None:
         signal = WakeupSignal()

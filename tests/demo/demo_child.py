@@ -1,6 +1,7 @@
-"""The demo in a process that kills itself and all it has started, broker, Java and Python workers, at a named step.
+"""The demo in a process that kills itself and all its children, broker, Java and Python workers, at a named step.
 
-``demo_child.py STEP[:N] DEMO-OPTIONS…``: at the Nth time that step is reached. What was killed goes to stderr first.
+``demo_child.py STEP[:N] DEMO-OPTIONS…``: at the Nth occurrence of this step. It first prints the killed processes to
+stderr.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def before_file(count: int) -> None:
 
 
 def while_publishing(act: Callable[[], None]) -> None:
-    """Acts when half of the events are handed to the producer and some are in the broker's log."""
+    """Calls ``act`` when half of the events are given to the producer and some are in the broker's log."""
     events = Flights.events
     data_dir = Path(sys.argv[sys.argv.index("--data-dir") + 1])
 
@@ -90,9 +91,9 @@ def interrupt() -> None:
 STEPS: dict[str, Callable[[int], None]] = {
     "interrupted": lambda n: while_publishing(interrupt),
     "publishing": lambda n: while_publishing(die),
-    "table-written": lambda n: after(lake.Lake, "add", n),  # Spark has not noted the batch as done
-    "staged": lambda n: before(lake.ParquetTable, "take_in", n),  # nothing of the batch is in the table
-    "moving-in": before_file,  # the batch has its manifest, and a part of its files is in the table
+    "table-written": lambda n: after(lake.Lake, "add", n),  # Spark has not marked the batch as complete
+    "staged": lambda n: before(lake.ParquetTable, "take_in", n),  # no file of the batch is in the table
+    "moving-in": before_file,  # the batch has its manifest, and some of its files are in the table
     "rewind-noted": lambda n: before(single_reset, "execute_rewind", n),
     "rewound": lambda n: after(single_reset, "execute_rewind", n),
     "target-saved": lambda n: before(publisher, "prepare_topic", n),
@@ -100,7 +101,7 @@ STEPS: dict[str, Callable[[int], None]] = {
 }
 
 if __name__ == "__main__":
-    # Python leaves SIGINT ignored where it was so before, and shells start what runs in the background that way.
+    # Python keeps SIGINT ignored if it was ignored before, and shells start background commands that way.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     step, _, number = sys.argv[1].partition(":")
     STEPS[step](int(number or 1))

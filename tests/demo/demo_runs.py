@@ -1,4 +1,4 @@
-"""Runs of the demo for tests: as a process of their own, and what is in the table they leave."""
+"""Runs of the demo for tests in separate processes, and the contents of their table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import NamedTuple
 import pyarrow.dataset as ds
 from support.processes import kill_tree
 
-RUN_S = 480.0  # a busy machine; a first run takes some 20 s on an idle one
+RUN_S = 480.0  # for a busy machine; a first run takes some 20 s on an idle one
 
 
 class Run(NamedTuple):
-    """How a run ended."""
+    """The end of a run."""
 
     code: int
     out: str
@@ -25,7 +25,7 @@ class Run(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What pyarrow finds, read with none of our code: rows, distinct records, sum of their distances."""
+    """The table as pyarrow reads it, without our code: rows, distinct records, sum of their distances."""
 
     rows: int
     distinct: int
@@ -42,15 +42,15 @@ def run_demo(data_dir: Path, *options: str) -> Run:
 
 
 def run_until(step: str, data_dir: Path, *options: str) -> Run:
-    """Runs the demo until a step of ``demo_child.py``, where it and all its children are killed."""
+    """Runs the demo until a step of ``demo_child.py``, which kills it and all its children."""
     child = [sys.executable, str(Path(__file__).with_name("demo_child.py")), step, "--data-dir", str(data_dir)]
     return _run_in_files([*child, *options], data_dir.parent, lambda process: None)
 
 
 def signal_demo_when(data_dir: Path, options: Sequence[str], reached: Callable[[], bool], *, whole: bool) -> Run:
-    """Starts the demo and kills it once ``reached``, with all its children or the first process alone.
+    """Starts the demo and kills it once ``reached``, with all its children or only the first process.
 
-    A killed run has code -9, one that ended first has its own.
+    A killed run has code -9; a run that ended earlier has its own code.
     """
 
     def watch(process: subprocess.Popen[str]) -> None:
@@ -67,7 +67,7 @@ def signal_demo_when(data_dir: Path, options: Sequence[str], reached: Callable[[
 def _run_in_files(line: list[str], place: Path, watch: Callable[[subprocess.Popen[str]], None]) -> Run:
     """Files, not pipes: children that outlive a killed run would hold a pipe open."""
     with (place / "out.txt").open("w+") as out, (place / "err.txt").open("w+") as err:
-        # The tests' own modules are found by a child, too.
+        # Child processes find the modules of the tests, too.
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
         environment = os.environ | {"PYTHONPATH": path}
         process = subprocess.Popen(line, stdout=out, stderr=err, text=True, env=environment)
@@ -79,7 +79,7 @@ def _run_in_files(line: list[str], place: Path, watch: Callable[[subprocess.Pope
 
 
 def log_bytes(data_dir: Path) -> int:
-    """Bytes of records that the broker has written for topic flights."""
+    """The bytes of records that the broker has written for topic flights."""
     total = 0
     for path in (data_dir / "broker").glob("flights-*/*.log"):
         try:

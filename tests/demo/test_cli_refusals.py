@@ -1,4 +1,4 @@
-"""Bad input to commands that need a broker or a directory: one clear line on stderr and exit code 2."""
+"""Invalid input to commands that need a broker or a directory: one clear line on stderr and exit code 2."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ def test_a_port_in_use(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("listen", ["localhost", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999", ":9092"])
-def test_an_address_that_is_none(tmp_path: Path, listen: str) -> None:
+def test_an_invalid_address(tmp_path: Path, listen: str) -> None:
     _assert_refused(_run("serve", "--data-dir", str(tmp_path), "--listen", listen), "HOST:PORT")
 
 
-def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+def test_an_invalid_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     line = ["serve", "--data-dir", str(tmp_path / "file" / "d"), "--listen", "127.0.0.1:0"]
     _assert_refused(_run(*line), "cannot be used")
 
 
-def test_an_unknown_setting_is_named_with_its_nearest(tmp_path: Path) -> None:
+def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     line = ["serve", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--config", "num.partitons=3"]
     _assert_refused(_run(*line), "num.partitions")
 
 
 def test_an_unknown_group(served: str) -> None:
-    _assert_refused(_run("groups", "describe", "--group", "nobody", "-b", served), "nobody")
+    _assert_refused(_run("groups", "describe", "--group", "unknown-group", "-b", served), "unknown-group")
 
 
 def test_a_foreign_state_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The demo as everybody runs it: all 336,776 flights."""
+"""The demo with its default options: all 336,776 flights."""
 
 from __future__ import annotations
 

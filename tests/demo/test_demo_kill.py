@@ -1,4 +1,4 @@
-"""kill -9 of the whole job, anywhere: a rerun ends with every event once in topic and table."""
+"""kill -9 of the whole job at any point: after another run every event is in topic and table once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.pipelines.demo.flights import Flights
 
 EVENTS = 4_000
 SMALL = ["--events", str(EVENTS), "--batch-events", "1500"]
-# A rewind by 100 in each of six partitions.
+# A rewind by 100 records in each of six partitions.
 AGAIN = 600
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds a process's children through /proc")
@@ -38,14 +38,14 @@ def _assert_killed(run: Run, *programs: str) -> None:
 
 
 def _first_batches_killed(data_dir: Path) -> None:
-    """Leaves the second of three batches half moved in."""
+    """Kills the run while it moves the files of the second of three batches."""
     _assert_killed(run_until("staged:2", data_dir, *SMALL), "serve", "java", "pyspark")
     assert list(data_dir.glob("table/*/batch-000001-*")) == []
     _assert_killed(run_until("moving-in:2", data_dir, *SMALL), "serve", "java", "pyspark")
-    assert len(list(data_dir.glob("table/*/batch-000001-*"))) == 1, "half of it is in"
+    assert len(list(data_dir.glob("table/*/batch-000001-*"))) == 1, "half of its files are in the table"
     assert {path.name for path in (data_dir / "checkpoint" / "commits").glob("[0-9]*")} == {"0"}
     _assert_killed(run_until("table-written:1", data_dir, *SMALL), "serve", "java", "pyspark")
-    assert len(list(data_dir.glob("table/*/batch-000001-*"))) == 2, "the rest has come"
+    assert len(list(data_dir.glob("table/*/batch-000001-*"))) == 2, "all of its files are in the table"
     assert {path.name for path in (data_dir / "checkpoint" / "commits").glob("[0-9]*")} == {"0"}
 
 
@@ -53,7 +53,7 @@ def _first_batches_killed(data_dir: Path) -> None:
 def test_killed_while_a_batch_is_moved_in(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     _assert_killed(run_until("moving-in:2", data_dir, *SMALL), "serve", "java", "pyspark")
-    assert len(list(data_dir.glob("table/*/batch-000000-*"))) == 1, "half of it is in"
+    assert len(list(data_dir.glob("table/*/batch-000000-*"))) == 1, "half of its files are in the table"
     again = run_demo(data_dir, *SMALL)
     assert again.code == 0, again
     _assert_table(data_dir, EVENTS)
@@ -75,7 +75,7 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
 def test_more_killed_before_it_is_published(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     _first_batches_killed(data_dir)
-    # Both after the reset and before the query, and after --more was noted and before it was published.
+    # Kills after the reset and before the query, and after --more was stored and before its events were published.
     further = [*SMALL, "--rewind", "-100", "--more", "300"]
     killed = run_until("target-saved", data_dir, *further)
     _assert_killed(killed, "serve")
@@ -96,7 +96,7 @@ def test_a_rewind_killed_at_every_step(tmp_path: Path) -> None:
     rewind = [*SMALL, "--rewind", "-100"]
     _assert_killed(run_until("rewind-noted", data_dir, *rewind))
     _assert_killed(run_until("rewound", data_dir, *rewind))
-    _assert_killed(run_until("batch-planned:2", data_dir, *rewind))  # the first is the batch that was killed
+    _assert_killed(run_until("batch-planned:2", data_dir, *rewind))  # the first plan is that of the killed batch
     again = run_demo(data_dir, *rewind)
     assert again.code == 0, again
     assert "Completing the rewind -100 that an earlier run began." in again.out
@@ -109,7 +109,7 @@ def test_a_rewind_killed_at_every_step(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_without_its_children(tmp_path: Path) -> None:
-    """Broker and Java find out by themselves; the next run waits for what is left of them."""
+    """Broker and Java notice the kill; the next run waits for the remaining processes."""
     data_dir = tmp_path / "data"
     options = ["--events", "9000", "--batch-events", "3000"]
     killed = signal_demo_when(data_dir, options, lambda: len(table_files(data_dir)) > 2, whole=False)
@@ -122,18 +122,18 @@ def test_killed_without_its_children(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-def test_killed_anywhere_again_and_again(tmp_path: Path, seed: int) -> None:
-    """Kills at random moments of a first run, of its reruns and of a ``--more``, then lets one finish."""
+def test_killed_at_random_moments_several_times(tmp_path: Path, seed: int) -> None:
+    """Kills a first run, its reruns and a ``--more`` at random moments, then lets one run complete."""
     chance = random.Random(seed)
     data_dir, target = tmp_path / "data", 30_000
     options = ["--events", str(target), "--batch-events", "4000"]
     for round_number in range(5):
         more = ["--more", "2000"] if round_number == 3 else []
-        left = iter(range(chance.randrange(100, 9_000)))  # looks, about 2 ms apart
+        left = iter(range(chance.randrange(100, 9_000)))  # checks, about 2 ms apart
         whole = chance.random() < 0.7
         signal_demo_when(data_dir, [*options, *more], lambda left=left: next(left, None) is None, whole=whole)
     again = run_demo(data_dir, *options)
     assert again.code == 0, again
     events = read_table(data_dir).distinct
-    assert events in (target, target + 2_000)  # the kill may have come before --more was noted
+    assert events in (target, target + 2_000)  # the kill may precede the storage of --more
     _assert_table(data_dir, events)

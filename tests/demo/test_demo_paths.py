@@ -1,4 +1,4 @@
-"""Data directories with names that URIs and globs would read as something else."""
+"""Data directories with names that have a meaning in URIs or globs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def spark() -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_spark_writes_and_reads_under_this_name(spark: Any, tmp_path: Path, name: str) -> None:
-    for sibling in ("a", "b", "abc", "a:b"):  # what a glob would match, or stumble over
+    for sibling in ("a", "b", "abc", "a:b"):  # names that a glob would match, or that would fail
         pq.write_table(pa.table({"partition": [0]}), tmp_path / f"{sibling}.parquet")
     lake = Lake(tmp_path / name, "month")
     lake.prepare()
@@ -58,12 +58,12 @@ def test_spark_writes_and_reads_under_this_name(spark: Any, tmp_path: Path, name
     assert {path.name for path in (tmp_path / name).iterdir()} == {"table", "batches", "checkpoint", "staging"}
 
 
-def test_a_directory_that_java_does_not_find_is_said(spark: Any, tmp_path: Path) -> None:
+def test_a_directory_that_java_does_not_find_is_a_clear_error(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"Spark.s Java does not find .*LC_ALL"):
         check_spark_sees(spark, tmp_path / "missing")
 
 
-def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_is_not_text_is_refused(tmp_path: Path) -> None:
     name = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")
     done = subprocess.run(command(Path(name), []), capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")

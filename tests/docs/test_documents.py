@@ -1,11 +1,11 @@
-"""The documents hold: links lead somewhere, commands exist, tables are what the tests say."""
+"""The documents are correct: links have targets, commands exist, tables agree with the tests."""
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
-import subprocess
-import sys
+from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 from support.collection import COLLECTED
 
 from odradek import __version__
+from odradek.cli.main import run
 from scripts.proofs import proofs_of, stale_pages
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -26,22 +27,24 @@ def name_of(path: Path) -> str:
 
 
 def commands(page: Path) -> list[str]:
-    """Command lines in a page's fenced blocks, prompts and comments taken off."""
-    blocks = (re.sub(r"\\\n\s*", "", block) for block in FENCE.findall(page.read_text()))  # long ones go on below
+    """Command lines in the fenced blocks of a page, without prompts and comments."""
+    # long ones continue in the next line
+    blocks = (re.sub(r"\\\n\s*", "", block) for block in FENCE.findall(page.read_text()))
     lines = [line for block in blocks for line in block.splitlines()]
     return [line.removeprefix("$ ").split("  #")[0].strip() for line in lines]
 
 
 @cache
 def help_of(*words: str) -> str | None:
-    """The help of one of our commands; None where there is no such command."""
-    command = [str(Path(sys.executable).with_name("odradek")), *words, "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return done.stdout if done.returncode == 0 else None
+    """The help of one of our commands, or None if there is no such command."""
+    printed = io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(io.StringIO()):
+        code = run([*words, "--help"])
+    return printed.getvalue() if code == 0 else None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     targets = [link.partition("#")[0] for link in LINK.findall(page.read_text())]
     local = [target for target in targets if target and not re.match(r"[a-z]+:", target)]
     assert [target for target in local if not (page.parent / target).exists()] == []
@@ -61,14 +64,14 @@ def test_commands_exist(page: Path) -> None:
                 if word.startswith("-") or help_of(*path, word) is None:
                     break
                 path.append(word)
-            told = help_of(*path)
-            assert told is not None, line
+            help_text = help_of(*path)
+            assert help_text is not None, line
             options = [word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)]
-            assert [option for option in options if option not in told] == [], line
+            assert [option for option in options if option not in help_text] == [], line
 
 
-def test_the_tables_of_claims_say_what_the_tests_say(pytestconfig: pytest.Config) -> None:
-    """Needs the names and marks of all tests, so it skips where only some of them were collected."""
+def test_the_tables_of_claims_agree_with_the_tests(pytestconfig: pytest.Config) -> None:
+    """Needs the names and marks of all tests, and skips if only some of them were collected."""
     items = pytestconfig.stash[COLLECTED]
     missing = set((ROOT / "tests").rglob("test_*.py")) - {item.path for item in items}
     if missing:
@@ -77,13 +80,21 @@ def test_the_tables_of_claims_say_what_the_tests_say(pytestconfig: pytest.Config
     assert pages == [], "python scripts/proofs.py writes them"
 
 
-def test_the_changelog_leads_with_what_comes_next_or_this_version() -> None:
+def test_the_tests_in_the_note_on_broken_behaviour_exist() -> None:
+    page = (ROOT / "docs" / "notes" / "broken-on-purpose.md").read_text()
+    names = re.findall(r"`([\w/]+\.py)::(\w+)", page)
+    assert len(names) > 30
+    missing = [(file, name) for file, name in names if f"def {name}(" not in (ROOT / "tests" / file).read_text()]
+    assert missing == []
+
+
+def test_the_changelog_begins_with_the_next_or_this_version() -> None:
     first = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
     assert first == "## Unreleased" or __version__ in first
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_no_page_names_one_machine_s_places(page: Path) -> None:
+def test_no_page_contains_paths_of_one_machine(page: Path) -> None:
     text = page.read_text()
     assert re.findall(r"(?:^|[\s`(\"'])(?:/root|/home/\w+|/work|/Users)/", text) == []
 

@@ -1,4 +1,4 @@
-"""docs/embedding.md holds: its programs run, its test passes under the plugin with the settings it shows."""
+"""docs/embedding.md is correct: its programs run, and its test passes with the plugin and the shown settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file map in docs/files.md is what the files say of themselves."""
+"""The file map in docs/files.md has the first lines of the modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's client example runs, and does what it says."""
+"""The README's client example runs, and has the shown result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_client_example(bootstrap: str) -> None:
         exec(program.replace("127.0.0.1:9092", bootstrap), namespace)
         table = namespace["table"]
         assert table.column("value").to_pylist() == [b"1", b"2"]
-        told = re.search(r"polled.table\(\)  # (.*)", program)
-        assert told is not None
-        assert table.schema.names == told[1].split(", ")
+        comment = re.search(r"polled.table\(\)  # (.*)", program)
+        assert comment is not None
+        assert table.schema.names == comment[1].split(", ")
         assert admin.list_group_offsets("billing")[TopicPartition("orders", 0)].offset == 2

@@ -1,4 +1,4 @@
-"""Workers of Kafka Connect and MirrorMaker 2 as processes of their own, and writing beside them."""
+"""Processes of Kafka Connect and MirrorMaker 2, and a writer that runs beside them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class ConnectProcess:
         try:
             jars = connect_class_path()
         except Unavailable as error:
-            pytest.skip(f"Kafka Connect is not to be had: {error}")
+            pytest.skip(f"Kafka Connect is not available: {error}")
         directory.mkdir()
         self.log = directory / "log"
         properties = directory / "properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        # Small machines: no second compiler, no parallel collector.
+        # For small machines: no second compiler, no parallel collector.
         self._command = [java(), "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", jars]
         self._command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", main, str(properties)]
         self._process: subprocess.Popen[bytes] | None = None
@@ -48,7 +48,7 @@ class ConnectProcess:
 
 
 def rest(port: int, path: str, body: Mapping[str, Any] | None = None) -> Any:
-    """The answer of a worker's REST interface; None where it has none (yet)."""
+    """The reply of a worker's REST interface; None if there is none (yet)."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}{path}",
         data=None if body is None else json.dumps(body).encode(),
@@ -62,8 +62,7 @@ def rest(port: int, path: str, body: Mapping[str, Any] | None = None) -> Any:
 
 
 class Writer:
-    """Writes numbers one after the other, from ``first`` on, as long as its block lasts: something is always on its
-    way."""
+    """Writes consecutive numbers from ``first`` on until its block ends, so that some are always on their way."""
 
     def __init__(self, write: Callable[[int], object], first: int) -> None:
         self.next = first
@@ -93,7 +92,7 @@ class Writer:
 
 
 def repeated(numbers: Sequence[int]) -> int:
-    """How many of these came again. Each comes after the one before it, or after a step back: none is passed over."""
+    """The number of repetitions. Each number follows its predecessor or is a step back: none is skipped."""
     steps = [(before, after) for before, after in itertools.pairwise(numbers) if after > before + 1]
-    assert steps == [], "numbers were passed over"
+    assert steps == [], "numbers were skipped"
     return len(numbers) - len(set(numbers))

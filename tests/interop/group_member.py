@@ -1,9 +1,9 @@
-"""One member of a classic group, as one of several clients: ``python group_member.py CLIENT BOOTSTRAP TOPIC GROUP
+"""One member of a classic group, with one of several clients: ``python group_member.py CLIENT BOOTSTRAP TOPIC GROUP
 STRATEGY``.
 
-It reads, and commits what it has read. It tells, a line each: ``assigned 0,3`` whenever what it has to read has
-changed, ``read PARTITION OFFSET`` for each record, ``left`` when it has closed as a consumer should, which it does at
-the end of its input. GroupMember.java and franz_member do the same.
+It reads records and commits them. It prints one line for each event: ``assigned 0,3`` if its assignment has changed,
+``read PARTITION OFFSET`` for each record, ``left`` after its consumer has closed. It closes when its input ends.
+GroupMember.java and franz_member do the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 CLIENT, BOOTSTRAP, TOPIC, GROUP, STRATEGY = sys.argv[1:6]
 SESSION_MS, HEARTBEAT_MS, REBALANCE_MS = 6_000, 300, 30_000
-# What kafka-python, aiokafka and odradek call by the same names.
+# The settings with the same names in kafka-python, aiokafka and odradek.
 SETTINGS: dict[str, Any] = {
     "bootstrap_servers": BOOTSTRAP,
     "group_id": GROUP,
@@ -31,35 +31,35 @@ SETTINGS: dict[str, Any] = {
     "fetch_max_wait_ms": 100,
 }
 stopped = threading.Event()
-_told: list[int] | None = None
+_reported: list[int] | None = None
 
 
-def tell(text: str) -> None:
+def report(text: str) -> None:
     os.write(1, f"{text}\n".encode())
 
 
 def assigned(partitions: Iterable[int]) -> None:
-    global _told  # noqa: PLW0603
+    global _reported  # noqa: PLW0603
     now = sorted(partitions)
-    if now != _told:
-        _told = now
-        tell(f"assigned {','.join(map(str, now))}")
+    if now != _reported:
+        _reported = now
+        report(f"assigned {','.join(map(str, now))}")
 
 
 def read(found: Mapping[Any, Iterable[Any]]) -> None:
-    """Tells of records, which come by partition."""
+    """Reports the records, which come by partition."""
     for tp, rows in found.items():
         for row in rows:
-            tell(f"read {tp.partition} {row.offset}")
+            report(f"read {tp.partition} {row.offset}")
 
 
 @contextmanager
 def refusals(*kinds: type[Exception]) -> Iterator[None]:
-    """Around a commit: one that is refused is told of."""
+    """Reports a refused commit."""
     try:
         yield
     except kinds as error:
-        tell(f"refused {error}")
+        report(f"refused {error}")
 
 
 def confluent() -> None:
@@ -85,7 +85,7 @@ def confluent() -> None:
         messages = [message for message in consumer.consume(100, timeout=0.1) if message.error() is None]
         assigned(tp.partition for tp in consumer.assignment())
         for message in messages:
-            tell(f"read {message.partition()} {message.offset()}")
+            report(f"read {message.partition()} {message.offset()}")
         if messages:
             with refusals(KafkaException):
                 consumer.commit(asynchronous=False)
@@ -153,14 +153,14 @@ def odradek() -> None:
             assigned(tp.partition for tp in consumer.assignment())
             for tp, batches in polled.items():
                 for offset in (offset for batch in batches for offset in batch["offset"].to_pylist()):
-                    tell(f"read {tp.partition} {offset}")
+                    report(f"read {tp.partition} {offset}")
             if polled:
                 with refusals(OdradekError):
                     consumer.commit()
 
 
 def _wait_for_the_end_of_input() -> None:
-    while os.read(0, 100):  # not sys.stdin: nobody may hold its lock when Python ends
+    while os.read(0, 100):  # not sys.stdin: no thread may hold its lock when Python ends
         pass
     stopped.set()
 
@@ -175,4 +175,4 @@ CLIENTS: dict[str, Callable[[], Any]] = {
 logging.disable(logging.WARNING)
 threading.Thread(target=_wait_for_the_end_of_input, daemon=True).start()
 CLIENTS[CLIENT]()
-tell("left")
+report("left")

@@ -1,7 +1,7 @@
-"""Programs in other languages that drive a broker: how they are built, and how a test talks with one.
+"""Programs in other languages that use a broker: how they are built, and how a test exchanges lines with one.
 
 A program prints one JSON object per line, with the name of its step. At the step "restart" it waits for a line on its
-standard input: meanwhile the test kills the broker and starts it again.
+standard input; the test kills and restarts the broker before it sends this line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Steps = dict[str, list[dict[str, Any]]]
 
 
 def cache_of(sources: Path, *names: str) -> Path:
-    """A path in the user's cache that is another one for other contents of these files."""
+    """A path in the user's cache that depends on the contents of these files."""
     digest = hashlib.sha256()
     for name in names:
         digest.update((sources / name).read_bytes())
@@ -34,7 +34,7 @@ def cache_of(sources: Path, *names: str) -> Path:
 
 
 def go_program(sources: Path) -> Path:
-    """The built program. Skips where there is no Go, or where its modules cannot be had."""
+    """The built program. Skips if there is no Go, or if its modules are not available."""
     go = shutil.which("go")
     if go is None:
         pytest.skip(f"there is no go to build the {sources.name} program with")
@@ -50,7 +50,7 @@ def go_program(sources: Path) -> Path:
 
 
 def node_modules(sources: Path) -> Path:
-    """The packages that ``package-lock.json`` names. Skips where there is no Node, or where they cannot be had."""
+    """The packages of ``package-lock.json``. Skips if there is no Node, or if they are not available."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip(f"there is no {'node' if node is None else 'npm'} to run the {sources.name} program with")
@@ -63,7 +63,7 @@ def node_modules(sources: Path) -> Path:
         done = _build([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], fresh, sources.name)
         if done.returncode != 0:
             shutil.rmtree(fresh)
-            pytest.skip(f"the packages of {sources.name} cannot be had: {done.stderr.strip()[-300:]}")
+            pytest.skip(f"the packages of {sources.name} are not available: {done.stderr.strip()[-300:]}")
         fresh.rename(path)
     return path / "node_modules"
 
@@ -86,7 +86,7 @@ def _build(command: Sequence[str], directory: Path, name: str) -> subprocess.Com
 
 
 def converse(command: Sequence[str | Path], restart: Callable[[], None], **environment: str) -> Steps:
-    """Runs a program to its end and returns what it told, by step."""
+    """Runs a program to its end and returns its output, by step."""
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=os.environ | environment,
@@ -101,8 +101,8 @@ def converse(command: Sequence[str | Path], restart: Callable[[], None], **envir
     reading.start()
     steps: Steps = {}
     try:
-        for told in _lines(process.stdout):
-            steps.setdefault(told.pop("step"), []).append(told)
+        for entry in _lines(process.stdout):
+            steps.setdefault(entry.pop("step"), []).append(entry)
             if "restart" in steps and len(steps["restart"]) == 1 and not steps["restart"][0].get("done"):
                 steps["restart"][0]["done"] = True
                 restart()

@@ -1,14 +1,13 @@
-"""Apache Kafka's cleaner beside ours on the same segments, and Kafka's DumpLogSegments on what ours leaves.
+"""Apache Kafka's cleaner and ours on the same segments, and Kafka's DumpLogSegments on the segments of our cleaner.
 
-Kafka 4.3 fills two topics and cleans them; before each cleaning the partition's files are copied, and our cleaner
-works on the copy. Where nothing is compressed, both leave the same bytes.
+Kafka 4.3 fills two topics and cleans them. Before each cleaning the test copies the partition's files, and our cleaner
+works on the copy. Without compression, both leave the same bytes.
 """
 
 from __future__ import annotations
 
 import random
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from support.brokers import apache_broker, eventually
 from support.cleaning import batches, compact, open_log
-from support.jvm import kafka_command
+from support.jvm import KafkaTools
 from support.publish import admin, create_topic
 
 from odradek.batches.header import DELETE_HORIZON_BIT, scan
@@ -38,7 +37,7 @@ CODECS = {"plain": ["none"], "packed": ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 class Writer:
-    """Small batches of one topic by many producers: idempotent ones, others, and ones with transactions."""
+    """Small batches of one topic from many producers: idempotent, plain and transactional ones."""
 
     def __init__(self, bootstrap: str, topic: str, seed: int) -> None:
         self.topic = topic
@@ -63,7 +62,7 @@ class Writer:
         assert producer.flush(30) == 0
 
     def write(self, rounds: int) -> None:
-        for number, producer in enumerate(self.producers):  # something of each codec is left in the end
+        for number, producer in enumerate(self.producers):  # so that batches of each codec remain
             for record in range(4):
                 producer.produce(self.topic, b"v" * 60, f"own-{number}-{record}", 0)
             assert producer.flush(30) == 0
@@ -80,8 +79,8 @@ class Writer:
 
 
 @dataclass
-class Stage:
-    """A partition before and after one of Kafka's cleanings; ``from_offset`` is where that began."""
+class Cleaning:
+    """A partition before and after one of Kafka's cleanings. ``from_offset`` is where this cleaning started."""
 
     topic: str
     before: Path
@@ -90,14 +89,14 @@ class Stage:
 
 
 def settle(log: Path) -> None:
-    """Waits until nothing more is written: a commit returns before its marker stands in the log."""
+    """Waits until the log stops growing: a commit returns before its marker is in the log."""
     sizes: list[int] = []
 
-    def rests() -> bool:
+    def is_quiet() -> bool:
         sizes.append(sum(path.stat().st_size for path in log.glob("*.log")))
         return len(sizes) > 5 and len(set(sizes[-5:])) == 1
 
-    eventually(rests, every_s=0.2)
+    eventually(is_quiet, every_s=0.2)
 
 
 def copy_log(source: Path, target: Path) -> Path:
@@ -121,7 +120,7 @@ def set_ratio(bootstrap: str, topic: str, ratio: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def stages(kafka_cp: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, int], Stage]]:
+def cleanings(kafka_cp: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, int], Cleaning]]:
     root = tmp_path_factory.mktemp("cleaned")
     kafka = apache_broker(root / "kafka", {"log.cleaner.backoff.ms": "200", "auto.create.topics.enable": "false"})
     kafka.start()
@@ -144,7 +143,7 @@ def stages(kafka_cp: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                 eventually(lambda: checkpoint(data, topic) == active, within_s=60, what=f"{topic} cleaned")  # noqa: B023
                 set_ratio(kafka.bootstrap, topic, "1.0")
                 after = copy_log(log, root / f"{number}-after" / f"{topic}-0")
-                found[topic, number] = Stage(topic, before, after, known)
+                found[topic, number] = Cleaning(topic, before, after, known)
             time.sleep(DELETE_RETENTION_MS / 1000 + 0.3)
         yield found
     finally:
@@ -161,61 +160,64 @@ def open_copy(path: Path, now_ms: int) -> Log:
     )
 
 
-def horizons(stage: Stage) -> set[int]:
-    """Delete horizons in what Kafka has cleaned."""
+def horizons(cleaning: Cleaning) -> set[int]:
+    """The delete horizons in the segments that Kafka has cleaned."""
     return {
         header.base_timestamp
-        for path in stage.after.glob("*.log")
+        for path in cleaning.after.glob("*.log")
         for _, header in scan(path.read_bytes())
         if header.attributes & DELETE_HORIZON_BIT
     }
 
 
-def cleaning_time(stage: Stage) -> int:
-    """When Kafka cleaned: the youngest delete horizon minus what it adds to the time."""
-    return max(horizons(stage)) - DELETE_RETENTION_MS
+def cleaning_time(cleaning: Cleaning) -> int:
+    """The time of Kafka's cleaning: the latest delete horizon minus the delete retention."""
+    return max(horizons(cleaning)) - DELETE_RETENTION_MS
 
 
-def clean_copy(stage: Stage, target: Path) -> Log:
-    shutil.copytree(stage.before, target)
-    now_ms = cleaning_time(stage)
+def clean_copy(cleaning: Cleaning, target: Path) -> Log:
+    shutil.copytree(cleaning.before, target)
+    now_ms = cleaning_time(cleaning)
     log = open_copy(target, now_ms)
-    log.cleaned_offset = stage.from_offset
+    log.cleaned_offset = cleaning.from_offset
     compact(log, now_ms)
     return log
 
 
-@pytest.mark.claim(14, 16)
+@pytest.mark.claim(14, 16, part=True)
 @pytest.mark.behaviour(39)
 @pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
-def test_both_cleaners_leave_the_same_bytes(stages: dict[tuple[str, int], Stage], tmp_path: Path, number: int) -> None:
-    stage = stages["plain", number]
-    log = clean_copy(stage, tmp_path / "plain-0")
+def test_both_cleaners_leave_the_same_bytes(
+    cleanings: dict[tuple[str, int], Cleaning], tmp_path: Path, number: int
+) -> None:
+    cleaning = cleanings["plain", number]
+    log = clean_copy(cleaning, tmp_path / "plain-0")
     bases = [segment.base_offset for segment in log.segments]
-    assert bases == sorted(int(path.stem) for path in stage.after.glob("*.log"))
-    sizes = [path.stat().st_size for path in stage.before.glob("*.log")]
+    assert bases == sorted(int(path.stem) for path in cleaning.after.glob("*.log"))
+    sizes = [path.stat().st_size for path in cleaning.before.glob("*.log")]
     assert log.size < sum(sizes) * 0.8
-    if number:  # the first cleaning's tombstones were due, those of the second are not
-        assert not horizons(stages["plain", 0]) & horizons(stage)
+    if number:  # the second cleaning removed the tombstones of the first one, whose horizons had passed
+        assert not horizons(cleanings["plain", 0]) & horizons(cleaning)
     for base in bases[:-1]:
         for suffix in (".log", ".index", ".timeindex", ".txnindex"):
-            ours, theirs = tmp_path / "plain-0" / f"{base:020d}{suffix}", stage.after / f"{base:020d}{suffix}"
+            ours, theirs = tmp_path / "plain-0" / f"{base:020d}{suffix}", cleaning.after / f"{base:020d}{suffix}"
             assert (ours.read_bytes() if ours.exists() else b"") == (theirs.read_bytes() if theirs.exists() else b"")
 
 
-@pytest.mark.claim(14, 16)
+@pytest.mark.claim(16)
+@pytest.mark.claim(14, part=True)
 @pytest.mark.behaviour(39)
 @pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
 def test_both_cleaners_leave_the_same_records_in_compressed_batches(
-    stages: dict[tuple[str, int], Stage], tmp_path: Path, number: int
+    cleanings: dict[tuple[str, int], Cleaning], tmp_path: Path, number: int
 ) -> None:
-    stage = stages["packed", number]
-    ours = clean_copy(stage, tmp_path / "packed-0")
-    theirs = open_copy(shutil.copytree(stage.after, tmp_path / "theirs" / "packed-0"), cleaning_time(stage))
+    cleaning = cleanings["packed", number]
+    ours = clean_copy(cleaning, tmp_path / "packed-0")
+    theirs = open_copy(shutil.copytree(cleaning.after, tmp_path / "theirs" / "packed-0"), cleaning_time(cleaning))
     assert [segment.base_offset for segment in ours.segments] == [segment.base_offset for segment in theirs.segments]
 
     def seen(log: Log) -> list[object]:
-        # A codec's library may pack otherwise: length and CRC (fields 1 and 4) differ then.
+        # The libraries of a codec may compress differently: length and CRC (fields 1 and 4) then differ.
         return [
             (tuple(field for place, field in enumerate(header) if place not in (1, 4)), rows)
             for header, rows in batches(log)
@@ -225,29 +227,31 @@ def test_both_cleaners_leave_the_same_records_in_compressed_batches(
     assert {header.compression for header, rows in batches(ours) if rows} == {0, 1, 2, 3, 4}
 
 
-def test_kafkas_tool_says_the_same_of_both(stages: dict[tuple[str, int], Stage], tmp_path: Path, kafka_cp: str) -> None:
-    """DumpLogSegments unpacks every batch and follows each index entry. What it remarks on (gaps in the offsets, bare
-    headers without a time) it remarks on in Kafka's own files as well."""
+def test_kafkas_tool_prints_the_same_for_both_cleaners(
+    cleanings: dict[tuple[str, int], Cleaning], tmp_path: Path, kafka_tools: KafkaTools
+) -> None:
+    """DumpLogSegments unpacks every batch and follows each index entry. Its remarks (on gaps in the offsets, on bare
+    headers without a time) are the same for Kafka's own files."""
 
     def dump(directory: Path, bases: list[int]) -> str:
         names = [f"{base:020d}{suffix}" for base in bases for suffix in (".log", ".index", ".timeindex")]
-        command = [*kafka_command(kafka_cp), "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration"]
-        command += ["--files", ",".join(str(directory / name) for name in names)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        files = ",".join(str(directory / name) for name in names)
+        command = ["org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", files]
+        done = kafka_tools.run(*command, timeout_s=120)
         assert done.returncode == 0, done.stderr[-2000:]
-        said = done.stdout + done.stderr
-        assert said.count("Dumping ") == len(names)
-        assert "isvalid: true" in said
-        assert "deleteHorizonMs: OptionalLong[" in said
+        output = done.stdout + done.stderr
+        assert output.count("Dumping ") == len(names)
+        assert "isvalid: true" in output
+        assert "deleteHorizonMs: OptionalLong[" in output
         for complaint in ("isvalid: false", "corrupt", "exception", "mismatches in", "found out of order"):
-            assert complaint not in said.lower(), complaint
-        return said.replace(str(directory), "")
+            assert complaint not in output.lower(), complaint
+        return output.replace(str(directory), "")
 
     for topic in CODECS:
-        log = clean_copy(stages[topic, 1], tmp_path / f"{topic}-0")
+        log = clean_copy(cleanings[topic, 1], tmp_path / f"{topic}-0")
         bases = [segment.base_offset for segment in log.segments[:-1]]
         log.close()
         ours = dump(tmp_path / f"{topic}-0", bases)
         if topic == "plain":
-            theirs = dump(stages[topic, 1].after, bases)
+            theirs = dump(cleanings[topic, 1].after, bases)
             assert sorted(ours.splitlines()) == sorted(theirs.splitlines())

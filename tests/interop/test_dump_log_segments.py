@@ -1,4 +1,4 @@
-"""Apache Kafka's own tool reads our files, and we read files that Apache Kafka 4.3 wrote."""
+"""Apache Kafka's own tool reads our files, and our log reads files of Apache Kafka 4.3."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import base64
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-from support.jvm import kafka_command
+from support.jvm import KafkaTools
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
@@ -43,12 +42,11 @@ KAFKAS = Path(__file__).parent.parent / "data" / "kafka-log-0"
 committed and an aborted transaction; index.interval.bytes=512, segment.ms=60000."""
 
 
-def dump(kafka_cp: str, files: list[Path], *options: str) -> str:
+def dump(kafka_tools: KafkaTools, files: list[Path], *options: str) -> str:
     names = ",".join(str(file) for file in files)
-    command = [*kafka_command(kafka_cp), "org.apache.kafka.tools.DumpLogSegments", "--files", names]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120, check=False)
+    done = kafka_tools.run("org.apache.kafka.tools.DumpLogSegments", "--files", names, *options, timeout_s=120)
     assert done.returncode == 0, done.stderr
-    # 4.3's tool says this of every segment that does not begin at 0, Kafka's own included.
+    # 4.3's tool prints this for every segment that does not start at 0, for Kafka's own segments too.
     complaints = re.sub(r"Non-consecutive offsets in \S+\n  -1 is followed by \d+\n", "", done.stderr)
     assert not complaints.strip(), complaints
     for complaint in ("Mismatches", "Non-consecutive", "invalid bytes", "not found", "out of order", "corrupt"):
@@ -77,7 +75,7 @@ def write_log(path: Path) -> Log:
 
 @pytest.fixture(params=["closed", "killed", "live"])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Our log after a clean stop, after kill -9 and recovery, and while it is being written."""
+    """Our log after a clean stop, after kill -9 with recovery, and while it is written."""
     path = tmp_path / "flights-0"
     log = write_log(path)
     assert len(log.segments) > 2
@@ -93,22 +91,22 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.claim(8, part=True)
-def test_kafkas_tool_finds_nothing_wrong(kafka_cp: str, directory: Path) -> None:
+def test_kafkas_tool_finds_no_errors_in_our_files(kafka_tools: KafkaTools, directory: Path) -> None:
     by_suffix = {suffix: sorted(directory.glob(f"*{suffix}")) for suffix in (".log", ".index", ".timeindex")}
-    output = dump(kafka_cp, by_suffix[".log"], "--deep-iteration")
+    output = dump(kafka_tools, by_suffix[".log"], "--deep-iteration")
     assert output.count("| offset:") in (2995, 3000)
     indexes = by_suffix[".index"] + by_suffix[".timeindex"]
-    dump(kafka_cp, indexes, "--verify-index-only")
-    entries = dump(kafka_cp, by_suffix[".index"])
+    dump(kafka_tools, indexes, "--verify-index-only")
+    entries = dump(kafka_tools, by_suffix[".index"])
     assert entries.count("position:") > 100
-    sane = dump(kafka_cp, indexes, "--index-sanity-check")
+    sane = dump(kafka_tools, indexes, "--index-sanity-check")
     assert sane.count("passed sanity check") + sane.count("is empty") == len(indexes)
-    snapshots = dump(kafka_cp, sorted(directory.glob("*.snapshot")))
+    snapshots = dump(kafka_tools, sorted(directory.glob("*.snapshot")))
     assert "producerId: 2 producerEpoch: 0" in snapshots
     assert directory.joinpath("leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 1000\n2 2000\n"
 
 
-# without Java: what Kafka wrote
+# without Java: files that Kafka wrote
 
 
 @pytest.fixture
@@ -120,7 +118,7 @@ KAFKAS_CONFIG = LogConfig(index_interval_bytes=512, segment_ms=60_000, retention
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_we_read_what_kafka_wrote(kafkas: Path, clean: bool) -> None:
+def test_our_log_reads_the_segments_of_kafka(kafkas: Path, clean: bool) -> None:
     log = Log.open(kafkas, KAFKAS_CONFIG, T0 + 300_000, clean=clean)
     assert (log.log_start_offset, log.log_end_offset, log.last_stable_offset) == (0, 622, 622)
     assert [segment.base_offset for segment in log.segments] == [0, 200, 400, 600, 610]
@@ -140,8 +138,8 @@ def test_we_read_what_kafka_wrote(kafkas: Path, clean: bool) -> None:
     assert log.epoch_end_offset(0) == (0, 622)
 
 
-def test_our_rebuilt_indexes_and_snapshots_are_kafkas_byte_for_byte(kafkas: Path) -> None:
-    """Recovery of Kafka's segments gives Kafka's index files; the last segment's were still padded with zeros."""
+def test_our_rebuilt_indexes_equal_those_of_kafka_byte_for_byte(kafkas: Path) -> None:
+    """Recovery of Kafka's segments gives Kafka's index files. Those of the last segment were padded with zeros."""
     for path in kafkas.iterdir():
         if path.suffix in {".index", ".timeindex"}:
             path.unlink()
@@ -155,17 +153,17 @@ def test_our_rebuilt_indexes_and_snapshots_are_kafkas_byte_for_byte(kafkas: Path
     log.close()
 
 
-def test_kafkas_tool_reads_what_we_appended_to_kafkas_log(kafka_cp: str, kafkas: Path) -> None:
+def test_kafkas_tool_reads_records_that_we_appended_to_kafkas_log(kafka_tools: KafkaTools, kafkas: Path) -> None:
     log = Log.open(kafkas, KAFKAS_CONFIG, T0 + 300_000, clean=False)
     data = encode_batch([SimpleRecord(b"k", b"v", T0 + 310_000)] * 30, now_ms=T0, compression="zstd")
     assert log.append(data, now_ms=T0 + 310_000, leader_epoch=1).base_offset == 622
     log.close()
     logs = sorted(kafkas.glob("*.log"))
-    assert dump(kafka_cp, logs, "--deep-iteration").count("| offset:") == 652
-    dump(kafka_cp, sorted(kafkas.glob("*index")), "--verify-index-only")
+    assert dump(kafka_tools, logs, "--deep-iteration").count("| offset:") == 652
+    dump(kafka_tools, sorted(kafkas.glob("*index")), "--verify-index-only")
 
 
-def test_kafkas_tool_reads_the_metadata_log(tmp_path: Path, kafka_cp: str) -> None:
+def test_kafkas_tool_reads_the_metadata_log(tmp_path: Path, kafka_tools: KafkaTools) -> None:
     topic_id = UUID(int=(1 << 100) + 5)
     catalog = Catalog.open(
         tmp_path, clean=True, node_id=1, directory_id=UUID(int=9), now_ms=lambda: T0, files=OsFiles()
@@ -173,7 +171,7 @@ def test_kafkas_tool_reads_the_metadata_log(tmp_path: Path, kafka_cp: str) -> No
     catalog.apply(CreateTopic("flights", topic_id, 2, 1, configs={"retention.ms": "1"}))
     catalog.apply(BeginEpochs())
     catalog.close()
-    printed = dump(kafka_cp, sorted((tmp_path / DIRECTORY).glob("*.log")), "--cluster-metadata-decoder")
+    printed = dump(kafka_tools, sorted((tmp_path / DIRECTORY).glob("*.log")), "--cluster-metadata-decoder")
     records = [json.loads(text) for text in re.findall(r"payload: (\{.*\})$", printed, re.MULTILINE)]
     assert [record["type"] for record in records] == [
         "TOPIC_RECORD", "CONFIG_RECORD", *["PARTITION_RECORD"] * 2, *["PARTITION_CHANGE_RECORD"] * 2
@@ -184,7 +182,7 @@ def test_kafkas_tool_reads_the_metadata_log(tmp_path: Path, kafka_cp: str) -> No
     ]
 
 
-def test_kafkas_tool_reads_a_snapshot_of_the_metadata_log(tmp_path: Path, kafka_cp: str) -> None:
+def test_kafkas_tool_reads_a_snapshot_of_the_metadata_log(tmp_path: Path, kafka_tools: KafkaTools) -> None:
     catalog = Catalog.open(
         tmp_path, clean=True, node_id=1, directory_id=UUID(int=9), now_ms=lambda: T0, files=OsFiles()
     )
@@ -204,7 +202,7 @@ def test_kafkas_tool_reads_a_snapshot_of_the_metadata_log(tmp_path: Path, kafka_
     finish(catalog.begin_snapshot(at_once))
     (snapshot,) = catalog.snapshots
     assert snapshot.path.name == f"{catalog.log_end_offset:020d}-0000000000.checkpoint"
-    printed = dump(kafka_cp, [snapshot.path], "--cluster-metadata-decoder")
+    printed = dump(kafka_tools, [snapshot.path], "--cluster-metadata-decoder")
     assert re.findall(r"SnapshotHeader (\{.*\})$", printed, re.MULTILINE) == [
         f'{{"version":0,"lastContainedLogTimestamp":{T0}}}'
     ]

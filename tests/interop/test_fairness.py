@@ -1,6 +1,6 @@
-"""Several busy producers and one client that asks little: how long it waits, beside Apache Kafka in the same run.
+"""Several busy producers and one client with few requests: how long it waits, compared with Apache Kafka.
 
-This judges times, so it is run by hand, alone on a machine. ``tests/limits/test_turns.py`` counts instead.
+The test judges times, so it runs only by hand, alone on a machine. ``tests/limits/test_turns.py`` counts instead.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ while time.monotonic() < end:
         producer.poll(0.01)
 print(delivered)
 sys.stdout.flush()
-os._exit(0)  # what still waits in the queue is no part of the measurement
+os._exit(0)  # records in the queue do not count
 """
 
 
 class Waits(NamedTuple):
-    """Of ApiVersions on a connection of its own, in milliseconds; ``records`` is what the producers delivered."""
+    """Round trips of ApiVersions on a connection of its own; ``records``: the records that the producers delivered."""
 
     trips: int
     median_ms: float
@@ -91,13 +91,13 @@ def apache(directory: Path) -> Any:
     try:
         return ApacheBroker(directory, {"num.partitions": "4"})
     except Unavailable as why:
-        print(f"without Apache Kafka beside it: {why}")
+        print(f"without Apache Kafka: {why}")
         return None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("producers", [1, PRODUCERS])
-def test_a_client_that_asks_little_is_answered_beside_busy_producers(tmp_path: Path, producers: int) -> None:
+def test_a_client_with_few_requests_is_answered_beside_busy_producers(tmp_path: Path, producers: int) -> None:
     ours = BrokerProcess(tmp_path / "odradek", config={"num.partitions": "4"})
     theirs = apache(tmp_path / "apache")
     brokers = {"odradek": ours} | ({"Apache Kafka 4.3.0": theirs} if theirs is not None else {})
@@ -121,4 +121,4 @@ def test_a_client_that_asks_little_is_answered_beside_busy_producers(tmp_path: P
     longest = {name: max(waits.longest_ms for waits in rounds) for name, rounds in found.items()}
     print(f"{producers} producers, longest of all: " + ", ".join(f"{name} {ms:.1f} ms" for name, ms in longest.items()))
     assert longest["odradek"] <= LONGEST_MS
-    assert longest["odradek"] <= min(longest.values()), "no longer than beside Apache Kafka"
+    assert longest["odradek"] <= min(longest.values()), "no longer than with Apache Kafka"

@@ -1,22 +1,20 @@
-"""Apache Kafka's administrative tools against the broker: topics, configs, quotas, log directories, leaders, quorum."""
+"""Apache Kafka's administrative tools with the broker: topics, configs, quotas, log directories, leaders, quorum."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.brokers import CONFIG, unique
-from support.jvm import kafka_command
+from support.jvm import KafkaTools
 from support.publish import create_topic, publish
 
 from odradek.testing.cluster import BrokerProcess
 
 Tool = Callable[..., str]
-RunJava = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def tools(name: str) -> str:
@@ -30,18 +28,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 
 @pytest.fixture(scope="module")
-def run_java(kafka_cp: str) -> RunJava:
-    def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [*kafka_command(kafka_cp), name]
-        return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def java_tool(run_java: RunJava) -> Tool:
+def java_tool(kafka_tools: KafkaTools) -> Tool:
     def run(name: str, *arguments: str) -> str:
-        done = run_java(name, *arguments)
+        done = kafka_tools.run(name, *arguments)
         assert done.returncode == 0, f"{name} {arguments}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
         return done.stdout
 
@@ -69,26 +58,26 @@ def test_topics_are_described_with_their_configs(tool: Tool) -> None:
     assert len(re.findall(r"Leader: 1\tReplicas: 1\tIsr: 1", described)) == 2
 
 
-def test_quotas(tool: Tool) -> None:
+def test_quotas_are_changed_and_described(tool: Tool) -> None:
     client = unique("client")
-    who = ["--entity-type", "clients", "--entity-name", client]
-    tool(CONFIGS, "--alter", *who, "--add-config", "producer_byte_rate=1000,request_percentage=50")
-    described = tool(CONFIGS, "--describe", *who)
+    entity_options = ["--entity-type", "clients", "--entity-name", client]
+    tool(CONFIGS, "--alter", *entity_options, "--add-config", "producer_byte_rate=1000,request_percentage=50")
+    described = tool(CONFIGS, "--describe", *entity_options)
     assert "producer_byte_rate=1000.0" in described
     assert "request_percentage=50.0" in described
-    tool(CONFIGS, "--alter", *who, "--delete-config", "producer_byte_rate,request_percentage")
-    assert "byte_rate" not in tool(CONFIGS, "--describe", *who)
+    tool(CONFIGS, "--alter", *entity_options, "--delete-config", "producer_byte_rate,request_percentage")
+    assert "byte_rate" not in tool(CONFIGS, "--describe", *entity_options)
 
 
-def test_settings_of_brokers_and_loggers(tool: Tool) -> None:
-    who = ["--entity-type", "brokers", "--entity-name", "1"]
-    tool(CONFIGS, "--alter", *who, "--add-config", "log.cleaner.backoff.ms=10001")
-    described = tool(CONFIGS, "--describe", *who)
+def test_settings_of_brokers_are_changed_and_loggers_described(tool: Tool) -> None:
+    entity_options = ["--entity-type", "brokers", "--entity-name", "1"]
+    tool(CONFIGS, "--alter", *entity_options, "--add-config", "log.cleaner.backoff.ms=10001")
+    described = tool(CONFIGS, "--describe", *entity_options)
     assert (
         "DYNAMIC_BROKER_CONFIG:log.cleaner.backoff.ms=10001, DEFAULT_CONFIG:log.cleaner.backoff.ms=15000" in described
     )
-    tool(CONFIGS, "--alter", *who, "--delete-config", "log.cleaner.backoff.ms")
-    assert len(re.findall(r"^  \S+=", tool(CONFIGS, "--describe", "--all", *who), re.MULTILINE)) > 300
+    tool(CONFIGS, "--alter", *entity_options, "--delete-config", "log.cleaner.backoff.ms")
+    assert len(re.findall(r"^  \S+=", tool(CONFIGS, "--describe", "--all", *entity_options), re.MULTILINE)) > 300
     assert "odradek.broker=" in tool(CONFIGS, "--describe", "--entity-type", "broker-loggers", "--entity-name", "1")
 
 
@@ -120,10 +109,10 @@ FEATURES = {
     "streams.version": ("0", "1", "1"),
     "transaction.version": ("0", "2", "2"),
 }
-"""As the tool shows a freshly formatted Apache Kafka 4.3: lowest, highest and finalized level."""
+"""The levels of a newly formatted Apache Kafka 4.3, as the tool shows them: lowest, highest and finalized."""
 
 
-def test_features(tool: Tool) -> None:
+def test_features_are_described_and_changed(tool: Tool) -> None:
     def described() -> dict[str, tuple[str, str, str]]:
         pattern = (
             r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+FinalizedVersionLevel: (\S+)"
@@ -138,17 +127,17 @@ def test_features(tool: Tool) -> None:
     assert described()[feature][2] == "2"
 
 
-def test_credentials_of_users(tool: Tool) -> None:
+def test_credentials_of_users_are_changed_and_described(tool: Tool) -> None:
     user = unique("user")
-    who = ["--entity-type", "users", "--entity-name", user]
+    entity_options = ["--entity-type", "users", "--entity-name", user]
     for credential in ("SCRAM-SHA-256=[iterations=8192,password=s3cr3t]", "SCRAM-SHA-512=[password=p]"):
-        tool(CONFIGS, "--alter", *who, "--add-config", credential)  # Kafka takes one for each request too
-    described = tool(CONFIGS, "--describe", *who)
+        tool(CONFIGS, "--alter", *entity_options, "--add-config", credential)  # like Kafka, one credential in a request
+    described = tool(CONFIGS, "--describe", *entity_options)
     assert "SCRAM-SHA-256=iterations=8192" in described
     assert "SCRAM-SHA-512=iterations=4096" in described
     assert f"user-principal '{user}'" in tool(CONFIGS, "--describe", "--entity-type", "users")
-    tool(CONFIGS, "--alter", *who, "--delete-config", "SCRAM-SHA-256")
-    assert "SCRAM-SHA-512" in (left := tool(CONFIGS, "--describe", *who))
+    tool(CONFIGS, "--alter", *entity_options, "--delete-config", "SCRAM-SHA-256")
+    assert "SCRAM-SHA-512" in (left := tool(CONFIGS, "--describe", *entity_options))
     assert "SCRAM-SHA-256" not in left
 
 
@@ -178,9 +167,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_tool_is_told_what_is_not_there(running: BrokerProcess, run_java: RunJava, what: str) -> None:
+def test_a_tool_gets_an_error_for_an_unsupported_feature(
+    running: BrokerProcess, kafka_tools: KafkaTools, what: str
+) -> None:
     (name, *arguments), error = REFUSED[what]
-    done = run_java(name, "--bootstrap-server", running.bootstrap, *arguments)
+    done = kafka_tools.run(name, "--bootstrap-server", running.bootstrap, *arguments)
     assert error in done.stdout + done.stderr
     assert "EOF" not in done.stdout + done.stderr
 

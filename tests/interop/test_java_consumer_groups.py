@@ -1,4 +1,4 @@
-"""KIP-848 groups as Apache Kafka's own consumer joins them and its tool describes them."""
+"""KIP-848 groups: Apache Kafka's own consumer joins them and its tool describes them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 from support.brokers import RunningBroker, Wire, eventually
-from support.jvm import kafka_command
+from support.jvm import KafkaTools, kafka_command
 from support.publish import committed, create_topic, publish
 
 PARTITIONS = 2
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
 @pytest.fixture
 def java(kafka_cp: str) -> Callable[..., list[str]]:
-    """The command that runs one of Apache Kafka's tools, on a small machine."""
+    """The command line of one of Apache Kafka's tools, with a small heap."""
 
     def command(name: str, *arguments: str) -> list[str]:
         return [*kafka_command(kafka_cp, heap="128m"), f"org.apache.kafka.tools.{name}", *arguments]
@@ -38,7 +39,7 @@ def broker(own_broker: Callable[..., RunningBroker]) -> RunningBroker:
 def reader(
     broker: RunningBroker, java: Callable[..., list[str]], topic: str, group: str, tmp_path: Path
 ) -> Iterator[Callable[..., tuple[subprocess.Popen[bytes], Path]]]:
-    """Starts console consumers of a KIP-848 group; each with the file it prints to."""
+    """Starts console consumers of a KIP-848 group. Returns each with the file to which it prints."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*subscription: str) -> tuple[subprocess.Popen[bytes], Path]:
@@ -64,15 +65,15 @@ def described(bootstrap: str, group: str) -> Any:
 
 
 def shares(bootstrap: str, group: str) -> list[int]:
-    """How many partitions each member has, once the group is Stable."""
+    """The number of partitions of each member, once the group is Stable."""
     found = described(bootstrap, group)
     if found.group_state != "Stable":
         return []
     return sorted(sum(len(row.partitions) for row in m.assignment.topic_partitions) for m in found.members)
 
 
-def test_two_java_consumers_share_a_topic_and_the_tool_tells(
-    broker: RunningBroker, java: Callable[..., list[str]], reader: Callable[..., Any], topic: str, group: str
+def test_two_java_consumers_share_a_topic_and_the_tool_describes_them(
+    broker: RunningBroker, kafka_tools: KafkaTools, reader: Callable[..., Any], topic: str, group: str
 ) -> None:
     create_topic(broker.bootstrap, topic, PARTITIONS)
     for partition in range(PARTITIONS):
@@ -90,8 +91,7 @@ def test_two_java_consumers_share_a_topic_and_the_tool_tells(
     eventually(lambda: wanted <= read(), within_s=30, what="every record printed")
 
     def tool(*what: str) -> list[list[str]]:
-        command = java("consumer.group.ConsumerGroupCommand", "--bootstrap-server", broker.bootstrap, *what)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = kafka_tools.run(GROUPS, "--bootstrap-server", broker.bootstrap, *what)
         assert done.returncode == 0, done.stdout + done.stderr
         return [line.split() for line in done.stdout.splitlines() if line.strip()]
 
@@ -106,8 +106,8 @@ def test_two_java_consumers_share_a_topic_and_the_tool_tells(
     offsets = tool("--describe", "--group", group)
     heading, rows = offsets[0], sorted(offsets[1:])
     at = {name: heading.index(name) for name in ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")}
-    told = [tuple(row[at[name]] for name in at) for row in rows]
-    assert told == [(topic, str(partition), "2", "2", "0") for partition in range(PARTITIONS)]
+    values = [tuple(row[at[name]] for name in at) for row in rows]
+    assert values == [(topic, str(partition), "2", "2", "0") for partition in range(PARTITIONS)]
     first.terminate()
     first.wait(timeout=60)
     eventually(lambda: described(broker.bootstrap, group).group_state == "Empty")

@@ -1,6 +1,6 @@
-"""The articles' Java samples, run as they stand there by Apache Kafka's client against our broker.
+"""The Java samples of the articles, run unchanged by Apache Kafka's client with our broker.
 
-``java/ArticleSamples.java`` has them, and says what it adds.
+``java/ArticleSamples.java`` has the samples, and says what it adds to them.
 """
 
 from __future__ import annotations
@@ -10,26 +10,17 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from support.brokers import eventually
-from support.jvm import compile_java, kafka_command
+from support.jvm import java_classes, kafka_command
 from support.publish import commit, committed, create_topic, numbers, publish
 from support.victims import Victim, commits_of, repeated
 
 import odradek
 
-SOURCE = Path(__file__).parent / "java" / "ArticleSamples.java"
 GROUP = "test"
 Start = Callable[..., Victim]
-
-
-@pytest.fixture(scope="module")
-def classes(kafka_cp: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    into = tmp_path_factory.mktemp("samples")
-    compile_java(kafka_cp, SOURCE, into)
-    return into
 
 
 @pytest.fixture
@@ -44,13 +35,13 @@ def servers(broker: odradek.Broker) -> str:
 
 
 @pytest.fixture
-def start(kafka_cp: str, classes: Path, servers: str) -> Iterator[Start]:
+def start(kafka_cp: str, servers: str) -> Iterator[Start]:
     """``start("everyHundred", stop_at=50)``."""
     started: list[Victim] = []
 
     def run(sample: str, **settings: object) -> Victim:
         given = [f"{name.replace('_', '.')}={value}" for name, value in settings.items()]
-        command = kafka_command(kafka_cp, classes, heap="128m")
+        command = kafka_command(kafka_cp, java_classes(kafka_cp), heap="128m")
         started.append(Victim([*command, "ArticleSamples", sample, servers, *given]))
         return started[-1]
 
@@ -62,7 +53,7 @@ def start(kafka_cp: str, classes: Path, servers: str) -> Iterator[Start]:
 @pytest.mark.slow
 @pytest.mark.claim(22)
 def test_the_sample_of_auto_commit_commits_every_two_seconds(servers: str, start: Start) -> None:
-    """``auto.offset.reset`` is left out of the sample, so it begins at the ends: there is nothing before it joins."""
+    """The sample does not set ``auto.offset.reset``, so it starts at the log ends: the records come after it joins."""
     for topic in ("foo", "bar"):
         create_topic(servers, topic)
         commit(servers, GROUP, {(topic, 0): 0})
@@ -84,7 +75,7 @@ def test_the_sample_of_auto_commit_commits_every_two_seconds(servers: str, start
     ticks = [times[0], *(later for earlier, later in pairwise(times) if later - earlier > 500)]
     assert len(ticks) >= 3
     apart = [later - earlier for earlier, later in pairwise(ticks)]
-    assert min(apart) >= 1_900, apart  # its timer begins before the request leaves, the broker's clock when it comes
+    assert min(apart) >= 1_900, apart  # the sample's timer starts before the request arrives
     assert min(apart) < 3_500, apart
 
 
@@ -94,9 +85,9 @@ def offsets_now(servers: str) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.claim(31)
+@pytest.mark.claim(31, part="a")
 def test_the_sample_of_synchronous_commits(broker: odradek.Broker, servers: str, start: Start) -> None:
-    """A passing error is retried in ``commitSync``; ``CommitFailedException`` reaches the sample's ``handle``."""
+    """``commitSync`` retries a transient error. ``CommitFailedException`` reaches the sample's ``handle``."""
     create_topic(servers, "foo")
     publish(servers, "foo", numbers(10))
     broker.faults.error("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=3, topic="foo")
@@ -106,13 +97,13 @@ def test_the_sample_of_synchronous_commits(broker: odradek.Broker, servers: str,
     assert sample.starting("handled") == []
     publish(servers, "foo", ["slow"])
     eventually(lambda: sample.starting("handled") == [["CommitFailedException"]], within_s=60)
-    # It was out of the group, joins again and gets the record again, which is quick now.
+    # The consumer was removed from the group. It rejoins and gets the record again, which is quick now.
     eventually(lambda: committed(servers, GROUP) == {("foo", 0): 11}, within_s=60)
     assert [offset for _, _, offset in sample.processed][-2:] == [10, 10]
 
 
 @pytest.mark.claim(36)
-def test_the_sample_of_both_kinds_commits_its_position_though_the_last_asynchronous_one_failed(
+def test_the_sample_of_both_kinds_commits_its_position_although_the_last_asynchronous_commit_failed(
     broker: odradek.Broker, servers: str, start: Start
 ) -> None:
     create_topic(servers, "foo")
@@ -134,13 +125,13 @@ def test_the_sample_of_both_kinds_commits_its_position_though_the_last_asynchron
 
 
 @pytest.mark.slow
-@pytest.mark.claim(40)
+@pytest.mark.claim(40, part="b")
 def test_the_sample_of_every_hundred_records_commits_at_1_and_101(servers: str, start: Start) -> None:
-    """The counter is tested before it is raised, so the last 99 of 5,000 are not committed. A crash in the middle of
-    the poll costs at most 100."""
+    """The sample tests the counter before it increments it, so it does not commit the last 99 of 5,000 records. A crash
+    during a poll's records costs at most 100."""
     create_topic(servers, "foo")
     publish(servers, "foo", numbers(5_000))
-    # As a static member, so that the next run need not wait for the end of the first one's session.
+    # A static member: the next run does not wait for the end of the first one's session.
     sample = start("everyHundred", max_poll_records=5_000, fetch_min_bytes=60_000, group_instance_id="one")
     eventually(lambda: committed(servers, GROUP) == {("foo", 0): 4_901}, within_s=60)
     eventually(lambda: len(sample.processed) == 5_000)
@@ -153,12 +144,12 @@ def test_the_sample_of_every_hundred_records_commits_at_1_and_101(servers: str, 
 
 
 @pytest.mark.slow
+@pytest.mark.claim(40, part="a")
 @pytest.mark.claim(35, part=True)
-@pytest.mark.claim(40)
-def test_the_map_of_all_partitions_is_what_keeps_a_crash_at_a_hundred(servers: str, start: Start) -> None:
-    """20 partitions of 150 records in one poll, killed at record 2,350: the sample's map has every partition's place,
-    and costs a record of the offsets topic for each of them at each commit. Committing the partition at hand alone
-    leaves the end of each one before it behind."""
+def test_a_map_of_all_partitions_limits_the_repeats_after_a_crash_to_100(servers: str, start: Start) -> None:
+    """20 partitions of 150 records in one poll, killed at record 2,350. The sample's map has the position of every
+    partition; each commit writes a record for each of them to the offsets topic. A commit of the current partition
+    alone leaves the ends of the earlier partitions uncommitted."""
     create_topic(servers, "foo", 20)
     for partition in range(20):
         publish(servers, "foo", numbers(150), partition=partition)
@@ -178,17 +169,17 @@ def test_the_map_of_all_partitions_is_what_keeps_a_crash_at_a_hundred(servers: s
     assert 0 < again["everyHundred"] <= 100
     assert again["everyHundredOfOnePartition"] > 500
     assert len(written["everyHundredOfOnePartition"]) == 24
-    # Partition by partition, 150 records each: at commit n the map holds all those that were begun.
+    # The sample reads one partition after the other, 150 records each: commit n has all partitions that were started.
     assert len(written["everyHundred"]) == sum(1 + 100 * commit // 150 for commit in range(24))
 
 
 @pytest.mark.slow
 @pytest.mark.claim(24)
 @pytest.mark.parametrize("sample", ["automatic", "automaticBesideAThread"])
-def test_auto_commit_loses_what_a_thread_holds_and_nothing_that_is_processed_before_the_next_poll(
+def test_auto_commit_loses_records_of_a_thread_but_none_that_are_processed_before_the_next_poll(
     servers: str, start: Start, sample: str
 ) -> None:
-    """kill -9 while record 30 of 100 is in work, polls of 10, a commit every 100 ms."""
+    """kill -9 while record 30 of 100 is processed, with polls of 10 records and a commit every 100 ms."""
     create_topic(servers, "foo")
     publish(servers, "foo", numbers(100))
     quick = {"enable_auto_commit": "true", "auto_commit_interval_ms": 100, "max_poll_records": 10}
@@ -199,16 +190,16 @@ def test_auto_commit_loses_what_a_thread_holds_and_nothing_that_is_processed_bef
     victim.kill()
     done = {offset for _, _, offset in victim.processed}
     place = committed(servers, GROUP).get(("foo", 0), 0)
-    lost = set(range(place)) - (done - {29})  # the one in work when it was killed is not done
+    lost = set(range(place)) - (done - {29})  # the record that is processed at the kill is not done
     assert bool(lost) == (sample == "automaticBesideAThread")
     if not lost:
-        assert 0 < place <= 20  # the poll in work is not committed
+        assert 0 < place <= 20  # the poll that is processed at the kill is not committed
 
 
 @pytest.mark.slow
 @pytest.mark.claim(25, 27)
-def test_a_process_killed_at_8_seconds_repeats_what_came_after_its_last_commit(servers: str, start: Start) -> None:
-    """Two runs of one program at once, with intervals of 5 s and of 1 s, a record every 10 ms, polls of one record."""
+def test_a_process_killed_at_8_seconds_repeats_the_records_after_its_last_commit(servers: str, start: Start) -> None:
+    """Two runs at once, with commit intervals of 5 s and of 1 s; a record takes 10 ms, a poll returns one record."""
     create_topic(servers, "foo")
     publish(servers, "foo", numbers(2_000))
     runs = {
@@ -226,7 +217,7 @@ def test_a_process_killed_at_8_seconds_repeats_what_came_after_its_last_commit(s
     time.sleep(max(0.0, began_ms / 1000 + 3 - time.time()))
     runs[5_000].kill()
 
-    def between_two_commits() -> bool:  # at 8 s the other one has just committed, or is about to
+    def between_two_commits() -> bool:  # at about 8 s, halfway between two commits of the other run
         return 300 <= time.time() * 1000 - commits_of(servers, "g1000")[-1].at_ms <= 700
 
     eventually(between_two_commits)
@@ -245,9 +236,11 @@ def test_a_process_killed_at_8_seconds_repeats_what_came_after_its_last_commit(s
 
 
 @pytest.mark.slow
-@pytest.mark.claim(100)
-def test_the_console_consumer_prints_the_topic_by_the_formatter_of_its_time(servers: str, kafka_cp: str) -> None:
-    """The article's class is gone in 4.3; what took its place prints JSON."""
+@pytest.mark.claim(100, part="ab")
+def test_the_console_consumer_prints_the_offsets_topic_with_the_formatter_of_its_version(
+    servers: str, kafka_cp: str
+) -> None:
+    """The class of the article does not exist in 4.3; its replacement prints JSON."""
     create_topic(servers, "foo")
     commit(servers, GROUP, {("foo", 0): 7})
 
@@ -262,6 +255,6 @@ def test_the_console_consumer_prints_the_topic_by_the_formatter_of_its_time(serv
     assert old.stderr.startswith("kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter\nOption")
     assert old.stdout == ""
     new = dump("org.apache.kafka.tools.consumer.OffsetsMessageFormatter")
-    told = json.loads(new.stdout)
-    assert told["key"] == {"type": 1, "data": {"group": GROUP, "topic": "foo", "partition": 0}}
-    assert (told["value"]["version"], told["value"]["data"]["offset"]) == (4, 7)
+    entry = json.loads(new.stdout)
+    assert entry["key"] == {"type": 1, "data": {"group": GROUP, "topic": "foo", "partition": 0}}
+    assert (entry["value"]["version"], entry["value"]["data"]["offset"]) == (4, 7)

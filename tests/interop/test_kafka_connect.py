@@ -1,6 +1,6 @@
-"""Kafka Connect, distributed: two workers, a file source and a file sink.
+"""Kafka Connect in distributed mode: two workers, a file source and a file sink.
 
-Both workers and the broker are killed with -9 while lines are on their way.
+Both workers and the broker are killed with -9 while lines are copied.
 
 Apache Kafka 4.3 passes it (ODRADEK_TEST_ORACLE=1).
 """
@@ -21,9 +21,9 @@ from odradek.client.config import as_config
 pytestmark = pytest.mark.slow
 WITHIN_S = 150
 FIRST = 100
-"""Lines that are copied, and noted as copied, before anything is killed."""
+"""Lines that are copied, with their positions stored, before the first kill."""
 WRITTEN = 300
-"""Lines that come through, at least, before each kill."""
+"""The minimum of copied lines before each kill."""
 
 
 class Workers:
@@ -60,9 +60,9 @@ class Workers:
         eventually(lambda: rest(self.ports[0], "/connectors", body), within_s=WITHIN_S, every_s=1)
 
     def position(self, name: str, key: str) -> int:
-        """How far a connector has noted that it is: of its file in bytes, or of its partition in records."""
-        noted: dict[str, Any] = rest(self.ports[0], f"/connectors/{name}/offsets") or {}
-        return next((int(one["offset"][key]) for one in noted.get("offsets", [])), -1)
+        """A connector's stored position: bytes in its file, or records in its partition."""
+        stored: dict[str, Any] = rest(self.ports[0], f"/connectors/{name}/offsets") or {}
+        return next((int(one["offset"][key]) for one in stored.get("offsets", [])), -1)
 
     def running(self, port: int, *connectors: str) -> set[str] | None:
         """The workers on which tasks run, if the task of every connector does."""
@@ -77,7 +77,9 @@ class Workers:
 
 
 @pytest.fixture
-def stage(own_broker: Callable[..., RunningBroker], tmp_path: Path) -> Iterator[tuple[Workers, RunningBroker]]:
+def workers_and_broker(
+    own_broker: Callable[..., RunningBroker], tmp_path: Path
+) -> Iterator[tuple[Workers, RunningBroker]]:
     broker = own_broker()
     workers = Workers(broker.bootstrap, tmp_path)
     yield workers, broker
@@ -85,8 +87,10 @@ def stage(own_broker: Callable[..., RunningBroker], tmp_path: Path) -> Iterator[
         process.kill()
 
 
-def test_files_are_copied_whatever_is_killed(stage: tuple[Workers, RunningBroker], tmp_path: Path) -> None:
-    workers, broker = stage
+def test_files_are_copied_despite_killed_workers_and_brokers(
+    workers_and_broker: tuple[Workers, RunningBroker], tmp_path: Path
+) -> None:
+    workers, broker = workers_and_broker
     place, source, sink = TopicPartition(unique("lines"), 0), tmp_path / "source", tmp_path / "sink"
     source.touch()
     with Admin(broker.bootstrap) as admin:
@@ -114,35 +118,35 @@ def test_files_are_copied_whatever_is_killed(stage: tuple[Workers, RunningBroker
     eventually(
         lambda: workers.position("source", "position") == source.stat().st_size
         and workers.position("sink", "kafka_offset") == FIRST,
-        within_s=WITHIN_S, every_s=0.5, what="the first lines are copied, and that is noted",
+        within_s=WITHIN_S, every_s=0.5, what="the first lines are copied, and their positions are stored",
     )  # fmt: skip
     assert copied() == list(range(FIRST))
     eventually(lambda: both_run(workers.ports[0]), within_s=WITHIN_S, every_s=0.5, what="each worker runs a task")
 
     with source.open("a", buffering=1) as lines, Writer(lambda number: lines.write(f"{number}\n"), FIRST) as writer:
 
-        def on_their_way(what: str) -> None:
-            """Lines come through, and more are written meanwhile."""
+        def wait_for_lines(what: str) -> None:
+            """Waits until more lines are copied, while others are written."""
             before = max(copied())
             eventually(lambda: max(copied()) >= before + WRITTEN, within_s=WITHIN_S, what=f"lines are copied: {what}")
 
-        on_their_way("at first")
+        wait_for_lines("at first")
         workers.processes[1].kill()
-        on_their_way("with one worker")
+        wait_for_lines("with one worker")
         broker.kill()
         broker.start()
-        on_their_way("after the broker was killed")
+        wait_for_lines("after the broker was killed")
         workers.processes[1].start()
         eventually(lambda: both_run(workers.ports[1]), within_s=WITHIN_S, every_s=0.5, what="each runs a task again")
-        on_their_way("with both workers")
+        wait_for_lines("with both workers")
         workers.processes[0].kill()
-        on_their_way("with the other worker")
+        wait_for_lines("with the other worker")
     written = list(range(writer.next))
     eventually(lambda: set(copied()) == set(written), within_s=WITHIN_S, every_s=0.5, what="no line is lost")
 
-    # A task that was killed sends what it had not noted again: lines may come twice.
+    # A killed task sends the lines after its stored position again: lines may be repeated.
     assert list(dict.fromkeys(copied())) == written, "in order"
     again = len(copied()) - len(written)
-    print(f"{len(written)} lines; {repeated(sent())} of them again in the topic, {again} in the sink")
+    print(f"{len(written)} lines; {repeated(sent())} of them repeated in the topic, {again} in the sink")
     for numbers in (sent(), copied()):
-        assert [number for number in numbers if number < FIRST] == list(range(FIRST)), "what was noted comes once"
+        assert [number for number in numbers if number < FIRST] == list(range(FIRST)), "these lines are not repeated"

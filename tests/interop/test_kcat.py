@@ -1,4 +1,4 @@
-"""kcat against the broker, which is killed with -9 while two of its processes share a group.
+"""kcat with the broker, which is killed with -9 while two kcat processes share a group.
 
 Apache Kafka 4.3 passes all of it (ODRADEK_TEST_ORACLE=1).
 """
@@ -21,7 +21,7 @@ from odradek.client import Admin, TopicPartition
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PARTITIONS, EACH = 4, 10
-# librdkafka sends a batch as it is where its codec would not make it smaller: each record is long enough alone.
+# librdkafka sends a batch without compression if its codec does not make it smaller: so each record is long.
 PADDING = "x" * 200
 GROUP_SETTINGS = {
     "auto.offset.reset": "earliest",
@@ -34,7 +34,7 @@ GROUP_SETTINGS = {
 
 
 class Kcat:
-    """Runs kcat against one broker; its group members write to files, which grow while they run."""
+    """Runs kcat with one broker. Group members write to files while they run."""
 
     def __init__(self, program: str, bootstrap: str, directory: Path) -> None:
         self.command = [program, "-b", bootstrap, "-m", "30"]
@@ -57,7 +57,7 @@ class Kcat:
             )  # fmt: skip
 
     def join(self, group: str, topic: str) -> int:
-        """Starts a member; its number."""
+        """Starts a member. Returns its number."""
         settings = [part for name, value in GROUP_SETTINGS.items() for part in ("-X", f"{name}={value}")]
         command = [*self.command, "-E", "-u", "-f", "%p@%o %h %s\\n", *settings, "-G", group, topic]
         number = len(self.members)
@@ -69,16 +69,16 @@ class Kcat:
         return self.directory / f"kcat-{number}.{kind}"
 
     def read(self) -> Counter[str]:
-        """How often each place was read, by all members."""
+        """How often each partition and offset was read, by all members."""
         lines = [line for number in range(len(self.members)) for line in self._path(number, "out").open()]
         return Counter(line.split()[0] for line in lines if line.endswith("\n"))
 
     def owned(self, number: int) -> list[int]:
-        """Of the member's last rebalance; none where partitions were taken away."""
-        said = re.findall(r"rebalanced \(.*\): (\w+): ?(.*)", self._path(number, "err").read_text())
-        if not said or said[-1][0] != "assigned":
+        """The partitions of the member's last rebalance; none after a revocation."""
+        lines = re.findall(r"rebalanced \(.*\): (\w+): ?(.*)", self._path(number, "err").read_text())
+        if not lines or lines[-1][0] != "assigned":
             return []
-        return sorted(int(partition) for partition in re.findall(r"\[(\d+)\]", said[-1][1]))
+        return sorted(int(partition) for partition in re.findall(r"\[(\d+)\]", lines[-1][1]))
 
     def leave(self) -> None:
         for member in self.members:
@@ -93,7 +93,7 @@ class Kcat:
 
 
 def program() -> str:
-    """Skips where there is none."""
+    """The path of kcat. Skips if it is not installed."""
     found = shutil.which("kcat")
     if found is None:
         pytest.skip("there is no kcat (Debian: apt install kcat)")
@@ -109,7 +109,7 @@ def kcat(own_broker: Callable[..., RunningBroker], tmp_path: Path) -> Iterator[t
     made.kill()
 
 
-def test_kcat_from_its_first_record_to_its_last(kcat: tuple[Kcat, RunningBroker]) -> None:
+def test_kcat_produces_consumes_and_shares_a_group_across_a_restart(kcat: tuple[Kcat, RunningBroker]) -> None:
     tool, broker = kcat
     topic, group = unique("kcat"), unique("kcat-group")
     places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
@@ -119,7 +119,7 @@ def test_kcat_from_its_first_record_to_its_last(kcat: tuple[Kcat, RunningBroker]
             found = admin.list_group_offsets(group)
         return [found[place].offset if place in found else -1 for place in places]
 
-    for codec in CODECS:  # the first record has the topic created
+    for codec in CODECS:  # the first record creates the topic
         tool.produce(topic, codec)
     listed = json.loads(tool.run("-L", "-J", "-t", topic))
     assert [len(one["partitions"]) for one in listed["topics"]] == [PARTITIONS]
@@ -140,7 +140,7 @@ def test_kcat_from_its_first_record_to_its_last(kcat: tuple[Kcat, RunningBroker]
     end = before + EACH
     eventually(lambda: len(tool.read()) == end * PARTITIONS and committed() == [end] * PARTITIONS, within_s=40)
     twice = [place for place, count in tool.read().items() if count > 1 and int(place.split("@")[1]) < before]
-    assert twice == [], "nothing that was committed is read again"
+    assert twice == [], "no committed record is read again"
     tool.leave()
 
     seek = ["-C", "-t", topic, "-e", "-q", "-f", "%o %s\\n"]
@@ -157,10 +157,10 @@ def test_kcat_from_its_first_record_to_its_last(kcat: tuple[Kcat, RunningBroker]
 
 
 def check_reset(tool: Kcat, topic: str, group: str, committed: Callable[[], list[int]]) -> None:
-    """A group that has read everything reads four records from offset 3 on, which commits where it is then."""
+    """A group at the end of its partitions reads four records from offset 3 on. It then commits its new position."""
     ends = committed()
     stored = ["-C", "-t", topic, "-e", "-q", "-o", "stored", "-X", f"group.id={group}", "-f", "%o\\n"]
-    assert tool.run(*stored, "-p", "0") == "", "nothing is left behind the committed offset"
+    assert tool.run(*stored, "-p", "0") == "", "no record is left after the committed offset"
 
     lines = tool.run("-o", "3", "-c", "4", "-f", "%p %o\\n", "-G", group, topic).splitlines()
     read: dict[int, list[int]] = {}
@@ -173,14 +173,14 @@ def check_reset(tool: Kcat, topic: str, group: str, committed: Callable[[], list
     eventually(lambda: committed() == wanted, within_s=20)
     for partition, offsets in read.items():
         rest = tool.run(*stored, "-p", str(partition)).split()
-        assert rest == [str(offset) for offset in range(offsets[-1] + 1, ends[partition])], "goes on from there"
+        assert rest == [str(offset) for offset in range(offsets[-1] + 1, ends[partition])], "continues at the commit"
 
 
-def test_kcat_has_no_command_for_settings_acls_and_groups() -> None:
-    """What the scenario leaves out is what kcat has not: it produces, consumes, lists and asks for offsets."""
-    told = subprocess.run([program(), "-h"], capture_output=True, text=True, timeout=60, check=False)
-    modes = re.findall(r"^ +(-.*) +Mode: (.*)", told.stdout + told.stderr, re.MULTILINE)
-    assert [(mode.strip(), what) for mode, what in modes] == [
+def test_kcat_has_no_commands_for_settings_acls_and_groups() -> None:
+    """The scenario leaves out what kcat does not have: it only produces, consumes, lists and looks up offsets."""
+    help_text = subprocess.run([program(), "-h"], capture_output=True, text=True, timeout=60, check=False)
+    modes = re.findall(r"^ +(-.*) +Mode: (.*)", help_text.stdout + help_text.stderr, re.MULTILINE)
+    assert [(mode.strip(), title) for mode, title in modes] == [
         ("-C | -P | -L | -Q", "Consume, Produce, Metadata List, Query mode"),
         ("-G <group-id>", "High-level KafkaConsumer (Kafka >=0.9 balanced consumer groups)"),
     ]

@@ -1,4 +1,4 @@
-"""MirrorMaker 2 between two brokers, both ways: translated offsets, and kills with -9 while records are on their way.
+"""MirrorMaker 2 between two brokers, in both directions: translated offsets, and kills with -9 during the mirroring.
 
 Apache Kafka 4.3 passes it (ODRADEK_TEST_ORACLE=1).
 """
@@ -23,7 +23,7 @@ from odradek.client.producer import Producer
 pytestmark = pytest.mark.slow
 WITHIN_S = 180
 WRITTEN = 300
-"""Records that a mirror has brought over, at least, before something is killed."""
+"""The minimum of mirrored records before a kill."""
 
 
 def settings_of(one: RunningBroker, two: RunningBroker) -> dict[str, str]:
@@ -43,7 +43,7 @@ def settings_of(one: RunningBroker, two: RunningBroker) -> dict[str, str]:
         "emit.checkpoints.interval.seconds": "1",
         "refresh.topics.interval.seconds": "5",
         "refresh.groups.interval.seconds": "5",
-        "one.offset.flush.interval.ms": "500",  # without a cluster's name it says nothing
+        "one.offset.flush.interval.ms": "500",  # without the cluster's name it has no effect
         "two.offset.flush.interval.ms": "500",
         "emit.heartbeats.enabled": "false",
     }
@@ -60,15 +60,15 @@ def brokers(own_broker: Callable[..., RunningBroker]) -> list[RunningBroker]:
 
 @pytest.fixture
 def mirror(brokers: list[RunningBroker], tmp_path: Path) -> Iterator[ConnectProcess]:
-    """Not started yet."""
+    """MirrorMaker between the two brokers, not started yet."""
     made = ConnectProcess("org.apache.kafka.connect.mirror.MirrorMaker", tmp_path / "mirror", settings_of(*brokers))
     yield made
     made.kill()
 
 
 @dataclass
-class Way:
-    """A topic that is mirrored from one broker to the other, and a group that reads it. Its records are numbers."""
+class Direction:
+    """A topic that is mirrored from one broker to the other, and its consumer group. Its records are numbers."""
 
     source: RunningBroker
     target: RunningBroker
@@ -78,7 +78,7 @@ class Way:
     written: int = 0
 
     @property
-    def there(self) -> TopicPartition:
+    def mirrored(self) -> TopicPartition:
         return TopicPartition(f"{self.alias}.{self.topic}", 0)
 
     def create(self, broker: RunningBroker, name: str) -> None:
@@ -98,29 +98,29 @@ class Way:
         )
 
     def commit(self) -> None:
-        """The group has read all that was written: on the source."""
+        """Commits the end of the topic for the group, on the source."""
         with Admin(self.source.bootstrap) as admin:
             admin.alter_group_offsets(self.group, {TopicPartition(self.topic, 0): self.written})
 
     def end(self) -> int:
         with Admin(self.target.bootstrap) as admin:
-            if self.there.topic not in admin.describe_topics([self.there.topic], missing_ok=True):
+            if self.mirrored.topic not in admin.describe_topics([self.mirrored.topic], missing_ok=True):
                 return -1
-            return admin.list_offsets({self.there: LATEST})[self.there].offset
+            return admin.list_offsets({self.mirrored: LATEST})[self.mirrored].offset
 
     def committed(self) -> int:
-        """The group's translated offset, on the target."""
+        """The group's translated offset on the target; -1 without one."""
         with Admin(self.target.bootstrap) as admin:
-            found = admin.list_group_offsets(self.group).get(self.there)
+            found = admin.list_group_offsets(self.group).get(self.mirrored)
         return -1 if found is None else found.offset
 
     def numbers(self, start: int) -> list[int]:
-        """Of the target's records from an offset on."""
-        reader = PartitionReader(as_config(self.target.bootstrap), self.there)
+        """The numbers in the target's records from an offset on."""
+        reader = PartitionReader(as_config(self.target.bootstrap), self.mirrored)
         return [int(row.value or b"") for row in reader.read_rows(start, self.end())]
 
-    def noted(self) -> int:
-        """The last offset of the source that MirrorMaker has noted, and does not go back behind: on the target."""
+    def stored_offset(self) -> int:
+        """The last source offset that MirrorMaker has stored on the target. After a kill it continues there."""
         topic, found = f"mm2-offsets.{self.alias}.internal", -1
         with Admin(self.target.bootstrap) as admin:
             ends = admin.list_offsets(dict.fromkeys(admin.partitions(topic), LATEST))
@@ -130,15 +130,15 @@ class Way:
                     found = int(json.loads(row.value or b"")["offset"])
         return found
 
-    def until_there(self, first: int) -> None:
+    def wait_for_all(self, first: int) -> None:
         wanted = set(range(first, self.written))
-        eventually(lambda: set(self.numbers(0)) == wanted, within_s=WITHIN_S, every_s=0.5, what="nothing is lost")
+        eventually(lambda: set(self.numbers(0)) == wanted, within_s=WITHIN_S, every_s=0.5, what="no record is lost")
 
     def read_on(self, count: int) -> list[int]:
-        """What the group reads on the target, from its translated offset: so many records, and what comes behind."""
+        """Reads on the target from the translated offset: ``count`` records, and those that follow."""
         with Consumer(self.target.bootstrap, group_id=self.group, enable_auto_commit=False,
                       auto_offset_reset="none") as consumer:  # fmt: skip
-            consumer.assign([self.there])
+            consumer.assign([self.mirrored])
             found: list[int] = []
 
             def more() -> bool:
@@ -150,86 +150,95 @@ class Way:
         return found
 
 
-def until_mirrored(*wanted: tuple[Way, int, int]) -> None:
-    """``wanted``: the mirrored topic's end, and the group's translated offset."""
+def until_mirrored(*wanted: tuple[Direction, int, int]) -> None:
+    """``wanted``: the end of the mirrored topic and the translated offset of the group."""
     eventually(
-        lambda: [(way.end(), way.committed()) for way, *_ in wanted] == [(end, offset) for _, end, offset in wanted],
+        lambda: [(one.end(), one.committed()) for one, *_ in wanted] == [(end, offset) for _, end, offset in wanted],
         within_s=WITHIN_S, every_s=0.5, what=f"{wanted}",
     )  # fmt: skip
 
 
-def test_translated_offsets_are_others_and_the_group_reads_on_from_them(
+def test_translated_offsets_differ_and_the_group_continues_at_them(
     brokers: list[RunningBroker], mirror: ConnectProcess
 ) -> None:
     one, two = brokers
-    shorter, longer = Way(one, two, "one"), Way(two, one, "two")
-    for way in (shorter, longer):
-        way.create(way.source, way.topic)
+    shorter, longer = Direction(one, two, "one"), Direction(two, one, "two")
+    for direction in (shorter, longer):
+        direction.create(direction.source, direction.topic)
     shorter.write(50)
     with Admin(one.bootstrap) as admin:  # the mirrored topic begins with record 20
         admin.delete_records({TopicPartition(shorter.topic, 0): 20})
     longer.write(30)
-    longer.create(one, longer.there.topic)
-    with Producer(one.bootstrap) as producer:  # seven records of somebody else come first in the mirrored topic
+    longer.create(one, longer.mirrored.topic)
+    with Producer(one.bootstrap) as producer:  # seven records of another producer come first in the mirrored topic
         for _ in range(7):
-            producer.send(longer.there.topic, b"-1", partition=0)
-    for way in (shorter, longer):
-        way.commit()
+            producer.send(longer.mirrored.topic, b"-1", partition=0)
+    for direction in (shorter, longer):
+        direction.commit()
     mirror.start()
     until_mirrored((shorter, 30, 30), (longer, 37, 37))
 
-    for way in (shorter, longer):  # the group has not read these
-        way.write(10)
+    for direction in (shorter, longer):  # the group does not read these
+        direction.write(10)
     until_mirrored((shorter, 40, 30), (longer, 47, 37))
     assert shorter.read_on(10) == list(range(50, 60))
     assert longer.read_on(10) == list(range(30, 40))
 
-    for way in (shorter, longer):
-        way.commit()
+    for direction in (shorter, longer):
+        direction.commit()
     until_mirrored((shorter, 40, 40), (longer, 47, 47))
 
 
-def test_nothing_is_lost_whatever_is_killed(brokers: list[RunningBroker], mirror: ConnectProcess) -> None:
+def test_no_record_is_lost_despite_a_killed_broker_and_mirror(
+    brokers: list[RunningBroker], mirror: ConnectProcess
+) -> None:
     one, two = brokers
-    ways = [Way(one, two, "one"), Way(two, one, "two")]
-    for way in ways:
-        way.create(way.source, way.topic)
-        way.write(20)
+    directions = [Direction(one, two, "one"), Direction(two, one, "two")]
+    for direction in directions:
+        direction.create(direction.source, direction.topic)
+        direction.write(20)
     with Admin(one.bootstrap) as admin:
-        admin.delete_records({TopicPartition(ways[0].topic, 0): 10})
+        admin.delete_records({TopicPartition(directions[0].topic, 0): 10})
     mirror.start()
-    until_mirrored((ways[0], 10, -1), (ways[1], 20, -1))
-    for way in ways:
-        eventually(lambda way=way: way.noted() == 19, within_s=WITHIN_S, every_s=0.5, what="the first are noted")
+    until_mirrored((directions[0], 10, -1), (directions[1], 20, -1))
+    for direction in directions:
+        eventually(
+            lambda direction=direction: direction.stored_offset() == 19,
+            within_s=WITHIN_S,
+            every_s=0.5,
+            what="offsets are stored",
+        )
 
     with ExitStack() as stack:
-        writers = [way.writer(stack) for way in ways]
+        writers = [direction.writer(stack) for direction in directions]
 
-        def on_their_way(what: str) -> None:
-            """The mirror brings records over, both ways, and more are written meanwhile."""
-            before = [way.end() for way in ways]
+        def wait_for_records(what: str) -> None:
+            """Waits until records are mirrored in both directions, while others are written."""
+            before = [direction.end() for direction in directions]
             eventually(
-                lambda: all(way.end() >= end + WRITTEN for way, end in zip(ways, before, strict=True)),
-                within_s=WITHIN_S, what=f"records are on their way: {what}",
+                lambda: all(one.end() >= end + WRITTEN for one, end in zip(directions, before, strict=True)),
+                within_s=WITHIN_S, what=f"records are mirrored: {what}",
             )  # fmt: skip
 
-        on_their_way("at first")
-        two.kill()  # the target of one way, the source of the other
+        wait_for_records("at first")
+        two.kill()  # the target of one direction, the source of the other
         two.start()
-        on_their_way("after the broker was killed")
+        wait_for_records("after the broker was killed")
         mirror.kill()
         mirror.start()
-        on_their_way("after the mirror was killed")
-    for way, writer, start in zip(ways, writers, (10, 0), strict=True):
-        way.written = writer.next
-        way.until_there(start)
-        print(f"{way.alias}: {way.written - start} records, {repeated(way.numbers(0))} of them again")
-        first = [number for number in way.numbers(0) if number < 20]
-        assert first == list(range(start, 20)), "what was noted before the kills comes once"
-        way.commit()
+        wait_for_records("after the mirror was killed")
+    for direction, writer, start in zip(directions, writers, (10, 0), strict=True):
+        direction.written = writer.next
+        direction.wait_for_all(start)
+        print(
+            f"{direction.alias}: {direction.written - start} records, {repeated(direction.numbers(0))} of them repeated"
+        )
+        first = [number for number in direction.numbers(0) if number < 20]
+        assert first == list(range(start, 20)), "records before the stored offset are not repeated"
+        direction.commit()
 
-    # What came twice moves the translated offsets too: those differ from the source's by so much.
-    until_mirrored(*((way, way.end(), way.end()) for way in ways))
-    for way in ways:
-        way.write(5)
-        assert way.read_on(5) == list(range(way.written - 5, way.written))
+    # Repeated records move the translated offsets too: they differ from the source's by this number.
+    until_mirrored(*((direction, direction.end(), direction.end()) for direction in directions))
+    for direction in directions:
+        direction.write(5)
+        assert direction.read_on(5) == list(range(direction.written - 5, direction.written))

@@ -1,8 +1,8 @@
-"""kafkajs, sarama and kafka-go against the broker, which is killed with -9 in the middle.
+"""kafkajs, sarama and kafka-go with the broker, which is killed with -9 in the middle.
 
-Each program tells the same story: topics and settings, every codec that the client has, a group whose second member
-joins later, commits, a restart, a seek, a reset of offsets, groups that are deleted, ACLs. Apache Kafka 4.3 passes all
-of it (ODRADEK_TEST_ORACLE=1).
+Each program has the same steps: topics and settings, every codec of the client, a group whose second member joins
+later, commits, a restart, a seek, a reset of offsets, deletion of groups, ACLs. Apache Kafka 4.3 passes all of it
+(ODRADEK_TEST_ORACLE=1).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def command_of(client: str, names: list[str]) -> tuple[list[str | Path], dict[st
     [
         # The reset of kafkajs waits ten seconds for two empty fetches of its own.
         pytest.param("kafkajs", [name for name in ALL if name != "lz4"], marks=pytest.mark.slow),
-        # This codec has to be compiled, which is not possible everywhere.
+        # This codec must be compiled, which is not possible everywhere.
         pytest.param("kafkajs", ["lz4"], marks=pytest.mark.slow),
-        # To compile these takes a minute of both processors. franz-go stands for Go in `make test`.
+        # To compile these takes a minute of both processors. In `make test` franz-go is the client for Go.
         pytest.param("sarama", ALL, marks=pytest.mark.slow),
         pytest.param("kafka_go", ALL, marks=pytest.mark.slow),
     ],
 )
-def test_a_client_from_its_first_topic_to_its_last(
+def test_a_client_works_from_topic_creation_to_group_deletion(
     own_broker: Callable[..., RunningBroker], client: str, names: list[str]
 ) -> None:
     command, environment = command_of(client, names)
@@ -64,13 +64,13 @@ def check_topics_and_records(steps: Steps, names: list[str]) -> None:
     (topics,) = steps["topics"]
     assert sorted(topics.pop("settings")) == ["4", "7200000"], "of the broker and of the topic"
     assert topics == {"created": True, "again": False, "brokers": 1}
-    assert [told["codec"] for told in steps["produced"]] == [*names, "after"]
-    for number, told in enumerate(steps["produced"], 1):
-        assert told["ends"] == [EACH * number] * PARTITIONS
+    assert [entry["codec"] for entry in steps["produced"]] == [*names, "after"]
+    for number, entry in enumerate(steps["produced"], 1):
+        assert entry["ends"] == [EACH * number] * PARTITIONS
 
 
 def check_group(steps: Steps, before: int) -> None:
-    """``before``: each partition's records until the restart."""
+    """``before``: the records of each partition before the restart."""
     (alone,) = steps["alone"]
     everything = list(range(PARTITIONS))
     assert alone == {"owned": everything, "read": before * 4, "twice": 0, "committed": [before] * PARTITIONS}

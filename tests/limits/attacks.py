@@ -1,7 +1,8 @@
-"""Requests that are well formed and cost a broker as much as they can, each in two steps: preparation, and the attack.
+"""Well-formed requests that are as expensive as possible for a broker. Each attack has two steps: preparation and
+attack.
 
-They go over sockets to any Kafka. An attack leaves its connections open and what it was answered in
-`Target.answers`; `measurement.py` holds the waits of others and the broker's memory beside it.
+The requests go over sockets to any Kafka broker. An attack leaves its connections open and its replies in
+`Target.answers`. Meanwhile `measurement.py` measures the waits of another client and the broker's memory.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Step = Callable[[Target], Any]
 
 
 class Attack(NamedTuple):
-    """One row of the table. What ``prepare`` returns, ``perform`` gets."""
+    """One row of the table. ``perform`` gets the result of ``prepare``."""
 
     row: str
     title: str
@@ -53,7 +54,7 @@ class Attack(NamedTuple):
     prepare: Step = lambda target: None
     settings: Mapping[str, str] = MappingProxyType({})
     files: int | None = None
-    """How many files the broker may have open, where the attack is on these."""
+    """The number of files that the broker may open, in an attack on file descriptors."""
 
 
 # --- requests the attacks share ---------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ def create_topics(*topics: dict[str, Any]) -> dict[str, Any]:
 
 
 def created(target: Target, partitions: int, topics: int = 1) -> list[str]:
-    """The names of new topics, led and ready."""
+    """Creates topics and waits for their leaders. Returns their names."""
     names = [unique("attacked") for _ in range(topics)]
     for start in range(0, topics, 500):
         target.quietly(CREATE_TOPICS, 7, create_topics(*(new_topic(n, partitions) for n in names[start : start + 500])))
@@ -122,16 +123,17 @@ def commit(group: str, topic: str, partitions: range = range(1), note: str | Non
 
 
 def committed(target: Target, group: str, topic: str, partitions: range = range(1), note: str | None = None) -> None:
-    """Commits, once the group's coordinator is there."""
+    """Commits when the group's coordinator is available."""
     target.quietly(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]})
     message = commit(group, topic, partitions, note)
     until(target, OFFSET_COMMIT, 8, message, lambda reply: reply.topics[0].partitions[0].error_code == 0)
 
 
 def dense_batch(count: int, now_ms: int) -> bytes:
-    """One batch of so many records without a value; no two neighbours are of one shape. The last is the youngest.
+    """One batch of small records without a value. Neighbours differ in shape, and the last record has the newest
+    timestamp.
 
-    All have the offset delta 0, so that they are alike. Kafka refuses this where a batch is compressed.
+    All records have the offset delta 0, so that they compress well. Kafka refuses this in a compressed batch.
     """
     pair = bytes((12, 0, 0, 0, 1, 1, 0)) + bytes((14, 0, 0, 0, 2, 0, 1, 0))
     last = bytes((12, 0, 2, 0, 1, 1, 0))
@@ -142,7 +144,7 @@ def dense_batch(count: int, now_ms: int) -> bytes:
 
 
 def _coordinator(target: Target) -> str:
-    """Waits until the groups of any name can be served; returns a topic."""
+    """Waits until groups of any name can be served. Returns a topic."""
     topic = _one_topic(target)
     committed(target, unique("first"), topic)
     return topic
@@ -182,7 +184,7 @@ def dense_batches(target: Target, topic: str) -> None:
 
 
 def numbered_batch(count: int, now_ms: int) -> bytes:
-    """One batch of so many empty records with the offset deltas that they should have. The last is the youngest."""
+    """One batch of empty records with correct offset deltas. The last record has the newest timestamp."""
     bodies = [b"\0\0" + varint(number) + b"\1\1\0" for number in range(count - 1)]
     bodies.append(b"\0\2" + varint(count - 1) + b"\1\1\0")
     packed = b"".join([bytes([len(body) << 1]) + body for body in bodies])
@@ -196,7 +198,7 @@ def numbered_batches(target: Target, topic: str) -> None:
 
 
 def _topic_with_dense_batch(target: Target) -> tuple[str, int]:
-    """The densest batch that the broker takes."""
+    """Stores the densest batch that the broker accepts."""
     topic, now_ms = _one_topic(target), int(time.time() * 1000)
     for data in (dense_batch(12_000_000, now_ms), numbered_batch(1_000_000, now_ms)):
         reply = target.quietly(PRODUCE, 9, produce(topic, data))
@@ -326,7 +328,7 @@ def parked_fetches(target: Target, topic: str) -> None:
 
 
 def _default_quota(target: Target) -> None:
-    """A limit that binds no one, so that each client is measured."""
+    """A limit that throttles no client, so that the broker measures each client."""
     for key in ("request_percentage", "producer_byte_rate"):
         entity = [{"entity_type": "client-id", "entity_name": None}]
         ops = [{"key": key, "value": 1e9, "remove": False}]
@@ -386,7 +388,7 @@ def half_sent(target: Target, _: Any) -> None:
     for _ in range(5):
         size = 50 << 20
         target.connect().send_raw(size.to_bytes(4, "big") + bytes(size - 1), within_s=5)
-    time.sleep(1)  # the broker reads what is on its way
+    time.sleep(1)  # the broker reads the bytes that are already sent
 
 
 ATTACKS = (
@@ -408,13 +410,13 @@ ATTACKS = (
     Attack("7f", "ConsumerGroupDescribe of one group (400 kB) × 300", one_consumer_group_described_often, _coordinator),
     Attack("8", "group ids of 32,768, 65,535 and 20 M bytes", long_names, _coordinator),
     Attack("9", "5 M empty tagged fields, in header and body", empty_tags),
-    Attack("11", "1,000 parked fetches of 1,000 partitions, then a record", parked_fetches, _wide_topic),
-    Attack("12", "10,000 client ids under a default quota", many_clients, _default_quota),
-    Attack("13", "4,000 pipelined CreateTopics with a misspelt setting", misspelt_topics),
-    Attack("14", "settings of 3,000 groups", many_group_settings),
-    Attack("14b", "DeleteTopics of 3,000 topics", many_topics_deleted, _many_topics),
-    Attack("16", "unknown tagged fields in three requests", unknown_tags, _coordinator),
-    Attack("17", "a fetch that waits 10 min", waiting_fetch, _one_topic, {"connections.max.idle.ms": "2000"}),
-    Attack("18", "five half-sent requests of 50 MB", half_sent),
+    Attack("10", "1,000 parked fetches of 1,000 partitions, then a record", parked_fetches, _wide_topic),
+    Attack("11", "10,000 client ids under a default quota", many_clients, _default_quota),
+    Attack("12", "4,000 pipelined CreateTopics with a misspelt setting", misspelt_topics),
+    Attack("13", "settings of 3,000 groups", many_group_settings),
+    Attack("13b", "DeleteTopics of 3,000 topics", many_topics_deleted, _many_topics),
+    Attack("14", "unknown tagged fields in three requests", unknown_tags, _coordinator),
+    Attack("15", "a fetch that waits 10 min", waiting_fetch, _one_topic, {"connections.max.idle.ms": "2000"}),
+    Attack("16", "five half-sent requests of 50 MB", half_sent),
 )
 BY_ROW = {attack.row: attack for attack in ATTACKS}

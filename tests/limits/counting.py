@@ -1,4 +1,4 @@
-"""Work and memory, counted: lines of the broker's code that a call runs, and bytes that are kept behind it."""
+"""Counters of work and memory: the lines of the broker's code that a call runs, and the bytes that remain after it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ _PACKAGE = "/odradek/"
 
 
 def lines_run(call: Callable[[], Any]) -> int:
-    """How many lines of ``odradek`` a call runs; each round of a loop counts again."""
+    """Returns the number of lines of ``odradek`` that a call runs. Each iteration of a loop counts again."""
     count = 0
 
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
+    def count_line(frame: FrameType, event: str, argument: object) -> Any:
         nonlocal count
-        if _PACKAGE not in frame.f_code.co_filename:
-            return None
-        count += event == "line"
-        return trace
+        if event == "line":
+            count += 1
+        return count_line
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        return count_line if _PACKAGE in frame.f_code.co_filename else None
 
     before = sys.gettrace()
     sys.settrace(trace)
@@ -33,7 +35,7 @@ def lines_run(call: Callable[[], Any]) -> int:
 
 
 def bytes_kept(call: Callable[[], Any]) -> int:
-    """By how much Python's memory has grown when a call is over and its garbage is collected."""
+    """Returns the growth of Python's memory after a call and a garbage collection."""
     call_kept: list[Any] = []
     gc.collect()
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Groups of thousands of members, as rows of the table of `attacks.py`: what all members do at once."""
+"""Groups of thousands of members, as rows of the table in `attacks.py`: all members send requests at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PEERS = 16
 METADATA_BYTES = 2_000
 ASSIGNMENT_BYTES = 2_500
 _FIRST_WAIT_MS = 4_000
-"""How long a new group waits for more members, so that all of them are answered together."""
+"""The time for which a new group waits for more members, so that all of them are answered together."""
 _LARGE = {"group.initial.rebalance.delay.ms": str(_FIRST_WAIT_MS), "message.max.bytes": str(64 << 20)}
 _SMALL = {"group.initial.rebalance.delay.ms": str(_FIRST_WAIT_MS)}
 _BRIEF = {"group.consumer.min.session.timeout.ms": "1000", "group.consumer.session.timeout.ms": "8000"}
@@ -37,7 +37,7 @@ _BEATS_S = 15
 
 
 class Group(NamedTuple):
-    """A group whose members have joined; the first one leads."""
+    """A group whose members have joined. The first member is the leader."""
 
     name: str
     generation: int
@@ -45,7 +45,7 @@ class Group(NamedTuple):
 
 
 def joined(target: Target, session_ms: int = 300_000) -> Group:
-    """All members of a new group join at once, each with its metadata, and get their answers."""
+    """All members of a new group join at once, each with its metadata. Returns when all are answered."""
     name = unique("crowd")
     message = {"group_id": name, "session_timeout": session_ms, "rebalance_timeout": 120_000, "member_id": "",
                "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": metadata()}]}  # fmt: skip
@@ -64,7 +64,7 @@ def metadata() -> bytes:
 
 
 def exchanged(target: Target, api_key: int, version: int, requests: list[bytes]) -> list[Any]:
-    """Sends all of them over a few connections, and gathers the answers."""
+    """Sends all requests over a few connections, and collects the replies."""
     peers = [target.connect() for _ in range(PEERS)]
     for number, peer in enumerate(peers):
         peer.send_raw(b"".join([peer.packed(api_key, version, body) for body in requests[number::PEERS]]))
@@ -84,7 +84,7 @@ def _sync(group: Group, member: str, assignments: Mapping[str, bytes]) -> bytes:
 
 
 def synced(target: Target, group: Group) -> Group:
-    """All members wait for the plan, then the leader brings it."""
+    """All members wait for the assignment, then the leader sends it."""
     leader, *others = group.members
     plan = _sync(group, leader, dict.fromkeys(group.members, bytes(ASSIGNMENT_BYTES)))
     waiting = [_sync(group, member, {}) for member in others]
@@ -95,12 +95,12 @@ def synced(target: Target, group: Group) -> Group:
     target.ask(SYNC_GROUP, 2, plan)
     for number, peer in enumerate(peers):
         for _ in waiting[number::PEERS]:
-            assert peer.receive(SYNC_GROUP, 2) is not None, "every member gets its share"
+            assert peer.receive(SYNC_GROUP, 2) is not None, "each member gets its assignment"
     return group
 
 
 def _coordinated(then: Callable[[Target], Any]) -> Callable[[Target], Any]:
-    """Waits for the coordinator first. What the preparation is answered does not count."""
+    """Waits for the coordinator first. Replies to the preparation are not counted."""
 
     def prepare(target: Target) -> Any:
         until(target, FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]},
@@ -118,7 +118,7 @@ def many_sync(target: Target, group: Group) -> None:
     synced(target, group)
 
 
-def one_crowd_described(target: Target, group: Group) -> None:
+def one_large_group_described(target: Target, group: Group) -> None:
     target.ask(DESCRIBE_GROUPS, 5, {"groups": [group.name], "include_authorized_operations": False})
 
 
@@ -132,8 +132,8 @@ def many_sessions_end(target: Target, group: Group) -> None:
     until(target, DESCRIBE_GROUPS, 5, message, lambda reply: reply.groups[0].group_state == "Empty")
 
 
-def one_newcomer(target: Target, group: Group) -> None:
-    """A KIP-848 member joins, so that the group becomes one of its kind, and leaves again, so that it goes back."""
+def one_new_member(target: Target, group: Group) -> None:
+    """A KIP-848 member joins and leaves: the group becomes a KIP-848 group and then a classic group again."""
     member = str(uuid.uuid4())
     target.ask(CONSUMER_GROUP_HEARTBEAT, 1, _beat(group.name, member, 0, "topic000", {}))
     target.ask(CONSUMER_GROUP_HEARTBEAT, 1, _beat(group.name, member, -1, "topic000", {member: None}))
@@ -145,7 +145,7 @@ class _Consumer(NamedTuple):
 
 
 def many_consumers(target: Target, topic: str) -> None:
-    """Members of a KIP-848 group come, and do what they are told for some time."""
+    """Members of a KIP-848 group join, and follow their assignments for some time."""
     group, peers = unique("consumers"), [target.connect() for _ in range(PEERS)]
     consumers = [_Consumer(peers[number % PEERS], str(uuid.uuid4())) for number in range(CONSUMERS)]
     epochs = dict.fromkeys((consumer.member for consumer in consumers), 0)
@@ -155,7 +155,7 @@ def many_consumers(target: Target, topic: str) -> None:
 
 
 def silent_consumers(target: Target, topic: str) -> None:
-    """They come, and are not heard of again."""
+    """Members of a KIP-848 group join, and then send no heartbeats."""
     group, peers = unique("consumers"), [target.connect() for _ in range(PEERS)]
     consumers = [_Consumer(peers[number % PEERS], str(uuid.uuid4())) for number in range(CONSUMERS)]
     epochs = dict.fromkeys((consumer.member for consumer in consumers), 0)
@@ -173,7 +173,7 @@ def rounds(
     owned: dict[str, Any],
     deadline: float,
 ) -> None:
-    """Everybody sends a heartbeat and reads the answer, again and again."""
+    """In each round every member sends a heartbeat and reads the reply."""
     peers = list(dict.fromkeys(consumer.peer for consumer in consumers))
     while time.monotonic() < deadline:
         for peer in peers:
@@ -219,13 +219,13 @@ def _settled(target: Target) -> Group:
 
 
 GROUP_ATTACKS = (
-    Attack("19", "JoinGroup of 4,000 members with 2 kB of metadata", many_join, _coordinated(lambda _: None), _LARGE),
-    Attack("19b", "SyncGroup with assignments of 10 MB for them", many_sync, _coordinated(joined), _LARGE),
-    Attack("19c", "the same where the record is too large", many_sync, _coordinated(joined), _SMALL),
-    Attack("19d", "DescribeGroups of that group", one_crowd_described, _coordinated(_settled), _LARGE),
-    Attack("19e", "LeaveGroup of 1,000 of them", many_leave, _coordinated(_settled), _LARGE),
-    Attack("19f", "their sessions end at once", many_sessions_end, _coordinated(_brief), _LARGE),
-    Attack("19g", "a KIP-848 member joins that group, and leaves", one_newcomer, _coordinated(_settled), _LARGE),
-    Attack("20", "2,000 members of a KIP-848 group on 2,000 partitions", many_consumers, _coordinated(_wide_topic)),
-    Attack("20b", "their sessions end at once", silent_consumers, _coordinated(_wide_topic), _BRIEF),
+    Attack("17", "JoinGroup of 4,000 members with 2 kB of metadata", many_join, _coordinated(lambda _: None), _LARGE),
+    Attack("17b", "SyncGroup with assignments of 10 MB for them", many_sync, _coordinated(joined), _LARGE),
+    Attack("17c", "the same where the record is too large", many_sync, _coordinated(joined), _SMALL),
+    Attack("17d", "DescribeGroups of that group", one_large_group_described, _coordinated(_settled), _LARGE),
+    Attack("17e", "LeaveGroup of 1,000 of them", many_leave, _coordinated(_settled), _LARGE),
+    Attack("17f", "their sessions end at once", many_sessions_end, _coordinated(_brief), _LARGE),
+    Attack("17g", "a KIP-848 member joins that group, and leaves", one_new_member, _coordinated(_settled), _LARGE),
+    Attack("18", "2,000 members of a KIP-848 group on 2,000 partitions", many_consumers, _coordinated(_wide_topic)),
+    Attack("18b", "their sessions end at once", silent_consumers, _coordinated(_wide_topic), _BRIEF),
 )

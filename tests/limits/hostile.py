@@ -1,9 +1,9 @@
-"""Requests that are valid and go for the extremes of their schema, made from kio's message classes by a seeded dice.
+"""Valid requests with extreme values, generated from kio's message classes by a seeded random generator.
 
-A message is written field by field as its class says. What is extreme about it is one of `EXTREMES`: the longest
-strings, the widest array, one element many times, arrays in arrays, batches that unpack to the most, tagged fields.
-Names are those of topics and groups that exist, or new ones; numbers are such as the field may have. No message changes
-a setting that would lock the tester out.
+A message is written field by field as its class declares. Each request has one of `EXTREMES`: the longest strings, the
+widest array, one element many times, nested arrays, batches that unpack to the most bytes, tagged fields. Names are
+those of existing topics and groups, or new ones. Numbers are in the range of their field. No message changes a setting
+that would lock out the test.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from odradek.wire.schemas import Kind
 
 LONGEST = 32_767
 MOST_BYTES = 90_000_000
-"""Of one array: a broker takes 100 MiB for a request."""
+"""The limit of one array: a broker accepts requests of up to 100 MiB."""
 EXTREMES = ("plain", "longest", "widest", "repeated", "nested", "densest", "tagged")
 SERIAL = b"\0SERIAL\0"
-"""Stands in an element for a number of eight digits, which is another one in each element of an array."""
+"""A placeholder in an element for a number of eight digits, which differs in each element of an array."""
 NUMBER = b"\x5a\xa5\x5a\xa5"
-"""The same for a partition's number."""
+"""The same for a partition number."""
 
 TOPIC_SETTINGS = ("retention.ms", "segment.bytes", "cleanup.policy", "retenton.ms", "max.message.bytes", "flush.ms")
 BROKER_SETTINGS = ("log.cleaner.threads", "num.io.threads", "log.cleaner.backof.ms", "num.replica.fetchers")
@@ -49,7 +49,7 @@ _TEXTS = ("x", "(", "[", "{", "é", "\x1b]0;x\x07", "\u2028", "🙂", '"', "\\",
 
 
 class Known(NamedTuple):
-    """What exists on the broker."""
+    """The existing resources of the broker."""
 
     topics: tuple[str, ...]
     topic_ids: tuple[uuid.UUID, ...]
@@ -57,7 +57,7 @@ class Known(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One request without its header, and what is extreme about it."""
+    """One request without its header, and its extreme."""
 
     api_key: int
     version: int
@@ -71,7 +71,7 @@ class Request(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """How far the extremes go."""
+    """The size of the extremes."""
 
     widths: tuple[int, ...] = (10, 200, 2000, 10_000, 30_000)
     records: tuple[int, ...] = (1, 1000, 100_000, 1_000_000)
@@ -91,7 +91,7 @@ LONG_SCALE = Scale(
 
 
 class Generator:
-    """The same seed makes the same requests, for brokers on which the same things exist."""
+    """The same seed generates the same requests, for brokers with the same resources."""
 
     def __init__(self, seed: int, known: Known, scale: Scale) -> None:
         self.dice = random.Random(seed)
@@ -101,18 +101,19 @@ class Generator:
         self._made = 0
 
     def request(self, *, api_key: int | None = None, extreme: str | None = None) -> Request:
-        """A request of some API and version; ``extreme`` where its schema has room for that."""
+        """Returns a request of some API and version, with ``extreme`` if its schema allows it."""
         key = self.dice.choice([api.key for api in served() if api_key in (None, api.key)])
         return self._request(key, self.dice.choice(versions_of(key)), extreme)
 
-    def of_each_version(self) -> Iterator[Request]:
-        """A plain request of each API and version."""
+    def of_each_version(self, newest: int = 100) -> Iterator[Request]:
+        """A plain request of each API and version, or of the ``newest`` versions of each API."""
         for api in served():
-            for version in versions_of(api.key):
+            for version in versions_of(api.key)[-newest:]:
                 yield self._request(api.key, version, "plain")
 
     def of_each_api(self, extreme: str) -> Iterator[Request]:
-        """A request of the newest version for each place of each API's schema that can be extreme in this way."""
+        """For each place of each API's schema where this extreme is possible, yields a request of the newest
+        version."""
         for api in served():
             key, version = api.key, versions_of(api.key)[-1]
             entity = schemas.message_type(key, version, Kind.REQUEST)
@@ -120,7 +121,7 @@ class Generator:
                 yield self._request(key, version, extreme, where)
 
     def widest(self, api_key: int, where: str) -> Request:
-        """A request of the newest version that is wide there."""
+        """Returns a request of the newest version with the widest array at this place."""
         return self._request(api_key, versions_of(api_key)[-1], "widest", where)
 
     def _request(self, key: int, version: int, extreme: str | None, where: str | None = None) -> Request:
@@ -150,7 +151,7 @@ def versions_of(api_key: int) -> list[int]:
 
 @cache
 def places_of(entity: Any, extreme: str) -> list[str]:
-    """The paths of fields where a message can be extreme in this way."""
+    """Returns the paths of the fields where this extreme is possible."""
     wanted: Callable[[Field[Any]], bool] = {
         "longest": lambda field: field.metadata.get("kafka_type") in ("string", "bytes"),
         "widest": lambda field: classify_field(field).is_array,
@@ -173,7 +174,7 @@ def places_of(entity: Any, extreme: str) -> list[str]:
 
 @cache
 def dense_batch(count: int, codec: int, flavour: int) -> bytes:
-    """Records as small as can be, or alike, or with headers: what costs the most to look at for its bytes."""
+    """Returns a batch of the smallest records, of equal records, or of records with headers: the most work per byte."""
     now_ms = 1_750_000_000_000
     shapes = (
         (bytes((12, 0, 0, 0, 1, 1, 0)),),
@@ -185,7 +186,7 @@ def dense_batch(count: int, codec: int, flavour: int) -> bytes:
 
 
 class _Message:
-    """One message being written."""
+    """Writes one message."""
 
     def __init__(self, generator: Generator, extreme: str, where: str) -> None:
         self._g = generator
@@ -266,7 +267,7 @@ class _Message:
         if kafka_type == "bool":
             return bytes([self._dice.random() < 0.5])
         if kafka_type == "float64":
-            return struct.pack(">d", 1e9)  # a quota that binds no one, so that the tester is not slowed
+            return struct.pack(">d", 1e9)  # a quota that throttles no client, so that the test is not delayed
         code = {
             "int8": "b",
             "int16": "h",
@@ -363,9 +364,10 @@ _FIXED: dict[str, tuple[str, ...]] = {
     "subscribed_topic_regex": ("known.*", "a(b|c)*d"), "path": ("/nowhere",),
 }  # fmt: skip
 _PARKED = {"max_wait": 10_000, "min_bytes": 1 << 30, "rebalance_timeout": 300_000, "session_timeout": 300_000}
-"""What makes a request wait.
+"""Values that make a request wait.
 
-A connection with 1,000 of them is not read, so the broker notices that its client has gone when they are answered.
+The broker does not read from a connection with 1,000 of them, so it notices the disconnect of the client only when they
+are answered.
 """
 _CHOICES: dict[str, tuple[int, ...]] = {
     "max_wait": (0, 0, 20, 100), "timeout": (0, 100, 1000), "acks": (-1, 1), "min_bytes": (0, 1, 1 << 30),

@@ -1,8 +1,9 @@
-"""Drives generated requests at a broker in a process of its own, and watches what they do to it and to others.
+"""Sends generated requests to a broker in a separate process, and records their effects on the broker and on another
+client.
 
-One load is one request of an extreme, or one of the ways to send many: pipelined, parked, half-sent, over many
-connections, without reading the replies. While a load is under way another connection sends ApiVersions back and forth;
-its longest wait is put down to that load.
+One load is one extreme request, or one of the ways to send many: pipelined, parked, half-sent, over many connections,
+without reading the replies. During a load another connection sends ApiVersions requests in a loop. Its longest wait is
+attributed to that load.
 """
 
 from __future__ import annotations
@@ -37,18 +38,19 @@ PATIENCE_S = 60.0
 KEPT_HALVES = 8
 TIDY_EVERY = 250
 _AGES_MS = (600_000, 600_000, 600_000, 8 * 86_400_000)
-"""Moves the broker's clock past every rebalance, then every session that began with its end, groups and producers."""
+"""Moves the broker's clock past every rebalance, then past every session that began at its end, then past groups and
+producers."""
 _MAY_WAIT = {FETCH, JOIN_GROUP, SYNC_GROUP}
 _CONFIGURED = (16, 32)
-"""Resources that exist by their settings alone: subscriptions to clients' metrics, and groups."""
+"""Resources that exist only by their settings: client metrics subscriptions, and groups."""
 _TOPICS = ("known-a", "known-b", "known-c")
 _GROUPS = ("group-a", "group-b")
 
 
 class Wait(NamedTuple):
-    """One wait of another client beside a load; ``ran_ms``: how long the broker itself ran meanwhile.
+    """One wait of another client during a load. ``ran_ms``: the time for which the broker ran meanwhile.
 
-    On a machine that has other work to do too, the time that the broker ran is what the load has cost.
+    On a machine with other work, this time is the cost of the load.
     """
 
     ran_ms: float
@@ -57,7 +59,7 @@ class Wait(NamedTuple):
 
 
 class Replies:
-    """Counts the replies that a connection brings."""
+    """Counts the replies on a connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -65,7 +67,7 @@ class Replies:
         self._frames = frames.FrameReader(1 << 31)
 
     def receive(self) -> bool:
-        """Reads once; false when the connection has ended."""
+        """Reads once. Returns False if the connection has ended."""
         try:
             data = self.connection.recv(1 << 20)
         except ConnectionError:
@@ -75,7 +77,7 @@ class Replies:
 
 
 class Load:
-    """One run against one broker, which it starts, and restarts in the end."""
+    """One run against one broker. The run starts the broker, and restarts it at the end."""
 
     def __init__(self, directory: Path, seed: int, scale: Scale, *, files: int | None = None) -> None:
         self.broker = CappedBroker(directory, SETTINGS, files=files)
@@ -103,7 +105,7 @@ class Load:
         return pid
 
     def _prepared(self) -> Known:
-        """Topics with records and groups with commits, made if they are not there."""
+        """Topics with records and groups with commits. Creates those that are missing."""
         with Target(self.broker.bootstrap, patience_s=PATIENCE_S) as target:
             target.quietly(
                 19, 7, {"topics": [new_topic(n, 4) for n in _TOPICS], "timeout": 10_000, "validate_only": False}
@@ -122,27 +124,30 @@ class Load:
     # --- loads --------------------------------------------------------------------------------------------------
 
     def run(self, count: int) -> None:
-        """So many loads. Stops at the first that the broker does not survive."""
+        """Runs this number of loads. Stops at the first load that the broker does not survive."""
         for _ in range(count):
             self._at += 1
             if self._at % TIDY_EVERY == 0:
                 self.tidy()
             way = self.generator.dice.choice((*EXTREMES, *EXTREMES, *WAYS))
             try:
-                told = self._one(way)
+                description = self._one(way)
             except OSError as error:
-                told = f"{way}: {error!r}"
+                description = f"{way}: {error!r}"
                 if is_alive(self.pid):
-                    self.faults.append(f"load {self._at}, {told}")
+                    self.faults.append(f"load {self._at}, {description}")
                     with contextlib.suppress(OSError):
                         self._witness = self._connected()
             if not is_alive(self.pid):
-                self.faults.append(f"the broker is dead after load {self._at}, {told}")
+                self.faults.append(f"the broker is dead after load {self._at}, {description}")
                 return
 
-    def warm_up(self) -> None:
-        """One request of each API and version: the broker makes the schema of each when it is first asked for."""
-        for request in self.generator.of_each_version():
+    def warm_up(self, newest: int = 100) -> None:
+        """Sends one request of each API and version, or of the ``newest`` versions of each API.
+
+        The broker builds each schema when it is used first.
+        """
+        for request in self.generator.of_each_version(newest):
             self.single(request)
 
     def _one(self, way: str) -> str:
@@ -162,29 +167,30 @@ class Load:
     def _pipelined(self) -> str:
         request = self.generator.small()
         count = self.generator.dice.choice(self._scale.pipelined)
-        told = f"{count} × {request}"
+        description = f"{count} × {request}"
         with self._connected() as connection:
             replies = Replies(connection)
-            self._send(connection, b"".join(packed(request, n) for n in range(count)), told, replies)
-            self._await(replies, count, told, may_wait=request.api_key in _MAY_WAIT)
-        return told
+            self._send(connection, b"".join(packed(request, n) for n in range(count)), description, replies)
+            self._await(replies, count, description, may_wait=request.api_key in _MAY_WAIT)
+        return description
 
     def _parked(self) -> str:
-        """Requests that wait, on one connection; a record wakes those that wait for one. Then the connection closes."""
+        """Sends requests that wait, on one connection, and a record that completes waiting fetches. Then the connection
+        closes."""
         dice = self.generator.dice
         request = self.generator.request(api_key=dice.choice((FETCH, FETCH, JOIN_GROUP)), extreme="parked")
         count = dice.choice((10, 200, 1000))
-        told = f"{count} parked × {request}"
+        description = f"{count} parked × {request}"
         with self._connected() as connection:
-            self._send(connection, b"".join(packed(request, n) for n in range(count)), told)
-            self._observe(told)
+            self._send(connection, b"".join(packed(request, n) for n in range(count)), description)
+            self._observe(description)
             if dice.random() < 0.5:
                 woken = self.generator.request(api_key=PRODUCE, extreme="plain")
                 with self._connected() as producer:
-                    self._send(producer, packed(woken, 1), told)
-                    self._await(Replies(producer), 1, told, may_wait=False)
-            self._observe(told)
-        return told
+                    self._send(producer, packed(woken, 1), description)
+                    self._await(Replies(producer), 1, description, may_wait=False)
+            self._observe(description)
+        return description
 
     def _half_sent(self) -> str:
         request = self.generator.request()
@@ -192,44 +198,45 @@ class Load:
         if self.generator.dice.random() < 0.3:
             data = (50 << 20).to_bytes(4, "big") + bytes(self.generator.dice.choice((1, 100_000, 8 << 20)))
         part = data[: self.generator.dice.randint(1, len(data) - 1)]
-        told = f"{len(part):,} of {len(data):,} bytes of {request}"
+        description = f"{len(part):,} of {len(data):,} bytes of {request}"
         connection = self._connected()
         self._halves.append(connection)
-        self._send(connection, part, told)
-        self._observe(told)
+        self._send(connection, part, description)
+        self._observe(description)
         if len(self._halves) > KEPT_HALVES:
             self._halves.popleft().close()
-        return told
+        return description
 
     def _connections(self) -> str:
         request = self.generator.small()
         count = self.generator.dice.choice(self._scale.connections)
-        told = f"{count} connections × {request}"
+        description = f"{count} connections × {request}"
         with contextlib.ExitStack() as stack:
             peers = [stack.enter_context(self._connected()) for _ in range(count)]
             for peer in peers:
-                self._send(peer, packed(request, 1), told)
+                self._send(peer, packed(request, 1), description)
             for peer in peers:
-                self._await(Replies(peer), 1, told, may_wait=request.api_key in _MAY_WAIT)
-        return told
+                self._await(Replies(peer), 1, description, may_wait=request.api_key in _MAY_WAIT)
+        return description
 
     def _unread(self) -> str:
         request = self.generator.request()
-        told = f"20 unread × {request}"
+        description = f"20 unread × {request}"
         with self._connected() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.settimeout(0.3)
             with contextlib.suppress(OSError):
                 connection.sendall(packed(request, 1) * 20)
-            self._observe(told)
-        return told
+            self._observe(description)
+        return description
 
     # --- sending, and the waits of another ----------------------------------------------------------------------
 
-    def _send(self, connection: socket.socket, data: bytes, told: str, replies: Replies | None = None) -> None:
-        """Sends as the broker takes it, and counts what comes back, or else stops when something does.
+    def _send(self, connection: socket.socket, data: bytes, description: str, replies: Replies | None = None) -> None:
+        """Sends data at the speed at which the broker reads it. Counts replies, or without ``replies`` stops at the
+        first reply.
 
-        A connection that the broker has closed takes no more.
+        A connection that the broker has closed accepts no more data.
         """
         view = memoryview(data)
         deadline = time.monotonic() + PATIENCE_S
@@ -247,19 +254,19 @@ class Load:
                 if replies is None or not replies.receive():
                     return
             else:
-                self._observe(told)
+                self._observe(description)
 
-    def _await(self, replies: Replies, count: int, told: str, *, may_wait: bool) -> None:
-        """Reads replies until there are so many, or until the connection ends."""
+    def _await(self, replies: Replies, count: int, description: str, *, may_wait: bool) -> None:
+        """Reads replies up to this count, or until the connection ends."""
         deadline = time.monotonic() + (0.2 if may_wait else PATIENCE_S)
         replies.connection.settimeout(PATIENCE_S)
         while replies.count < count:
-            self._observe(told)
+            self._observe(description)
             if not select.select([replies.connection], [], [], 0.001)[0]:
                 if time.monotonic() > deadline:
                     self.answered["waits" if may_wait else "silent"] += 1
                     if not may_wait:
-                        self.faults.append(f"load {self._at}, no answer: {told}")
+                        self.faults.append(f"load {self._at}, no answer: {description}")
                     return
                 continue
             if not replies.receive():
@@ -267,8 +274,8 @@ class Load:
                 return
         self.answered["answered"] += 1
 
-    def _observe(self, told: str) -> None:
-        """One question on the other connection."""
+    def _observe(self, description: str) -> None:
+        """Sends one request on the other connection."""
         started, ran = time.perf_counter(), ran_ms(self.pid)
         self._witness.sendall(frames.encode_request(API_VERSIONS, 0, 0, "witness", {}))
         left = 4
@@ -281,14 +288,14 @@ class Load:
             left = 4 - len(size) if len(size) < 4 else 4 + int.from_bytes(size[:4], "big") - len(size)
         waited_ms = (time.perf_counter() - started) * 1000
         self.waits.append(waited_ms)
-        heapq.heappush(self.worst, Wait(ran_ms(self.pid) - ran, waited_ms, f"load {self._at}, {told}"))
+        heapq.heappush(self.worst, Wait(ran_ms(self.pid) - ran, waited_ms, f"load {self._at}, {description}"))
         if len(self.worst) > 20:
             heapq.heappop(self.worst)
 
     # --- the end ------------------------------------------------------------------------------------------------
 
     def tidy(self) -> None:
-        """Deletes what the requests have made: topics, groups, quotas, settings; lets all sessions expire."""
+        """Deletes everything that the requests created: topics, groups, quotas, settings. Lets all sessions expire."""
         while self._halves:
             self._halves.popleft().close()
         with Target(self.broker.bootstrap, patience_s=PATIENCE_S) as target:
@@ -333,14 +340,14 @@ class Load:
             target.quietly(33, 2, {"resources": rows, "validate_only": False})
 
     def _free_heap(self) -> None:
-        """Lets the broker give back what is free in its heap: it does so when long requests have freed `TRIM_BYTES`."""
+        """Makes the broker return free heap memory: it does so after long requests have freed `TRIM_BYTES`."""
         name = "n" * 32_000
         with Target(self.broker.bootstrap, patience_s=PATIENCE_S) as target:
             for _ in range(2 * TRIM_BYTES >> 20):
                 target.quietly(16, 4, {"states_filter": [name] * 33})
 
     def growth(self, before: Use, within_s: float = 20) -> Use:
-        """What the broker holds more than before."""
+        """Returns the growth of the broker's memory and descriptors."""
         self._free_heap()
 
         def more() -> Use:
@@ -350,7 +357,7 @@ class Load:
         return settled(more, lambda use: use.resident < GROWTH_BYTES and use.descriptors <= 0, within_s)
 
     def settled(self) -> Use:
-        """What the broker holds when that has not become less for some seconds."""
+        """Returns the use when it has not fallen for some seconds."""
         self._free_heap()
         least, since = self.held(), time.monotonic()
         while time.monotonic() - since < 4:
@@ -361,11 +368,11 @@ class Load:
         return least
 
     def held(self) -> Use:
-        """Bytes of memory; sockets, and files that are deleted."""
+        """Returns the bytes of memory, and the number of sockets and of deleted files that are open."""
         return Use(use_of(self.pid).resident, len(unwanted_descriptors(self.pid)))
 
     def tracebacks(self) -> list[str]:
-        """Each traceback in the broker's log, and each line about a partition that is out of service."""
+        """Returns each traceback in the broker's log, and each line about an offline partition."""
         text = self.broker.log_path.read_text(errors="replace")
         return re.findall(r"^Traceback .*\n(?:[ ].*\n)+.*$|^.*is offline.*$", text, re.MULTILINE)
 
@@ -383,7 +390,7 @@ class Load:
         self.broker.kill()
 
     def summary(self) -> str:
-        """What was answered, and how long the other client waited."""
+        """Returns the counts of answers, and the longest waits of the other client."""
         lines = [
             f"  {wait.waited_ms:7.1f} ms, of which the broker ran {wait.ran_ms:6.1f} ms: {wait.load}"
             for wait in sorted(self.worst, reverse=True)

@@ -1,7 +1,7 @@
-"""One attack, and what it does to a broker: the waits of another client, memory, files, whether it lives and restarts.
+"""Measures one attack on a broker: the waits of another client, memory, files, survival and restart.
 
-`turn` is the longest that the broker's main thread ran while the other client waited for one answer. Other work of the
-machine does not change it. Of a broker with threads (Apache Kafka) it says nothing.
+`turn` is the longest time for which the broker's main thread ran while the other client waited for one reply. Other
+work of the machine does not change it. For a broker with many threads (Apache Kafka) it has no meaning.
 
 As a program it measures rows of the table on odradek or on Apache Kafka and prints a table for `docs/limits.md`::
 
@@ -29,12 +29,12 @@ from target import GROWTH_BYTES, CappedBroker, Target, forget_peak, is_alive, pe
 from witness import Waits, Witness  # noqa: E402
 
 _LOADED_S = 4
-"""Odradek loads the rest of itself two seconds after its start."""
+"""Odradek loads its remaining modules two seconds after its start."""
 _SETTLE_S = 15
 
 
 class Measurement(NamedTuple):
-    """What one attack did."""
+    """The effects of one attack."""
 
     attack: Attack
     answers: str
@@ -66,7 +66,7 @@ HEADINGS = (
 
 
 def pid_of(broker: Any) -> int:
-    """The process of a broker, odradek's or Apache's."""
+    """The process id of a broker, odradek's or Apache's."""
     pid = broker.pids[0] if hasattr(broker, "pids") else broker.pid
     assert pid is not None
     return int(pid)
@@ -80,7 +80,7 @@ def _apache_broker(directory: Path, config: dict[str, str]) -> Any:
 
 @contextlib.contextmanager
 def broker_for(attack: Attack, directory: Path, *, apache: bool = False) -> Iterator[Any]:
-    """A broker of the attack's own, with its settings; odradek's with memory and files capped."""
+    """A broker only for this attack, with its settings. Memory and files of odradek are limited."""
     config = CONFIG | dict(attack.settings)
     broker = _apache_broker(directory, config) if apache else CappedBroker(directory, config, files=attack.files)
     broker.start()
@@ -92,7 +92,7 @@ def broker_for(attack: Attack, directory: Path, *, apache: bool = False) -> Iter
 
 
 def measured(attack: Attack, broker: Any, *, restart: bool = True) -> Measurement:
-    """Performs the attack and measures it. The broker is restarted in the end."""
+    """Performs the attack, measures it, and restarts the broker."""
     pid = pid_of(broker)
     with Target(broker.bootstrap) as target:
         prepared = attack.prepare(target)
@@ -113,7 +113,7 @@ def measured(attack: Attack, broker: Any, *, restart: bool = True) -> Measuremen
 
 
 def starts_again(attack: Attack, broker: Any) -> bool:
-    """Whether the broker starts after a stop, under the same bounds, and answers."""
+    """Returns whether the broker starts after a stop, with the same limits, and answers."""
     try:
         broker.stop() if is_alive(pid_of(broker)) else broker.kill()
         broker.start()

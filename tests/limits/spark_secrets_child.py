@@ -1,6 +1,6 @@
-"""A process of its own with a Spark session that got secrets, as ``odradek pipeline … --conf`` starts it.
+"""A separate process with a Spark session that got secrets, as ``odradek pipeline … --conf`` starts it.
 
-``spark_secrets_child.py JAVA NAME=VALUE…``: prints as JSON what the machine and Spark show of them.
+``spark_secrets_child.py JAVA NAME=VALUE…``: prints as JSON where the machine and Spark show these values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(java: str, given: list[str]) -> None:
     jvm = spark._jvm
     pid = jvm.java.lang.ProcessHandle.current().pid()
     property_of = jvm.java.lang.System.getProperty
-    told = {
+    visible = {
         "command": Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0"),
         "conf": dict(spark.sparkContext.getConf().getAll()),
         "my.secret": property_of("my.secret"),
@@ -40,7 +40,7 @@ def main(java: str, given: list[str]) -> None:
         "variables": "PYSPARK_SUBMIT_ARGS" in os.environ,
         "count": spark.range(100).count(),
     }
-    print(json.dumps(told), flush=True)
+    print(json.dumps(visible), flush=True)
 
 
 if __name__ == "__main__":

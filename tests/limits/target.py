@@ -1,4 +1,4 @@
-"""A broker under attack: connections to it that say what came back, and what its process uses."""
+"""A broker under attack: connections that record its replies, and the resources that its process uses."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
 
 MEMORY_BYTES = 4 << 30
-"""What a broker under attack may have as address space."""
+"""The address space limit of a broker under attack."""
 
 
 _START_TIMEOUT_S = 120.0
-"""A start that finds thousands of logs takes its time where tests share a machine."""
+"""A start with thousands of logs is slow while tests share the machine."""
 _EXECUTE = """
 import os, resource, sys
 memory, files = int(sys.argv[1]), int(sys.argv[2])
@@ -36,7 +36,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 class CappedBroker(cluster.BrokerProcess):
-    """Odradek in a process that has so much address space, and so many files, at each start."""
+    """Odradek in a process whose address space and number of files are limited at each start."""
 
     def __init__(self, directory: Path, config: Mapping[str, str], *, files: int | None = None) -> None:
         super().__init__(directory, config=config)
@@ -55,11 +55,11 @@ class CappedBroker(cluster.BrokerProcess):
 
 
 GROWTH_BYTES = 32 << 20
-"""How much more memory than before a broker may hold when what it was sent is answered, and its clients have gone."""
+"""The allowed growth of a broker's memory after its requests are answered and its clients have disconnected."""
 
 
 class Use(NamedTuple):
-    """What a process uses now."""
+    """The current resources of a process."""
 
     resident: int
     descriptors: int
@@ -71,16 +71,17 @@ def use_of(pid: int) -> Use:
 
 
 def unwanted_descriptors(pid: int) -> list[str]:
-    """Sockets, and files that were deleted, which the process has open. How many logs are open depends on their use."""
+    """The sockets and deleted files that the process has open. Open logs are not counted: their number depends on their
+    use."""
     found = []
     for entry in os.scandir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+        with contextlib.suppress(FileNotFoundError):  # closed in the meantime
             found.append(os.readlink(entry.path))
     return [name for name in found if name.startswith("socket:") or name.endswith("(deleted)")]
 
 
 def forget_peak(pid: int) -> None:
-    """From now on ``peak_of`` counts afresh."""
+    """``peak_of`` starts to count from now on."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/clear_refs").write_text("5")
 
@@ -90,7 +91,7 @@ def peak_of(pid: int) -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and was not waited for does not."""
+    """Returns whether the process runs. A process that has ended without a wait does not run."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -98,7 +99,7 @@ def is_alive(pid: int) -> bool:
 
 
 def settled(look: Callable[[], Use], wanted: Callable[[Use], bool], within_s: float) -> Use:
-    """What a process uses when that is as wanted, or after this time."""
+    """Returns the use of a process when it is as wanted, or at the end of this time."""
     deadline = time.monotonic() + within_s
     while True:
         use = look()
@@ -108,7 +109,7 @@ def settled(look: Callable[[], Use], wanted: Callable[[Use], bool], within_s: fl
 
 
 class Answers:
-    """What a broker answered to one or more requests."""
+    """The replies of a broker to one or more requests."""
 
     def __init__(self) -> None:
         self.replies = 0
@@ -131,7 +132,7 @@ def _shown(size: int) -> str:
 
 
 class Target:
-    """Connections to one broker. They stay open until ``close``; ``answers`` gathers what came back on them."""
+    """Connections to one broker, open until ``close``. ``answers`` collects their replies."""
 
     def __init__(self, bootstrap: str, *, patience_s: float = 120) -> None:
         self.bootstrap = bootstrap
@@ -152,13 +153,13 @@ class Target:
         return self._open.enter_context(Peer(self, client_id))
 
     def ask(self, api_key: int, version: int, message: Mapping[str, Any] | bytes) -> Any:
-        """One request on a connection of its own; the reply, or None where there is none."""
+        """Sends one request on a new connection. Returns the reply, or None if there is none."""
         peer = self.connect()
         peer.send(api_key, version, message)
         return peer.receive(api_key, version)
 
     def quietly(self, api_key: int, version: int, message: Mapping[str, Any]) -> Any:
-        """A request that prepares: its answer does not count."""
+        """Sends a request of the preparation: its reply is not counted."""
         kept, self.answers = self.answers, Answers()
         try:
             with Peer(self, "prepare") as peer:
@@ -169,7 +170,7 @@ class Target:
 
 
 class Peer:
-    """One connection. It sends what it is given, whole or in part, and reads replies as they come."""
+    """One connection. It sends whole or partial requests, and reads replies as they arrive."""
 
     def __init__(self, target: Target, client_id: str) -> None:
         self._target = target
@@ -195,9 +196,9 @@ class Peer:
         self.send_raw(self.packed(api_key, version, message))
 
     def send_raw(self, data: bytes | memoryview, *, within_s: float | None = None) -> memoryview:
-        """Sends bytes, keeps what comes back meanwhile, and returns what the broker has not taken in time.
+        """Sends bytes, collects replies meanwhile, and returns the bytes that the broker has not read in time.
 
-        A connection that the broker has closed takes no more.
+        A connection that the broker has closed accepts no more data.
         """
         view = memoryview(data)
         self.socket.setblocking(False)
@@ -216,7 +217,7 @@ class Peer:
         return view
 
     def frame(self) -> bytes | None:
-        """The next reply's bytes; None where the connection is closed or nothing comes in time."""
+        """Returns the bytes of the next reply, or None if the connection is closed or no reply arrives in time."""
         answers = self._target.answers
         try:
             while not self._ready:
@@ -237,7 +238,7 @@ class Peer:
         return frame
 
     def receive(self, api_key: int, version: int) -> Any:
-        """The next reply, read and its error codes counted."""
+        """Returns the next reply, and counts its error codes."""
         frame = self.frame()
         if frame is None:
             return None
@@ -266,5 +267,5 @@ def error_codes(message: Any) -> Iterator[str]:
 
 
 def encoded(api_key: int, version: int, message: Mapping[str, Any]) -> bytes:
-    """A request's body."""
+    """The body of a request."""
     return schemas.encode(api_key, version, Kind.REQUEST, message)

@@ -1,4 +1,4 @@
-"""OffsetCommit: what the fast path keeps of the commits it has seen, and in which steps very long ones are served."""
+"""OffsetCommit: the memory that the fast path uses for earlier commits, and the steps that serve very long commits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from odradek.wire.schemas import Kind
 MANY = 20_000
 MIB = 1 << 20
 LINES_PER_STEP = 25_000
-"""Of the broker's code, about a millisecond."""
+"""Lines of the broker's code: about a millisecond."""
 
 
 def message(
@@ -65,7 +65,7 @@ def decoded(asked: dict[str, Any], version: int = 9) -> Any:
 
 
 class FastPath:
-    """The plans of a broker that has topic ``t``."""
+    """The commit plans of a broker that has topic ``t``."""
 
     def __init__(self) -> None:
         topic = SimpleNamespace(name="t", id=uuid.UUID(int=7), partition_count=1_000_000)
@@ -85,14 +85,14 @@ class FastPath:
         self.take(frame(message("warm", 1)))
 
     def take(self, packed: bytes) -> bool:
-        """Whether the fast path takes the commit."""
+        """Returns whether the fast path handles the commit."""
         return self.lane.take(deque([packed]), 1, sys.maxsize) is not None
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------
+# --- memory -----------------------------------------------------------------------------------------------------
 
 
-def test_commits_are_taken_until_the_share_ends_and_the_others_stay_together() -> None:
+def test_commits_are_handled_until_the_share_ends_and_the_rest_stays_in_one_buffer() -> None:
     path, ticks = FastPath(), itertools.count()
     packed = frame(message("g", 3))
     assert [path.take(packed) for _ in range(3)] == [False, False, True]
@@ -100,13 +100,15 @@ def test_commits_are_taken_until_the_share_ends_and_the_others_stay_together() -
     backlog = deque([packed] * 500)
     taken = path.lane.take(backlog, 1000, 3.0)
     assert taken is not None
-    assert len(taken[1]) == 4 * commit_fast_path.COMMITS_PER_LOOK, "its fourth look at the clock finds that it is time"
+    assert len(taken[1]) == 4 * commit_fast_path.COMMITS_PER_LOOK, (
+        "the fourth read of the clock is after the end of the share"
+    )
     whole = path.lane.take(backlog, 1000, 1000.0)
     assert whole is not None
     assert len(whole[1]) == 500
 
 
-def test_long_commits_of_ten_lengths_are_neither_walked_nor_remembered() -> None:
+def test_long_commits_of_ten_lengths_are_neither_parsed_nor_cached() -> None:
     path = FastPath()
     sent = [frame(message("g" * (5 + number), MANY)) for number in range(10)]
 
@@ -119,7 +121,7 @@ def test_long_commits_of_ten_lengths_are_neither_walked_nor_remembered() -> None
     assert bytes_kept(attack) < MIB
 
 
-def test_layouts_of_many_lengths_share_one_bound() -> None:
+def test_layouts_of_many_lengths_share_one_limit() -> None:
     path = FastPath()
     sent = [frame(message("g" * (5 + number), 3000)) for number in range(25)]
 
@@ -131,7 +133,7 @@ def test_layouts_of_many_lengths_share_one_bound() -> None:
     assert path.lane._layout_bytes <= commit_fast_path.MAX_LAYOUT_BYTES
 
 
-def test_plans_are_bounded_in_bytes_whatever_the_commits_are_made_of() -> None:
+def test_the_bytes_of_plans_are_limited_for_any_commits() -> None:
     path = FastPath()
 
     def attack() -> None:
@@ -146,7 +148,7 @@ def test_plans_are_bounded_in_bytes_whatever_the_commits_are_made_of() -> None:
 
 
 @pytest.mark.parametrize(("partitions", "groups"), [(1, 1500), (100, 60), (3000, 4)])
-def test_the_bytes_reckoned_for_plans_are_those_they_take(partitions: int, groups: int) -> None:
+def test_the_estimated_bytes_of_plans_are_their_real_size(partitions: int, groups: int) -> None:
     path = FastPath()
     sent = [frame(message(f"group-{number:06}", partitions)) for number in range(groups)]
     before = path.lane.bytes_kept
@@ -159,7 +161,7 @@ def test_the_bytes_reckoned_for_plans_are_those_they_take(partitions: int, group
     assert 0.5 * taken < path.lane.bytes_kept - before < 2 * taken
 
 
-def test_commits_seen_once_are_remembered_in_a_bounded_number() -> None:
+def test_the_number_of_commits_seen_only_once_is_limited() -> None:
     path = FastPath()
     path.lane._seen = set(range(commit_fast_path.MAX_SEEN))
     first = frame(message("group-first", 1))
@@ -169,7 +171,7 @@ def test_commits_seen_once_are_remembered_in_a_bounded_number() -> None:
     assert path.take(first)
 
 
-def test_packing_replies_of_many_lengths_keeps_little() -> None:
+def test_replies_of_many_lengths_use_little_memory() -> None:
     def attack() -> None:
         for count in range(MANY, MANY + 60):
             codes = [number for index in range(count) for number in (index, 3)]
@@ -183,17 +185,17 @@ def test_packing_replies_of_many_lengths_keeps_little() -> None:
 
 
 class Broker:
-    """A rig with topic ``t`` of many partitions, whose steps are counted in lines of code."""
+    """A rig with topic ``t`` of many partitions. The steps are counted in lines of code."""
 
     def __init__(self, partitions: int = 1_000_000, max_message_bytes: int = 1_048_588) -> None:
         self.rig = Rig(partition_count=1)
         self.rig.catalog.add("t", partitions)
         self.rig.partitions[0].max_message_bytes = max_message_bytes
         self.steps: list[int] = []
-        commit_plan.offset_deltas(0, MANY)  # a table that is made once
+        commit_plan.offset_deltas(0, MANY)  # this table is created only once
 
     def commit(self, asked: dict[str, Any], version: int = 9) -> Any:
-        """The decoded reply."""
+        """Returns the decoded reply."""
         request: Any = decoded(asked, version)
         answers: list[Any] = []
 
@@ -215,7 +217,7 @@ class Broker:
         self.steps.append(lines_run(call))
 
     def _step(self) -> float:
-        """A clock by which every step ends a share."""
+        """A clock with which each step ends a share."""
         self._now_s = getattr(self, "_now_s", 0.0) + 1.0
         return self._now_s
 
@@ -224,7 +226,7 @@ class Broker:
 
 
 @pytest.mark.parametrize("version", [4, 9])
-def test_a_commit_that_no_batch_can_hold_is_refused_before_its_records_are_made(
+def test_a_commit_too_large_for_a_batch_is_refused_before_its_records_are_created(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker()
@@ -239,13 +241,13 @@ def test_a_commit_that_no_batch_can_hold_is_refused_before_its_records_are_made(
     monkeypatch.setattr(CommitPlan, "add", count)
     reply = broker.commit(message("g", 60_000), version)
     assert len(reply.topics[0].partitions) == 60_000
-    assert broker.errors(reply) == {ErrorCode.unknown_server_error}, "as Apache Kafka says"
+    assert broker.errors(reply) == {ErrorCode.unknown_server_error}, "the same code as Apache Kafka"
     assert planned < 20_000
     assert broker.rig.partitions[0].raw() == []
     assert max(broker.steps) < LINES_PER_STEP
 
 
-def test_a_commit_of_as_much_as_a_batch_holds_is_written_in_one() -> None:
+def test_a_commit_as_large_as_a_batch_is_written_in_one_batch() -> None:
     broker = Broker()
     reply = broker.commit(message("g", 14_000, first=7))
     assert broker.errors(reply) == {0}
@@ -256,7 +258,7 @@ def test_a_commit_of_as_much_as_a_batch_holds_is_written_in_one() -> None:
     assert all(machine.committed("g", "t", index).offset == 7 + index for index in range(0, 14_000, 999))
 
 
-def test_a_commit_with_a_retention_time_goes_in_steps_too() -> None:
+def test_a_commit_with_a_retention_time_is_served_in_steps() -> None:
     broker = Broker()
     reply = broker.commit(message("g", 6000) | {"retention_time": 60_000}, 3)
     assert broker.errors(reply) == {0}
@@ -267,7 +269,7 @@ def test_a_commit_with_a_retention_time_goes_in_steps_too() -> None:
 
 
 @pytest.mark.parametrize("topics", [1, 5000])
-def test_partitions_that_do_not_exist_are_answered_in_steps(topics: int) -> None:
+def test_unknown_partitions_are_answered_in_steps(topics: int) -> None:
     broker = Broker()
     reply = broker.commit(message("g", MANY // topics, topics=topics, topic="unknown"))
     assert broker.errors(reply) == {ErrorCode.unknown_topic_or_partition}
@@ -275,7 +277,7 @@ def test_partitions_that_do_not_exist_are_answered_in_steps(topics: int) -> None
     assert max(broker.steps) < LINES_PER_STEP
 
 
-def test_one_topic_named_many_times_beside_an_unknown_one_is_merged_in_linear_work() -> None:
+def test_a_topic_named_many_times_is_merged_in_linear_time() -> None:
     def lines(times: int) -> int:
         broker = Broker()
         asked = message("g", 1)
@@ -291,7 +293,7 @@ def test_one_topic_named_many_times_beside_an_unknown_one_is_merged_in_linear_wo
     assert lines(4000) < 5 * lines(1000)
 
 
-def test_metadata_that_is_too_long_is_refused_for_its_partition_alone() -> None:
+def test_too_long_metadata_is_refused_only_for_its_partition() -> None:
     broker = Broker()
     asked = message("g", 2000)
     asked["topics"][0]["partitions"][1500]["committed_metadata"] = "m" * 5000
@@ -303,7 +305,7 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_alone() -> None:
     assert broker.rig.shard("g").committed("g", "t", 1501).offset == 1501
 
 
-# --- what waits behind a long commit ----------------------------------------------------------------------------
+# --- requests that wait for a long commit -----------------------------------------------------------------------
 
 
 def _long(group: str = "g", count: int = 5000, offset: int = 3) -> OffsetCommit:
@@ -314,7 +316,7 @@ def _submit(rig: Rig, request: Any, answers: list[tuple[str, Any]], name: str) -
     rig.runtime.submit(0, request).then(lambda reply: answers.append((name, reply)))
 
 
-def test_requests_behind_a_long_commit_are_handled_after_it_in_their_order() -> None:
+def test_requests_after_a_long_commit_are_handled_in_order() -> None:
     rig = Rig(partition_count=1)
     answers: list[tuple[str, Any]] = []
     _submit(rig, _long(), answers, "long")
@@ -329,10 +331,10 @@ def test_requests_behind_a_long_commit_are_handled_after_it_in_their_order() -> 
     assert [row[0] for row in next(iter(fetched["fetch"].topics))[1].values] == [3]
     assert [row[0] for row in next(iter(fetched["fetch again"].topics))[1].values] == [11, 11, 3]
     _submit(rig, OffsetFetch("g", [("t", (0,))]), answers, "at once")
-    assert answers[-1][0] == "at once", "nothing waits any more"
+    assert answers[-1][0] == "at once", "no request waits any more"
 
 
-def test_topics_deleted_meanwhile_lose_their_offsets_after_the_commit() -> None:
+def test_topics_deleted_during_a_long_commit_lose_their_offsets_after_it() -> None:
     rig = Rig(partition_count=1)
     answers: list[tuple[str, Any]] = []
     _submit(rig, _long(), answers, "long")
@@ -342,7 +344,7 @@ def test_topics_deleted_meanwhile_lose_their_offsets_after_the_commit() -> None:
     assert rig.shard("g").committed("g", "t", 0) is None
 
 
-def test_a_shard_that_is_unloaded_answers_the_long_commit_and_what_waits_behind_it() -> None:
+def test_an_unload_answers_the_long_commit_and_the_requests_behind_it() -> None:
     rig = Rig(partition_count=1)
     answers: list[tuple[str, Any]] = []
     _submit(rig, _long(), answers, "long")
@@ -362,13 +364,13 @@ def test_a_shard_that_is_unloaded_answers_the_long_commit_and_what_waits_behind_
     assert answers[-1][1].error is ErrorCode.none
 
 
-def test_an_append_that_fails_meanwhile_answers_all_of_them() -> None:
+def test_a_failed_append_during_a_long_commit_answers_all_requests() -> None:
     from odradek.core.errors import KafkaError
 
     rig = Rig(partition_count=1)
     answers: list[tuple[str, Any]] = []
     rig.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
-    _submit(rig, _long(count=1), answers, "short")  # whose append fails in the next tick
+    _submit(rig, _long(count=1), answers, "short")  # its append fails in the next tick
     _submit(rig, _long(), answers, "long")
     _submit(rig, OffsetFetch("g", [("t", (0,))]), answers, "fetch")
     rig.world.settle()

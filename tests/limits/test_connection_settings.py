@@ -1,4 +1,4 @@
-"""Limits of connections: single hosts have limits of their own, and no setting keeps everyone out for good."""
+"""Limits of connections: limits of single hosts, and no setting that locks out every client permanently."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASK = frames.encode_request(18, 0, 1, "limits-test", {})
 
 
 def admitted(bootstrap: str, host: str, attempts: int = 6) -> int:
-    """How many of so many connections of a host, open at a time, are answered."""
+    """Returns how many of ``attempts`` concurrent connections of a host are answered."""
     address, _, port = bootstrap.rpartition(":")
     with contextlib.ExitStack() as stack:
         answered = 0
@@ -45,7 +45,7 @@ def admitted(bootstrap: str, host: str, attempts: int = 6) -> int:
 
 @contextlib.contextmanager
 def operator(bootstrap: str) -> Iterator[Wire]:
-    """A connection that the hosts under test do not share."""
+    """A connection from a host that is not under test."""
     address, _, port = bootstrap.rpartition(":")
     with Wire(bootstrap) as wire:
         wire.socket.close()
@@ -73,14 +73,14 @@ def value_of(wire: Wire, name: str) -> tuple[str | None, int]:
 # --- limits of single hosts -------------------------------------------------------------------------------------
 
 
-def test_a_host_has_its_own_limit_at_the_start_and_while_running(tmp_path: Path) -> None:
+def test_a_host_has_its_own_limit_at_the_start_and_at_run_time(tmp_path: Path) -> None:
     config = {"max.connections.per.ip": "2", OVERRIDES: f"{SECOND}:4"}
     with BrokerProcess(tmp_path, config=config) as running:
         assert (admitted(running.bootstrap, FIRST), admitted(running.bootstrap, SECOND)) == (2, 4)
         for resource in ("", "1"):
             with operator(running.bootstrap) as wire:
                 assert alter(wire, {OVERRIDES: f"{SECOND}:1 , localhost : 3"}, resource) == (0, "")
-                # The name is looked up beside the event loop, so its limit comes a little later.
+                # A thread resolves the name, so its limit applies a little later.
                 eventually(lambda: admitted(running.bootstrap, FIRST) == 3)
                 assert admitted(running.bootstrap, SECOND) == 1
                 assert alter(wire, {OVERRIDES: None}, resource) == (0, "")
@@ -90,8 +90,8 @@ def test_a_host_has_its_own_limit_at_the_start_and_while_running(tmp_path: Path)
             assert (admitted(running.bootstrap, FIRST), admitted(running.bootstrap, SECOND)) == (5, 0)
 
 
-# What Apache Kafka 4.3 says to each.
-ILL = {
+# The messages of Apache Kafka 4.3.
+INVALID_FORMATS = {
     "127.0.0.1": f"Error parsing configuration property '{OVERRIDES}': begin 0, end -1, length 9",
     "127.0.0.1:5,x": f"Error parsing configuration property '{OVERRIDES}': begin 0, end -1, length 1",
     "127.0.0.1:5,,127.0.0.2:4": f"Error parsing configuration property '{OVERRIDES}': begin 0, end -1, length 0",
@@ -99,24 +99,33 @@ ILL = {
     "127.0.0.1:99999999999": 'For input string: "99999999999"',
     "127.0.0.1:" + "9" * 5000: 'For input string: "' + "9" * 5000 + '"',
 }
-FINE = ("127.0.0.1:-1", "127.0.0.1:5,127.0.0.1:6", ":5", "::1:5", "127.0.0.1 : 5", " ", "127.0.0.1:5,", "127.0.0.1:+7")
+VALID_FORMATS = (
+    "127.0.0.1:-1",
+    "127.0.0.1:5,127.0.0.1:6",
+    ":5",
+    "::1:5",
+    "127.0.0.1 : 5",
+    " ",
+    "127.0.0.1:5,",
+    "127.0.0.1:+7",
+)
 
 
-def test_ill_formats_are_refused_in_kafkas_words(tmp_path: Path) -> None:
-    for text, complaint in ILL.items():
+def test_invalid_formats_are_refused_with_kafkas_messages(tmp_path: Path) -> None:
+    for text, complaint in INVALID_FORMATS.items():
         with pytest.raises(ConfigError) as refused:
             BrokerConfig({OVERRIDES: text})
         assert str(refused.value) == complaint
-    for text in FINE:
+    for text in VALID_FORMATS:
         BrokerConfig({OVERRIDES: text})
     with BrokerProcess(tmp_path) as running, Wire(running.bootstrap) as wire:
-        for text, complaint in ILL.items():
+        for text, complaint in INVALID_FORMATS.items():
             for resource in ("", "1"):
                 assert alter(wire, {OVERRIDES: text}, resource) == (INVALID_REQUEST, complaint)
         assert value_of(wire, OVERRIDES) == ("", 5)
 
 
-def test_one_host_has_one_limit_however_its_address_is_written() -> None:
+def test_a_host_has_one_limit_for_each_form_of_its_address() -> None:
     limits = HostLimits(BrokerConfig({OVERRIDES: "127.0.0.1:7,0:0:0:0:0:0:0:1:8,[fe80::1]:9", "max.connections": "3"}))
     limits.take(at_start=True)
     hosts = ("127.0.0.1", "::ffff:127.0.0.1", "::1", "fe80::1%lo", "127.0.0.2")
@@ -124,12 +133,12 @@ def test_one_host_has_one_limit_however_its_address_is_written() -> None:
     assert plain_address("localhost") is None
 
 
-def test_a_host_without_an_address_stops_the_start_as_in_kafka(tmp_path: Path) -> None:
+def test_a_host_name_without_an_address_prevents_the_start_as_in_kafka(tmp_path: Path) -> None:
     with pytest.raises(BrokerFailed, match=rf"{OVERRIDES}: no\.\.host: the name has no address"):
         BrokerProcess(tmp_path, config={OVERRIDES: "127.0.0.1:5,no..host:5"}).start()
 
 
-def test_a_slow_resolver_holds_up_no_request_and_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_resolver_blocks_one_thread_and_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = threading.Event()
     asked: list[str] = []
 
@@ -153,16 +162,16 @@ def test_a_slow_resolver_holds_up_no_request_and_one_thread(monkeypatch: pytest.
                 assert len(threads()) == 1
                 answer.set()
                 eventually(lambda: admitted(broker.bootstrap_servers, FIRST) == 49 % 5 - 1)  # wire is one of them
-            assert asked == ["a0", "a49", "b49"], "what was replaced meanwhile is not looked up"
+            assert asked == ["a0", "a49", "b49"], "values that were replaced in the meantime are not resolved"
         finally:
             answer.set()
         eventually(lambda: not threads())
 
 
-# --- no lock-out for good ---------------------------------------------------------------------------------------
+# --- no permanent lock-out --------------------------------------------------------------------------------------
 
 
-def test_values_that_let_no_one_in_are_refused_as_in_kafka(tmp_path: Path) -> None:
+def test_values_that_admit_no_connection_are_refused_as_in_kafka(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as running, Wire(running.bootstrap) as wire:
         for resource in ("", "1"):
             for name in ("max.connections", "max.connections.per.ip", "max.connection.creation.rate"):
@@ -181,12 +190,12 @@ def test_values_that_let_no_one_in_are_refused_as_in_kafka(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
-def test_what_an_earlier_broker_accepted_locks_no_one_out(tmp_path: Path, name: str) -> None:
+def test_values_that_an_older_broker_accepted_lock_out_no_client(tmp_path: Path, name: str) -> None:
     asyncio.run(store(tmp_path / "data", {name: "0", "log.retention.ms": "7"}))
     with BrokerProcess(tmp_path) as running:
         assert admitted(running.bootstrap, FIRST) == 6
         with Wire(running.bootstrap) as wire:
-            assert value_of(wire, name)[1] == 5, "it is not in effect, and does not say that it is"
+            assert value_of(wire, name)[1] == 5, "it is not in effect, and the description does not show it"
             assert value_of(wire, "log.retention.ms") == ("7", 2)
             assert alter(wire, {name: None}) == (0, "")
         assert running.log_tail().count(f"the dynamic value of {name} is ignored") == 1
@@ -197,7 +206,7 @@ def test_what_an_earlier_broker_accepted_locks_no_one_out(tmp_path: Path, name: 
 
 
 class Deleting(BrokerProcess):
-    """Started with ``--delete-config``."""
+    """A broker that starts with ``--delete-config``."""
 
     names = ""
 
@@ -205,8 +214,8 @@ class Deleting(BrokerProcess):
         return [*super()._command(), f"--delete-config={self.names}"]
 
 
-def test_there_is_a_way_back_in(tmp_path: Path) -> None:
-    """Kafka's own values may lock out every host there is; the person who starts the broker can undo that."""
+def test_the_operator_can_undo_a_lock_out(tmp_path: Path) -> None:
+    """Some values that Kafka accepts lock out every host. The operator can remove them at the next start."""
     config = {"max.connections": "50"}
     with BrokerProcess(tmp_path, config=config) as running:
         with Wire(running.bootstrap) as wire:
@@ -215,9 +224,9 @@ def test_there_is_a_way_back_in(tmp_path: Path) -> None:
         assert admitted(running.bootstrap, FIRST) == 0
         running.kill()
         running.start()
-        assert admitted(running.bootstrap, FIRST) == 0, "a setting outlives a restart, as in Kafka"
+        assert admitted(running.bootstrap, FIRST) == 0, "a setting is kept across a restart, as in Kafka"
     again = Deleting(tmp_path, config=config)
-    again.names = f"{OVERRIDES},max.connections"  # the second was not set
+    again.names = f"{OVERRIDES},max.connections"  # the second setting has no value
     with again:
         assert admitted(again.bootstrap, FIRST) == admitted(again.bootstrap, SECOND) == 6
         again.names = ""
@@ -232,7 +241,7 @@ def test_there_is_a_way_back_in(tmp_path: Path) -> None:
 
 
 async def store(directory: Path, settings: dict[str, str]) -> None:
-    """Writes settings as a broker did that checked less."""
+    """Stores settings like a broker with fewer checks."""
     broker = BrokerServer(BrokerConfig(), directory, ("127.0.0.1", 0))
     await broker.start()
     broker.catalog.apply(AlterConfigs(BROKER, "1", settings))

@@ -1,4 +1,4 @@
-"""The data directory: what others on the machine see of it."""
+"""The data directory: its permissions for other users of the machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_new_data_directory_is_for_its_owner_alone(own_broker: Callable[..., RunningBroker]) -> None:
+def test_only_the_owner_can_read_a_new_data_directory(own_broker: Callable[..., RunningBroker]) -> None:
     running = own_broker()
     assert mode(running.directory / "data") == 0o700
 
 
-def test_the_mode_of_a_directory_that_is_there_stays(tmp_path: Path) -> None:
-    async def story(directory: Path) -> None:
+def test_the_mode_of_an_existing_directory_is_not_changed(tmp_path: Path) -> None:
+    async def scenario(directory: Path) -> None:
         async with serving(directory):
             pass
 
@@ -28,5 +28,5 @@ def test_the_mode_of_a_directory_that_is_there_stays(tmp_path: Path) -> None:
         directory = tmp_path / f"{given:o}"
         directory.mkdir(given)
         directory.chmod(given)
-        run(story(directory))
+        run(scenario(directory))
         assert mode(directory) == given

@@ -1,7 +1,8 @@
-"""Batches of few bytes that hold millions of records, or unpack to gigabytes: what they may take of a turn of the loop,
-of memory, and of a reply.
+"""Batches of few bytes that hold millions of records, or unpack to gigabytes: their share of the loop, of memory, and
+of a reply.
 
-Batches here are small enough for the tests to be quick. What is counted is the share of them that is handled at once.
+The batches of these tests are small, so that the tests are quick. The tests measure which fraction of a batch is
+processed at once.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ from odradek.wire.api_keys import API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, LI
 
 MIB = 1 << 20
 MANY = 60_000
-"""Records of a dense batch: half a megabyte."""
+"""Records of a dense batch of half a megabyte."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 INVALID_RECORD = 87
 
 
 def sealed(payload: bytes, count: int, codec: str, newest: int = T0, base_sequence: int = -1) -> bytes:
-    """One batch around packed records, with a right checksum. Its first record's time is T0."""
+    """One batch of packed records, with a correct checksum. The time of its first record is T0."""
     producer = (7, 0) if base_sequence >= 0 else (-1, -1)
     attributes = CODES[codec]
     checked = struct.pack(">hiqqqhii", attributes, count - 1, T0, newest, *producer, base_sequence, count)
@@ -61,7 +62,7 @@ def sealed(payload: bytes, count: int, codec: str, newest: int = T0, base_sequen
 
 
 def records(count: int = MANY, *, last_is_newer: bool = True, keyed: bool = False) -> bytes:
-    """The smallest records, of sizes that change, so that they are looked at one by one."""
+    """The smallest records. Their sizes change, so that the broker checks them one at a time."""
     parts = []
     tails = [b"\1\1\0", b"\1\0\0", b"\1\2a\0"] if not keyed else [b"\2k\1\0", b"\2k\0\0", b"\2k\2a\0"]
     for number in range(count):
@@ -79,16 +80,16 @@ def dense(codec: str = "zstd", base_sequence: int = -1) -> bytes:
 
 
 def zeros(size: int) -> bytes:
-    """A batch of one record whose value is that many zeros: a few kilobytes."""
+    """A batch of one record whose value is this number of zeros: a few kilobytes."""
     body = b"\0\0\0\1" + varint(size) + bytes(size) + b"\0"
     return sealed(compress(CODES["zstd"], varint(len(body)) + body), 1, "zstd")
 
 
 class Producer(Client):
-    """A raw connection that produces."""
+    """A raw connection that produces records."""
 
     async def produce(self, *batches: bytes, topic: str = "t", acks: int = -1) -> list[Any]:
-        """The results of the partitions, to each of which one batch goes."""
+        """Sends one batch to each partition. Returns the results of the partitions."""
         self.send(*batches, topic=topic, acks=acks)
         answer = frames.decode_response(PRODUCE, 9, await self.reply())[1]
         return list(answer.responses[0].partition_responses)
@@ -112,8 +113,8 @@ class Producer(Client):
 
 @asynccontextmanager
 async def serving(directory: Path, **topic: str) -> AsyncIterator[BrokerServer]:
-    """A broker with topic ``t`` of two partitions. At every third look at the scheduler's clock a millisecond has
-    passed, so that a share lasts for some 15 steps at most, however fast this machine is."""
+    """A broker with topic ``t`` of two partitions. With every third read, the scheduler's clock moves by a millisecond:
+    a share has at most 15 steps on any machine."""
     broker = BrokerServer(BrokerConfig.parse([]), directory, ("127.0.0.1", 0))
     await broker.start()
     looks = 0
@@ -141,8 +142,8 @@ def run(coroutine: Any) -> None:
         runner.run(coroutine)
 
 
-async def served_meanwhile(broker: BrokerServer, request: Any) -> tuple[Any, int]:
-    """The request's result, and how many replies another connection got before it."""
+async def served_during(broker: BrokerServer, request: Any) -> tuple[Any, int]:
+    """Returns the result of the request, and the number of replies that another connection got before it."""
     other = await connect(broker)
     await other.ask(API_VERSIONS, 0, {})
     task = asyncio.ensure_future(request)
@@ -155,12 +156,12 @@ async def served_meanwhile(broker: BrokerServer, request: Any) -> tuple[Any, int
 
 @contextmanager
 def unpacking(seen: list[tuple[bool, int]]) -> Iterator[None]:
-    """Notes what decoders give out: whether in the main thread, and how many bytes."""
+    """Records the output of each decoder: whether it ran in the main thread, and the number of bytes."""
 
     def note(size: int) -> None:
         seen.append((threading.current_thread() is threading.main_thread(), size))
 
-    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+    def recorded(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             result = function(*arguments)
             note(result if isinstance(result, int) else len(result))
@@ -183,8 +184,8 @@ def unpacking(seen: list[tuple[bool, int]]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (cramjam.zstd, cramjam.lz4):
             for name in ("decompress", "decompress_into"):
-                patch.setattr(module, name, noted(getattr(module, name)))
-        patch.setattr(cramjam.snappy, "decompress_raw_into", noted(cramjam.snappy.decompress_raw_into))
+                patch.setattr(module, name, recorded(getattr(module, name)))
+        patch.setattr(cramjam.snappy, "decompress_raw_into", recorded(cramjam.snappy.decompress_raw_into))
         fake = type("Zlib", (), {**vars(zlib), "decompressobj": Inflater})
         patch.setattr(compression, "zlib", fake)
         yield
@@ -194,24 +195,24 @@ def unpacking(seen: list[tuple[bool, int]]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_others_are_served_while_the_records_of_a_batch_are_checked(tmp_path: Path, codec: str) -> None:
-    async def story() -> None:
+def test_other_clients_are_served_while_a_batch_is_checked(tmp_path: Path, codec: str) -> None:
+    async def scenario() -> None:
         async with serving(tmp_path, max_message_bytes=str(4 * MIB)) as broker:
             client = await connect(broker)
-            (result,), count = await served_meanwhile(broker, client.produce(dense(codec)))
+            (result,), count = await served_during(broker, client.produce(dense(codec)))
             assert (int(result.error_code), result.base_offset) == (0, 0)
-            assert count >= MANY / 1000 / 20, "a step is a thousand records, a share 15 of them at most"
+            assert count >= MANY / 1000 / 20, "a step has a thousand records, a share at most 15 steps"
             partition = broker.partition("t", 0)
             assert partition is not None
             direct = Log.open(tmp_path / "direct-0", LogConfig(max_message_bytes=4 * MIB), T0, clean=True)
             direct.append(dense(codec), now_ms=T0, leader_epoch=partition.leader_epoch)
             assert partition.read_bytes(0, MIB) == direct.read(0, MIB).bytes()
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_the_loops_thread_unpacks_a_megabyte_at_a_time_at_most(tmp_path: Path, codec: str) -> None:
+def test_the_event_loop_unpacks_at_most_a_megabyte_at_a_time(tmp_path: Path, codec: str) -> None:
     size = 24 * MIB
     body = b"\0\0\0\1" + varint(size) + b"0123456789abcdef" * (size // 16) + b"\0"
     body = varint(len(body)) + body
@@ -219,7 +220,7 @@ def test_the_loops_thread_unpacks_a_megabyte_at_a_time_at_most(tmp_path: Path, c
     batch = sealed(payload, 1, codec)
     seen: list[tuple[bool, int]] = []
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path, max_message_bytes=str(4 * MIB)) as broker:
             client = await connect(broker)
             with unpacking(seen):
@@ -227,8 +228,8 @@ def test_the_loops_thread_unpacks_a_megabyte_at_a_time_at_most(tmp_path: Path, c
                 assert int(result.error_code) == 0
                 assert await client.offset_at(T0) == (0, 0)
 
-    run(story())
-    assert sum(size for _, size in seen) >= 2 * size, "all of it was unpacked, for each request"
+    run(scenario())
+    assert sum(size for _, size in seen) >= 2 * size, "all bytes were unpacked, for each request"
     assert max((size for is_loop, size in seen if is_loop), default=0) <= MIB
 
 
@@ -237,40 +238,40 @@ def test_one_record_with_many_headers_is_checked_in_steps(tmp_path: Path) -> Non
     body = b"\0\0\0\1\1" + varint(headers) + b"\0\1" * headers
     batch = sealed(compress(CODES["zstd"], varint(len(body)) + body), 1, "zstd")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             client = await connect(broker)
-            (result,), count = await served_meanwhile(broker, client.produce(batch))
+            (result,), count = await served_during(broker, client.produce(batch))
             assert int(result.error_code) == 0
             assert count >= headers / 500 / 20
 
-    run(story())
+    run(scenario())
 
 
 def test_many_partitions_of_small_batches_are_served_in_steps(tmp_path: Path) -> None:
-    """Each of them alone would be checked at once."""
+    """Each of these batches alone would be checked at once."""
     batch = sealed(compress(CODES["zstd"], records(1900, last_is_newer=False)), 1900, "zstd")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             broker.create_topic("wide", partition_count=100)
             client = await connect(broker)
-            results, count = await served_meanwhile(broker, client.produce(*[batch] * 100, topic="wide"))
+            results, count = await served_during(broker, client.produce(*[batch] * 100, topic="wide"))
             assert [result.base_offset for result in results] == [0] * 100
             assert count >= 4
 
-    run(story())
+    run(scenario())
 
 
-def test_what_others_append_meanwhile_comes_first(tmp_path: Path) -> None:
-    """Offsets and sequences are given when a batch is appended, not when its check begins."""
+def test_batches_appended_during_a_check_precede_the_checked_batch(tmp_path: Path) -> None:
+    """Offsets and sequences are assigned when a batch is appended, not when its check begins."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             slow, fast, twice = [await connect(broker) for _ in range(3)]
             slow.send(dense(base_sequence=0))
             await until(lambda: "workers" in vars(broker))
-            slow.send(keyed((b"k", b"behind"), at_ms=T0))  # on the same connection: served when the first is done
+            slow.send(keyed((b"k", b"behind"), at_ms=T0))  # on the same connection: served after the first request
             (first,) = await fast.produce(keyed((b"k", b"v"), at_ms=T0))
             (result,) = await twice.produce(dense(base_sequence=0))
             answers = [frames.decode_response(PRODUCE, 9, await slow.reply())[1] for _ in range(2)]
@@ -278,19 +279,21 @@ def test_what_others_append_meanwhile_comes_first(tmp_path: Path) -> None:
             assert first.base_offset == 0
             assert large.base_offset == 1
             assert behind.base_offset >= 1 + MANY
-            assert (int(result.error_code), result.base_offset) == (0, 1), "the batch that came twice is stored once"
+            assert (int(result.error_code), result.base_offset) == (0, 1), (
+                "the batch that was sent twice is stored once"
+            )
             partition = broker.partition("t", 0)
             assert partition is not None
             assert partition.log_end_offset == MANY + 2
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("acks", [0, -1])
-def test_a_connection_that_ends_leaves_no_memory_behind(tmp_path: Path, acks: int) -> None:
-    """Without acks the records are stored all the same: their client does not wait for anything."""
+def test_the_memory_of_a_closed_connection_is_freed(tmp_path: Path, acks: int) -> None:
+    """With acks=0 the records are stored too: their client does not wait for a reply."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             client = await connect(broker)
             client.send(dense(), acks=acks)
@@ -304,11 +307,11 @@ def test_a_connection_that_ends_leaves_no_memory_behind(tmp_path: Path, acks: in
             assert partition.log_end_offset == (MANY if acks == 0 else 0)
             assert broker.workers.outliving == 0
 
-    run(story())
+    run(scenario())
 
 
-def test_requests_without_acks_that_outlive_their_connections_are_few(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_few_requests_without_acks_continue_after_their_connection(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             client = await connect(broker)
             broker.workers.outliving = 64 * MIB
@@ -321,11 +324,11 @@ def test_requests_without_acks_that_outlive_their_connections_are_few(tmp_path: 
             assert partition is not None
             assert partition.log_end_offset == 0
 
-    run(story())
+    run(scenario())
 
 
-def test_a_topic_may_be_deleted_while_records_for_it_are_checked(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_topic_may_be_deleted_while_its_records_are_checked(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             client, other = await connect(broker), await connect(broker)
             client.send(dense())
@@ -335,36 +338,36 @@ def test_a_topic_may_be_deleted_while_records_for_it_are_checked(tmp_path: Path)
             assert int(answer.responses[0].partition_responses[0].error_code) == 3, "unknown topic or partition"
             assert int((await client.produce(dense()))[0].error_code) == 3
 
-    run(story())
+    run(scenario())
 
 
-def test_refused_records_are_named_up_to_a_number_in_all_partitions(tmp_path: Path) -> None:
+def test_the_number_of_reported_record_errors_is_limited_across_partitions(tmp_path: Path) -> None:
     batch = sealed(compress(CODES["zstd"], DENSE), MANY, "zstd", T0 + 1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path, cleanup_policy="compact") as broker:
             client = await connect(broker)
-            (first, second), count = await served_meanwhile(broker, client.produce(batch, batch))
+            (first, second), count = await served_during(broker, client.produce(batch, batch))
             assert int(first.error_code) == int(second.error_code) == INVALID_RECORD
             assert [error.batch_index for error in first.record_errors] == list(range(10_000))
             assert not second.record_errors
             assert first.error_message
             assert count >= MANY / 1000 / 20
 
-    run(story())
+    run(scenario())
 
 
-def test_records_are_compressed_anew_by_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recompression_runs_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[tuple[bool, int]] = []
     inner = cramjam.zstd.compress
 
-    def noted(data: Any, **options: Any) -> Any:
+    def recorded(data: Any, **options: Any) -> Any:
         threads.append((threading.current_thread() is threading.main_thread(), len(data)))
         return inner(data, **options)
 
-    monkeypatch.setattr(cramjam.zstd, "compress", noted)
+    monkeypatch.setattr(cramjam.zstd, "compress", recorded)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path, compression_type="zstd", compression_zstd_level="19") as broker:
             client = await connect(broker)
             plain = keyed(*((b"k", os.urandom(500)) for _ in range(1000)), at_ms=T0)
@@ -380,7 +383,7 @@ def test_records_are_compressed_anew_by_a_thread(tmp_path: Path, monkeypatch: py
                 *(row.value for row in iter_records(plain)), b"v",
             ]  # fmt: skip
 
-    run(story())
+    run(scenario())
     assert [is_loop for is_loop, size in threads if size > 16 << 10] == [False]
     assert len(threads) == 2
 
@@ -390,35 +393,35 @@ def test_records_are_compressed_anew_by_a_thread(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("time", [T0 + 1, -3])
-def test_others_are_served_while_a_record_is_looked_for_by_time(tmp_path: Path, codec: str, time: int) -> None:
-    async def story() -> None:
+def test_other_clients_are_served_during_a_lookup_by_time(tmp_path: Path, codec: str, time: int) -> None:
+    async def scenario() -> None:
         async with serving(tmp_path, max_message_bytes=str(4 * MIB)) as broker:
             partition = broker.partition("t", 0)
             assert partition is not None
             partition.log.append(dense(codec), now_ms=T0, leader_epoch=0, origin="coordinator")
             client = await connect(broker)
-            found, count = await served_meanwhile(broker, client.offset_at(time))
+            found, count = await served_during(broker, client.offset_at(time))
             assert found == (0, MANY - 1)
             assert count >= MANY / 1000 / 20
 
-    run(story())
+    run(scenario())
 
 
-def test_others_are_served_while_many_batches_are_passed_over(tmp_path: Path) -> None:
-    """The time index has an entry where the largest timestamp grows, and here it does not for thousands of batches."""
+def test_other_clients_are_served_while_a_lookup_skips_many_batches(tmp_path: Path) -> None:
+    """The time index has an entry where the largest timestamp grows. Here it does not grow for thousands of batches."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             partition = broker.partition("t", 0)
             assert partition is not None
             for at_ms in (T0 + 100, *[T0] * 20_000, T0 + 200):
                 partition.log.append(keyed((b"k", b"v"), at_ms=at_ms), now_ms=T0, leader_epoch=0)
             client = await connect(broker)
-            found, count = await served_meanwhile(broker, client.offset_at(T0 + 150))
+            found, count = await served_during(broker, client.offset_at(T0 + 150))
             assert found == (0, 20_001)
             assert count >= 20_000 / 100 / 20
 
-    run(story())
+    run(scenario())
 
 
 # memory
@@ -433,8 +436,8 @@ def peak_and_now_kib(process: int) -> tuple[int, int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a process's memory is read from /proc")
-def test_batches_that_unpack_to_much_share_one_budget_of_memory(tmp_path: Path) -> None:
-    """Four batches of 200 MiB at once, and one record that others send meanwhile."""
+def test_batches_with_large_unpacked_sizes_share_one_memory_budget(tmp_path: Path) -> None:
+    """Four batches of 200 MiB at once, and one small record of another client meanwhile."""
     size = 200 * MIB
     command = [sys.executable, "-m", "odradek.broker", str(tmp_path), "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -462,12 +465,12 @@ async def _four_at_once(port: int, process: int, size: int) -> None:
     assert {int(result.error_code) for (result,) in results} == {0}
     assert sorted([small.base_offset, *(result.base_offset for (result,) in results)]) == [1, 2, 3, 4, 5]
     peak, _ = peak_and_now_kib(process)
-    assert peak - before < 1.25 * size / 1024, "one of them is unpacked at a time, and kept once"
+    assert peak - before < 1.25 * size / 1024, "only one batch is unpacked at a time, and is in memory once"
     await until(lambda: peak_and_now_kib(process)[1] - before < 32 << 10)
 
 
-def test_times_of_records_are_not_all_kept() -> None:
-    """Each record has another time, and what is kept of them is the first and the last of a step."""
+def test_only_a_few_record_times_stay_in_memory() -> None:
+    """The records have different times; only the first and the last of a step stay in memory."""
     parts = []
     for number in range(50_000):
         body = b"\0" + varint(number * 1000) + varint(number) + b"\1\1\0"
@@ -483,8 +486,8 @@ def test_times_of_records_are_not_all_kept() -> None:
 # work
 
 
-def test_records_that_look_alike_for_a_while_are_not_looked_at_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two neighbours of one size begin a look at all that may be like them."""
+def test_short_series_of_equal_records_are_not_scanned_repeatedly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two neighbours of equal size start a search for a series of equal records."""
     looked_at = 0
     inner = record_validation._run
 
@@ -499,8 +502,8 @@ def test_records_that_look_alike_for_a_while_are_not_looked_at_again_and_again(m
     assert looked_at <= 60_000 * 20
 
 
-def test_gzip_members_are_not_copied_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decoder keeps a copy of what stands behind a member."""
+def test_gzip_members_are_not_copied_repeatedly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoder copies the data after a member."""
     members = 3000
     one = zlib.compressobj(6, zlib.DEFLATED, 31)
     member = one.compress(b"") + one.flush()
@@ -527,10 +530,10 @@ def test_gzip_members_are_not_copied_again_and_again(monkeypatch: pytest.MonkeyP
 # groups and the cleaner
 
 
-def test_a_dense_batch_among_commits_is_loaded_in_steps_and_unpacked_by_a_thread(tmp_path: Path) -> None:
+def test_a_dense_batch_of_commits_is_loaded_in_steps_and_unpacked_in_a_thread(tmp_path: Path) -> None:
     seen: list[tuple[bool, int]] = []
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             broker.ensure_offsets_topic()
             partition = broker.partition(OFFSETS_TOPIC, 0)
@@ -549,14 +552,14 @@ def test_a_dense_batch_among_commits_is_loaded_in_steps_and_unpacked_by_a_thread
             assert machine.skipped["no key"] == 20_000
             await until(lambda: "workers" in vars(broker) and broker.workers.small.used == 0)
 
-    run(story())
+    run(scenario())
     assert [size > 2 * MIB for _, size in seen] == [True]
     assert not any(is_loop for is_loop, _ in seen)
 
 
 @pytest.mark.parametrize("count", [1, 30])
-def test_a_log_with_dense_batches_is_not_cleaned_on_the_loop(tmp_path: Path, count: int) -> None:
-    """One large record, or many records of which each batch alone would be a small one."""
+def test_a_log_with_dense_batches_is_not_cleaned_in_the_event_loop(tmp_path: Path, count: int) -> None:
+    """One large record, or many records in batches that are small one by one."""
     log = open_log(tmp_path / "t-0")
     if count == 1:
         body = b"\0\0\0\2k" + varint(400_000) + bytes(400_000) + b"\0"
@@ -571,7 +574,7 @@ def test_a_log_with_dense_batches_is_not_cleaned_on_the_loop(tmp_path: Path, cou
         list(clean(job_of(log)[1], RowEngine(), OsFiles(), max_packed=64 << 10))
 
 
-def test_the_process_that_cleans_unpacks_a_bounded_number_of_bytes_at_a_time(tmp_path: Path) -> None:
+def test_the_cleaner_process_unpacks_a_limited_number_of_bytes_at_a_time(tmp_path: Path) -> None:
     from odradek.storage.clean_columns import ColumnEngine
     from odradek.storage.clean_rules import Transactions
 
@@ -605,7 +608,7 @@ def returned(steps: Generator[Any, None, Any]) -> Any:
 
 @contextmanager
 def tracing() -> Iterator[Callable[[], int]]:
-    """Counts the memory that Python and numpy take meanwhile."""
+    """Counts the memory that Python and numpy allocate."""
     peaks: list[int] = []
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""A package of which private modules are used is bounded from above: its next version may have others."""
+"""A package whose private modules are used has an upper version limit: the next version may lack them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def private_modules() -> dict[str, set[str]]:
-    """Package → the private modules of it that the sources import."""
+    """Package -> its private modules that the sources import."""
     found: dict[str, set[str]] = {}
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -24,7 +24,7 @@ def private_modules() -> dict[str, set[str]]:
     return found
 
 
-def test_packages_with_private_modules_in_use_are_bounded_and_tested_within() -> None:
+def test_packages_with_used_private_modules_have_tested_upper_limits() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     bounds = {re.split(r"[<>=!~ ;\[]", one, maxsplit=1)[0]: one for one in declared}
     tested = dict(

@@ -1,4 +1,5 @@
-"""Descriptors: idle logs hold none, more logs than descriptors are served, and who comes too late is refused."""
+"""Descriptors: idle logs use none, more logs than descriptors are served, and requests without a descriptor are
+refused."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ import pytest
 from measurement import pid_of
 from support.brokers import RunningBroker, Wire, eventually
 from support.logs import batch, open_log, put, rows_from
-from test_topic_bursts import CREATE_TOPICS, METADATA, codes, creation, question, topic
+from test_topic_bursts import CREATE_TOPICS, METADATA, codes, creation, metadata_request, topic
 from test_turns import Client, connect, run, serving
 
 from odradek.broker import transport
@@ -33,7 +34,7 @@ LIMIT, TOPICS = 600, 800
 
 
 def produce_request(*names: str) -> dict[str, Any]:
-    """A record for partition 0 of each topic."""
+    """One record for partition 0 of each topic."""
     rows = [{"name": name, "partition_data": [{"index": 0, "records": batch(1)}]} for name in names]
     return {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": rows}
 
@@ -42,7 +43,7 @@ def count_open(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def test_a_thousand_idle_partitions_hold_no_descriptors(own_broker: Callable[..., RunningBroker]) -> None:
+def test_a_thousand_idle_partitions_use_no_descriptors(own_broker: Callable[..., RunningBroker]) -> None:
     running = own_broker()
     pid = pid_of(running)
     with Wire(running.bootstrap) as wire:
@@ -54,7 +55,7 @@ def test_a_thousand_idle_partitions_hold_no_descriptors(own_broker: Callable[...
         assert {
             part.error_code for row in wire.call(PRODUCE, 9, asked).responses for part in row.partition_responses
         } == {0}
-        assert count_open(pid) >= before + 20, "a log that is written to is open"
+        assert count_open(pid) >= before + 20, "a log is open while it is written"
     running.stop()
     running.start()
     with Wire(running.bootstrap):
@@ -62,7 +63,7 @@ def test_a_thousand_idle_partitions_hold_no_descriptors(own_broker: Callable[...
 
 
 def test_log_files_that_are_not_used_are_closed(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             broker.create_topic("t", partition_count=30)
             for index in range(30):
@@ -71,7 +72,7 @@ def test_log_files_that_are_not_used_are_closed(tmp_path: Path) -> None:
                 partition.append(batch(1))
             before = len(descriptors.SHARED)
             assert before >= 30
-            for _ in range(2):  # what was used since the last look stays for another
+            for _ in range(2):  # a file used since the last check stays open until the next
                 broker.clock.advance(60_000)
                 await broker.settle()
             assert len(descriptors.SHARED) <= before - 30
@@ -80,12 +81,12 @@ def test_log_files_that_are_not_used_are_closed(tmp_path: Path) -> None:
             assert partition.append(batch(1)).base_offset == 1
             assert len(rows_from(partition.log, 0)) == 2
 
-    run(story())
+    run(scenario())
 
 
 @contextlib.contextmanager
 def limited_process(data: Path, limit: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A broker that may have so many descriptors; its address."""
+    """A broker with this limit of descriptors, and its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "odradek.broker", str(data), "127.0.0.1:0"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -117,12 +118,12 @@ def read_all(wire: Wire, names: list[str]) -> set[tuple[int, int]]:
     return {(int(part.error_code), part.high_watermark) for row in replied for part in row.partitions}
 
 
-def test_more_topics_than_descriptors_are_served_and_survive(tmp_path: Path) -> None:
-    """Row 2: nothing goes offline, and the next start needs no more descriptors than this one."""
+def test_more_topics_than_descriptors_are_served_also_after_a_restart(tmp_path: Path) -> None:
+    """Row 2: no log goes offline, and the next start needs no more descriptors than this one."""
     names = [f"auto{n}" for n in range(TOPICS)]
     with limited_process(tmp_path / "data", LIMIT) as (process, address):
         with Wire(address) as wire:
-            made = wire.call(METADATA, 9, question(*names))
+            made = wire.call(METADATA, 9, metadata_request(*names))
             assert codes(made.topics) == {"none": TOPICS}
             for _ in range(2):
                 written = wire.call(PRODUCE, 9, produce_request(*names)).responses
@@ -143,12 +144,12 @@ def test_more_topics_than_descriptors_are_served_and_survive(tmp_path: Path) -> 
 
 
 def test_connections_and_logs_share_the_descriptors(tmp_path: Path) -> None:
-    """Open logs make room for connections, and connections leave enough for logs."""
+    """Open logs are closed for new connections, and connections leave enough descriptors for logs."""
     names = [f"t{n}" for n in range(400)]
     with limited_process(tmp_path / "data", LIMIT) as (process, address), Wire(address) as wire:
-        wire.call(METADATA, 9, question(*names))
+        wire.call(METADATA, 9, metadata_request(*names))
         wire.call(PRODUCE, 9, produce_request(*names))
-        assert count_open(process.pid) >= LIMIT // 2 - 50, "logs have their half"
+        assert count_open(process.pid) >= LIMIT // 2 - 50, "logs may use half of the descriptors"
         with contextlib.ExitStack() as others:
             admitted = 0
             for _ in range(LIMIT):
@@ -157,7 +158,7 @@ def test_connections_and_logs_share_the_descriptors(tmp_path: Path) -> None:
                     other.call(18, 0, {})
                     admitted += 1
             assert admitted >= LIMIT // 3
-            assert count_open(process.pid) <= LIMIT - 20, "some are left for files that are open for a moment"
+            assert count_open(process.pid) <= LIMIT - 20, "spare descriptors remain for files that are open briefly"
             written = wire.call(PRODUCE, 9, produce_request(*names)).responses
             assert {part.error_code for row in written for part in row.partition_responses} == {0}
             made = wire.call(CREATE_TOPICS, 5, creation(topic("one-more", 20)))
@@ -166,8 +167,8 @@ def test_connections_and_logs_share_the_descriptors(tmp_path: Path) -> None:
         assert read_all(wire, names) == {(0, 2)}
 
 
-def test_topics_are_refused_when_descriptors_have_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+def test_new_topics_are_refused_when_no_descriptors_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             client = await connect(broker)
             end = broker.catalog.log_end_offset
@@ -179,26 +180,26 @@ def test_topics_are_refused_when_descriptors_have_run_out(tmp_path: Path, monkey
                 finally:
                     for descriptor in held:
                         os.close(descriptor)
-            made = await client.ask(METADATA, 9, question("a", "b"))
+            made = await client.ask(METADATA, 9, metadata_request("a", "b"))
             assert codes(made.topics) == {"none": 2}
 
     async def refused(broker: BrokerServer, client: Client, end: int) -> None:
         reply = await client.ask(CREATE_TOPICS, 5, creation(topic("a", 3), topic("b")))
-        told = {(row.error_code, row.error_message) for row in reply.topics}
-        assert told == {(ErrorCode.kafka_storage_error, "Too few file descriptors are left for more partitions.")}
-        asked = await client.ask(METADATA, 9, question("a", "b"))
+        errors = {(row.error_code, row.error_message) for row in reply.topics}
+        assert errors == {(ErrorCode.kafka_storage_error, "Too few file descriptors are left for more partitions.")}
+        asked = await client.ask(METADATA, 9, metadata_request("a", "b"))
         assert codes(asked.topics) == {"kafka_storage_error": 2}
         assert broker.catalog.log_end_offset == end, "nothing was written"
         assert not [name for name in os.listdir(tmp_path) if name.startswith(("a-", "b-"))]
 
-    run(story())
+    run(scenario())
 
 
 # --- the files of logs -------------------------------------------------------------------------------------------
 
 
 def limited_files(monkeypatch: pytest.MonkeyPatch, most_open: int) -> OsFiles:
-    """Files of which so many may be open."""
+    """Files with a limit of open descriptors."""
     monkeypatch.setattr(descriptors, "_limit", lambda: 2 * most_open)
     monkeypatch.setattr(descriptors, "is_spare", lambda _: False)
     files = OsFiles()
@@ -211,7 +212,7 @@ def test_the_least_recently_used_file_is_closed_first(tmp_path: Path, monkeypatc
     many = [files.open(tmp_path / str(number), create=True) for number in range(10)]
     for file in many:
         file.append([b"x"])
-    files.descriptors.close_unused()  # from here on, what is used counts
+    files.descriptors.close_unused()  # the order of use counts from here on
     for file in many[:5]:
         file.pread(0, 1)
     later = [files.open(tmp_path / f"later{number}", create=True) for number in range(5)]
@@ -244,7 +245,7 @@ def test_logs_work_with_fewer_descriptors_than_segments(tmp_path: Path, monkeypa
         assert again.log_end_offset == 40
 
 
-def test_what_is_being_sent_stays_readable_whatever_is_closed_or_removed(
+def test_data_that_is_being_sent_stays_readable_after_its_file_is_closed_or_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = limited_files(monkeypatch, 2)
@@ -261,7 +262,7 @@ def test_what_is_being_sent_stays_readable_whatever_is_closed_or_removed(
     assert not (tmp_path / "t-0").exists()
 
 
-def test_a_file_that_cannot_be_opened_takes_no_log_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_opened_makes_no_log_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = OsFiles()
     files.descriptors = Descriptors()
     log = open_log(tmp_path / "t-0", files=files, segment_bytes=2000, index_interval_bytes=1)
@@ -295,9 +296,7 @@ def test_a_file_that_cannot_be_opened_takes_no_log_offline(tmp_path: Path, monke
     assert [row.offset for row in rows_from(log, 0)] == list(range(end))
 
 
-def test_a_connection_may_have_a_descriptor_that_a_log_gives_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_file_is_closed_for_a_new_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Transport(asyncio.BaseTransport):
         def get_extra_info(self, name: str, default: Any = None) -> Any:
             return held
@@ -313,4 +312,4 @@ def test_a_connection_may_have_a_descriptor_that_a_log_gives_back(
         assert sum(file._held is not None for file in many) < 14
         while not transport.takes_spare(Transport()):
             pass
-        assert len(files.descriptors) == 2, "so many logs stay open"
+        assert len(files.descriptors) == 2, "two logs stay open"

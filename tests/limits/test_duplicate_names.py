@@ -1,4 +1,4 @@
-"""One name many times, and replies much longer than their request: looked up once, made in steps, and bounded."""
+"""Duplicate names in requests, and replies much longer than their request: one lookup, steps, and limits."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ TOPIC, BROKER = 2, 4
 MIB = 1 << 20
 
 
-def with_broker(directory: Path, story: Callable[[BrokerServer, Peer], Any], **settings: str) -> Any:
+def with_broker(directory: Path, scenario: Callable[[BrokerServer, Peer], Any], **settings: str) -> Any:
     async def run() -> Any:
         async with serving(directory, **settings) as broker:
-            return await story(broker, Peer(broker))
+            return await scenario(broker, Peer(broker))
 
     return asyncio.run(run())
 
 
 class Calls:
-    """Counts the calls of a function, in its place."""
+    """Replaces a function and counts its calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
         self.count = 0
@@ -102,7 +102,7 @@ async def stable_group(peer: Peer, metadata: bytes) -> None:
 
 
 def rows_of(reply: Any, topics: str, name: str, partitions: str, *columns: str) -> list[Any]:
-    """[(topic, [row of columns, …]), …]"""
+    """Returns [(topic, [row of columns, …]), …]."""
     found = []
     for topic in getattr(reply, topics):
         rows = [tuple(getattr(row, column) for column in columns) for row in getattr(topic, partitions)]
@@ -110,14 +110,14 @@ def rows_of(reply: Any, topics: str, name: str, partitions: str, *columns: str) 
     return found
 
 
-# --- looked up once ---------------------------------------------------------------------------------------------
+# --- one lookup -------------------------------------------------------------------------------------------------
 
 
 def test_a_resource_named_many_times_is_described_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     described = Calls(monkeypatch, k32_describe_configs, "_packed")
     brokers = Calls(monkeypatch, k32_describe_configs, "_broker_rows")
 
-    async def story(broker: BrokerServer, peer: Peer) -> None:
+    async def scenario(broker: BrokerServer, peer: Peer) -> None:
         one = {"resource_type": BROKER, "resource_name": str(broker.node_id), "configuration_keys": None}
         other = {"resource_type": TOPIC, "resource_name": "t", "configuration_keys": ["retention.ms"]}
         ask = {"include_synonyms": True, "include_documentation": True}
@@ -130,13 +130,13 @@ def test_a_resource_named_many_times_is_described_once(tmp_path: Path, monkeypat
         assert {row.resource_name for row in reply.results[1::2]} == {"t"}
         assert [row.name for row in reply.results[-1].configs] == ["retention.ms"]
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
-def test_topics_on_which_the_same_is_set_share_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_with_equal_settings_share_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     described = Calls(monkeypatch, k32_describe_configs, "_packed")
 
-    async def story(broker: BrokerServer, peer: Peer) -> None:
+    async def scenario(broker: BrokerServer, peer: Peer) -> None:
         for number in range(20):
             broker.create_topic(f"t{number}", partition_count=1)
         asked = [
@@ -147,7 +147,7 @@ def test_topics_on_which_the_same_is_set_share_their_rows(tmp_path: Path, monkey
         assert [row.resource_name for row in reply.results] == [f"t{number}" for number in range(20)]
         assert len({row.configs for row in reply.results}) == 1
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("api_key", [DESCRIBE_GROUPS, DESCRIBE_848])
@@ -157,7 +157,7 @@ def test_a_group_named_many_times_is_described_once(
     handled = Calls(monkeypatch, GroupShard, "handle")
     version, field = (5, "groups") if api_key == DESCRIBE_GROUPS else (1, "group_ids")
 
-    async def story(broker: BrokerServer, peer: Peer) -> None:
+    async def scenario(broker: BrokerServer, peer: Peer) -> None:
         if api_key == DESCRIBE_GROUPS:
             await stable_group(peer, b"m" * 1000)
         else:
@@ -174,13 +174,13 @@ def test_a_group_named_many_times_is_described_once(
         assert list(reply.groups[::2]) == [alone] * 300
         assert {group.group_id for group in reply.groups[1::2]} == {"none"}
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
 def test_offsets_of_a_group_named_many_times_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handled = Calls(monkeypatch, GroupShard, "handle")
 
-    async def story(broker: BrokerServer, peer: Peer) -> None:
+    async def scenario(broker: BrokerServer, peer: Peer) -> None:
         await peer.ask(OFFSET_COMMIT, 8, commit("g", {0: "m" * 4000, 1: ""}))
         everything = {"group_id": "g", "topics": None, "member_id": None, "member_epoch": -1}
         topics = [{"name": "t", "partition_indexes": indexes} for indexes in ([1, 1, 7], [0])]
@@ -196,15 +196,15 @@ def test_offsets_of_a_group_named_many_times_are_fetched_once(tmp_path: Path, mo
         assert set(reply.groups[1::2]) == {second}
         assert len(reply.groups) == 1200
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
-def test_a_partition_named_many_times_has_its_producers_listed_once(
+def test_the_producers_of_a_partition_named_many_times_are_listed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = Calls(monkeypatch, k61_describe_producers, "_producers")
 
-    async def story(broker: BrokerServer, peer: Peer) -> None:
+    async def scenario(broker: BrokerServer, peer: Peer) -> None:
         partition = broker.partition("t", 0)
         assert partition is not None
         for producer in range(50):
@@ -219,10 +219,10 @@ def test_a_partition_named_many_times_has_its_producers_listed_once(
         assert set(reply.topics) == {reply.topics[0]}
         assert [len(row.active_producers) for row in reply.topics[0].partitions] == [50, 50]
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
-# --- answered as Kafka does -------------------------------------------------------------------------------------
+# --- answers equal to Kafka's -----------------------------------------------------------------------------------
 
 
 NONE, UNKNOWN, INVALID, NOT_NEEDED, NO_DIR = (
@@ -235,8 +235,8 @@ def offsets(*indexes: int) -> list[dict[str, int]]:
     return [{"partition_index": index, "timestamp": -1, "current_leader_epoch": -1} for index in indexes]
 
 
-def test_partitions_named_twice_are_answered_as_kafka_answers_them(tmp_path: Path) -> None:
-    async def story(broker: BrokerServer, peer: Peer) -> None:
+def test_partitions_named_twice_get_kafkas_answer(tmp_path: Path) -> None:
+    async def scenario(broker: BrokerServer, peer: Peer) -> None:
         def indexes(*numbers: int) -> list[dict[str, int]]:
             return [{"partition_index": number} for number in numbers]
 
@@ -292,28 +292,29 @@ def test_partitions_named_twice_are_answered_as_kafka_answers_them(tmp_path: Pat
         reply = await peer.ask(DELETE_GROUPS, 2, {"groups_names": ["none"] * 3})
         assert [(row.group_id, row.error_code) for row in reply.results] == [("none", ErrorCode.group_id_not_found)]
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
 def test_many_partitions_of_a_group_are_deleted_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handled = Calls(monkeypatch, GroupShard, "handle")
 
-    async def story(broker: BrokerServer, peer: Peer) -> None:
+    async def scenario(broker: BrokerServer, peer: Peer) -> None:
         await peer.ask(OFFSET_COMMIT, 8, commit("g", {0: "", 1: ""}))
         handled.count = 0
         first = [{"partition_index": number % 2} for number in range(1500)]
         topics = [{"name": "t", "partitions": rows} for rows in (first, first[:700], first[:1])]
         reply = await peer.ask(OFFSET_DELETE, 0, {"group_id": "g", "topics": topics})
-        assert handled.count == 9  # six times 250 of the first, 250, 250 and 200 of the second with 1
+        # six parts of up to 250 of the first group, and parts of 250, 250 and 200 of the second with one of the first
+        assert handled.count == 9
         partition = broker.partition("__consumer_offsets", 0)
         assert partition is not None
-        # As in Kafka, each time that it is named it gets a tombstone, until the first part is written.
+        # As in Kafka, each occurrence of the partition gets a tombstone until the first part is written.
         assert partition.log_end_offset == 2 + 250
         assert rows_of(reply, "topics", "name", "partitions", "partition_index") == [
             ("t", [(row["partition_index"],) for row in rows]) for rows in (first, first[:700], first[:1])
         ]
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
 # --- in steps ---------------------------------------------------------------------------------------------------
@@ -363,7 +364,7 @@ WIDE: dict[str, tuple[int, int, dict[str, Any]]] = {
 def test_a_wide_request_is_answered_in_steps(name: str, tmp_path: Path) -> None:
     api_key, version, message = WIDE[name]
 
-    async def story(broker: BrokerServer, peer: Peer) -> None:
+    async def scenario(broker: BrokerServer, peer: Peer) -> None:
         router = broker.router
         if name.startswith("delete offsets"):
             await peer.ask(OFFSET_COMMIT, 8, commit("g", {0: ""}))
@@ -372,7 +373,7 @@ def test_a_wide_request_is_answered_in_steps(name: str, tmp_path: Path) -> None:
 
         def watched(*arguments: Any) -> Any:
             answer = call(*arguments)
-            assert isinstance(answer, GeneratorType), "it is answered at once"
+            assert isinstance(answer, GeneratorType), "the request is answered at once"
             return counted(answer)
 
         def counted(answer: Any) -> Any:
@@ -393,11 +394,11 @@ def test_a_wide_request_is_answered_in_steps(name: str, tmp_path: Path) -> None:
         assert await peer.ask(api_key, version, message) is not None
         assert steps >= (MANY // 100 if api_key == LEAVE_GROUP else MANY)
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
 def test_all_groups_are_listed_in_steps(tmp_path: Path) -> None:
-    async def story(broker: BrokerServer, peer: Peer) -> None:
+    async def scenario(broker: BrokerServer, peer: Peer) -> None:
         machine = broker.runtime.machine(0)
         assert machine is not None
         value = records.OffsetCommitValue(1, -1, "", broker.now_ms())
@@ -423,15 +424,15 @@ def test_all_groups_are_listed_in_steps(tmp_path: Path) -> None:
         assert steps >= MANY
         assert len(schemas.decode(LIST_GROUPS, 3, Kind.RESPONSE, data)[0].groups) == MANY
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
-# --- bounded ----------------------------------------------------------------------------------------------------
+# --- limits -----------------------------------------------------------------------------------------------------
 
 LONG = "n" * 32_000
 
 
-def test_a_reply_that_becomes_too_long_is_not_made(
+def test_a_reply_that_becomes_too_long_is_abandoned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(reply_memory, "MAX_REPLY_BYTES", 4 * MIB)
@@ -449,7 +450,7 @@ def test_a_reply_that_becomes_too_long_is_not_made(
     monkeypatch.setattr(ReplyMemory, "grow", watched)
     caplog.set_level(logging.INFO, "odradek.broker")
 
-    async def story(broker: BrokerServer, first: Peer) -> None:
+    async def scenario(broker: BrokerServer, first: Peer) -> None:
         await stable_group(first, b"m" * 100_000)
         await first.ask(OFFSET_COMMIT, 8, commit("h", {0: "m" * 4000, 1: "m" * 4000}))
         every = {"group_id": "h", "topics": None, "member_id": None, "member_epoch": -1}
@@ -462,7 +463,7 @@ def test_a_reply_that_becomes_too_long_is_not_made(
             (OFFSET_FETCH, 8, {"groups": [every] * 600, "require_stable": False}),
             (OFFSET_FETCH, 8, {"groups": [every | {"topics": [again]}], "require_stable": False}),
             (OFFSET_FETCH, 5, {"group_id": "h", "topics": [again]}),
-            # The name stands in each message.
+            # Each error message contains the name.
             (ELECT_LEADERS, 2, {"election_type": 0, "topic_partitions": [{"topic": LONG, "partitions": [0] * 1000}],
                                 "timeout": 1000}),
             (REASSIGN, 1, {"timeout": 1000, "topics": [{"name": LONG, "partitions": partitions}]}),
@@ -478,15 +479,13 @@ def test_a_reply_that_becomes_too_long_is_not_made(
         assert most <= 4 * MIB
         assert (await Peer(broker).ask(DESCRIBE_GROUPS, 5, described("g", 1))).groups[0].group_id == "g"
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
-def test_replies_that_nobody_takes_do_not_keep_others_from_theirs(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unread_replies_do_not_block_other_clients(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "odradek.broker")
 
-    async def story(broker: BrokerServer, first: Peer) -> None:
+    async def scenario(broker: BrokerServer, first: Peer) -> None:
         await stable_group(first, b"m" * 100_000)
         now_s = 0.0
         broker.reply_memory = ReplyMemory(lambda: now_s, limit=10 * MIB)
@@ -496,17 +495,18 @@ def test_replies_that_nobody_takes_do_not_keep_others_from_theirs(
             peer.takes = False
             assert await peer.ask(*ask) is not None
         assert 8_000_000 < broker.reply_memory.used < 8 * MIB
-        # There is no room for a third one, until the others are found to have stood still.
+        # There is no memory for a third reply until the other clients are found to have read nothing.
         assert await Peer(broker).ask(*ask) is None
         assert not any(peer.ended for peer in idle)
         now_s = 9.0
         assert await Peer(broker).ask(*ask) is None
-        idle[1].written.pop()  # it takes some
+        idle[1].written.pop()  # the client reads a part
         now_s = 11.0
         assert await Peer(broker).ask(*ask) is not None
         assert [peer.ended for peer in idle] == [True, False]
         assert [text for text in caplog.messages if "has received none of" in text]
-        # What was taken is forgotten when room is needed, and what a client asks for again replaces what it had.
+        # Replies that the client has read are removed when memory is needed. The reply to a repeated request replaces
+        # the earlier one.
         idle[1].takes = True
         for _ in range(5):
             assert await first.ask(*ask) is not None
@@ -514,11 +514,11 @@ def test_replies_that_nobody_takes_do_not_keep_others_from_theirs(
         for peer in (*idle, first):
             peer.close()
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
 class Holder:
-    """A connection, as far as its replies are concerned."""
+    """A connection, reduced to its replies."""
 
     def __init__(self) -> None:
         self.client_host = "/h"
@@ -530,7 +530,7 @@ class Holder:
         self.aborted = True
 
 
-def test_memory_of_replies_is_what_is_being_made_and_what_is_not_sent() -> None:
+def test_reply_memory_counts_replies_in_progress_and_unsent_replies() -> None:
     memory = ReplyMemory(lambda: 0.0, limit=100)
     one, other = Holder(), Holder()
     memory.begin(one)
@@ -551,14 +551,14 @@ def test_memory_of_replies_is_what_is_being_made_and_what_is_not_sent() -> None:
     assert memory.used == 100
     memory.release(one)
     memory.release(other)
-    memory.grow(other, 10)  # the connection has gone: its handler may still be at work
+    memory.grow(other, 10)  # the connection is closed: its handler may still run
     assert memory.used == 0
 
 
-# --- packed once ------------------------------------------------------------------------------------------------
+# --- encoded once -----------------------------------------------------------------------------------------------
 
 
-def test_elements_are_what_the_list_would_be() -> None:
+def test_encoded_pieces_equal_the_encoded_list() -> None:
     grown: list[int] = []
     for version in range(7):
         pack = schemas.element_packer(DESCRIBE_GROUPS, version, Kind.RESPONSE, "groups")
@@ -583,11 +583,11 @@ def test_elements_are_what_the_list_would_be() -> None:
         pieces = schemas.encode_pieces(DESCRIBE_GROUPS, version, Kind.RESPONSE, {"groups": groups})
         assert b"".join(pieces) == message
         assert len(message) - PIECE_BYTES - 100 <= sum(grown) <= len(message)
-        # What is long stands in memory once, however often it is told.
+        # A long value is in memory once, even if the reply contains it many times.
         assert sum({id(piece): len(piece) for piece in pieces}.values()) < 0.6 * len(message)
 
 
-def test_long_names_are_not_remembered() -> None:
+def test_long_names_are_not_cached() -> None:
     long = ["n" * 5000 + str(number) for number in range(20)]
     caches = (runtime._partition_for, offset_replies._usual_name, records._usual_prefix)
     before = [cache.cache_info().currsize for cache in caches]

@@ -1,4 +1,4 @@
-"""Fetch sessions: what the partitions that clients name keep of the broker's memory, and in how many steps."""
+"""Fetch sessions: the memory for partitions that clients name, and the steps that create them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT = 32 << 20
 
 
 class Broker:
-    """Ten thousand partitions of unknown topics with each request, as a client may name them."""
+    """Ten thousand partitions of unknown topics with each request: clients may name any partitions."""
 
     def __init__(self, slots: int = 1000) -> None:
         self.sessions = FetchSessions(slots)
@@ -43,7 +43,7 @@ class Broker:
         return self.sessions.begin(0, session.id, session.epoch, wanted, (), by_id=False, new_id=lambda: 0, owner=owner)
 
     def unknown(self, count: int, *, by_id: bool = False) -> list[Wanted]:
-        """Partitions of topics that nobody else names, each of a topic of its own, with numbers of their own."""
+        """Partitions of unused topics: each has a different topic and a different number."""
         rows = []
         for number in itertools.islice(self._names, count):
             topic: str | UUID = UUID(int=1 + number) if by_id else f"unknown-topic-{number:08}"
@@ -73,7 +73,7 @@ def test_a_session_that_does_not_fit_is_served_without_one() -> None:
     assert broker.sessions.bytes == 0
 
 
-def test_a_name_of_many_bytes_counts_with_them() -> None:
+def test_the_bytes_of_a_long_name_are_counted() -> None:
     broker = Broker()
 
     def attack() -> None:
@@ -83,7 +83,7 @@ def test_a_name_of_many_bytes_counts_with_them() -> None:
     assert bytes_kept(attack) < LIMIT
 
 
-def test_what_clients_add_to_their_sessions_counts_too() -> None:
+def test_partitions_added_to_a_session_are_counted() -> None:
     broker = Broker()
     contexts = [broker.begin(broker.unknown(1), owner) for owner in range(8)]
 
@@ -102,15 +102,15 @@ def test_what_clients_add_to_their_sessions_counts_too() -> None:
     assert bytes_kept(attack) < LIMIT
 
 
-def test_sessions_of_connections_that_have_gone_make_room() -> None:
+def test_sessions_of_closed_connections_are_replaced() -> None:
     broker = Broker()
     first = broker.begin(broker.unknown(40_000), 1)
     assert first.session_id
     assert not broker.begin(broker.unknown(40_000), 2).session_id
     broker.sessions.owner_gone(1)
-    assert broker.sessions.find(first.session_id), "its client may go on with it on another connection"
+    assert broker.sessions.find(first.session_id), "its client may continue it on another connection"
     assert broker.grow(first, [], 3).session_id == first.session_id
-    assert not broker.begin(broker.unknown(40_000), 2).session_id, "which uses it again"
+    assert not broker.begin(broker.unknown(40_000), 2).session_id, "another connection uses the session again"
     broker.sessions.owner_gone(3)
     assert broker.begin(broker.unknown(40_000), 2).session_id
     assert broker.sessions.find(first.session_id) is None
@@ -126,7 +126,7 @@ def test_one_connection_cannot_take_all_slots() -> None:
     assert broker.sessions.find(last.session_id)
 
 
-def test_sessions_idle_for_two_minutes_make_room() -> None:
+def test_sessions_idle_for_two_minutes_are_replaced() -> None:
     broker = Broker()
     assert broker.begin(broker.unknown(40_000), 1).session_id
     assert not broker.begin(broker.unknown(40_000), 2, now_ms=EVICTION_MS - 1).session_id
@@ -174,7 +174,7 @@ def _run(steps: Generator[None, None, FetchContext]) -> Iterator[FetchContext | 
         yield end.value
 
 
-def test_a_large_session_is_made_in_steps_of_a_few_partitions() -> None:
+def test_a_large_session_is_created_in_steps_of_a_few_partitions() -> None:
     broker = Broker()
     steps = broker.sessions.begin_in_steps(0, 0, 0, broker.unknown(20_000), [], by_id=False, new_id=lambda: 5, owner=1)
     sizes = [0]
@@ -186,7 +186,7 @@ def test_a_large_session_is_made_in_steps_of_a_few_partitions() -> None:
     assert sizes[-1] == 20_000
 
 
-def test_a_client_that_disconnects_meanwhile_leaves_no_session() -> None:
+def test_a_client_that_disconnects_during_the_steps_leaves_no_session() -> None:
     broker = Broker()
     steps = broker.sessions.begin_in_steps(0, 0, 0, broker.unknown(20_000), [], by_id=False, new_id=lambda: 5, owner=1)
     next(steps)
@@ -220,8 +220,8 @@ def _answers(reply: Any) -> dict[tuple[str, int], int]:
     return {(topic.topic, row.partition_index): row.error_code for topic in reply.responses for row in topic.partitions}
 
 
-def test_a_session_of_many_partitions_behaves_as_one_of_few(tmp_path: Path) -> None:
-    """Once in steps and once partition by partition: the same answers at each turn."""
+def test_sessions_of_many_and_of_few_partitions_behave_the_same(tmp_path: Path) -> None:
+    """Once in steps and once partition by partition: each reply is the same."""
 
     async def conversation(count: int) -> list[dict[tuple[str, int], int]]:
         said = []
@@ -230,7 +230,7 @@ def test_a_session_of_many_partitions_behaves_as_one_of_few(tmp_path: Path) -> N
             topic = {"name": "t", "num_partitions": 4, "replication_factor": 1, "assignments": [], "configs": []}
             await client.ask(19, 5, {"topics": [topic], "timeout": 10_000, "validate_only": False})
             rows = [_partition(number) for number in range(count)]
-            twice = [*rows, _partition(1, offset=7)]  # the last one counts
+            twice = [*rows, _partition(1, offset=7)]  # the last one has precedence
             reply = await client.ask(1, 12, _fetch((0, 0), {"t": twice, "unknown": rows}, {}))
             said.append(_answers(reply))
             assert reply.session_id

@@ -1,13 +1,12 @@
-"""What a request has held is free when it is answered. It does not wait for a full collection of garbage.
+"""The memory of a request is free when the request is answered, without a full garbage collection.
 
-An error that is kept by the frame that caught it makes a cycle. A request of 90 MB stays in memory with it until the
-next full collection, which an idle broker does not make for a long time.
+An error that is referenced by the frame that caught it forms a cycle. Such a cycle keeps a request of 90 MB in memory
+until the next full collection, which an idle broker runs rarely.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hostile import Scale
@@ -15,14 +14,16 @@ from load import Load
 
 WIDTH = 200
 MOST_OBJECTS = 60
-"""Of a request of `WIDTH` elements, each of which is an object."""
+"""For a request of `WIDTH` elements, each of which is an object."""
 
 
-@pytest.fixture
-def load(tmp_path: Path) -> Iterator[Load]:
-    load = Load(tmp_path, seed=15, scale=Scale(widths=(WIDTH,), records=(1000,), partitions=(3,)))
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
+    """One broker for all tests: its warm-up takes longer than the requests of one extreme."""
+    scale = Scale(widths=(WIDTH,), records=(1000,), partitions=(3,))
+    load = Load(tmp_path_factory.mktemp("garbage"), seed=15, scale=scale)
     load.start()
-    load.warm_up()
+    load.warm_up(newest=1)
     load.broker.command("collect")
     yield load
     load.close()

@@ -1,4 +1,4 @@
-"""Offsets that go, by the thousands: topics and groups that are deleted, and offsets that expire, in bounded steps."""
+"""The removal of thousands of offsets in steps of limited size: deleted topics, deleted groups, and expired offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.groups.config import GroupConfig
 from odradek.groups.messages import DeleteGroups, OffsetCommit, OffsetFetch, TopicCommit
 
 LINES_PER_STEP = 30_000
-"""Of the broker's code, about a millisecond."""
+"""Lines of the broker's code: about a millisecond."""
 GROUPS, PARTITIONS = 40, 400
 
 
@@ -45,7 +45,7 @@ def _kept(rig: Rig, topic: str) -> int:
 
 
 def _settle(rig: Rig, lines: list[int]) -> None:
-    """Runs what is due, and counts the work of each callback."""
+    """Runs all callbacks that are due, and counts the work of each."""
     while rig.world.is_due:
         lines.append(lines_run(rig.world.step))
 
@@ -55,15 +55,15 @@ def _run_some(rig: Rig, count: int) -> None:
         rig.world.step()
 
 
-def _is_as_read(rig: Rig) -> bool:
-    """Whether a restart would find what is known."""
+def _matches_its_log(rig: Rig) -> bool:
+    """Returns whether a restart would load the current state."""
     lived = rig.shard("g").durable_state()
     rig.runtime.load(0, rig.partitions[0])
     rig.world.settle()
     return bool(rig.shard("g").durable_state() == lived)
 
 
-def test_the_offsets_of_a_deleted_topic_go_in_steps() -> None:
+def test_the_offsets_of_a_deleted_topic_are_removed_in_steps() -> None:
     rig = _rig()
     lines: list[int] = []
     rig.catalog.remove("t")
@@ -71,7 +71,7 @@ def test_the_offsets_of_a_deleted_topic_go_in_steps() -> None:
     _settle(rig, lines)
     assert (_kept(rig, "t"), _kept(rig, "u")) == (0, GROUPS * PARTITIONS)
     assert max(lines) < LINES_PER_STEP
-    assert _is_as_read(rig)
+    assert _matches_its_log(rig)
 
 
 def test_offsets_expire_in_steps() -> None:
@@ -82,11 +82,11 @@ def test_offsets_expire_in_steps() -> None:
     assert (_kept(rig, "t"), _kept(rig, "u")) == (0, 0)
     assert rig.shard("g").durable_state().groups == {}
     assert max(lines) < LINES_PER_STEP
-    assert _is_as_read(rig)
+    assert _matches_its_log(rig)
 
 
-def test_the_first_part_of_what_goes_is_written_too() -> None:
-    """One topic of more partitions than a part holds."""
+def test_the_first_part_of_the_tombstones_is_written_too() -> None:
+    """One topic has more partitions than one part."""
     rig = Rig(partition_count=1)
     rig.catalog.add("t", 1000)
     _commit(rig, "g", "t", 1000)
@@ -96,7 +96,7 @@ def test_the_first_part_of_what_goes_is_written_too() -> None:
     assert sum(value is None for _, value in rig.partitions[0].raw()) == 1000
 
 
-def test_requests_wait_until_a_topics_offsets_are_gone() -> None:
+def test_requests_wait_until_the_offsets_of_a_topic_are_removed() -> None:
     rig = _rig()
     fetched: list[Any] = []
     rig.runtime.on_topics_deleted(["t"])
@@ -106,7 +106,7 @@ def test_requests_wait_until_a_topics_offsets_are_gone() -> None:
     assert [rows.values[0][0] for _, rows in fetched[0].topics] == [-1, 7]
 
 
-def test_groups_are_deleted_in_steps_and_as_a_whole() -> None:
+def test_groups_are_deleted_in_steps_and_completely() -> None:
     rig = _rig()
     lines: list[int] = []
     answers: list[Any] = []
@@ -119,13 +119,13 @@ def test_groups_are_deleted_in_steps_and_as_a_whole() -> None:
     _settle(rig, lines)
     assert dict(answers[0]) == {**dict.fromkeys(some, ErrorCode.none), "unknown": ErrorCode.group_id_not_found}
     assert _kept(rig, "t") == (GROUPS - 10) * PARTITIONS
-    assert max(lines) < LINES_PER_STEP, "one step writes all of them, so packing them is done before"
+    assert max(lines) < LINES_PER_STEP, "one step writes all records, so earlier steps encode them"
     (_, header) = next(scan(rig.partitions[0].batches[-1]))
     assert header.record_count == 10 * (2 * PARTITIONS + 1)
-    assert _is_as_read(rig)
+    assert _matches_its_log(rig)
 
 
-def test_groups_of_more_offsets_than_a_batch_holds_stay() -> None:
+def test_groups_with_too_many_offsets_for_a_batch_are_not_deleted() -> None:
     rig = _rig()
     rig.partitions[0].max_message_bytes = 20_000
     answers: list[Any] = []
@@ -135,7 +135,7 @@ def test_groups_of_more_offsets_than_a_batch_holds_stay() -> None:
     assert _kept(rig, "t") == GROUPS * PARTITIONS
 
 
-def test_each_part_is_written_before_the_next_is_made() -> None:
+def test_each_part_is_written_before_the_next_is_created() -> None:
     rig = _rig()
     rig.catalog.remove("t")
     before = len(rig.partitions[0].batches)
@@ -147,8 +147,8 @@ def test_each_part_is_written_before_the_next_is_made() -> None:
 
 
 @pytest.mark.parametrize("partitions", [20, 20_000])
-def test_the_offsets_of_a_topic_are_looked_at_some_at_a_time(partitions: int) -> None:
-    """Also where all of them stay."""
+def test_the_offsets_of_a_topic_are_searched_in_steps(partitions: int) -> None:
+    """Also if no offset is removed."""
     rig = Rig(GroupConfig(offsets_retention_ms=10_000_000), partition_count=1)
     rig.catalog.add("t", partitions)
     _commit(rig, "g", "t", partitions)
@@ -159,8 +159,8 @@ def test_the_offsets_of_a_topic_are_looked_at_some_at_a_time(partitions: int) ->
     assert max(lines) < LINES_PER_STEP
 
 
-def test_what_is_committed_between_two_parts_stays() -> None:
-    """The topic is deleted, made again and committed to while the old offsets go."""
+def test_commits_between_two_parts_are_kept() -> None:
+    """The topic is deleted, created again and gets commits while the old offsets are removed."""
     rig = _rig()
     rig.catalog.remove("t")
     rig.runtime.on_topics_deleted(["t"])
@@ -168,16 +168,16 @@ def test_what_is_committed_between_two_parts_stays() -> None:
     assert 0 < _kept(rig, "t") < GROUPS * PARTITIONS
     rig.catalog.add("t", 1)
     answers: list[Any] = []
-    for group in ("g0", "g39"):  # of the one the old offset has gone, of the other it has not
+    for group in ("g0", "g39"):  # the old offset of the first group is removed, that of the other is not
         rig.runtime.submit(0, OffsetCommit(group, [TopicCommit("t", None, [(0, 8, -1, "")])])).then(answers.append)
     rig.world.settle()
     assert [answer.error for answer in answers] == [ErrorCode.none] * 2
     assert [rig.shard("g").committed(group, "t", 0).offset for group in ("g0", "g39")] == [8, 8]
     assert _kept(rig, "t") == 2
-    assert _is_as_read(rig)
+    assert _matches_its_log(rig)
 
 
-def test_a_commit_while_offsets_expire_begins_their_retention_again() -> None:
+def test_a_commit_during_the_expiry_restarts_the_retention() -> None:
     rig = _rig()
     rig.world.now_ms += 2_000_000
     rig.runtime.timers.run_due()
@@ -187,10 +187,10 @@ def test_a_commit_while_offsets_expire_begins_their_retention_again() -> None:
     rig.world.settle()
     assert rig.shard("g").committed("g39", "t", 0).offset == 8
     assert (_kept(rig, "t"), _kept(rig, "u")) == (1, 0)
-    assert _is_as_read(rig)
+    assert _matches_its_log(rig)
 
 
-def test_after_a_crash_between_two_parts_the_rest_goes_too() -> None:
+def test_after_a_crash_between_two_parts_the_rest_is_removed_too() -> None:
     rig = _rig()
     rig.catalog.remove("t")
     rig.runtime.on_topics_deleted(["t"])
@@ -199,10 +199,10 @@ def test_after_a_crash_between_two_parts_the_rest_goes_too() -> None:
     assert 0 < left < GROUPS * PARTITIONS
     rig.restart()
     assert (_kept(rig, "t"), _kept(rig, "u")) == (0, GROUPS * PARTITIONS)
-    assert _is_as_read(rig)
+    assert _matches_its_log(rig)
 
 
-def test_after_a_crash_while_offsets_expire_the_rest_goes_at_the_next_round() -> None:
+def test_after_a_crash_during_the_expiry_the_rest_expires_in_the_next_round() -> None:
     rig = _rig()
     rig.world.now_ms += 2_000_000
     rig.runtime.timers.run_due()
@@ -214,11 +214,11 @@ def test_after_a_crash_while_offsets_expire_the_rest_goes_at_the_next_round() ->
     rig.advance(rig.config.offsets_retention_check_interval_ms)
     assert rig.shard("g").durable_state().offsets == {}
     assert rig.shard("g").groups == {}
-    assert _is_as_read(rig)
+    assert _matches_its_log(rig)
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
-def test_a_partition_that_goes_while_a_step_runs_ends_it(comes_back: bool) -> None:
+def test_unloading_the_partition_ends_a_running_step(comes_back: bool) -> None:
     rig = _rig()
     rig.catalog.remove("t")
     rig.runtime.on_topics_deleted(["t"])
@@ -238,7 +238,7 @@ def test_a_partition_that_goes_while_a_step_runs_ends_it(comes_back: bool) -> No
 
 
 @pytest.mark.parametrize("parts_before", [0, 3])
-def test_an_append_that_fails_half_way_leaves_what_is_in_the_log(parts_before: int) -> None:
+def test_a_failed_append_between_parts_leaves_the_state_of_the_log(parts_before: int) -> None:
     rig = _rig()
     rig.catalog.remove("t")
     rig.runtime.on_topics_deleted(["t"])
@@ -246,6 +246,6 @@ def test_an_append_that_fails_half_way_leaves_what_is_in_the_log(parts_before: i
     rig.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
     rig.world.settle()
     assert 0 < _kept(rig, "t") <= GROUPS * PARTITIONS
-    rig.advance(11_000)  # the shard that was rebuilt looks again
+    rig.advance(11_000)  # the rebuilt shard checks again
     assert _kept(rig, "t") == 0
-    assert _is_as_read(rig)
+    assert _matches_its_log(rig)

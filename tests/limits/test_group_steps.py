@@ -1,4 +1,4 @@
-"""KIP-848 groups of many topics, partitions and members: each request is served in steps of bounded work."""
+"""KIP-848 groups of many topics, partitions and members: each request is served in steps of limited size."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 
 LINES_PER_STEP = 30_000
-"""Of the broker's code, about a millisecond."""
+"""Lines of the broker's code: about a millisecond."""
 
 
 class Steps:
-    """A rig whose work is counted, in lines of code from one tick to the next."""
+    """A rig that records the number of lines of code between two ticks."""
 
     def __init__(self, topics: int, partitions: int = 1) -> None:
         self.rig = ConsumerRig(partition_count=1)
@@ -42,7 +42,7 @@ class Steps:
         self.rig.scheduler = Scheduler(self.rig.process.call_soon, clock=lambda: float(next(ticks)))
 
     def beat(self, member: str, epoch: int, **said: Any) -> Any:
-        """The reply to a heartbeat; a member that joins says all it has to."""
+        """Returns the reply to a heartbeat. A member that joins sends all fields."""
         message: dict[str, Any] = {
             "group_id": "g", "member_id": member, "member_epoch": epoch, "instance_id": None, "rack_id": None,
             "rebalance_timeout": -1, "subscribed_topic_names": None, "subscribed_topic_regex": None,
@@ -132,7 +132,7 @@ def test_members_of_a_large_group_are_assigned_in_steps() -> None:
     assert max(steps.lines) < LINES_PER_STEP
 
 
-def test_too_many_names_are_refused_before_anything_is_done_with_them() -> None:
+def test_too_many_names_are_refused_before_any_work() -> None:
     steps = Steps(1)
     names = [f"{number:x}" for number in range(consumer_checks.MAX_NAMES + 1)]
     reply = steps.beat("m", 0, subscribed_topic_names=names)
@@ -144,7 +144,7 @@ def test_too_many_names_are_refused_before_anything_is_done_with_them() -> None:
 
 
 @pytest.mark.parametrize("topics", [1, 5000])
-def test_a_member_that_claims_many_partitions_is_heard_in_steps(topics: int) -> None:
+def test_a_heartbeat_with_many_owned_partitions_is_served_in_steps(topics: int) -> None:
     steps = Steps(3)
     epoch = steps.beat("m", 0, subscribed_topic_names=steps.names()).member_epoch
     claimed = [
@@ -167,7 +167,7 @@ def test_small_heartbeats_take_one_step() -> None:
 
 
 def _in_mid_step(steps: Steps, message: dict[str, Any]) -> Any:
-    """Begins a heartbeat of many topics, and stops between two of its steps."""
+    """Begins a heartbeat with many topics, and stops between two of its steps."""
     full = {
         "group_id": "g", "instance_id": None, "rack_id": None, "rebalance_timeout": 60_000,
         "subscribed_topic_regex": None, "server_assignor": None, "topic_partitions": [],
@@ -179,7 +179,7 @@ def _in_mid_step(steps: Steps, message: dict[str, Any]) -> Any:
     return pending
 
 
-def test_topics_that_change_between_two_steps_are_looked_at_again() -> None:
+def test_topics_that_change_between_two_steps_are_read_again() -> None:
     steps = Steps(2000)
     rig = steps.rig
     names = steps.names()
@@ -228,7 +228,7 @@ members = st.builds(
 
 @given(who=members, target=st.dictionaries(ids, numbers, max_size=20))
 @settings(max_examples=150)
-def test_records_made_in_steps_are_those_made_at_once_and_mean_the_same(
+def test_records_made_in_steps_equal_those_made_at_once(
     who: ConsumerMember, target: dict[bytes, frozenset[int]]
 ) -> None:
     at_once = [
@@ -254,7 +254,7 @@ def test_records_made_in_steps_are_those_made_at_once_and_mean_the_same(
     assert list(lived.consumer_groups["g"].targets["m"]) == list(read.consumer_groups["g"].targets["m"])
 
 
-def test_long_replies_are_packed_like_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_replies_are_encoded_like_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     def replies() -> list[Any]:
         steps = Steps(7, 3)
         steps.rig._uuids = iter(range(1, 1000))  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Requests that are valid and go for the extremes: the broker lives, answers or closes, and is afterwards as before."""
+"""Valid requests with extreme values: the broker survives, answers or closes, and has its earlier state afterwards."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from load import Load
 from target import GROWTH_BYTES
 
 KEPT_BLOCKS, KEPT_BYTES = 500_000, 16 << 20
-"""Small objects, and bytes of the heap, that may be kept. How many they are goes up and down with the caches: fetch
-sessions of 20 MiB at most, and plans of commits of 20 MiB."""
+"""The allowed growth of small objects, and of bytes on the heap. The number of objects varies with the caches: fetch
+sessions of up to 20 MiB, and commit plans of up to 20 MiB."""
 FRAGMENTS_BYTES = 64 << 20
-"""So much more of the process may be resident after 20,000 loads: Python returns memory in pieces of 1 MiB, each of
-which stays as long as one object in it lives. docs/limits.md has the figures."""
+"""The allowed growth of resident memory after 20,000 loads. Python returns memory in pieces of 1 MiB, and one live
+object keeps its piece. docs/limits.md has the figures."""
 FILES = 2000
-"""So many files the broker may have open: requests for thousands of partitions come to this bound."""
+"""The limit of open files: requests for thousands of partitions reach it."""
 
 
 def unharmed(directory: Path, count: int, warm_up: int, scale: Scale, growth_bytes: int) -> Load:
-    """Runs so many loads against a broker, and holds it against what it was after the warm-up."""
+    """Runs this number of loads against a broker, and compares it with its state after the warm-up."""
     load = Load(directory, seed=15, scale=scale, files=FILES)
     try:
         load.start()

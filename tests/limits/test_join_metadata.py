@@ -1,4 +1,4 @@
-"""What a member says about itself is kept while its session lasts, so it is bounded when it joins."""
+"""The broker keeps a member's metadata for its session, so the size is limited when the member joins."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def join(rig: Rig, group: str, *sizes: int) -> Any:
 
 
 def kept(rig: Rig) -> int:
-    """Bytes of metadata that groups hold."""
+    """The bytes of metadata that groups have in memory."""
     machine = rig.runtime.machine(0)
     assert machine is not None
     members = [member for group in machine.groups.values() for member in group.members.values()]
     return sum(len(protocol.metadata) for member in members for protocol in member.protocols)
 
 
-def test_a_member_whose_metadata_no_record_can_hold_is_not_taken_in() -> None:
+def test_a_member_with_metadata_too_large_for_a_record_is_refused() -> None:
     rig = Rig(partition_count=1)
     most = rig.runtime.batch_bytes(0)
     for number, sizes in enumerate(((most + 1,), (most // 2, most // 2, 2), (100 << 20,))):

@@ -1,4 +1,4 @@
-"""What gets loaded when: an import stays light, and the broker carries no columns."""
+"""Which modules are loaded when: imports load few modules, and the broker loads no column libraries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEAVY = {"hypothesis", "numba", "numpy", "pyarrow", "pyspark", "pandas", "llvmli
 
 
 def loaded_by(*modules: str) -> set[str]:
-    """Top-level modules in memory once a fresh interpreter has imported ``modules``."""
+    """Top-level modules in memory after a new interpreter has imported ``modules``."""
     return loaded_after(f"import {', '.join(modules)}")
 
 
@@ -25,35 +25,36 @@ def loaded_after(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize("module", ["odradek", "odradek.client", "odradek.lag", "odradek.cli.main"])
-def test_imports_stay_light(module: str) -> None:
+def test_imports_load_no_heavy_modules(module: str) -> None:
     loaded = loaded_by(module)
     assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
     assert [name for name in loaded if name.startswith("odradek.broker")] == []
 
 
-def test_all_names_of_the_client_are_there_and_light() -> None:
-    """Each is loaded when it is asked for; here all are."""
+def test_all_names_of_the_client_load_no_heavy_modules() -> None:
+    """Each name is loaded on its first use; this test uses all of them."""
     loaded = loaded_after("from odradek.client import *")
     assert {"odradek.client.reader", "odradek.client.producer.engine"} <= loaded
     assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
     assert loaded_by("odradek.client") & {"odradek.client.admin", "asyncio", "kio"} == set()
 
 
-def test_a_planner_of_spark_loads_what_planning_needs() -> None:
-    """Spark starts one for each query: what PySpark loads into it cannot be helped, producers and codecs can."""
+def test_a_spark_planner_loads_only_modules_for_planning() -> None:
+    """Spark starts one planner for each query. Modules that PySpark loads are unavoidable; producers and codecs are
+    not."""
     loaded = loaded_by("odradek.spark.source", "odradek.spark.lookups")
     unused = {"odradek.client.producer", "odradek.client.reader", "odradek.client.group.assignors", "odradek.batches"}
     assert loaded & (unused | {"cramjam", "numba", "pandas", "odradek.spark.sink"}) == set()
     assert "odradek.client.admin.admin" in loaded
 
 
-def test_the_broker_carries_no_columns() -> None:
+def test_the_broker_loads_no_column_libraries() -> None:
     loaded = loaded_by("odradek.broker.server", "odradek.broker.process")
     assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
 
 
-def test_the_running_broker_carries_no_columns(tmp_path: Path) -> None:
-    """Neither does one that has served records of every codec and a group."""
+def test_the_running_broker_loads_no_column_libraries(tmp_path: Path) -> None:
+    """Also not after it has served records of every codec and a group."""
     from support.brokers import CONFIG
     from support.publish import commit, create_topic, publish
 
@@ -69,20 +70,20 @@ def test_the_running_broker_carries_no_columns(tmp_path: Path) -> None:
             publish(broker.bootstrap, "t", [b"x" * 100] * 10, compression_type=codec)
         commit(broker.bootstrap, "g", {("t", 0): 1})
         if not maps.exists():
-            pytest.skip("no /proc here: the loaded libraries cannot be seen")
+            pytest.skip("without /proc the loaded libraries cannot be listed")
         libraries = {line.split("/")[-1] for line in maps.read_text().splitlines() if ".so" in line}
         places = {part for line in maps.read_text().splitlines() for part in line.split("/")}
         assert any("crc32c" in name for name in libraries | places)
         assert places & HEAVY == set()
 
 
-def test_storage_loads_no_columns() -> None:
-    """The broker's memory: numba alone would add 94 MB."""
+def test_storage_loads_no_column_libraries() -> None:
+    """This saves memory of the broker: numba alone would add 94 MB."""
     code = "import sys, odradek.storage.log; print([m for m in ('numpy', 'numba', 'pyarrow') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.strip() == b"[]"
 
 
-def test_importing_the_client_loads_no_columns() -> None:
+def test_importing_the_client_loads_no_column_libraries() -> None:
     program = """
 import sys
 import odradek.client
@@ -92,7 +93,8 @@ print([name for name in ("numba", "numpy", "pyarrow", "pyspark", "rich") if name
 
 
 def test_the_first_records_do_not_wait_for_pandas() -> None:
-    """pyarrow loads it, half a second, for what it makes of single values; nothing here does."""
+    """pyarrow loads pandas, which takes half a second, to convert single values. Our code does not convert single
+    values."""
     program = """
 import sys
 from odradek.batches.arrow import RecordSet
@@ -109,7 +111,7 @@ print("pandas" in sys.modules)
 
 
 @pytest.mark.parametrize("line", [["--version"], ["--help"], ["serve", "--help"], ["demo", "--help"]])
-def test_the_shell_loads_nothing_heavy(line: list[str]) -> None:
+def test_the_command_line_loads_no_heavy_modules(line: list[str]) -> None:
     code = (
         "import sys; from odradek.cli.main import run; run(sys.argv[1:]);"
         "heavy = {'rich', 'numpy', 'pyarrow', 'numba', 'pyspark', 'pandas', 'confluent_kafka'} & set(sys.modules);"

@@ -1,4 +1,5 @@
-"""A broker in an application's process: its records hold names that clients choose, and plain handlers show them."""
+"""A broker in the process of an application: its log records contain names that clients choose, and plain handlers
+print them."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ ACTIVE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 @pytest.fixture
 def shown() -> Iterator[io.StringIO]:
-    """What an application's handler with the formatter of ``logging.basicConfig`` writes."""
+    """The output of an application's handler with the formatter of ``logging.basicConfig``."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
@@ -60,14 +61,14 @@ def test_names_and_tracebacks_are_shown_with_escapes(name: str, shown: io.String
     assert f"WARNING {SHOWN}, 3 times: {SHOWN}\n" in shown.getvalue()
 
 
-def test_a_record_without_foreign_text_stays_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_record_without_client_names_is_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     error = ValueError("größer")
     server_log.warning("%s-%d: %s", "topic", 3, error)
     (record,) = caplog.records
     assert (record.msg, record.args) == ("%s-%d: %s", ("topic", 3, error))
 
 
-def test_a_host_name_that_was_set_while_running_is_shown_with_escapes(shown: io.StringIO) -> None:
+def test_a_host_name_set_at_run_time_is_shown_with_escapes(shown: io.StringIO) -> None:
     async def look_up() -> None:
         limits = HostLimits(BrokerConfig({OVERRIDES: f"{EVIL.replace(':', '')}:1"}))
         limits.take()

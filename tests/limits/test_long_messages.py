@@ -1,4 +1,4 @@
-"""Long requests are read, and long replies packed, in steps; others are served meanwhile."""
+"""Long requests are read, and long replies encoded, in steps; other clients are served meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY = 20_000
 
 
 class Steps:
-    """Counts the steps of a generator function, in its place."""
+    """Replaces a generator function and counts its steps."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.count = 0
@@ -42,10 +42,10 @@ class Steps:
         monkeypatch.setattr(schemas, name, counted)
 
 
-def with_broker(directory: Path, story: Callable[[BrokerServer], Any], **settings: str) -> None:
+def with_broker(directory: Path, scenario: Callable[[BrokerServer], Any], **settings: str) -> None:
     async def run() -> None:
         async with serving(directory, **settings) as broker:
-            await story(broker)
+            await scenario(broker)
 
     asyncio.run(run())
 
@@ -77,11 +77,11 @@ def test_a_long_request_is_read_in_steps(name: str, tmp_path: Path, monkeypatch:
     read = Steps(monkeypatch, "decode_in_steps")
     api_key, version, message = REQUESTS[name]
 
-    async def story(broker: BrokerServer) -> None:
+    async def scenario(broker: BrokerServer) -> None:
         asking, other = Peer(broker), Peer(broker)
         asking.connection.data_received(frames.encode_request(api_key, version, 1, "c", message))
         assert not asking.written
-        # Whoever comes later is served first.
+        # A later request of another client is served first.
         assert (await other.ask(API_VERSIONS, 0, {})).api_keys
         assert not asking.written
         await until(lambda: bool(asking.written))
@@ -96,31 +96,31 @@ def test_a_long_request_is_read_in_steps(name: str, tmp_path: Path, monkeypatch:
         assert read.calls == 1
         assert read.count >= MANY // 32
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
 def test_a_short_request_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Steps(monkeypatch, "decode_in_steps")
 
-    async def story(broker: BrokerServer) -> None:
+    async def scenario(broker: BrokerServer) -> None:
         peer = Peer(broker)
         for partitions, calls in ((1, 0), (ELEMENTS_AT_ONCE, 0), (ELEMENTS_AT_ONCE + 1, 1)):
             await peer.ask(OFFSET_COMMIT, 8, commit(1, partitions))
             assert read.calls == calls
-        # A question that was asked before is known, however long it is.
+        # A request that was sent before is in the cache, also if it is long.
         ask = {"groups": [{"group_id": "g", "topics": [{"name": "t", "partition_indexes": list(range(MANY))}]}],
                "require_stable": False}  # fmt: skip
         for _ in range(3):
             assert len((await peer.ask(OFFSET_FETCH, 8, ask)).groups[0].topics[0].partitions) == MANY
         assert read.calls == 2
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
-def test_few_long_names_are_read_in_steps_of_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_long_names_are_read_in_steps_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Steps(monkeypatch, "decode_in_steps")
 
-    async def story(broker: BrokerServer) -> None:
+    async def scenario(broker: BrokerServer) -> None:
         peer = Peer(broker)
         named = [{"name": f"{number}" + "n" * 30_000} for number in range(200)]
         message = {"topics": named, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False,
@@ -131,15 +131,15 @@ def test_few_long_names_are_read_in_steps_of_their_bytes(tmp_path: Path, monkeyp
             assert read.calls == calls
         assert read.count >= 200 * 30_000 // (BYTES_PER_STEP + 30_000)
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
-def test_what_is_wrong_at_the_end_of_a_long_request_closes_its_connection(
+def test_an_error_at_the_end_of_a_long_request_closes_its_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "odradek.broker")
 
-    async def story(broker: BrokerServer) -> None:
+    async def scenario(broker: BrokerServer) -> None:
         whole = schemas.encode(OFFSET_COMMIT, 8, Kind.REQUEST, commit(1, MANY))
         for body in (whole[:-5], whole[:-2] + b"\xff\xff\xff\xff\x0f"):
             caplog.clear()
@@ -150,13 +150,13 @@ def test_what_is_wrong_at_the_end_of_a_long_request_closes_its_connection(
             assert line.startswith("closing ")
         assert not [record for record in caplog.records if record.exc_info]
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
-def test_a_client_that_goes_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_disconnect_of_a_client_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Steps(monkeypatch, "decode_in_steps")
 
-    async def story(broker: BrokerServer) -> None:
+    async def scenario(broker: BrokerServer) -> None:
         peer = Peer(broker)
         peer.connection.data_received(frames.encode_request(OFFSET_COMMIT, 8, 1, "c", commit(1, MANY)))
         peer.close()
@@ -165,13 +165,13 @@ def test_a_client_that_goes_ends_the_reading(tmp_path: Path, monkeypatch: pytest
             await asyncio.sleep(0)
         assert read.count == steps < MANY // 32
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
-def test_a_long_reply_is_packed_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_reply_is_encoded_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = Steps(monkeypatch, "encode_in_steps")
 
-    async def story(broker: BrokerServer) -> None:
+    async def scenario(broker: BrokerServer) -> None:
         peer, api = Peer(broker), broker.router.apis[METADATA]
         api.load()
         ask = {"topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False,
@@ -192,4 +192,4 @@ def test_a_long_reply_is_packed_in_steps(tmp_path: Path, monkeypatch: pytest.Mon
         assert packed.calls == 1
         assert packed.count >= len(reply.topics)
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)

@@ -1,4 +1,4 @@
-"""Snapshots of the catalogue: what they hold, when they are made, what a crash leaves, and how much stays on disk."""
+"""Snapshots of the catalogue: their contents, their time, crashes while one is written, and the disk space in use."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from test_topic_bursts import (
     codes,
     count_turns,
     creation,
+    run_with_broker,
     setting,
-    tell,
     topic,
 )
 from test_turns import Client, connect, run, serving
@@ -55,7 +55,7 @@ T0 = 1_700_000_000_000
 HOME = Path("/data")
 LOG = HOME / DIRECTORY
 TIGHT = MetadataConfig(segment_bytes=1500, retention_bytes=0)
-"""Of the log, only what is behind the newest snapshot is kept."""
+"""A configuration that deletes the log before the newest snapshot."""
 
 
 def opened(files: Files, config: MetadataConfig | None = None, home: Path = HOME) -> Catalog:
@@ -77,7 +77,7 @@ def snapshot(catalog: Catalog) -> None:
 
 
 def state(catalog: Catalog) -> dict[str, Any]:
-    """All that the catalogue knows, as handlers see it."""
+    """The whole state of the catalogue, as handlers see it."""
     return {
         "topics": {found.name: found for found in catalog.topics()},
         "by id": {found.id: catalog.topic_by_id(found.id) for found in catalog.topics()},  # type: ignore[arg-type]
@@ -132,16 +132,16 @@ def rolls_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_log, "ROLL_BYTES", 1)
 
 
-# what it holds
+# contents
 
 
 @pytest.mark.usefixtures("rolls_early")
-def test_a_start_from_a_snapshot_alone_knows_all_that_the_log_knew() -> None:
+def test_a_start_from_only_a_snapshot_has_the_state_of_the_log() -> None:
     files = MemoryFiles()
     catalog = filled(files, TIGHT)
     before, end = state(catalog), catalog.log_end_offset
     snapshot(catalog)
-    snapshot(catalog)  # nothing was written since: there is one already
+    snapshot(catalog)  # no change since the last snapshot, so no new one
     assert checkpoints(files) == [f"{end:020d}-0000000000.checkpoint"]
     for name in files.list(LOG):
         if name.endswith(".log"):
@@ -149,14 +149,14 @@ def test_a_start_from_a_snapshot_alone_knows_all_that_the_log_knew() -> None:
     files.crash()
     again = opened(files, TIGHT)
     assert state(again) == before
-    assert again.log_end_offset == end, "the log goes on where it was"
+    assert again.log_end_offset == end, "the log continues at its end"
     changed(again, CreateTopic("later", UUID(int=50), 1, 1))
     files.crash()
     assert state(opened(files, TIGHT)) == state(again)
     assert again.topic("later") is not None
 
 
-def test_what_is_written_behind_a_snapshot_is_read_after_it() -> None:
+def test_records_after_a_snapshot_are_read_after_it() -> None:
     files = MemoryFiles()
     catalog = filled(files)
     snapshot(catalog)
@@ -167,8 +167,8 @@ def test_what_is_written_behind_a_snapshot_is_read_after_it() -> None:
     assert state(opened(files)) == state(catalog)
 
 
-def test_records_of_kinds_that_are_unknown_here_stay_in_snapshots() -> None:
-    """A broker of a later version may have written them, and may come back."""
+def test_records_of_unknown_types_are_kept_in_snapshots() -> None:
+    """A broker of a later version may have written them, and may run again later."""
     files = MemoryFiles()
     catalog = filled(files)
     foreign = [b"\x01\x63\x00abc", b"\x01\x64\x00\x00"]
@@ -184,7 +184,7 @@ def test_records_of_kinds_that_are_unknown_here_stay_in_snapshots() -> None:
         files.crash()
 
 
-def test_changes_while_a_snapshot_is_written_are_not_lost() -> None:
+def test_changes_during_a_snapshot_are_not_lost() -> None:
     files = MemoryFiles()
     catalog = filled(files)
     for number in range(1000):
@@ -205,8 +205,9 @@ def test_changes_while_a_snapshot_is_written_are_not_lost() -> None:
 
 
 @pytest.mark.usefixtures("rolls_early")
-def test_a_crash_anywhere_in_a_snapshot_loses_nothing() -> None:
-    """Before each change of the disk, syncs among them: of the snapshot, of its name, and of what it replaces."""
+def test_a_crash_at_any_point_of_a_snapshot_loses_nothing() -> None:
+    """Before each change of the disk, also before syncs: of the snapshot, of its rename, and of the deletion of older
+    files."""
     survived = made = 0
     for changes in range(200):
         files = MemoryFiles()
@@ -231,8 +232,8 @@ def test_a_crash_anywhere_in_a_snapshot_loses_nothing() -> None:
         snapshot(again)
         files.crash()
         assert state(opened(files, TIGHT)) == state(again), changes
-    assert survived >= 20, "there were that many moments to crash at"
-    assert 0 < made < survived, "some before the snapshot was whole, some after"
+    assert survived >= 20, "the test has too few points at which to crash"
+    assert 0 < made < survived, "some crashes are before the snapshot is complete, some after"
 
 
 def damaged(data: bytes) -> Iterator[bytes]:
@@ -245,7 +246,7 @@ def damaged(data: bytes) -> Iterator[bytes]:
     yield data[:200] + bytes([data[200] ^ 1]) + data[201:]
 
 
-def test_a_damaged_snapshot_is_passed_over() -> None:
+def test_a_damaged_snapshot_is_skipped() -> None:
     files = MemoryFiles()
     catalog = filled(files)
     snapshot(catalog)
@@ -264,7 +265,7 @@ def test_a_damaged_snapshot_is_passed_over() -> None:
 
 
 @pytest.mark.usefixtures("rolls_early")
-def test_a_log_whose_begin_is_nowhere_refuses_the_start() -> None:
+def test_a_log_without_its_beginning_prevents_the_start() -> None:
     files = MemoryFiles()
     catalog = filled(files, TIGHT)
     snapshot(catalog)
@@ -277,7 +278,7 @@ def test_a_log_whose_begin_is_nowhere_refuses_the_start() -> None:
         opened(files, TIGHT)
 
 
-def test_snapshots_of_apache_kafka_are_refused_and_its_format_is_passed_over() -> None:
+def test_snapshots_of_apache_kafka_are_refused_and_other_formats_skipped() -> None:
     files = MemoryFiles()
     catalog = filled(files)
     files.write(LOG / f"{0:020d}-{0:010d}.checkpoint", b"what kafka-storage format has written")
@@ -289,12 +290,12 @@ def test_snapshots_of_apache_kafka_are_refused_and_its_format_is_passed_over() -
         opened(files)
 
 
-# how much stays
+# disk space
 
 
 @pytest.mark.usefixtures("rolls_early")
-def test_the_log_stays_small_however_often_the_catalogue_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row 14: a setting that changes all the time does not make the log longer, nor the next start."""
+def test_the_log_stays_small_after_many_changes_of_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 13: a setting that changes all the time makes neither the log nor the next start longer."""
     files = MemoryFiles()
     config = MetadataConfig(bytes_between_snapshots=20_000, segment_bytes=10_000, retention_bytes=60_000)
     catalog = opened(files, config)
@@ -315,9 +316,9 @@ def test_the_log_stays_small_however_often_the_catalogue_changes(monkeypatch: py
     replayed: list[int] = []
     replay = CatalogShard.replay
 
-    def counted(self: CatalogShard, offset: int, record: SimpleRecord) -> Any:
+    def counted(self: CatalogShard, offset: int, value: bytes) -> None:
         replayed.append(offset)
-        return replay(self, offset, record)
+        replay(self, offset, value)
 
     monkeypatch.setattr(CatalogShard, "replay", counted)
     files.crash()
@@ -326,7 +327,7 @@ def test_the_log_stays_small_however_often_the_catalogue_changes(monkeypatch: py
     assert len(replayed) < 400
 
 
-def test_old_snapshots_go_by_age_and_by_size_but_never_the_newest() -> None:
+def test_old_snapshots_are_deleted_by_age_and_size_but_never_the_newest() -> None:
     now_ms = T0
     files = MemoryFiles()
     config = MetadataConfig(retention_ms=1000, retention_bytes=-1)
@@ -353,21 +354,23 @@ def made_in(directory: Path) -> list[Path]:
     return sorted((directory / DIRECTORY).glob("*.checkpoint"))
 
 
-async def until_made(directory: Path, count: int) -> None:
+async def until_complete(broker: BrokerServer, count: int) -> None:
+    """Waits until the snapshots are complete. Their files exist earlier, before the directory is synced, and a snapshot
+    that is due in the meantime waits for the next check."""
     async with asyncio.timeout(20):
-        while len(made_in(directory)) < count:
+        while len(broker.catalog.snapshots) < count:
             await asyncio.sleep(0.01)
 
 
-def test_bytes_make_a_snapshot_due_and_a_start_reads_it(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_snapshot_is_due_after_enough_bytes_and_a_start_reads_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
         wanted = "metadata.log.max.record.bytes.between.snapshots=20000"
         async with serving(tmp_path, wanted) as broker:
             client = await connect(broker)
             assert codes((await client.ask(CREATE_TOPICS, 5, creation(topic("wide", 100)))).topics) == {"none": 1}
             assert not made_in(tmp_path)
             assert codes((await client.ask(CREATE_TOPICS, 5, creation(topic("wider", 300)))).topics) == {"none": 1}
-            await until_made(tmp_path, 1)
+            await until_complete(broker, 1)
             assert not broker.controller.waiting
         async with serving(tmp_path, wanted) as broker:
             assert [found.end_offset for found in broker.catalog.snapshots] == [2 + 400]
@@ -375,36 +378,37 @@ def test_bytes_make_a_snapshot_due_and_a_start_reads_it(tmp_path: Path) -> None:
                 "wide": 100, "wider": 300,
             }  # fmt: skip
 
-    run(story())
+    run(scenario())
 
 
-def test_age_makes_a_snapshot_due_where_something_has_changed(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_snapshot_is_due_by_age_after_a_change(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with serving(tmp_path, "metadata.log.max.snapshot.interval.ms=7200000") as broker:
             for _ in range(3):
                 broker.clock.advance(3_600_000)
                 await broker.settle()
-            assert not made_in(tmp_path), "there is nothing in the log"
+            assert not made_in(tmp_path), "the log is empty"
             broker.create_topic("t", partition_count=1)
             await broker.settle()
             broker.clock.advance(60_000)
-            await until_made(tmp_path, 1)
+            await until_complete(broker, 1)
             for _ in range(3):
                 broker.clock.advance(7_200_000)
                 await broker.settle()
-            assert len(made_in(tmp_path)) == 1, "nothing has changed since"
+            assert len(made_in(tmp_path)) == 1, "no change since the last snapshot"
             broker.create_topic("u", partition_count=1)
-            await broker.settle()  # the record gets the time before the clock is moved
             broker.clock.advance(7_000_000)
             await broker.settle()
             broker.clock.advance(260_000)
-            await until_made(tmp_path, 2)
+            await until_complete(broker, 2)
 
-    run(story())
+    run(scenario())
 
 
-def test_a_snapshot_is_written_in_steps_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+def test_a_snapshot_is_written_in_steps_while_others_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         settings = [setting(GROUP, f"g{n}", "consumer.session.timeout.ms", "45000") for n in range(5000)]
         message = {"resources": settings, "validate_only": False}
         await client.ask(INCREMENTAL_ALTER_CONFIGS, 1, message)
@@ -419,17 +423,17 @@ def test_a_snapshot_is_written_in_steps_beside_others(tmp_path: Path, monkeypatc
         monkeypatch.setattr(metadata_snapshot, "seal_batch", counted)
         broker.controller.begin_snapshot()
         broker.controller.begin_snapshot()
-        await until_made(tmp_path / "data", 1)
+        await until_complete(broker, 1)
         assert sum(batches.values()) >= 5000 // metadata_snapshot.RECORDS_A_BATCH
         assert max(batches.values()) <= 20
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
-def test_a_snapshot_waits_for_the_change_that_is_under_way(tmp_path: Path) -> None:
-    """Its image is that of the log's end, with all of a topic in it."""
+def test_a_snapshot_waits_for_the_change_in_progress(tmp_path: Path) -> None:
+    """Its image is that of the log end, and contains a complete topic."""
 
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         count_turns(broker, files)
         files.changes.clear()
         creating = asyncio.ensure_future(client.ask(CREATE_TOPICS, 5, creation(topic("wide", 300))))
@@ -437,20 +441,20 @@ def test_a_snapshot_waits_for_the_change_that_is_under_way(tmp_path: Path) -> No
             await asyncio.sleep(0)
         broker.controller.begin_snapshot()
         assert codes((await creating).topics) == {"none": 1}
-        await until_made(tmp_path / "data", 1)
+        await until_complete(broker, 1)
         (path,) = made_in(tmp_path / "data")
         read = metadata_snapshot.read(path, OsFiles())
         assert read is not None
         shard = CatalogShard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
         for value in read[1]:
-            shard.replay(-1, SimpleRecord(b"", value))
+            shard.replay(-1, value)
         assert shard.topics == {"wide": broker.catalog.topic("wide")}
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
-def test_a_snapshot_that_fails_is_told_and_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+def test_a_snapshot_that_fails_is_logged_and_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         def fails() -> Steps[None]:
             raise OSError(28, "No space left on device")
             yield None
@@ -464,6 +468,6 @@ def test_a_snapshot_that_fails_is_told_and_harms_nothing(tmp_path: Path, caplog:
         assert "no snapshot of the catalogue was made: [Errno 28]" in caplog.text
         broker.catalog.begin_snapshot = snapshots  # type: ignore[method-assign]
         broker.controller.begin_snapshot()
-        await until_made(tmp_path / "data", 1)
+        await until_complete(broker, 1)
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)

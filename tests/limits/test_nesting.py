@@ -1,6 +1,6 @@
-"""What nests deep, in JSON, Avro schemas, Avro values and patterns: one clear error, however deep it goes.
+"""Deep nesting in JSON, Avro schemas, Avro values and patterns: one clear error at any depth.
 
-Counted is what the error says and what is still taken: depths at the bound go through, whatever walks them afterwards.
+Depths up to the limit are accepted and pass through all later code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BRACES = '{"a":' * DEEP + "1" + "}" * DEEP
 
 
 def nested(depth: int) -> str:
-    """A value of JSON of so many levels, objects and lists in turn; ``{"a":[{"a":1}]}`` has three."""
+    """A JSON value of this many levels, alternately objects and lists; ``{"a":[{"a":1}]}`` has three levels."""
     text = "1"
     for level in range(depth):
         text = f'{{"a":{text}}}' if level % 2 == 0 else f"[{text}]"
@@ -40,7 +40,7 @@ def nested(depth: int) -> str:
 
 
 @pytest.mark.parametrize("deep", [BRACKETS, BRACES, '{"value":' + BRACKETS + "}"], ids=["lists", "objects", "value"])
-def test_a_deep_line_of_json_is_refused_with_its_number(
+def test_a_deep_line_of_json_is_refused_with_its_line_number(
     deep: str, bootstrap: str, topic: str, tmp_path: Path, capsys: Capture
 ) -> None:
     lines = tmp_path / "lines.json"
@@ -52,7 +52,7 @@ def test_a_deep_line_of_json_is_refused_with_its_number(
     assert said == f"odradek: {lines}: line 2: not JSON (nested deeper than 256 levels) (1 record before it was sent)\n"
 
 
-def test_a_deep_cell_of_csv_is_refused_with_its_line(
+def test_a_deep_cell_of_csv_is_refused_with_its_line_number(
     bootstrap: str, topic: str, tmp_path: Path, capsys: Capture
 ) -> None:
     table = tmp_path / "table.csv"
@@ -63,8 +63,8 @@ def test_a_deep_cell_of_csv_is_refused_with_its_line(
     assert "line 3: headers: not JSON (nested deeper than 256 levels)" in capsys.readouterr().err
 
 
-def test_values_at_the_bound_are_sent_as_they_are(bootstrap: str, topic: str, tmp_path: Path) -> None:
-    value = nested(255)  # the line's own object is one more
+def test_values_at_the_limit_are_sent_unchanged(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    value = nested(255)  # the object of the line adds one level
     lines = tmp_path / "lines.json"
     lines.write_text(f'{{"value":{value}}}\n{{"value":"{"[" * 10_000}"}}\n')
     with Admin(bootstrap) as admin:
@@ -99,7 +99,7 @@ def options() -> dict[str, Callable[[], object]]:
 
 
 @pytest.mark.parametrize("name", options())
-def test_deep_options_are_refused_in_a_line(name: str) -> None:
+def test_deep_options_are_refused_with_one_line(name: str) -> None:
     with pytest.raises(ConfigError) as refused:
         options()[name]()
     assert str(refused.value).startswith(name.partition(",")[0])
@@ -107,14 +107,14 @@ def test_deep_options_are_refused_in_a_line(name: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(" * 100 + "a" + ")" * 100, "[" * 100 + "a" + "]" * 100])
-def test_patterns_at_the_bound_are_read(pattern: str) -> None:
+def test_patterns_at_the_limit_are_accepted(pattern: str) -> None:
     from odradek.spark.patterns import java_pattern
 
     assert java_pattern(pattern).fullmatch("a")
 
 
 @pytest.mark.parametrize("pattern", ["(" * DEEP + ")" * DEEP, "a{99999999999999999999}"], ids=["groups", "times"])
-def test_a_pattern_of_pythons_that_it_cannot_read_is_an_error_of_value(pattern: str) -> None:
+def test_a_pattern_that_python_cannot_compile_is_a_value_error(pattern: str) -> None:
     from odradek.client.arguments import as_pattern
 
     with pytest.raises(ValueError, match="pattern"):
@@ -165,7 +165,7 @@ FILES = (read_demo_state, read_checkpoint, read_query_id, read_manifest, read_ta
 
 @pytest.mark.parametrize("read", FILES, ids=lambda read: read.__name__)
 @pytest.mark.parametrize("text", [BRACKETS, BRACES], ids=["lists", "objects"])
-def test_deep_files_of_a_table_or_checkpoint_are_none(
+def test_deep_files_of_a_table_or_checkpoint_are_treated_as_invalid(
     read: Callable[[Path, str], object], text: str, tmp_path: Path
 ) -> None:
     with pytest.raises(OdradekError) as refused:
@@ -173,7 +173,7 @@ def test_deep_files_of_a_table_or_checkpoint_are_none(
     assert len(str(refused.value)) < 500
 
 
-def test_what_others_send_where_progress_is_told_is_nothing() -> None:
+def test_deep_progress_reports_and_events_are_ignored() -> None:
     from odradek.pipelines.demo.publisher import event_number
     from odradek.spark.lag import progress_of
     from odradek.spark.progress import _parse
@@ -198,7 +198,7 @@ def record(name: str, *types: Any) -> dict[str, Any]:
 
 
 def chain(length: int, width: int) -> dict[str, Any]:
-    """Records of which each holds the one before it ``width`` times: 6 levels of JSON, ``length`` levels of types."""
+    """Records of which each contains the previous one ``width`` times: 6 levels of JSON, ``length`` levels of types."""
     return record("Root", record("R0", "int"), *(record(f"R{n}", *[f"R{n - 1}"] * width) for n in range(1, length)))
 
 
@@ -224,13 +224,13 @@ ARRAYS = '{"type":"array","items":' * DEEP + '"int"' + "}" * DEEP
     ],
     ids=["arrays", "types", "wrapped", "chain", "twice", "billions", "empty", "within", "named", "fixed"],
 )
-def test_schemas_beyond_the_bounds_are_refused(schema: Any, says: str) -> None:
+def test_schemas_beyond_the_limits_are_refused(schema: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as refused:
         decoder(schema)
     assert len(str(refused.value)) < 500
 
 
-def test_a_writers_schema_has_the_same_bounds() -> None:
+def test_a_writers_schema_has_the_same_limits() -> None:
     reader = record("R", "int")
     with pytest.raises(ConfigError, match="an array whose items have no bytes"):
         decoder(reader, record("R", "int", {"type": "array", "items": "null"}))
@@ -238,7 +238,7 @@ def test_a_writers_schema_has_the_same_bounds() -> None:
         decoder(reader, chain(64, 2))
 
 
-def test_schemas_at_the_bounds_decode() -> None:
+def test_schemas_at_the_limits_are_decoded() -> None:
     import pyarrow as pa
 
     deep = decoder('{"type":"array","items":' * 99 + '"int"' + "}" * 99)
@@ -249,7 +249,7 @@ def test_schemas_at_the_bounds_decode() -> None:
     assert (errors.null_count, len(values.type)) == (1, 9_000)
 
 
-def test_a_type_may_be_used_again_and_again() -> None:
+def test_a_type_may_be_used_many_times() -> None:
     import pyarrow as pa
 
     used = decoder(
@@ -284,14 +284,14 @@ print(json.dumps([values.to_pylist(), errors.to_pylist()]))
     ],
     ids=["list", "tree", "maps"],
 )
-def test_a_value_that_goes_deep_is_unreadable_and_nothing_else(writer: Any, begin: str, end: str) -> None:
-    """What fastavro skips of such a value, it skips by calling itself in C."""
+def test_only_the_deep_value_is_unreadable(writer: Any, begin: str, end: str) -> None:
+    """fastavro skips such a value with recursive calls in C."""
     values, errors = decoded_elsewhere(writer, [begin * n + "0200" + end * n for n in (0, 1, 60, 1_000, 300_000)])
     assert errors == [None, None, None, *["it is nested deeper than 256 levels"] * 2]
     assert values[:3] == [{"f0": 1}] * 3
 
 
-def test_blocks_that_tell_their_size_count_as_deep() -> None:
+def test_blocks_with_a_size_count_as_levels() -> None:
     def tree(depth: int) -> str:
         value = b"\x02\x00"
         for _ in range(depth):
@@ -309,7 +309,7 @@ EVERYTHING: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_the_depth_is_found_behind_any_type() -> None:
+def test_the_depth_is_found_after_any_type() -> None:
     import io
 
     import fastavro
@@ -343,14 +343,14 @@ def test_the_depth_is_found_behind_any_type() -> None:
 
 
 def long(number: int) -> bytes:
-    """As Avro packs a number of at least 0."""
+    """The Avro encoding of a number of at least 0."""
     from odradek.core.varints import uvarint
 
     return uvarint(2 * number)
 
 
 def decoded_elsewhere(writer: Any, rows: list[str]) -> tuple[list[Any], list[Any]]:
-    """Values and errors, from a process of its own, since fastavro may end it."""
+    """Values and errors, from a separate process, because fastavro may crash it."""
     asked = json.dumps([record("N", "int"), writer, rows])
     done = subprocess.run([sys.executable, "-c", DECODE], input=asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-500:]
@@ -361,7 +361,7 @@ def decoded_elsewhere(writer: Any, rows: list[str]) -> tuple[list[Any], list[Any
 # --- the parser ------------------------------------------------------------------------------------------------------
 
 
-def test_only_brackets_outside_of_texts_count() -> None:
+def test_only_brackets_outside_strings_count() -> None:
     from odradek.core.json_depth import MAX_DEPTH, parse_json
 
     for text in (nested(MAX_DEPTH), json.dumps("[" * DEEP), json.dumps({'"[' * 500: ['\\"{' * 500] * 300})):

@@ -1,4 +1,4 @@
-"""Subscriptions by pattern: what a regular expression may cost in memory and in work, and how it is resolved."""
+"""Subscriptions by pattern: limits of memory and work for regular expressions, and their resolution."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def fault_of(pattern: str) -> str:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_what_is_taken_has_a_small_program_and_captures_nothing(name: str) -> None:
+def test_accepted_patterns_have_a_small_program_and_no_captures(name: str) -> None:
     assert fault_of(SMALL[name]) == ""
     compiled = regex._compile(SMALL[name])[0]
     assert compiled.programsize <= 1.2 * regex.MAX_SIZE
@@ -74,18 +74,18 @@ def test_what_is_taken_has_a_small_program_and_captures_nothing(name: str) -> No
 
 
 @pytest.mark.parametrize("name", TOO_LARGE)
-def test_what_is_too_large_is_refused_before_re2_sees_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patterns_that_are_too_large_are_refused_before_re2(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(re2, "compile", lambda *_: pytest.fail("RE2 has seen it"))
     assert fault_of(TOO_LARGE[name]) == "expression too large."
 
 
 @pytest.mark.parametrize("name", TOO_DEEP)
-def test_what_nests_too_deep_is_refused_before_re2_sees_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patterns_that_are_too_deep_are_refused_before_re2(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(re2, "compile", lambda *_: pytest.fail("RE2 has seen it"))
     assert fault_of(TOO_DEEP[name]) == "expression nests too deeply."
 
 
-def test_a_refusal_shows_the_beginning_of_a_long_pattern() -> None:
+def test_the_error_quotes_the_beginning_of_a_long_pattern() -> None:
     with pytest.raises(KafkaError) as refusal:
         regex.check_pattern("a" * 30_000)
     assert len(refusal.value.message) < 300
@@ -107,11 +107,11 @@ def test_a_refusal_shows_the_beginning_of_a_long_pattern() -> None:
         ("(?:a{40}){40}", "invalid repeat count."),
     ],
 )
-def test_faults_keep_the_words_of_re2j(pattern: str, fault: str) -> None:
+def test_errors_have_the_messages_of_re2j(pattern: str, fault: str) -> None:
     assert fault_of(pattern) == fault
 
 
-def test_groups_with_names_match_as_they_did() -> None:
+def test_named_groups_match() -> None:
     pattern = r"(?P<kind>topic|other)-(?<number>\d+)[(?<x>]?\Q(?<y>\E?"
     compiled = regex._compile(pattern)[0]
     assert compiled.groups == 0
@@ -157,15 +157,15 @@ print(used() - before)
     ],
     ids=["nested groups", "groups with names", "copies of classes", "all"],
 )
-def test_no_pattern_takes_more_than_a_few_megabytes(patterns: list[str]) -> None:
-    """In a process of its own, whose memory is capped. RE2 takes its memory outside Python's heap."""
+def test_no_pattern_uses_more_than_a_few_megabytes(patterns: list[str]) -> None:
+    """In a separate process with a memory limit: RE2 allocates its memory outside Python's heap."""
     code = _ATTACK.format(patterns=patterns, names=NAMES)
     child = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, timeout=120, check=False)
     assert child.returncode == 0, child.stderr[-500:]
     assert int(child.stdout) < 24 << 10, "kilobytes"
 
 
-def test_compiled_patterns_are_kept_in_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_cached_patterns_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
     compile_it = re2.compile
 
@@ -181,7 +181,7 @@ def test_compiled_patterns_are_kept_in_a_bounded_number(monkeypatch: pytest.Monk
     for number in range(200):
         regex.check_pattern(f"topic-{number}-.*")
     assert len(regex._compiled) <= regex.MAX_CACHED
-    assert re2._Regexp._make.cache_info().currsize == 0, "RE2's own cache would keep 128"
+    assert re2._Regexp._make.cache_info().currsize == 0, "RE2's own cache would keep 128 patterns"
 
 
 # --- resolution -------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def _joined(rig: ConsumerRig, member: str, pattern: str, group: str = "g") -> An
 
 
 def _heartbeat(rig: ConsumerRig, member: str, pattern: str) -> Any:
-    """Joins; nothing has been done yet."""
+    """Joins. No step of the heartbeat has run yet."""
     message = {
         "group_id": "g", "member_id": member, "member_epoch": 0, "instance_id": None, "rack_id": None,
         "rebalance_timeout": 60_000, "subscribed_topic_names": None, "subscribed_topic_regex": pattern,
@@ -209,7 +209,7 @@ def _heartbeat(rig: ConsumerRig, member: str, pattern: str) -> Any:
 
 
 def _tick(rig: ConsumerRig) -> bool:
-    """Runs one thing that is due, if there is any."""
+    """Runs one callback that is due, if there is any."""
     return rig.world.step()
 
 
@@ -239,7 +239,7 @@ def test_many_topics_are_matched_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch
     assert max(matches) <= regex.STEP_MATCHES
 
 
-def test_a_group_of_many_topics_and_patterns_gets_them_all_in_the_end() -> None:
+def test_a_group_of_many_topics_and_patterns_is_resolved_completely() -> None:
     rig = _rig(2000)
     epochs: dict[str, int] = {}
     for number in range(4):
@@ -257,7 +257,7 @@ def test_a_group_of_many_topics_and_patterns_gets_them_all_in_the_end() -> None:
     }
 
 
-def test_a_pattern_whose_members_have_left_meanwhile_is_not_written() -> None:
+def test_a_pattern_whose_members_left_during_its_resolution_is_not_written() -> None:
     rig = _rig(2000)
     _joined(rig, "stays", "topic-00.*")
     rig.advance(20_000)
@@ -272,7 +272,7 @@ def test_a_pattern_whose_members_have_left_meanwhile_is_not_written() -> None:
     assert not rig.shard("g")._consumers.patterns.due
 
 
-def test_a_pattern_that_stands_for_more_than_a_record_holds_stands_for_nothing() -> None:
+def test_a_pattern_with_too_many_topics_for_a_record_matches_none() -> None:
     rig = _rig(2000)
     machine = rig.shard("g")
     rig.partitions[0].max_message_bytes = 5000
@@ -284,7 +284,7 @@ def test_a_pattern_that_stands_for_more_than_a_record_holds_stands_for_nothing()
     }
 
 
-def test_a_group_has_a_bounded_number_of_patterns() -> None:
+def test_the_number_of_patterns_of_a_group_is_limited() -> None:
     rig = _rig(3)
     for number in range(100):
         assert _joined(rig, f"m{number}", f"topic-{number}").error is ErrorCode.none
@@ -296,7 +296,7 @@ def test_a_group_has_a_bounded_number_of_patterns() -> None:
     assert _joined(rig, "other", "another", group="h").error is ErrorCode.none
 
 
-def test_patterns_that_are_refused_are_not_remembered() -> None:
+def test_refused_patterns_are_not_cached() -> None:
     rig = _rig(3)
 
     def attack() -> None:

@@ -1,4 +1,4 @@
-"""A setting that would protect, and whose protection does not exist here, is refused instead of accepted in silence."""
+"""A setting that asks for a protection which this broker does not have is refused. It is not silently accepted."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ from odradek.testing.cluster import BrokerProcess
 
 INVALID_REQUEST = 42
 PROTOCOLS = ("SSL", "SASL_SSL", "PLAINTEXT", "SASL_PLAINTEXT")
-AN_AUTHORIZERS = {"super.users", "allow.everyone.if.no.acl.found"}  # in no table of Kafka's
+AUTHORIZER_SETTINGS = {
+    "super.users",
+    "allow.everyone.if.no.acl.found",
+}  # Kafka's tables of settings do not contain them
 
-# Why the broker is as safe without the effect of the others. A new setting must be put here or into PROTECTIONS.
+# Other settings without effect, each with the reason why the broker is as safe as with it. A new setting belongs here
+# or in PROTECTIONS.
 HARMLESS = {
-    "They name listeners, and one that would protect is refused by its protocol; or name where values come from.": """
+    "They name listeners, and a protected listener is refused by its protocol; or they name the source of values.": """
         config.providers controller.listener.names inter.broker.listener.name
     """,
     "No client can use the feature: requests for it are refused.": """
@@ -60,7 +64,7 @@ HARMLESS = {
         share.coordinator.state.topic.segment.bytes share.coordinator.threads share.coordinator.write.timeout.ms
         share.fetch.purgatory.purge.interval.requests
     """,
-    "They act where remote.log.storage.system.enable is true, which is refused.": """
+    "They have an effect only if remote.log.storage.system.enable is true, which is refused.": """
         follower.fetch.last.tiered.offset.enable log.local.retention.bytes log.local.retention.ms
         remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
         remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
@@ -92,10 +96,10 @@ HARMLESS = {
         replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
         replication.quota.window.size.seconds unclean.leader.election.enable
     """,
-    "Kafka 4.3 caps it at the number of replicas, so it would not refuse a record there either.": """
+    "Kafka 4.3 caps it at the number of replicas, so it would not refuse a record in Kafka either.": """
         min.insync.replicas
     """,
-    "They change speed; what they bound, queued.max.request.bytes and limits per connection bound here.": """
+    "They change only the speed. queued.max.request.bytes and limits per connection replace their limits.": """
         background.threads delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
         num.io.threads num.network.threads producer.purgatory.purge.interval.requests queued.max.requests
         request.timeout.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
@@ -122,8 +126,8 @@ HARMLESS = {
     """,
 }
 
-# What an operator would write, and what the name of the refused setting is.
-ASKED = {
+# The text that an operator would write, and the name of the refused setting.
+PROTECTED_VALUES = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "ssl.client.auth": "required",
     "sasl.enabled.mechanisms": "SCRAM-SHA-512",
@@ -142,7 +146,7 @@ ASKED = {
 
 
 def kafkas_defaults() -> dict[str, str | None]:
-    """What Apache Kafka 4.3 said its defaults are, of the settings that were unset there."""
+    """The defaults of Apache Kafka 4.3, as it reported them for unset settings."""
     trace = Path(__file__).parent.parent / "oracle" / "traces" / "configs.json"
     (broker,) = json.loads(trace.read_text())["all_settings"][0]["reply"]["results"]
     found = {}
@@ -152,11 +156,11 @@ def kafkas_defaults() -> dict[str, str | None]:
     return found
 
 
-def another(name: str) -> str:
+def other_value(name: str) -> str:
     """A valid value other than the default."""
     key = inert_broker_keys().get(name)
-    if name in ASKED or key is None:
-        return ASKED[name]
+    if name in PROTECTED_VALUES or key is None:
+        return PROTECTED_VALUES[name]
     if key.type is ConfigType.BOOLEAN:
         return "false" if key.default == "true" else "true"
     if key.type in (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT):
@@ -168,24 +172,24 @@ def test_every_setting_without_effect_is_classified() -> None:
     harmless = [name for names in HARMLESS.values() for name in names.split()]
     assert len(harmless) == len(set(harmless))
     assert not protecting().keys() & set(harmless)
-    assert protecting().keys() | set(harmless) == inert_broker_keys().keys() | AN_AUTHORIZERS
+    assert protecting().keys() | set(harmless) == inert_broker_keys().keys() | AUTHORIZER_SETTINGS
     assert len(protecting()) > 90
 
 
-@pytest.mark.parametrize("name", sorted(protecting().keys() | ASKED.keys()))
-def test_asking_for_protection_stops_the_start(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(protecting().keys() | PROTECTED_VALUES.keys()))
+def test_a_protecting_setting_prevents_the_start(name: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        BrokerConfig({name: another(name)})
+        BrokerConfig({name: other_value(name)})
     line = str(refused.value)
     assert line.startswith(f"{name}: ")
     assert "leave it out" in line or "name a listener" in line
     assert "\n" not in line
-    assert another(name) not in line or len(another(name)) < 6, "a value may be a secret"
+    assert other_value(name) not in line or len(other_value(name)) < 6, "a value may be a secret"
 
 
-def test_kafkas_defaults_ask_for_nothing() -> None:
+def test_kafkas_defaults_are_accepted() -> None:
     defaults = kafkas_defaults()
-    kafkas = {name: defaults[name] for name in protecting().keys() - AN_AUTHORIZERS}
+    kafkas = {name: defaults[name] for name in protecting().keys() - AUTHORIZER_SETTINGS}
     assert len(kafkas) > 85
     BrokerConfig({name: text for name, text in kafkas.items() if text is not None})
     numbers = (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT)
@@ -204,7 +208,7 @@ def test_kafkas_defaults_ask_for_nothing() -> None:
         {"security.inter.broker.protocol": "PLAINTEXT", "ssl.client.auth": "none"},
     ],
 )
-def test_what_plaintext_brokers_have_set_passes(settings: dict[str, str]) -> None:
+def test_common_settings_of_plaintext_brokers_are_accepted(settings: dict[str, str]) -> None:
     BrokerConfig(settings)
 
 
@@ -222,7 +226,7 @@ def test_one_protected_listener_among_others_is_refused(settings: dict[str, str]
         BrokerConfig(settings)
 
 
-def test_settings_that_lack_the_same_are_named_together() -> None:
+def test_settings_with_the_same_missing_protection_are_named_together() -> None:
     with pytest.raises(ConfigError, match=r"^ssl\.client\.auth, ssl\.keystore\.location: "):
         BrokerConfig({"ssl.client.auth": "required", "num.partitions": "2", "ssl.keystore.location": "/k"})
 
@@ -234,7 +238,7 @@ BARE, SERVE = ("-m", "odradek.broker"), ("-c", "from odradek.cli.main import mai
 
 
 def starts(*arguments: str, program: tuple[str, ...] = BARE) -> tuple[int, str]:
-    """Exit code and what it wrote on stderr, of a broker that is expected to end at once."""
+    """The exit code and the stderr of a broker that should end at once."""
     command = [sys.executable, *program, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     return done.returncode, done.stderr
@@ -245,15 +249,15 @@ def starts(*arguments: str, program: tuple[str, ...] = BARE) -> tuple[int, str]:
     ["authorizer.class.name", "ssl.client.auth", "sasl.enabled.mechanisms", "listener.security.protocol.map",
      "advertised.listeners", "listener.name.external.ssl.client.auth"],
 )  # fmt: skip
-def test_a_broker_says_in_one_line_why_it_does_not_start(tmp_path: Path, name: str) -> None:
-    code, written = starts(str(tmp_path / "data"), "127.0.0.1:0", f"{name}={ASKED[name]}")
+def test_the_broker_reports_in_one_line_why_it_does_not_start(tmp_path: Path, name: str) -> None:
+    code, written = starts(str(tmp_path / "data"), "127.0.0.1:0", f"{name}={PROTECTED_VALUES[name]}")
     assert code == 2
     assert written.count("\n") == 1
     assert name in written
     assert not (tmp_path / "data").exists()
 
 
-def test_serve_says_it_too(tmp_path: Path) -> None:
+def test_the_serve_command_reports_it_too(tmp_path: Path) -> None:
     place = ("--data-dir", str(tmp_path / "data"), "--listen")
     for more, complaint in (
         (("127.0.0.1:0", "--config", "ssl.client.auth=required"), "ssl.client.auth: "),
@@ -281,19 +285,19 @@ def set_while_running(wire: Wire) -> dict[str, str | None]:
     return {row.name: row.value for row in rows if row.config_source in (2, 3)}
 
 
-def test_a_running_broker_takes_none_of_them(tmp_path: Path) -> None:
-    names = sorted(name for name in protecting().keys() | ASKED.keys() if name not in AN_AUTHORIZERS)
-    assert len([name for name in names if name in DYNAMIC]) > 30, "Kafka lets many of them change while it runs"
+def test_a_running_broker_refuses_protecting_settings(tmp_path: Path) -> None:
+    names = sorted(name for name in protecting().keys() | PROTECTED_VALUES.keys() if name not in AUTHORIZER_SETTINGS)
+    assert len([name for name in names if name in DYNAMIC]) > 30, "Kafka can change many of them at run time"
     with BrokerProcess(tmp_path) as running:
         with Wire(running.bootstrap) as wire:
             before = set_while_running(wire)
             for name in names:
                 for api_key, resource in ((44, "1"), (44, ""), (33, "1")):
-                    code, text = alter(wire, api_key, resource, {name: another(name)})
+                    code, text = alter(wire, api_key, resource, {name: other_value(name)})
                     assert code == INVALID_REQUEST, (name, api_key, resource)
                     assert name in text
-            for name in sorted(AN_AUTHORIZERS):
-                assert alter(wire, 44, "1", {name: ASKED[name]})[0] == INVALID_REQUEST
+            for name in sorted(AUTHORIZER_SETTINGS):
+                assert alter(wire, 44, "1", {name: PROTECTED_VALUES[name]})[0] == INVALID_REQUEST
             assert alter(wire, 44, "1", {"ssl.client.auth": "none"}) == (0, "")
             assert set_while_running(wire) == before | {"ssl.client.auth": "none"}
         running.stop()
@@ -302,7 +306,7 @@ def test_a_running_broker_takes_none_of_them(tmp_path: Path) -> None:
             assert set_while_running(wire) == before | {"ssl.client.auth": "none"}
 
 
-def test_one_that_an_earlier_broker_accepted_stops_the_start_until_it_is_deleted(tmp_path: Path) -> None:
+def test_a_protecting_setting_from_an_older_broker_prevents_the_start_until_it_is_deleted(tmp_path: Path) -> None:
     asyncio.run(store(tmp_path / "data", {"ssl.client.auth": "required", "log.retention.ms": "7"}))
     arguments = [str(tmp_path / "data"), "127.0.0.1:0"]
     code, written = starts(*arguments)
@@ -315,7 +319,7 @@ def test_one_that_an_earlier_broker_accepted_stops_the_start_until_it_is_deleted
         def _command(self) -> list[str]:
             return [*super()._command(), "--delete-config=ssl.client.auth"]
 
-    for kind in (Deleting, BrokerProcess):  # once is enough
+    for kind in (Deleting, BrokerProcess):  # one start with the option is enough
         with kind(tmp_path) as running, Wire(running.bootstrap) as wire:
             kept = set_while_running(wire)
             assert "ssl.client.auth" not in kept
@@ -323,26 +327,26 @@ def test_one_that_an_earlier_broker_accepted_stops_the_start_until_it_is_deleted
 
 
 async def store(directory: Path, settings: dict[str, str]) -> None:
-    """Writes settings as a broker did that checked less."""
+    """Stores settings like a broker with fewer checks."""
     broker = BrokerServer(BrokerConfig(), directory, ("127.0.0.1", 0))
     await broker.start()
     broker.catalog.apply(AlterConfigs(BROKER, "1", settings))
     await broker.stop()
 
 
-# --- listening --------------------------------------------------------------------------------------------------
+# --- listeners --------------------------------------------------------------------------------------------------
 
 
-def test_the_loopback_is_known_by_its_addresses() -> None:
+def test_loopback_addresses_are_recognised() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "::ffff:10.0.0.1", "fe80::1%lo", "128.0.0.1")))
 
 
 @pytest.mark.parametrize(("host", "lines"), [("0.0.0.0", 1), ("127.0.0.1", 0), ("localhost", 0)])
-def test_listening_beyond_the_loopback_warns(
+def test_a_listener_beyond_the_loopback_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, lines: int
 ) -> None:
-    """One line. The socket is closed at once: nothing accepts."""
+    """The warning is one line. The socket is closed at once and accepts no connection."""
     with caplog.at_level(logging.WARNING, logger="odradek.broker"):
         BrokerServer(BrokerConfig(), tmp_path, (host, 0))._bind().close()
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [f"listening on {host}"] * lines

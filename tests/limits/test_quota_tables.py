@@ -1,4 +1,4 @@
-"""Quotas: what a client id of its own with each request costs the broker, in work and in memory."""
+"""Quotas: work and memory in the broker for clients that use a new client id with each request."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def entries(quotas: Quotas) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("known", [5_000, CLIENTS])
-def test_a_new_client_costs_as_much_work_beside_many_clients_as_alone(known: int) -> None:
+def test_the_work_for_a_new_client_is_independent_of_the_number_of_clients(known: int) -> None:
     clock = Clock()
     quotas = limited(clock)
 
@@ -55,11 +55,11 @@ def test_a_new_client_costs_as_much_work_beside_many_clients_as_alone(known: int
         ask(f"client-{number}")
     clock.ms += 1
     assert max(lines_run(lambda name=f"later-{n}": ask(name)) for n in range(20)) < alone + 200
-    clock.ms += 3_600_000  # all of them have expired at once
+    clock.ms += 3_600_000  # all of them have expired
     assert max(lines_run(lambda name=f"last-{n}": ask(name)) for n in range(20)) < alone + 200
 
 
-def test_all_tables_are_bounded_and_the_first_to_expire_go() -> None:
+def test_all_tables_are_limited_and_the_first_entries_to_expire_are_removed() -> None:
     clock = Clock()
     quotas = limited(clock)
     quotas.mutate("u", "debtor", 1_000_000, strict=False)
@@ -70,12 +70,12 @@ def test_all_tables_are_bounded_and_the_first_to_expire_go() -> None:
     assert max(entries(quotas)) <= ENTRIES_KEPT
     with pytest.raises(KafkaError, match="THROTTLING_QUOTA_EXCEEDED"):
         quotas.mutate("u", "debtor", 1, strict=True)
-    # The last clients' use still counts, the first ones' is forgotten.
+    # The use of the last clients still counts; that of the first ones was removed.
     assert quotas.record(PRODUCER_BYTE_RATE, "u", f"client-{CLIENTS - 1}", 1e7) > 0
     assert quotas.record(PRODUCER_BYTE_RATE, "u", "client-0", 1e7) == 0
 
 
-def test_clients_long_gone_are_forgotten_a_few_with_each_new_one() -> None:
+def test_each_new_client_removes_a_few_inactive_ones() -> None:
     clock = Clock()
     quotas = limited(clock)
     for number in range(8_000):
@@ -86,7 +86,7 @@ def test_clients_long_gone_are_forgotten_a_few_with_each_new_one() -> None:
     assert len(quotas._rates) <= 4_000
 
 
-def test_a_rate_in_use_stays_beside_those_that_expire() -> None:
+def test_a_rate_in_use_stays_while_others_expire() -> None:
     clock = Clock()
     quotas = limited(clock)
     quotas.record(PRODUCER_BYTE_RATE, "u", "steady", 9e6)
@@ -98,7 +98,7 @@ def test_a_rate_in_use_stays_beside_those_that_expire() -> None:
     assert quotas.record(PRODUCER_BYTE_RATE, "u", "steady", 2e6) > 0
 
 
-def test_the_memory_of_long_client_ids_is_bounded() -> None:
+def test_the_memory_of_long_client_ids_is_limited() -> None:
     clock = Clock()
     quotas = limited(clock)
 
@@ -111,5 +111,5 @@ def test_the_memory_of_long_client_ids_is_bounded() -> None:
     assert bytes_kept(ask) < 4 << 20
     name = "00001" * 6_000
     quotas.record(PRODUCER_BYTE_RATE, "u", name, 2e7)
-    assert quotas.record(PRODUCER_BYTE_RATE, "u", name, 0) > 0  # they are told apart
+    assert quotas.record(PRODUCER_BYTE_RATE, "u", name, 0) > 0  # the names are different clients
     assert quotas.record(PRODUCER_BYTE_RATE, "u", "00002" * 6_000, 0) == 0

@@ -1,4 +1,5 @@
-"""What a broker's replies may cost a client: bytes, elements, and how much is read in one turn of the loop."""
+"""Limits of a client for the replies of a broker: bytes, elements, and the part that is read in one turn of the
+loop."""
 
 from __future__ import annotations
 
@@ -49,18 +50,18 @@ from odradek.wire.api_keys import (
 )
 from odradek.wire.schemas import Kind
 
-QUICK: dict[str, Any] = {
+FAST_FAILURE: dict[str, Any] = {
     "default_api_timeout_ms": 20_000, "request_timeout_ms": 10_000, "retry_backoff_ms": 10, "retry_backoff_max_ms": 20,
     "bootstrap_timeout_ms": 0,
 }  # fmt: skip
-IMPATIENT = QUICK | {"default_api_timeout_ms": 1_500}
-"""For what is tried again until its time is over."""
+SHORT_TIMEOUT = FAST_FAILURE | {"default_api_timeout_ms": 1_500}
+"""For requests that are retried until their timeout."""
 MORE = 100_000_001
-"""One byte more than is let through by default."""
+"""One byte more than the default limit."""
 
 
-def announced(broker: ScriptedBroker, size: int = MORE) -> Callable[[Any, int], Reply]:
-    """Answers with the beginning of a reply of so many bytes; the rest never comes."""
+def with_announced_size(broker: ScriptedBroker, size: int = MORE) -> Callable[[Any, int], Reply]:
+    """Answers with the beginning of a reply of this size; the rest is never sent."""
     return lambda message, version: struct.pack(">ii", size, broker.asking.id) + bytes(100)
 
 
@@ -95,25 +96,25 @@ def too_large(error: BaseException) -> bool:
         (FETCH, lambda admin: list(PartitionReader(admin.config, TopicPartition("t", 0)).read_rows(0, 9))),
     ],
 )
-def test_a_reply_beyond_the_bound_is_refused_and_not_asked_for_again(
+def test_a_reply_beyond_the_limit_is_refused_and_not_requested_again(
     cluster: ScriptedCluster, key: int, call: Callable[[Admin], object]
 ) -> None:
     broker = cluster.brokers[1]
-    broker.answers[key] = announced(broker)
+    broker.answers[key] = with_announced_size(broker)
     cluster.high_watermark = 9
-    with Admin(cluster.bootstrap, **QUICK) as admin, pytest.raises(OdradekError) as refused:
+    with Admin(cluster.bootstrap, **FAST_FAILURE) as admin, pytest.raises(OdradekError) as refused:
         call(admin)
     assert too_large(refused.value), refused.value
     assert broker.count(key) == 1
 
 
 def consumer(cluster: ScriptedCluster, **settings: Any) -> Consumer:
-    return Consumer(cluster.bootstrap, **QUICK | settings)
+    return Consumer(cluster.bootstrap, **FAST_FAILURE | settings)
 
 
-def test_a_consumers_poll_tells_of_a_fetch_beyond_the_bound(cluster: ScriptedCluster) -> None:
+def test_a_consumers_poll_raises_the_error_of_a_fetch_beyond_the_limit(cluster: ScriptedCluster) -> None:
     broker = cluster.brokers[1]
-    broker.answers[FETCH] = announced(broker)
+    broker.answers[FETCH] = with_announced_size(broker)
     with consumer(cluster) as reading:
         reading.assign({TopicPartition("t", 0): 0})
         with pytest.raises(OdradekError) as refused:
@@ -124,11 +125,13 @@ def test_a_consumers_poll_tells_of_a_fetch_beyond_the_bound(cluster: ScriptedClu
 @pytest.mark.parametrize(
     ("protocol", "key"), [("classic", JOIN_GROUP), ("classic", SYNC_GROUP), ("consumer", CONSUMER_GROUP_HEARTBEAT)]
 )
-def test_a_consumers_poll_tells_of_a_join_beyond_the_bound(cluster: ScriptedCluster, protocol: str, key: int) -> None:
+def test_a_consumers_poll_raises_the_error_of_a_join_beyond_the_limit(
+    cluster: ScriptedCluster, protocol: str, key: int
+) -> None:
     broker = cluster.brokers[1]
     broker.ranges[CONSUMER_GROUP_HEARTBEAT] = schemas.known_versions(CONSUMER_GROUP_HEARTBEAT)
     broker.answers[JOIN_GROUP] = joined("range")
-    broker.answers[key] = announced(broker)
+    broker.answers[key] = with_announced_size(broker)
     with consumer(cluster, group_id="g", group_protocol=protocol) as reading:
         reading.subscribe(["t"])
         with pytest.raises(OdradekError, match="receive_message_max_bytes allows at most 100000000"):
@@ -136,7 +139,7 @@ def test_a_consumers_poll_tells_of_a_join_beyond_the_bound(cluster: ScriptedClus
 
 
 def polled(reading: Consumer) -> None:
-    """Polls until an error comes. The first poll may have to compile the decoding kernels, which takes seconds."""
+    """Polls until an error occurs. The first poll may have to compile the decoding kernels, which takes seconds."""
     deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
         reading.poll(0.1)
@@ -150,25 +153,25 @@ def joined(protocol: str) -> Callable[[Any, int], Reply]:
 
 
 @pytest.mark.parametrize("key", [PRODUCE, INIT_PRODUCER_ID])
-def test_a_producer_tells_of_a_reply_beyond_the_bound(cluster: ScriptedCluster, key: int) -> None:
+def test_a_producer_raises_the_error_of_a_reply_beyond_the_limit(cluster: ScriptedCluster, key: int) -> None:
     broker = cluster.brokers[1]
-    broker.answers[key] = announced(broker)
+    broker.answers[key] = with_announced_size(broker)
     failed: list[BaseException | None] = []
-    with Producer(cluster.bootstrap, **QUICK, delivery_timeout_ms=3_000) as producer:
+    with Producer(cluster.bootstrap, **FAST_FAILURE, delivery_timeout_ms=3_000) as producer:
         producer.send("t", b"x", on_delivery=lambda metadata, error: failed.append(error))
         producer.flush()
     assert "receive_message_max_bytes allows at most 100000000" in str(failed[0])
 
 
-def test_replies_up_to_the_bound_come_through(cluster: ScriptedCluster) -> None:
-    """The bound is set to the size of what the broker answers, and then to a byte less."""
+def test_replies_up_to_the_limit_are_read(cluster: ScriptedCluster) -> None:
+    """The limit is first the size of the broker's reply, and then one byte less."""
     broker = cluster.brokers[1]
     broker.ranges[LIST_GROUPS] = (0, 0)
     rows = [b"\0\x10group-id-%07d\0\x08consumer" % number for number in range(60_000)]
     body = struct.pack(">hi", 0, len(rows)) + b"".join(rows)
     broker.answers[LIST_GROUPS] = answer_with(broker, body)
     size = len(body) + 4
-    settings = QUICK | {"max_partition_fetch_bytes": 1}
+    settings = FAST_FAILURE | {"max_partition_fetch_bytes": 1}
     with Admin(cluster.bootstrap, receive_message_max_bytes=size, **settings) as admin:
         assert len(admin.list_groups()) == 60_000
     with (
@@ -178,7 +181,7 @@ def test_replies_up_to_the_bound_come_through(cluster: ScriptedCluster) -> None:
         admin.list_groups()
 
 
-def test_the_bound_grows_with_what_a_fetch_may_bring_unless_it_is_set() -> None:
+def test_the_default_limit_grows_with_the_fetch_size() -> None:
     assert ClientConfig("a:1").max_reply_bytes == 100_000_000
     assert ConsumerConfig("a:1").client().max_reply_bytes == 100_000_000
     large = ConsumerConfig.of({"bootstrap.servers": "a:1", "fetch.max.bytes": "200000000"})
@@ -192,7 +195,7 @@ def test_the_bound_grows_with_what_a_fetch_may_bring_unless_it_is_set() -> None:
     assert ConsumerConfig.of(own).client().max_reply_bytes == 9_000_000
 
 
-def test_what_is_no_kafka_is_still_told_so() -> None:
+def test_a_server_that_is_not_kafka_is_a_clear_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
@@ -203,7 +206,7 @@ def test_what_is_no_kafka_is_still_told_so() -> None:
 
         threading.Thread(target=answer, daemon=True).start()
         port = listener.getsockname()[1]
-        with Admin(f"127.0.0.1:{port}", **QUICK) as admin, pytest.raises(BrokerUnreachable, match="without TLS"):
+        with Admin(f"127.0.0.1:{port}", **FAST_FAILURE) as admin, pytest.raises(BrokerUnreachable, match="without TLS"):
             admin.list_groups()
 
 
@@ -211,7 +214,7 @@ def test_what_is_no_kafka_is_still_told_so() -> None:
 
 
 def metadata_bytes(cluster: ScriptedCluster, topics: int, names: Callable[[int], bytes] = lambda number: b"") -> bytes:
-    """A reply of version 0 with so many topics without partitions: eight bytes each and the name."""
+    """A reply of version 0 with this many topics without partitions: eight bytes each and the name."""
     host = b"\x00\x09127.0.0.1"
     broker = struct.pack(">i", 1) + host + struct.pack(">i", cluster.brokers[1].port)
     rows = [b"\0\0" + struct.pack(">h", len(name := names(number))) + name + bytes(4) for number in range(topics)]
@@ -222,17 +225,17 @@ def answer_with(broker: ScriptedBroker, body: bytes) -> Callable[[Any, int], Rep
     return lambda message, version: frames.frame(struct.pack(">i", broker.asking.id), body)
 
 
-def test_metadata_of_more_topics_than_any_cluster_has_is_refused_unread(cluster: ScriptedCluster) -> None:
-    """11 MB, from which 1,300,000 topics were made in four seconds."""
+def test_metadata_of_too_many_topics_is_refused_unread(cluster: ScriptedCluster) -> None:
+    """11 MB, from which a client without limits made 1,300,000 topics in four seconds."""
     broker = cluster.brokers[1]
     broker.ranges[METADATA] = (0, 0)
     broker.answers[METADATA] = answer_with(broker, metadata_bytes(cluster, 1_300_000))
-    with Admin(cluster.bootstrap, **QUICK) as admin, pytest.raises(OdradekError, match="1300000 topics"):
+    with Admin(cluster.bootstrap, **FAST_FAILURE) as admin, pytest.raises(OdradekError, match="1300000 topics"):
         admin.describe_topics()
     assert broker.count(METADATA) == 1
 
 
-def test_topics_that_were_not_asked_for_are_neither_read_nor_kept(cluster: ScriptedCluster) -> None:
+def test_topics_that_were_not_requested_are_neither_read_nor_kept(cluster: ScriptedCluster) -> None:
     broker = cluster.brokers[1]
     broker.ranges[METADATA] = (1, 13)
 
@@ -247,7 +250,7 @@ def test_topics_that_were_not_asked_for_are_neither_read_nor_kept(cluster: Scrip
 
     async def known(count: int) -> set[str]:
         broker.answers[METADATA] = with_others(count)
-        seen = Cluster(ClientConfig(cluster.bootstrap, **QUICK))
+        seen = Cluster(ClientConfig(cluster.bootstrap, **FAST_FAILURE))
         try:
             await seen.refresh(["t"])
             return set(seen._metadata.topics) | set(seen._metadata.newest)
@@ -259,16 +262,16 @@ def test_topics_that_were_not_asked_for_are_neither_read_nor_kept(cluster: Scrip
         asyncio.run(known(2_000))
 
 
-def test_a_large_reply_about_topics_leaves_the_loop_its_turns(cluster: ScriptedCluster) -> None:
-    """Whatever else the loop has to do comes up at least once for 500 elements."""
+def test_other_tasks_run_while_a_large_metadata_reply_is_read(cluster: ScriptedCluster) -> None:
+    """Every other task of the loop runs at least once per 500 elements."""
     broker = cluster.brokers[1]
     broker.ranges[METADATA] = (0, 0)
     body = metadata_bytes(cluster, 40_000, lambda number: b"topic-%06d" % number)
     broker.answers[METADATA] = answer_with(broker, body)
 
     async def turns() -> tuple[int, int]:
-        """The most of the loop's turns that passed while one reply was read, and how many topics it held."""
-        seen = Cluster(ClientConfig(cluster.bootstrap, **QUICK))
+        """Returns the largest number of turns of the loop while one reply was read, and the number of topics in it."""
+        seen = Cluster(ClientConfig(cluster.bootstrap, **FAST_FAILURE))
         connection = await seen.any_connection()
         count, marks = 0, []
         deliver = connection._deliver
@@ -392,7 +395,7 @@ TOPICS = [
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata_of_every_version_is_read_as_kio_reads_it(version: int) -> None:
+def test_metadata_of_every_version_is_read_as_by_kio(version: int) -> None:
     assert schemas.known_versions(METADATA)[1] == 13, "a newer version needs its place in metadata_wire"
     topics = [*TOPICS, topic_row(None, 8, [], error_code=ErrorCode.unknown_topic_id.value)] * (version >= 12)
     data = packed_metadata(version, topics or TOPICS, error_code=3)
@@ -406,7 +409,7 @@ def test_metadata_of_every_version_is_read_as_kio_reads_it(version: int) -> None
         assert set(read_whole(version, data, frozenset({UUID(int=2), UUID(int=9)})).topics) == {"of one"}
 
 
-def test_damaged_metadata_is_an_error_of_value_or_read_as_kio_reads_it() -> None:
+def test_damaged_metadata_is_a_value_error_or_read_as_by_kio() -> None:
     mutator = Mutator(15)
     replies = {version: packed_metadata(version, TOPICS) for version in range(14)}
     refused = same = 0
@@ -421,14 +424,14 @@ def test_damaged_metadata_is_an_error_of_value_or_read_as_kio_reads_it() -> None
         try:
             frames.decode_response(METADATA, version, data)
         except ValueError:
-            continue  # kio knows fewer error codes and no other bytes for true
+            continue  # kio knows fewer error codes and accepts fewer byte values for true
         assert_as_kio_reads_it(version, data)
         same += 1
     assert refused > 2_000
     assert same > 2_000
 
 
-def test_tagged_fields_that_are_not_known_are_passed_over() -> None:
+def test_unknown_tagged_fields_of_metadata_are_skipped() -> None:
     flexible = packed_metadata(13, [topic_row("t", 1, [row(0)])])
     assert flexible[-1] == 0
     tags = b"\x02\x63\x03abc\x7f\x00"
@@ -445,12 +448,12 @@ def test_tagged_fields_that_are_not_known_are_passed_over() -> None:
         ("replicas", {"topics": [topic_row("t", 1, [row(0, replica_nodes=[1] * 10_001)])]}),
     ],
 )
-def test_bounds_of_librdkafka_hold_for_the_parts(what: str, message: dict[str, Any]) -> None:
+def test_librdkafkas_limits_apply_to_the_parts_of_metadata(what: str, message: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"^\d+ {what} \(the limit is [\d,]+\)"):
         read_whole(13, packed_metadata(13, [], **message))
 
 
-def test_partitions_in_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_number_of_partitions_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     from odradek.client import metadata_wire
 
     assert metadata_wire.MAX_PARTITIONS_IN_ALL == 2_000_000
@@ -461,18 +464,21 @@ def test_partitions_in_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         read_whole(13, packed_metadata(13, topics))
 
 
-def test_other_replies_hold_a_million_elements_at_most(cluster: ScriptedCluster) -> None:
+def test_other_replies_have_at_most_a_million_elements(cluster: ScriptedCluster) -> None:
     broker = cluster.brokers[1]
     broker.ranges[LIST_GROUPS] = (0, 0)
     body = struct.pack(">hi", 0, 1_000_001) + bytes(4) * 1_000_001
     broker.answers[LIST_GROUPS] = answer_with(broker, body)
-    with Admin(cluster.bootstrap, **QUICK) as admin, pytest.raises(OdradekError, match="more than 1,000,000 elements"):
+    with (
+        Admin(cluster.bootstrap, **FAST_FAILURE) as admin,
+        pytest.raises(OdradekError, match="more than 1,000,000 elements"),
+    ):
         admin.list_groups()
     assert broker.count(LIST_GROUPS) == 1
 
 
 @pytest.mark.parametrize("version", range(4, 18))
-def test_a_fetch_brings_no_more_partitions_than_are_read(version: int) -> None:
+def test_a_fetch_reply_has_at_most_the_requested_partitions(version: int) -> None:
     from odradek.net import fetch_wire
 
     with scripted() as cluster:
@@ -491,14 +497,14 @@ def test_a_fetch_brings_no_more_partitions_than_are_read(version: int) -> None:
         fetch_wire.parse_reply(version, packed(1_005), 2)
 
 
-def test_tagged_fields_of_a_fetch_are_bounded() -> None:
+def test_the_number_of_tagged_fields_of_a_fetch_reply_is_limited() -> None:
     from odradek.net import fetch_wire
 
     with pytest.raises(ValueError, match="1001 tagged fields"):
         fetch_wire.parse_reply(16, memoryview(bytes(4) + b"\xe9\x07" + b"\x01\x00" * 1_001 + bytes(50)), 1)
 
 
-def test_assignments_and_subscriptions_hold_a_million_partitions_at_most() -> None:
+def test_assignments_and_subscriptions_have_at_most_a_million_partitions() -> None:
     from odradek.core.consumer_protocol import decode_assignment, decode_subscription
 
     def partitions(count: int) -> bytes:
@@ -514,7 +520,7 @@ def test_assignments_and_subscriptions_hold_a_million_partitions_at_most() -> No
         decode_subscription(subscription + partitions(1_000_002))
 
 
-# --- replies that make no sense --------------------------------------------------------------------------------------
+# --- invalid replies -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -526,15 +532,15 @@ def test_assignments_and_subscriptions_hold_a_million_partitions_at_most() -> No
         (DELETE_GROUPS, {"results": []}, lambda admin: admin.delete_groups(["g"])),
     ],
 )
-def test_a_reply_that_holds_nothing_of_what_was_asked_is_a_named_error(
+def test_a_reply_without_the_requested_row_is_a_clear_error(
     cluster: ScriptedCluster, key: int, empty: dict[str, Any], call: Callable[[Admin], object]
 ) -> None:
     cluster.brokers[1].answers[key] = lambda message, version: {"throttle_time": 0, "error_code": 0} | empty
-    with Admin(cluster.bootstrap, **QUICK) as admin, pytest.raises(KafkaError, match="reply has no row for it"):
+    with Admin(cluster.bootstrap, **FAST_FAILURE) as admin, pytest.raises(KafkaError, match="reply has no row for it"):
         call(admin)
 
 
-def test_an_assignor_that_was_not_offered_is_a_named_error(cluster: ScriptedCluster) -> None:
+def test_an_assignor_that_was_not_offered_is_a_clear_error(cluster: ScriptedCluster) -> None:
     def unknown(message: Any, version: int) -> Reply:
         reply = joined("unheard-of")(message, version)
         assert isinstance(reply, dict)
@@ -547,29 +553,32 @@ def test_an_assignor_that_was_not_offered_is_a_named_error(cluster: ScriptedClus
             polled(reading)
 
 
-def test_a_topic_left_out_of_an_answer_is_a_named_error(cluster: ScriptedCluster) -> None:
+def test_a_topic_missing_in_a_reply_is_a_clear_error(cluster: ScriptedCluster) -> None:
     cluster.brokers[1].answers[METADATA] = lambda message, version: cluster.metadata(message) | {"topics": []}
     with (
-        Producer(cluster.bootstrap, **IMPATIENT, max_block_ms=300) as producer,
+        Producer(cluster.bootstrap, **SHORT_TIMEOUT, max_block_ms=300) as producer,
         pytest.raises(OdradekError, match="topic"),
     ):
         producer.send("t", b"x")
-    with Admin(cluster.bootstrap, **IMPATIENT) as admin, pytest.raises(OdradekError, match="topic"):
+    with Admin(cluster.bootstrap, **SHORT_TIMEOUT) as admin, pytest.raises(OdradekError, match="topic"):
         admin.describe_topics(["t"])
 
 
-def test_a_topic_without_partitions_is_a_named_error(cluster: ScriptedCluster) -> None:
+def test_a_topic_without_partitions_is_a_clear_error(cluster: ScriptedCluster) -> None:
     def bare(message: Any, version: int) -> Reply:
         reply = cluster.metadata(message)
         return reply | {"topics": [reply["topics"][0] | {"partitions": []}]}
 
     cluster.brokers[1].answers[METADATA] = bare
-    with Producer(cluster.bootstrap, **QUICK, max_block_ms=300) as producer, pytest.raises(KafkaError, match="topic t"):
+    with (
+        Producer(cluster.bootstrap, **FAST_FAILURE, max_block_ms=300) as producer,
+        pytest.raises(KafkaError, match="topic t"),
+    ):
         producer.send("t", b"x")
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_partition_below_zero_is_a_named_error(cluster: ScriptedCluster, protocol: str) -> None:
+def test_a_negative_partition_is_a_clear_error(cluster: ScriptedCluster, protocol: str) -> None:
     broker = cluster.brokers[1]
     broker.ranges[CONSUMER_GROUP_HEARTBEAT] = schemas.known_versions(CONSUMER_GROUP_HEARTBEAT)
     broker.answers[JOIN_GROUP] = joined("range")
@@ -590,12 +599,12 @@ def test_a_partition_below_zero_is_a_named_error(cluster: ScriptedCluster, proto
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("127.0.0.1", -5), ("x" * 300, 1)])
-def test_an_address_that_is_none_is_one_that_cannot_be_reached(cluster: ScriptedCluster, host: str, port: int) -> None:
+def test_an_invalid_address_is_treated_as_unreachable(cluster: ScriptedCluster, host: str, port: int) -> None:
     def lost(message: Any, version: int) -> Reply:
         return cluster.metadata(message) | {"brokers": [{"node_id": 1, "host": host, "port": port, "rack": None}]}
 
     cluster.brokers[1].answers[METADATA] = lost
-    with Admin(cluster.bootstrap, **IMPATIENT) as admin, pytest.raises(OdradekError, match="cannot reach"):
+    with Admin(cluster.bootstrap, **SHORT_TIMEOUT) as admin, pytest.raises(OdradekError, match="cannot reach"):
         admin.list_offsets({TopicPartition("t", 0): -1})
 
 
@@ -621,7 +630,7 @@ CALLS: dict[str, tuple[int, Callable[[Admin], object]]] = {
 
 
 class Damaging(ScriptedBroker):
-    """Damages each reply to one API, and keeps what it sent."""
+    """Damages each reply to one API, and keeps the replies that it sent."""
 
     damaged: tuple[int, Mutator] | None = None
     sent: bytes = b""
@@ -635,7 +644,7 @@ class Damaging(ScriptedBroker):
         return frames.frame(reply[4:8], self.sent)
 
 
-def test_damaged_replies_end_in_errors_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_replies_raise_errors_of_this_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("support.scripted.ScriptedBroker", Damaging)
     mutator, dice = Mutator(3), random.Random(3)
     raised = 0
@@ -654,7 +663,7 @@ def test_damaged_replies_end_in_errors_of_ours(monkeypatch: pytest.MonkeyPatch) 
             if key != 18:
                 broker.ranges[key] = (low, dice.randint(max(low, 2), high))
             broker.damaged = (key, mutator)
-            with Admin(cluster.bootstrap, **QUICK | {"default_api_timeout_ms": 400}) as admin:
+            with Admin(cluster.bootstrap, **FAST_FAILURE | {"default_api_timeout_ms": 400}) as admin:
                 try:
                     call(admin)
                 except OdradekError:
@@ -664,8 +673,8 @@ def test_damaged_replies_end_in_errors_of_ours(monkeypatch: pytest.MonkeyPatch) 
     assert raised > 15
 
 
-def test_a_topic_made_in_the_meantime_is_still_found(bootstrap: str, topic: str) -> None:
-    """On a real broker, beside all bounds."""
+def test_a_topic_created_in_the_meantime_is_found(bootstrap: str, topic: str) -> None:
+    """On a real broker, with all limits."""
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 7, 1)])
         assert len(admin.describe_topics([topic])[topic].partitions) == 7

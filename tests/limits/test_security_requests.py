@@ -1,4 +1,4 @@
-"""Requests about thousands of users, ACLs or feature levels: one sync, short steps, and bounds on what is kept."""
+"""Requests with thousands of users, ACLs or feature levels: one sync, short steps, and limits of stored values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_topic_bursts import API_VERSIONS, CountingFiles, codes, count_turns, tell
+from test_topic_bursts import API_VERSIONS, CountingFiles, codes, count_turns, run_with_broker
 from test_turns import Client, connect
 
 from odradek.broker.metadata_log import MAX_CHANGE_RECORDS
@@ -23,7 +23,8 @@ from odradek.wire.api_keys import (
 )
 
 STEPS_BETWEEN = 40
-"""A turn has 17 steps of 0.3 ms by the scheduler's clock; the other client's request comes with one of the next."""
+"""A turn has 17 steps of 0.3 ms by the scheduler's clock; the other client's request arrives in one of the next
+turns."""
 
 
 def users(*names: str, salt: bytes = b"salt", salted_password: bytes = b"x" * 32) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def updates(count: int) -> dict[str, Any]:
 
 
 COUNT = 3000
-LONG: Mapping[str, tuple[int, int, dict[str, Any], int]] = {  # with the steps of each element
+LONG: Mapping[str, tuple[int, int, dict[str, Any], int]] = {  # with the number of steps for each element
     "users set": (ALTER_USER_SCRAM_CREDENTIALS, 0, users(*(f"u{n}" for n in range(COUNT))), 3),
     "users described": (DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": [{"name": f"u{n}"} for n in range(COUNT)]}, 2),
     "ACLs made": (CREATE_ACLS, 3, acls(COUNT), 1),
@@ -59,10 +60,10 @@ LONG: Mapping[str, tuple[int, int, dict[str, Any], int]] = {  # with the steps o
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_a_long_request_holds_nobody_up(tmp_path: Path, name: str) -> None:
+def test_a_long_request_delays_no_other_client(tmp_path: Path, name: str) -> None:
     key, version, message, steps = LONG[name]
 
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         other = await connect(broker)
         count_turns(broker, files)
         client.writer.write(frames.encode_request(key, version, 1, "c", message))
@@ -76,23 +77,24 @@ def test_a_long_request_holds_nobody_up(tmp_path: Path, name: str) -> None:
         assert len(results) == COUNT
         assert answered >= steps * COUNT / STEPS_BETWEEN
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
-def test_users_of_one_request_are_one_sync(tmp_path: Path) -> None:
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
-        await client.ask(ALTER_USER_SCRAM_CREDENTIALS, 0, users("first"))  # the log's first epoch has a file of its own
+def test_all_users_of_one_request_need_one_sync(tmp_path: Path) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+        # the first epoch of the log is stored in a separate file
+        await client.ask(ALTER_USER_SCRAM_CREDENTIALS, 0, users("first"))
         files.syncs.clear()
         reply = await client.ask(ALTER_USER_SCRAM_CREDENTIALS, 0, users(*(f"u{n}" for n in range(COUNT))))
         assert codes(reply.results) == {"none": COUNT}
         assert files.syncs["metadata log"] == files.syncs.total() == 1
         assert len(broker.catalog.users()) == COUNT + 1
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
-def test_more_users_than_a_batch_of_the_controller_holds_are_refused_together(tmp_path: Path) -> None:
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+def test_too_many_users_for_a_batch_are_refused_together(tmp_path: Path) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         end = broker.catalog.log_end_offset
         names = [f"u{n}" for n in range(MAX_CHANGE_RECORDS + 1)]
         reply = await client.ask(ALTER_USER_SCRAM_CREDENTIALS, 0, users(*names))
@@ -102,12 +104,12 @@ def test_more_users_than_a_batch_of_the_controller_holds_are_refused_together(tm
         reply = await client.ask(ALTER_USER_SCRAM_CREDENTIALS, 0, users(*names[1:]))
         assert codes(reply.results) == {"none": MAX_CHANGE_RECORDS}
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("name", ["salt", "salted_password"])
-def test_secrets_are_bounded(tmp_path: Path, name: str) -> None:
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+def test_the_size_of_secrets_is_limited(tmp_path: Path, name: str) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         reply = await client.ask(
             ALTER_USER_SCRAM_CREDENTIALS, 0, users("long", **{name: b"x" * (MAX_SECRET_BYTES + 1)})
         )
@@ -116,4 +118,4 @@ def test_secrets_are_bounded(tmp_path: Path, name: str) -> None:
         reply = await client.ask(ALTER_USER_SCRAM_CREDENTIALS, 0, users("long", **{name: b"x" * MAX_SECRET_BYTES}))
         assert codes(reply.results) == {"none": 1}
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)

@@ -1,4 +1,4 @@
-"""Strings longer than 32,767 bytes: refused in requests, as Kafka's parsers do, and never written to a log."""
+"""Strings longer than 32,767 bytes: refused in requests, as by Kafka's parsers, and never written to a log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Path = tuple[str, ...]
 
 
 class Small(Instances):
-    """Short messages in which every array has two elements and every structure is there."""
+    """Short messages in which every array has two elements and every structure is present."""
 
     def value(self, field: Any) -> Any:
         kind = classify_field(field)
@@ -41,7 +41,7 @@ class Small(Instances):
 
 
 def strings(entity: Any, path: Path = ()) -> Iterator[Path]:
-    """The path to each field of a message that holds text."""
+    """The path to each text field of a message."""
     for field in fields(entity):
         if field.metadata.get("kafka_type") == "string":
             yield (*path, field.name)
@@ -50,7 +50,7 @@ def strings(entity: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def with_text(instance: Any, path: Path, text: str, index: int) -> Any:
-    """The message with a text there; of arrays, in the element ``index``."""
+    """The message with this text in the field; of arrays, in the element ``index``."""
     if not path:
         return text
     value = getattr(instance, path[0])
@@ -66,11 +66,11 @@ TOO_LONG = "x" * 32_764 + "€€"  # fewer characters, more bytes
 
 
 @pytest.mark.parametrize("api_key", sorted(api_key_map), ids=schemas.api_name)
-def test_a_string_of_more_than_32767_bytes_is_refused_wherever_it_stands(api_key: int) -> None:
+def test_a_string_of_more_than_32767_bytes_is_refused_in_every_field(api_key: int) -> None:
     oldest, newest = schemas.known_versions(api_key)
     for version in range(oldest, newest + 1):
         entity = schemas.message_type(api_key, version, Kind.REQUEST)
-        if not schemas.is_flexible(api_key, version):  # lengths of 16 bits cannot say it
+        if not schemas.is_flexible(api_key, version):  # lengths of 16 bits cannot express it
             continue
         instance = Small(version).of(entity)
         for path in strings(entity):
@@ -86,7 +86,7 @@ def test_a_string_of_more_than_32767_bytes_is_refused_wherever_it_stands(api_key
 
 
 def commit(metadata: Sequence[str]) -> bytes:
-    """A commit of one topic, with so many partitions."""
+    """A commit of one topic, with this number of partitions."""
     row = {"committed_offset": 1, "committed_leader_epoch": 0}
     rows = [row | {"partition_index": index, "committed_metadata": text} for index, text in enumerate(metadata)]
     group = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
@@ -94,7 +94,7 @@ def commit(metadata: Sequence[str]) -> bytes:
 
 
 class Watched(bytes):
-    """Bytes that count how often one of them is looked at."""
+    """Bytes that count the reads of single bytes."""
 
     looks = 0
 
@@ -104,13 +104,13 @@ class Watched(bytes):
 
 
 @pytest.mark.parametrize("partitions", [1, 100, 5000])
-def test_partitions_without_room_for_such_a_string_are_not_looked_at(partitions: int) -> None:
+def test_partitions_too_short_for_such_a_string_are_not_searched(partitions: int) -> None:
     Watched.looks = 0
     schemas.decode(OFFSET_COMMIT, 9, Kind.REQUEST, Watched(commit([""] * partitions)))
     assert Watched.looks < 20
 
 
-def test_among_many_partitions_such_a_string_is_found() -> None:
+def test_such_a_string_is_found_among_many_partitions() -> None:
     for at in (0, 2500, 4999):
         texts = ["m"] * 5000
         texts[at] = TOO_LONG
@@ -122,7 +122,7 @@ def test_among_many_partitions_such_a_string_is_found() -> None:
 
 
 def old_key(kind: int, *names: str, partition: int | None = None) -> bytes:
-    """A key as earlier versions wrote it: the length of a name without a sign."""
+    """A key in the format of older versions: the length of a name is unsigned."""
     packed = [name.encode() for name in names]
     out = kind.to_bytes(2, "big") + b"".join(len(name).to_bytes(2, "big") + name for name in packed)
     return out if partition is None else out + partition.to_bytes(4, "big")
@@ -133,7 +133,7 @@ COMMIT = OffsetCommitValue(42, 3, "m", START_MS)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_a_commit_of_a_long_id_in_a_log_is_loaded_and_ends_as_others_do(length: int) -> None:
+def test_a_stored_commit_with_a_long_id_is_loaded_and_expires(length: int) -> None:
     group = "ü" + "g" * (length - 2)
     rig = Rig()
     rig.catalog.add("t")
@@ -146,7 +146,7 @@ def test_a_commit_of_a_long_id_in_a_log_is_loaded_and_ends_as_others_do(length: 
     machine = rig.runtime.machine(where)
     assert machine is not None
     assert machine.committed(group, "t", 3) == COMMIT
-    # It goes with its topic, and the rest when its time has come; both have to be written with that id.
+    # Its offset is removed with the topic, and the rest expires; both need records with this id.
     rig.catalog.remove("t")
     rig.runtime.on_topics_deleted(["t"])
     rig.world.settle()
@@ -164,7 +164,7 @@ def test_a_commit_of_a_long_id_in_a_log_is_loaded_and_ends_as_others_do(length: 
     assert not rig.runtime.skipped_records
 
 
-def test_groups_that_no_request_can_name_are_not_listed() -> None:
+def test_groups_with_ids_too_long_for_a_request_are_not_listed() -> None:
     rig = Rig(partition_count=1)
     for name in ("€" * 10_922, "€" * 10_923, "g" * 40_000, "g"):  # 32,766 bytes, 32,769 bytes
         rig.partitions[0].put((old_key(1, name, "t", partition=0), records.offset_value(COMMIT)))
@@ -176,7 +176,7 @@ def test_groups_that_no_request_can_name_are_not_listed() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 32_767, *LENGTHS])
-def test_a_key_that_is_written_is_read(length: int) -> None:
+def test_written_keys_are_read_back(length: int) -> None:
     name = "n" * length
     group = GroupMetadata("consumer", 1, None, None, START_MS)
     assert records.decode(records.offset_key(name, "t", 7), None) == OffsetCommitRecord(OffsetKey(name, "t", 7), None)
@@ -184,7 +184,7 @@ def test_a_key_that_is_written_is_read(length: int) -> None:
     assert records.decode(records.group_key(name), records.group_value(group)) == GroupRecord(GroupKey(name), group)
 
 
-def test_a_length_without_a_sign_has_to_fill_its_key() -> None:
+def test_an_unsigned_length_must_fill_its_key() -> None:
     for key in (
         old_key(1, "g" * 40_000, "t", partition=0)[:-1],
         old_key(1, "g" * 40_000, "t", partition=0) + b"x",
@@ -194,7 +194,7 @@ def test_a_length_without_a_sign_has_to_fill_its_key() -> None:
         assert isinstance(records.decode(key, None), records.UnknownRecord)
 
 
-def test_what_could_not_be_read_is_not_written() -> None:
+def test_values_that_could_not_be_read_are_not_written() -> None:
     for name in ("n" * 65_536, "€" * 21_846):
         with pytest.raises(ValueError, match=r"65,53[68] bytes cannot be written"):
             records.offset_key(name, "t", 0)
@@ -216,7 +216,7 @@ def test_what_could_not_be_read_is_not_written() -> None:
         encode_value(RECORD_TYPES[2], 3, value | {"members": [member]})
 
 
-# --- ids the broker makes of others -----------------------------------------------------------------------------
+# --- ids that the broker derives from other names ---------------------------------------------------------------
 
 
 def test_a_member_whose_id_would_be_too_long_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Tagged fields (KIP-482): unknown ones are ignored wherever they stand, and a request has a bounded number of them."""
+"""Tagged fields (KIP-482): unknown ones are ignored in every structure, and the number in a request is limited."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNKNOWN = {40: b"", 41: b"x", 99: b"\xff" * 3, 12_345: b"y" * 200}
 
 
 class Filled(Instances):
-    """Messages in which every array has elements and every structure is there."""
+    """Messages in which every array has elements and every structure is present."""
 
     def value(self, field: Any) -> Any:
         kind = classify_field(field)
@@ -49,7 +49,7 @@ def structures(entity: Any, path: Path_ = ()) -> Iterator[Path_]:
 
 
 def packed(instance: Any, more_at: Path_ | None, path: Path_ = ()) -> bytes:
-    """A message with unknown tagged fields in one structure of it; in all of them if ``more_at`` is None."""
+    """A message with unknown tagged fields in one structure of it, or in all structures if ``more_at`` is None."""
     out = io.BytesIO()
     tagged: dict[int, bytes] = {}
     for field in fields(instance):
@@ -107,7 +107,7 @@ def unknown(count: int) -> bytes:
 
 
 def test_a_structure_of_too_many_tagged_fields_is_refused() -> None:
-    name = b"\x02a\x02b"  # ApiVersions: a software's name and version
+    name = b"\x02a\x02b"  # ApiVersions: the name and the version of the client software
     message, size = schemas.decode(API_VERSIONS, 3, Kind.REQUEST, name + unknown(1000))
     assert message.client_software_name == "a"
     assert size == len(name + unknown(1000))
@@ -129,7 +129,7 @@ def test_tagged_fields_count_as_elements_of_a_request() -> None:
             decode(METADATA, 12, Kind.REQUEST, uvarint(most + 2) + topic * (most + 1) + bytes(4))
 
 
-def test_a_known_tagged_field_counts_each_time() -> None:
+def test_each_occurrence_of_a_known_tagged_field_counts() -> None:
     body = fetch_body(b"")[:-1]
     times = 20_000
     with pytest.raises(ValueError, match="20,000 tagged fields in one structure"):
@@ -137,18 +137,18 @@ def test_a_known_tagged_field_counts_each_time() -> None:
 
 
 def fetch_body(topics: bytes, count: int = 0) -> bytes:
-    """Fetch 12 and later, up to 14: as replica −1, 0 ms and bytes; no session, no topics to forget, no rack."""
+    """Fetch, versions 12 to 14: replica −1, 0 ms and bytes; no session, no forgotten topics, no rack."""
     return b"\xff" * 4 + bytes(12) + b"\0" + bytes(8) + uvarint(count + 1) + topics + b"\1\1\0"
 
 
-def test_a_known_tagged_field_has_the_size_it_claims() -> None:
-    # kio reads it by its type: with another size it would go on elsewhere than the check of lengths, which then has
-    # seen other arrays than those that kio makes room for.
+def test_a_known_tagged_field_must_have_the_declared_size() -> None:
+    # kio reads it by its type. With another size kio would continue at another position than the check of lengths,
+    # which would then have checked other arrays than those for which kio allocates memory.
     partition = bytes(4) + b"\xff" * 4 + bytes(8) + b"\xff" * 4 + bytes(8) + bytes(4)
 
     def body(size: int) -> bytes:
         topics = bytes(16) + b"\2" + partition + b"\1\0" + uvarint(size) + b"\1" * 16 + b"\0"
-        return fetch_body(topics, 1)[4:]  # from version 15 on the replica is a tagged field
+        return fetch_body(topics, 1)[4:]  # from version 15 on, the replica is a tagged field
 
     message, _ = schemas.decode(FETCH, 17, Kind.REQUEST, body(16))
     assert message.topics[0].partitions[0].replica_directory_id.bytes == b"\1" * 16

@@ -1,7 +1,7 @@
-"""What a cluster names, a terminal must not act on: every tool shows control characters as escapes.
+"""Names from a cluster must not control a terminal: every tool shows control characters as escapes.
 
-The names here hold an escape sequence that sets the terminal's title, C1's one-byte form of CSI, DEL, a character that
-turns the direction of the text, rich's markup, and a line feed with a forged line behind it.
+The names in these tests contain an escape sequence that sets the terminal's title, the one-byte form (C1) of CSI, DEL,
+a character that changes the direction of the text, rich's markup, and a line feed with a forged line after it.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def assert_harmless(text: str) -> None:
 
 
 def node(cluster: ScriptedCluster, **more: Any) -> dict[str, Any]:
-    """The one broker, under its real address: what answers must be reachable."""
+    """The single broker with its real address, so that it can be reached."""
     broker = cluster.brokers[1]
     return {"node_id": 1, "host": "127.0.0.1", "port": broker.port, "error_code": 0} | more
 
 
 @pytest.fixture
 def hostile() -> Iterator[ScriptedCluster]:
-    """A cluster whose topic, group, member, settings and messages are all named to act on a terminal."""
+    """A cluster whose topics, groups, members, settings and messages have names that control a terminal."""
     with scripted() as cluster:
         cluster.log = [(9, b"")]
         broker = cluster.brokers[1]
@@ -105,7 +105,7 @@ def hostile() -> Iterator[ScriptedCluster]:
 @pytest.mark.parametrize(
     ("line", "names"),
     [
-        (["groups", "list"], 3),  # one of them is "Evil…", as types are capitalised
+        (["groups", "list"], 3),  # one of them is "Evil…", because types are capitalised
         (["groups", "describe", "--group", EVIL], 2),
         (["groups", "members", "--group", EVIL, "--verbose"], 6),
         (["groups", "state", "--group", EVIL], 2),
@@ -115,7 +115,7 @@ def hostile() -> Iterator[ScriptedCluster]:
     ],
     ids=lambda one: "-".join(one[:2]) if isinstance(one, list) else "",
 )
-def test_names_of_a_hostile_cluster_are_shown(
+def test_names_of_a_hostile_cluster_are_shown_with_escapes(
     hostile: ScriptedCluster, line: list[str], names: int, capsys: Capture
 ) -> None:
     run([*line, "-b", hostile.bootstrap])
@@ -126,16 +126,14 @@ def test_names_of_a_hostile_cluster_are_shown(
 
 
 @pytest.mark.parametrize("line", [["groups", "list"], ["groups", "members", "--group", EVIL], ["topics", "list"]])
-def test_json_keeps_the_names_and_escapes_them_itself(
-    hostile: ScriptedCluster, line: list[str], capsys: Capture
-) -> None:
+def test_json_output_escapes_the_names_as_json(hostile: ScriptedCluster, line: list[str], capsys: Capture) -> None:
     assert run([*line, "--json", "-b", hostile.bootstrap]) == 0
     text = capsys.readouterr().out
     assert_harmless(text)
     assert EVIL in json.loads(text)[0].values()
 
 
-def test_a_brokers_message_is_one_harmless_line(hostile: ScriptedCluster, capsys: Capture) -> None:
+def test_an_error_message_of_a_broker_is_one_harmless_line(hostile: ScriptedCluster, capsys: Capture) -> None:
     code = ErrorCode.group_authorization_failed.value
     refusal = node(hostile, error_code=code, error_message=EVIL, key=EVIL)
     hostile.brokers[1].answers[10] = lambda message, version: refusal | {"throttle_time": 0, "coordinators": [refusal]}
@@ -181,7 +179,7 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 
 
 def on_a_terminal(*line: str) -> str:
-    """What a command writes to a pseudo-terminal."""
+    """The output of a command on a pseudo-terminal."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "odradek.cli.main", *line], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
@@ -191,17 +189,17 @@ def on_a_terminal(*line: str) -> str:
         while True:
             try:
                 piece = os.read(ours, 65_536)
-            except OSError:  # how Linux tells that the other side is closed
+            except OSError:  # on Linux, the other side is closed
                 break
             if not piece:
                 break
             text += piece
         assert process.wait(60) == 0, process.stderr.read() if process.stderr else ""
     os.close(ours)
-    return text.decode().replace("\r\n", "\n")  # which the terminal makes of a line feed
+    return text.decode().replace("\r\n", "\n")  # the terminal converts line feeds to \r\n
 
 
-def test_values_on_a_terminal_are_a_harmless_line_each(bootstrap: str, recorded: str) -> None:
+def test_each_value_on_a_terminal_is_one_harmless_line(bootstrap: str, recorded: str) -> None:
     assert on_a_terminal("consume", recorded, "-b", bootstrap) == f"{SHOWN}\nnull\n"
     text = on_a_terminal("consume", recorded, "--json", "-b", bootstrap)
     assert_harmless(text)
@@ -209,19 +207,21 @@ def test_values_on_a_terminal_are_a_harmless_line_each(bootstrap: str, recorded:
     assert (first["key"], first["value"], first["headers"]) == (EVIL, EVIL, [{"key": EVIL, "value": EVIL}])
 
 
-def test_a_file_gets_the_bytes_of_values_as_they_are(bootstrap: str, recorded: str) -> None:
+def test_values_are_written_to_a_file_unchanged(bootstrap: str, recorded: str) -> None:
     command = [sys.executable, "-m", "odradek.cli.main", "consume", recorded, "-b", bootstrap]
     assert subprocess.run(command, check=True, capture_output=True).stdout == EVIL.encode() + b"\nnull\n"
 
 
 @pytest.fixture
 def committed(bootstrap: str, admin: Admin, recorded: str) -> str:
-    """A group of an evil name, with an evil text beside its offset; returns the name."""
+    """A group with such a name, and such a text as metadata of its offset. Returns the name."""
     admin.alter_group_offsets(EVIL, {TopicPartition(recorded, 0): OffsetAndMetadata(1, metadata=EVIL)})
     return EVIL
 
 
-def test_the_offsets_topic_is_shown_harmless(bootstrap: str, committed: str, capsys: Capture) -> None:
+def test_the_records_of_the_offsets_topic_are_shown_with_escapes(
+    bootstrap: str, committed: str, capsys: Capture
+) -> None:
     assert run(["offsets", "dump", "--group", committed, "-b", bootstrap]) == 0
     lines = capsys.readouterr().out
     assert_harmless(lines)
@@ -244,7 +244,7 @@ def test_the_history_and_its_page_are_harmless(bootstrap: str, committed: str, t
     assert shown.count(SHOWN) >= 3
 
 
-def test_an_export_is_whole_in_a_file_and_harmless_on_a_terminal(
+def test_an_export_is_unchanged_in_a_file_and_harmless_on_a_terminal(
     bootstrap: str, committed: str, recorded: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = ["groups", "reset", "--group", committed, "--group", "other", "--topic", recorded, "--to-earliest"]
@@ -261,7 +261,7 @@ def test_an_export_is_whole_in_a_file_and_harmless_on_a_terminal(
 # --- rich, metrics, logs ---------------------------------------------------------------------------------------------
 
 
-def test_rich_reads_no_markup_in_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rich_interprets_no_markup_in_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = io.StringIO()
     monkeypatch.setattr(terminal, "_console", lambda: Console(file=drawn, force_terminal=True, width=200))
     with terminal.progress(EVIL, 10, "records") as advance:
@@ -281,7 +281,7 @@ def test_labels_of_metrics_are_harmless() -> None:
     assert_harmless(text)
     labels = re.findall(r'topic="((?:[^"\\]|\\.)*)"', text)
     assert len(labels) == 1
-    assert re.findall(r"\\(.)", labels[0]) == ["\\"] * 7 + ["n"], "Prometheus knows no other escapes than these"
+    assert re.findall(r"\\(.)", labels[0]) == ["\\"] * 7 + ["n"], "Prometheus has only these escapes"
 
 
 _LOGGING = {
@@ -308,5 +308,5 @@ except ValueError:
     said = done.stderr.partition("begin\n")[2]
     assert_harmless(said)
     assert f"a client named {SHOWN}\n" in said
-    told = [line for line in said.splitlines() if not line.startswith("  ")]
-    assert len(told) == 2, "of a traceback no line may look like a record"
+    log_lines = [line for line in said.splitlines() if not line.startswith("  ")]
+    assert len(log_lines) == 2, "no line of a traceback may look like a record"

@@ -1,4 +1,5 @@
-"""Requests about thousands of topics or settings: one sync each, a few partitions a turn, all of a topic or nothing."""
+"""Requests with thousands of topics or settings: one sync each, a few partitions a turn, and topics that appear
+complete."""
 
 from __future__ import annotations
 
@@ -32,11 +33,12 @@ from odradek.wire.api_keys import (
 
 TOPIC, GROUP = 2, 32
 STEPS_A_TURN = 20
-"""At most in a turn, if each step takes 0.3 ms by the scheduler's clock. Then the loop looks at its sockets."""
+"""The largest number in a turn, if each step takes 0.3 ms by the scheduler's clock. Then the loop handles its
+sockets."""
 
 
 class CountingFiles(OsFiles):
-    """Counts changes of directories, in all and in each turn of the event loop, and syncs by path."""
+    """Counts changes of directories, in total and in each turn of the event loop, and syncs by path."""
 
     def __init__(self) -> None:
         self.turn = 0
@@ -71,7 +73,7 @@ def creation(*topics: dict[str, Any], validate_only: bool = False) -> dict[str, 
     return {"topics": list(topics), "timeout": 60_000, "validate_only": validate_only}
 
 
-def question(*names: str) -> dict[str, Any]:
+def metadata_request(*names: str) -> dict[str, Any]:
     return {
         "topics": [{"name": name} for name in names], "allow_auto_topic_creation": True,
         "include_cluster_authorized_operations": False, "include_topic_authorized_operations": False,
@@ -99,7 +101,7 @@ def codes(rows: Any) -> Counter[str]:
 
 
 def count_turns(broker: BrokerServer, files: CountingFiles) -> None:
-    """Each step takes 0.3 ms by the scheduler's clock; ``files.turn`` counts the turns of the event loop."""
+    """Each step takes 0.3 ms by the scheduler's clock. ``files.turn`` counts the turns of the event loop."""
     now_s = 0.0
 
     def clock() -> float:
@@ -115,18 +117,18 @@ def count_turns(broker: BrokerServer, files: CountingFiles) -> None:
     broker.loop.call_soon(turn)
 
 
-Story = Callable[[BrokerServer, CountingFiles, Client], Awaitable[None]]
+Scenario = Callable[[BrokerServer, CountingFiles, Client], Awaitable[None]]
 
 
-def tell(directory: Path, story: Story, *settings: str) -> None:
+def run_with_broker(directory: Path, scenario: Scenario, *settings: str) -> None:
     files = CountingFiles()
 
     def count(broker: BrokerServer) -> None:
         broker.directory._files = files
 
-    async def told() -> None:
+    async def serve() -> None:
         async with serving(directory / "data", *settings, before=count) as broker:
-            await story(broker, files, await connect(broker))
+            await scenario(broker, files, await connect(broker))
 
     def counted(file: OsFile) -> None:
         files.syncs["metadata log" if file.path.parent.name == DIRECTORY else "log"] += 1
@@ -135,13 +137,13 @@ def tell(directory: Path, story: Story, *settings: str) -> None:
     sync = OsFile.sync
     OsFile.sync = counted  # type: ignore[method-assign]
     try:
-        run(told())
+        run(serve())
     finally:
         OsFile.sync = sync  # type: ignore[method-assign]
 
 
 REQUESTS: dict[str, tuple[int, int, dict[str, Any], str]] = {
-    "auto": (METADATA, 9, question(*(f"auto{n}" for n in range(120))), "topics"),
+    "auto": (METADATA, 9, metadata_request(*(f"auto{n}" for n in range(120))), "topics"),
     "create": (CREATE_TOPICS, 5, creation(*(topic(f"n{n}") for n in range(120))), "topics"),
     "partitions": (
         CREATE_PARTITIONS, 2,
@@ -166,27 +168,27 @@ REQUESTS: dict[str, tuple[int, int, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_request_is_one_sync_whatever_it_changes(tmp_path: Path, name: str) -> None:
+def test_each_request_needs_one_sync(tmp_path: Path, name: str) -> None:
     key, version, message, rows = REQUESTS[name]
 
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         made = await client.ask(CREATE_TOPICS, 5, creation(*(topic(f"t{n}") for n in range(120))))
         assert codes(made.topics) == {"none": 120}
-        broker.directory.checkpoint_recovery_points()  # deleted topics stand in it
+        broker.directory.checkpoint_recovery_points()  # the checkpoint contains deleted topics
         files.syncs.clear()
         answered = getattr(await client.ask(key, version, message), rows)
         assert codes(answered) == {"none": len(answered)}
         assert files.syncs["metadata log"] == 1
         assert files.syncs.total() <= 3, "a checkpoint is written at most once"
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("name", ["auto", "create", "partitions", "delete"])
-def test_a_turn_makes_or_removes_a_few_partitions(tmp_path: Path, name: str) -> None:
+def test_a_turn_creates_or_removes_a_few_partitions(tmp_path: Path, name: str) -> None:
     key, version, message, rows = REQUESTS[name]
 
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         await client.ask(CREATE_TOPICS, 5, creation(*(topic(f"t{n}") for n in range(120))))
         count_turns(broker, files)
         files.changes.clear()
@@ -195,11 +197,11 @@ def test_a_turn_makes_or_removes_a_few_partitions(tmp_path: Path, name: str) -> 
         assert files.changes.total() >= 120
         assert max(files.changes.values()) <= STEPS_A_TURN
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
-def test_a_topic_of_thousands_of_partitions_holds_nobody_up(tmp_path: Path) -> None:
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+def test_a_topic_of_thousands_of_partitions_delays_no_other_client(tmp_path: Path) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         other = await connect(broker)
         files.changes.clear()
         count_turns(broker, files)
@@ -214,16 +216,16 @@ def test_a_topic_of_thousands_of_partitions_holds_nobody_up(tmp_path: Path) -> N
         assert max(files.changes.values()) <= STEPS_A_TURN
         assert made_while_waiting <= 4 * STEPS_A_TURN, "a request is answered within a few turns"
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
-def test_others_see_all_of_a_topic_or_nothing(tmp_path: Path) -> None:
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+def test_other_clients_see_a_complete_topic_or_none(tmp_path: Path) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         other = await connect(broker)
         count_turns(broker, files)
 
         async def seen() -> int:
-            asked = question("wide") | {"allow_auto_topic_creation": False}
+            asked = metadata_request("wide") | {"allow_auto_topic_creation": False}
             (found,) = (await other.ask(METADATA, 9, asked)).topics
             if broker.catalog.topic("wide") is not None:
                 assert all(broker.partition("wide", each.partition_index) is not None for each in found.partitions)
@@ -242,19 +244,19 @@ def test_others_see_all_of_a_topic_or_nothing(tmp_path: Path) -> None:
         assert await watch(CREATE_PARTITIONS, 2, more, 900) == {500, 900}
         assert await watch(DELETE_TOPICS, 6, deletion("wide"), 0) <= {900, 0}
 
-    tell(tmp_path, story, "auto.create.topics.enable=false")
+    run_with_broker(tmp_path, scenario, "auto.create.topics.enable=false")
 
 
-def test_changes_come_one_after_another(tmp_path: Path) -> None:
-    """A request that needs the same name waits for the one before it, and is then refused or served as it should."""
+def test_changes_are_made_one_after_another(tmp_path: Path) -> None:
+    """A request for the same name waits for the previous one, and is then served or refused."""
 
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         count_turns(broker, files)
         others = [await connect(broker) for _ in range(3)]
         client.writer.write(frames.encode_request(CREATE_TOPICS, 5, 1, "c", creation(topic("same", 300))))
         while not broker.controller.waiting:
             await asyncio.sleep(0)
-        again, deleted, anew = await asyncio.gather(
+        again, deleted, recreated = await asyncio.gather(
             others[0].ask(CREATE_TOPICS, 5, creation(topic("same"))),
             others[1].ask(DELETE_TOPICS, 6, deletion("same")),
             others[2].ask(CREATE_TOPICS, 5, creation(topic("same", 7))),
@@ -263,17 +265,17 @@ def test_changes_come_one_after_another(tmp_path: Path) -> None:
         assert codes(reply.topics) == {"none": 1}
         assert codes(again.topics) == {"topic_already_exists": 1}
         assert codes(deleted.responses) == {"none": 1}
-        assert codes(anew.topics) == {"none": 1}
+        assert codes(recreated.topics) == {"none": 1}
         found = broker.catalog.topic("same")
         assert found is not None
         assert found.partition_count == 7
         assert not broker.controller.waiting
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
-def test_what_a_client_has_begun_is_finished_without_it(tmp_path: Path) -> None:
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+def test_a_change_in_progress_is_completed_after_its_client_disconnects(tmp_path: Path) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         other = await connect(broker)
         count_turns(broker, files)
         files.changes.clear()
@@ -287,11 +289,11 @@ def test_what_a_client_has_begun_is_finished_without_it(tmp_path: Path) -> None:
         waiting = await other.ask(CREATE_TOPICS, 5, creation(topic("next")))
         assert codes(waiting.topics) == {"none": 1}
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
-def test_what_a_client_has_not_begun_is_forgotten_with_it(tmp_path: Path) -> None:
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+def test_a_change_that_has_not_begun_is_dropped_when_its_client_disconnects(tmp_path: Path) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         await client.ask(API_VERSIONS, 0, {})
         (connection,) = broker.connections
         first, last = await connect(broker), await connect(broker)
@@ -309,17 +311,17 @@ def test_what_a_client_has_not_begun_is_forgotten_with_it(tmp_path: Path) -> Non
         assert codes((await last.ask(CREATE_TOPICS, 5, creation(topic("next")))).topics) == {"none": 1}
         assert {found.name for found in broker.catalog.topics()} == {"wide", "next"}
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
-def test_a_request_that_is_abandoned_in_the_queue_lets_the_next_one_in(tmp_path: Path) -> None:
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+def test_an_abandoned_request_in_the_queue_is_skipped(tmp_path: Path) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         served: list[str] = []
-        go_on: Deferred[None] = Deferred()
+        resume: Deferred[None] = Deferred()
 
         def work(name: str, change: Change) -> Steps[None]:
             served.append(name)
-            yield go_on
+            yield resume
             served.append(name)
 
         clients = [SimpleNamespace(connection=SimpleNamespace(parked=set())) for _ in "abc"]
@@ -329,16 +331,16 @@ def test_a_request_that_is_abandoned_in_the_queue_lets_the_next_one_in(tmp_path:
             await asyncio.sleep(0)
         for event in clients[1].connection.parked:
             event.abandon()
-        go_on.resolve(None)
+        resume.resolve(None)
         while broker.controller.waiting:
             await asyncio.sleep(0)
         assert served == ["a", "a", "c", "c"]
-        assert not clients[0].connection.parked, "what is done waits for no client"
+        assert not clients[0].connection.parked, "completed work keeps no connection waiting"
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
-def test_a_kill_in_mid_creation_leaves_what_the_next_start_completes(tmp_path: Path) -> None:
+def test_the_next_start_completes_a_creation_that_a_kill_interrupted(tmp_path: Path) -> None:
     async def begin() -> None:
         files = CountingFiles()
         broker = await begin_broker(tmp_path / "data", files)
@@ -351,7 +353,7 @@ def test_a_kill_in_mid_creation_leaves_what_the_next_start_completes(tmp_path: P
         await broker.abandon()
         assert broker.catalog.topic("half") is None
 
-    async def go_on() -> None:
+    async def resume() -> None:
         async with serving(tmp_path / "data") as broker:
             found = broker.catalog.topic("half")
             assert found is not None
@@ -361,7 +363,7 @@ def test_a_kill_in_mid_creation_leaves_what_the_next_start_completes(tmp_path: P
 
     run(begin())
     assert 100 <= len(list((tmp_path / "data").glob("half-*"))) < 200
-    run(go_on())
+    run(resume())
     assert len(list((tmp_path / "data").glob("half-*"))) == 500
 
 
@@ -375,18 +377,18 @@ async def begin_broker(directory: Path, files: CountingFiles) -> BrokerServer:
 
 
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_the_limit_of_partitions_is_one_of_the_request(tmp_path: Path, validate_only: bool) -> None:
-    """Topics that would be refused count too; duplicates and the metadata topic do not. Seen on Kafka 4.3.0."""
+def test_the_limit_of_partitions_applies_to_the_whole_request(tmp_path: Path, validate_only: bool) -> None:
+    """Refused topics count, too; duplicates and the metadata topic do not. Observed in Kafka 4.3.0."""
 
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         wanted = creation(topic("a", 6000), topic("bad!", 4001), validate_only=validate_only)
         reply = await client.ask(CREATE_TOPICS, 5, wanted)
-        told = {(row.error_code, row.error_message) for row in reply.topics}
-        assert told == {(ErrorCode.policy_violation, "Excessively large number of partitions per request.")}
+        errors = {(row.error_code, row.error_message) for row in reply.topics}
+        assert errors == {(ErrorCode.policy_violation, "Excessively large number of partitions per request.")}
         assert len(reply.topics) == 2
         reply = await client.ask(CREATE_TOPICS, 5, creation(topic("a", 10_000), validate_only=validate_only))
-        told = {(row.error_code, row.error_message) for row in reply.topics}
-        assert told == {(ErrorCode.policy_violation, "Unable to perform excessively large batch operation.")}
+        errors = {(row.error_code, row.error_message) for row in reply.topics}
+        assert errors == {(ErrorCode.policy_violation, "Unable to perform excessively large batch operation.")}
         fine = (topic("twice", 9000), topic("twice", 9000), topic("__cluster_metadata", 9000), topic("ok", 5))
         reply = await client.ask(CREATE_TOPICS, 5, creation(*fine, validate_only=validate_only))
         assert {row.name: row.error_code.name for row in reply.topics} == {
@@ -394,32 +396,32 @@ def test_the_limit_of_partitions_is_one_of_the_request(tmp_path: Path, validate_
         }  # fmt: skip
         assert [found.name for found in broker.catalog.topics()] == ["ok"] * (not validate_only)
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
-def test_asking_for_too_many_topics_creates_none(tmp_path: Path) -> None:
-    """As in Kafka, where the creation of all of them fails in the background."""
+def test_a_metadata_request_for_too_many_topics_creates_none(tmp_path: Path) -> None:
+    """As in Kafka, where the creation of all topics fails in the background."""
 
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
-        reply = await client.ask(METADATA, 9, question(*(f"t{n}" for n in range(2501))))
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+        reply = await client.ask(METADATA, 9, metadata_request(*(f"t{n}" for n in range(2501))))
         assert codes(reply.topics) == {"unknown_topic_or_partition": 2501}
         assert not list(broker.catalog.topics())
-        reply = await client.ask(METADATA, 9, question("t0", "no/name", "t1"))
+        reply = await client.ask(METADATA, 9, metadata_request("t0", "no/name", "t1"))
         assert [row.error_code.name for row in reply.topics] == ["none", "invalid_topic_exception", "none"]
         assert [len(row.partitions) for row in reply.topics] == [4, 0, 4]
 
-    tell(tmp_path, story, "num.partitions=4")
+    run_with_broker(tmp_path, scenario, "num.partitions=4")
 
 
 def test_a_reply_about_all_topics_is_made_in_steps(tmp_path: Path) -> None:
-    async def story(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
+    async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         await client.ask(CREATE_TOPICS, 5, creation(*(topic(f"t{n}") for n in range(120)), topic("wide", 1500)))
         count_turns(broker, files)
-        for message in (question() | {"topics": None}, question("wide")):
+        for message in (metadata_request() | {"topics": None}, metadata_request("wide")):
             before = files.turn
             reply = await client.ask(METADATA, 9, message)
             described = sum(len(row.partitions) for row in reply.topics)
             assert described >= 1500
             assert files.turn - before >= described / STEPS_A_TURN
 
-    tell(tmp_path, story)
+    run_with_broker(tmp_path, scenario)

@@ -1,4 +1,4 @@
-"""What one connection may take of a turn of the loop, of the memory for requests, and of the fetches that wait."""
+"""Limits of one connection: its share of a turn of the loop, memory for requests, and fetches that wait."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ connect = Client.connect
 
 
 PATIENCE_S = 60
-"""A broker that fails closes no connection here, and its client would wait for ever."""
+"""A timeout: a broker that fails closes no connection in this test, and its client would wait for ever."""
 
 
 class Rounds:
-    """Counts how often the loop has gone round."""
+    """Counts the iterations of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -73,27 +73,27 @@ def beat(number: int) -> bytes:
 
 
 def record_service(broker: BrokerServer, served: list[Connection], on_request: Callable[[], None]) -> None:
-    """Notes which connection each request is served for."""
+    """Records the connection of each served request."""
     dispatch = broker.router.dispatch
 
-    def noted(frame: bytes, connection: Connection) -> Any:
+    def recorded(frame: bytes, connection: Connection) -> Any:
         served.append(connection)
         on_request()
         return dispatch(frame, connection)
 
-    broker.router.dispatch = noted  # type: ignore[method-assign]
+    broker.router.dispatch = recorded  # type: ignore[method-assign]
 
 
 class Service(NamedTuple):
-    """One step of serving: a request, or several commits that the broker takes together."""
+    """One step of the service: a request, or several commits that the broker handles together."""
 
     connection: Connection
     waiting: frozenset[Connection]
-    """Others that had a complete request in the broker, and room for its reply, when the step began."""
+    """Other connections that had a complete request in the broker, and memory for its reply, when the step began."""
 
 
 class Log:
-    """Notes the steps of a broker. Each takes two milliseconds by the scheduler's clock, so a share is one step."""
+    """Records the steps of a broker. Each takes two milliseconds by the scheduler's clock, so a share is one step."""
 
     def __init__(self, broker: BrokerServer) -> None:
         self.steps: list[Service] = []
@@ -124,9 +124,9 @@ class Log:
         self.steps.append(Service(connection, waiting))
         self._now_s += 0.002
 
-    def passed_over(self) -> list[tuple[int, int]]:
-        """Steps of one connection between which another was not served, although its request had waited since the
-        first of them."""
+    def find_unfair_steps(self) -> list[tuple[int, int]]:
+        """Pairs of steps of one connection between which another connection was not served, although it had a request
+        since the first step."""
         found = []
         last: dict[Connection, int] = {}
         for place, (connection, _) in enumerate(self.steps):
@@ -144,7 +144,7 @@ def ask_versions(number: int) -> bytes:
 
 
 def replies_in(data: bytes) -> list[int]:
-    """The correlation ids of whole replies."""
+    """The correlation ids of complete replies."""
     found, at = [], 0
     while at < len(data):
         found.append(int.from_bytes(data[at + 4 : at + 8], "big"))
@@ -160,7 +160,7 @@ def produce(number: int) -> bytes:
 
 
 def commit(number: int) -> bytes:
-    """Five commits in a row go to the same group: the broker may take these together."""
+    """Five consecutive commits are for the same group: the broker may handle these together."""
     part = {"partition_index": 0, "committed_offset": number, "committed_leader_epoch": -1, "committed_metadata": ""}
     message = {
         "group_id": f"g{number // 5 % 2}", "generation_id_or_member_epoch": -1, "member_id": "",
@@ -179,14 +179,14 @@ LOADS: dict[str, tuple[Callable[[int], bytes], ...]] = {
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_no_connection_is_served_twice_while_another_has_a_request_waiting(tmp_path: Path, load: str) -> None:
+def test_no_connection_is_served_twice_while_another_request_waits(tmp_path: Path, load: str) -> None:
     each = 200
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             broker.create_topic("t", partition_count=4)
             clients = [await connect(broker) for _ in LOADS[load]]
-            if commit in LOADS[load]:  # the coordinator is there, and the commits' plans
+            if commit in LOADS[load]:  # the coordinator and the commit plans exist
                 for _ in range(3):
                     for number in range(10):
                         clients[-1].writer.write(commit(number))
@@ -196,19 +196,19 @@ def test_no_connection_is_served_twice_while_another_has_a_request_waiting(tmp_p
                 client.writer.write(b"".join(map(request, range(each))))
             for client in clients:
                 replies = [int.from_bytes((await client.reply())[:4], "big") for _ in range(each)]
-                assert replies == list(range(each)), "each is answered, in order"
+                assert replies == list(range(each)), "each request is answered, in order"
             assert len({step.connection for step in log.steps}) == len(clients)
             assert sum(len(step.waiting) == 3 for step in log.steps) > 50, "all four had requests waiting at once"
-            assert log.passed_over() == []
-            assert (log.commits_together > each / 2) == (commit in LOADS[load]), "commits went the quick way"
+            assert log.find_unfair_steps() == []
+            assert (log.commits_together > each / 2) == (commit in LOADS[load]), "the fast path handled commits"
 
-    run(story())
+    run(scenario())
 
 
-def test_a_turn_receives_a_bounded_number_of_bytes_from_one_connection(tmp_path: Path) -> None:
+def test_a_turn_receives_a_limited_number_of_bytes_from_one_connection(tmp_path: Path) -> None:
     """libuv reads a socket up to 32 times in one turn."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             received: dict[int, int] = {}
             data_received, rounds = Connection.data_received, Rounds(broker.loop)
@@ -226,9 +226,9 @@ def test_a_turn_receives_a_bounded_number_of_bytes_from_one_connection(tmp_path:
             finally:
                 rounds.stop()
                 Connection.data_received = data_received  # type: ignore[method-assign]
-            assert max(received.values()) <= SHARE_BYTES + 256_000, "one read more than the share at most"
+            assert max(received.values()) <= SHARE_BYTES + 256_000, "at most one read more than the share"
 
-    run(story())
+    run(scenario())
 
 
 def fetch(partitions: int) -> dict[str, Any]:
@@ -239,8 +239,8 @@ def fetch(partitions: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_fetches_that_wait_are_bounded_per_connection(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_the_number_of_waiting_fetches_of_a_connection_is_limited(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             broker.create_topic("wide", partition_count=1000)
             hostile, other = await connect(broker), await connect(broker)
@@ -251,18 +251,18 @@ def test_fetches_that_wait_are_bounded_per_connection(tmp_path: Path) -> None:
             await until(lambda: len(partition.waiters) >= MAX_PARKED_PARTITIONS // 1000)
             for _ in range(20):
                 await other.ask(API_VERSIONS, 0, {})
-            assert len(partition.waiters) == MAX_PARKED_PARTITIONS // 1000, "the rest of them is not read"
+            assert len(partition.waiters) == MAX_PARKED_PARTITIONS // 1000, "the rest of the requests is not read"
 
             partition.append(batch())
             for _ in range(40):
                 await hostile.reply()
-            assert broker.purgatory.partitions == 0, "all are answered in the end"
+            assert broker.purgatory.partitions == 0, "all fetches are answered at the end"
 
-    run(story())
+    run(scenario())
 
 
-def test_fetches_of_a_client_that_goes_are_forgotten(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_fetches_of_a_disconnected_client_are_removed(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             broker.create_topic("wide", partition_count=1000)
             client = await connect(broker)
@@ -274,11 +274,11 @@ def test_fetches_of_a_client_that_goes_are_forgotten(tmp_path: Path) -> None:
             assert partition is not None
             assert not partition.waiters
 
-    run(story())
+    run(scenario())
 
 
-def test_one_record_does_not_wake_all_fetches_in_one_turn(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_one_record_completes_waiting_fetches_over_many_turns(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             broker.create_topic("wide", partition_count=300)
             clients = [await connect(broker) for _ in range(10)]
@@ -305,10 +305,10 @@ def test_one_record_does_not_wake_all_fetches_in_one_turn(tmp_path: Path) -> Non
                 rounds.stop()
                 type(partition).read = read  # type: ignore[method-assign]
             assert sum(reads.values()) == 100 * 300
-            assert len(reads) > 5, "the reading of 30,000 partitions was spread over many turns"
+            assert len(reads) > 5, "the reads of 30,000 partitions were spread over many turns"
             assert max(reads.values()) < 15_000
 
-    run(story())
+    run(scenario())
 
 
 def batch() -> bytes:
@@ -318,8 +318,8 @@ def batch() -> bytes:
     return encode_batch([SimpleRecord(None, b"v", 1)], now_ms=1, leader_epoch=0)
 
 
-def test_the_fetch_that_waits_longest_is_answered_when_too_many_wait(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_when_too_many_fetches_wait_the_oldest_is_answered(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             broker.create_topic("wide", partition_count=1000)
             broker.purgatory._max_partitions = 5000
@@ -331,11 +331,11 @@ def test_the_fetch_that_waits_longest_is_answered_when_too_many_wait(tmp_path: P
             assert all(not part.records for topic in reply.responses for part in topic.partitions)
             assert broker.purgatory.partitions == 5000
 
-    run(story())
+    run(scenario())
 
 
-def test_half_of_a_large_request_from_many_connections_is_bounded(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_the_memory_of_half_sent_requests_is_limited(tmp_path: Path) -> None:
+    async def scenario() -> None:
         limit = 16 * MIB
         async with serving(tmp_path) as broker:
             broker.request_memory = RequestMemory(limit, broker.loop.call_later, broker.loop.time)
@@ -348,16 +348,16 @@ def test_half_of_a_large_request_from_many_connections_is_bounded(tmp_path: Path
                 await witness.ask(API_VERSIONS, 0, {})
             held = sum(connection._reader.buffered for connection in broker.connections)
             assert held == broker.request_memory.used
-            assert held <= limit + 50 * MIB, "one request beyond the limit at most"
+            assert held <= limit + 50 * MIB, "at most one request beyond the limit"
             for client in hostile:
                 client.writer.transport.abort()
             await until(lambda: broker.request_memory.used == 0)
 
-    run(story())
+    run(scenario())
 
 
-def test_large_requests_beyond_the_bound_come_through_one_after_the_other(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_large_requests_beyond_the_limit_are_served_one_after_another(tmp_path: Path) -> None:
+    async def scenario() -> None:
         limit = 1 * MIB
         async with serving(tmp_path) as broker:
             broker.request_memory = RequestMemory(limit, broker.loop.call_later, broker.loop.time)
@@ -373,11 +373,11 @@ def test_large_requests_beyond_the_bound_come_through_one_after_the_other(tmp_pa
                 assert len(answer.topics) == 100
             assert broker.request_memory.used == 0
 
-    run(story())
+    run(scenario())
 
 
-def test_a_request_in_shares_comes_before_those_behind_it(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_request_in_shares_is_served_before_later_requests(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             order: list[str] = []
             now_s = 0.0
@@ -402,14 +402,14 @@ def test_a_request_in_shares_comes_before_those_behind_it(tmp_path: Path) -> Non
             assert [int.from_bytes(reply[:4], "big") for reply in (first, second)] == [1, 2]
             assert order == ["request", "share 0", "share 1", "share 2", "request"]
 
-    run(story())
+    run(scenario())
 
 
 def test_replies_are_written_together_while_requests_wait_for_another_share(tmp_path: Path) -> None:
-    """But none is held for longer than ``HELD_S`` and the request that is being served."""
+    """But no reply waits longer than ``HELD_S`` plus the current request."""
     requests, step_s = 60, 0.002
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as broker:
             served_s: list[float] = []
             now_s = 0.0
@@ -430,13 +430,13 @@ def test_replies_are_written_together_while_requests_wait_for_another_share(tmp_
             assert len(writes) <= requests * step_s / HELD_S
             assert max(at_s - served_s[numbers[0]] for at_s, numbers in writes) <= HELD_S + step_s
 
-    run(story())
+    run(scenario())
 
 
-def test_a_request_that_waits_does_not_keep_its_connection_open(tmp_path: Path) -> None:
-    """Kafka 4.3 closes a connection on which no byte moves for connections.max.idle.ms, waiting fetch or not."""
+def test_a_waiting_request_does_not_keep_its_connection_open(tmp_path: Path) -> None:
+    """Kafka 4.3 closes a connection without traffic for connections.max.idle.ms, even if a fetch waits on it."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path, "connections.max.idle.ms=500") as broker:
             broker.create_topic("wide", partition_count=1)
             waiting, half = await connect(broker), await connect(broker)
@@ -446,4 +446,4 @@ def test_a_request_that_waits_does_not_keep_its_connection_open(tmp_path: Path) 
                 assert await waiting.reader.read() == b"", "closed without a reply"
                 assert await half.reader.read() == b""
 
-    run(story())
+    run(scenario())

@@ -1,4 +1,4 @@
-"""Misspelt settings in requests: Kafka's words, and no search for the name that was meant."""
+"""Misspelt settings in requests: Kafka's messages, without a search for similar names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUESTS = 4000
 
 @pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often names were searched for, and how many were compared with what is known."""
+    """Counts searches for similar names, and comparisons with known names."""
     counted: Counter[str] = Counter()
     search, compare = difflib.get_close_matches, difflib.SequenceMatcher.ratio
 
@@ -49,7 +49,7 @@ def change(kind: int, name: str, setting: str) -> dict[str, object]:
     return {"resources": [{"resource_type": kind, "resource_name": name, "configs": rows}], "validate_only": False}
 
 
-def test_four_thousand_misspelt_settings_are_compared_with_nothing(searches: Counter[str]) -> None:
+def test_misspelt_settings_of_requests_are_not_compared_with_known_names(searches: Counter[str]) -> None:
     with odradek.Broker(in_thread=True) as broker, Wire(broker.bootstrap_servers) as wire:
         sent = [wire.send(19, 5, creation(f"retention.m{number}")) for number in range(REQUESTS)]
         replies = [wire.receive(19, 5, request).topics[0] for request in sent]
@@ -65,7 +65,7 @@ def test_four_thousand_misspelt_settings_are_compared_with_nothing(searches: Cou
     assert searches == {}
 
 
-def test_a_person_who_waits_still_gets_the_nearest_name(searches: Counter[str]) -> None:
+def test_errors_of_local_calls_name_the_nearest_setting(searches: Counter[str]) -> None:
     with pytest.raises(ConfigError, match=r"did you mean 'num\.partitions'"):
         BrokerConfig({"num.partition": "1"})
     with odradek.Broker(in_thread=True) as broker, pytest.raises(ValueError, match=r"did you mean 'retention\.ms'"):
@@ -73,10 +73,10 @@ def test_a_person_who_waits_still_gets_the_nearest_name(searches: Counter[str]) 
     assert searches["searches"] == 2
 
 
-# --- a setting that is for tests --------------------------------------------------------------------------------
+# --- a setting only for tests -----------------------------------------------------------------------------------
 
 
-def test_a_client_cannot_ask_for_a_segment_of_each_record(tmp_path: Path) -> None:
+def test_a_client_cannot_request_a_segment_per_record(tmp_path: Path) -> None:
     least = LEAST_SEGMENT_BYTES
     with BrokerProcess(tmp_path) as running, Wire(running.bootstrap) as wire:
 
@@ -94,7 +94,7 @@ def test_a_client_cannot_ask_for_a_segment_of_each_record(tmp_path: Path) -> Non
     assert not list((tmp_path / "data").glob("t*-0"))
 
 
-def test_a_topic_that_has_less_from_before_is_still_served() -> None:
-    """Zero is no size to fall back from: Kafka appends nothing to such a topic either."""
+def test_a_topic_with_a_smaller_segment_size_from_before_is_served() -> None:
+    """There is no fallback for size zero: Kafka does not append to such a topic either."""
     for value in (0, 1, 70):
         assert log_config(BrokerConfig(), {"internal.segment.bytes": str(value)}).segment_bytes == value

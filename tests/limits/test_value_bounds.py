@@ -1,4 +1,4 @@
-"""Values of strangers, read in workers: bounds of JSON, and what a value may cost the others of its batch."""
+"""Untrusted values in workers: limits of JSON, and the cost of one value for the others of its batch."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def errors_of(reader: Any, *data: bytes) -> list[bool]:
     ],
     ids=["depth", "name", "digits", "fraction"],
 )
-def test_bounds_of_json(within: bytes, beyond: bytes) -> None:
+def test_limits_of_json(within: bytes, beyond: bytes) -> None:
     assert errors_of(JsonReader(KIND, "UTC"), within, beyond) == [False, True]
     assert errors_of(JsonReader(None, "UTC"), within, beyond) == [False, True]
 
 
-def test_brackets_without_end_are_one_bad_value_of_their_batch() -> None:
+def test_unclosed_brackets_are_only_one_bad_value() -> None:
     reader = JsonReader(KIND, "UTC")
     found = errors_of(reader, b'{"a":1}', b'{"u":' + b"[" * 1_000_000, b'{"l":' + b"[" * 1_000_000, b'{"a":2}')
     assert found == [False, True, True, False]
     assert reader.slowly == 2
 
 
-def test_one_bad_value_of_ten_thousand_is_the_only_one_read_alone() -> None:
+def test_only_the_bad_value_of_ten_thousand_is_read_by_the_slow_parser() -> None:
     reader = JsonReader(KIND, "UTC")
     data = [b'{"a":%d,"l":[1,2]}' % at for at in range(10_000)]
     data[5000] = b'{"a":5000,"l":[1,2'
@@ -52,8 +52,8 @@ def test_one_bad_value_of_ten_thousand_is_the_only_one_read_alone() -> None:
 
 
 @pytest.mark.parametrize("many", [json.dumps({"l": list(range(100_000))}).encode()])
-def test_room_for_elements_is_bounded_by_the_bytes_of_a_batch(many: bytes) -> None:
-    """A batch of one long array says nothing of the next one's thousands of short ones."""
+def test_memory_for_elements_is_limited_by_the_bytes_of_a_batch(many: bytes) -> None:
+    """A batch with one long array says nothing about the thousands of short arrays in the next batch."""
     reader = JsonReader(KIND, "UTC")
     assert errors_of(reader, many) == [False]
     short = pa.array([b'{"l":[1]}'] * 10_000)
@@ -64,7 +64,7 @@ def test_room_for_elements_is_bounded_by_the_bytes_of_a_batch(many: bytes) -> No
     assert columns.array(0).to_pylist() == [{"a": None, "l": [1]}] * 10_000
 
 
-def test_an_array_that_claims_more_than_it_has_is_refused() -> None:
+def test_an_array_longer_than_its_data_is_refused() -> None:
     reader = AvroReader('{"type": "array", "items": "int"}')
     claims = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
     assert errors_of(reader, b"\x02\x02\x00", claims, claims + b"\x02", b"\x00") == [False, True, True, False]

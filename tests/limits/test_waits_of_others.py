@@ -1,7 +1,7 @@
-"""The long suite: what each attack of the table does to a broker and to its other clients.
+"""The long suite: the effects of each attack of the table on a broker and on its other clients.
 
-Counts decide: the broker lives, gives its memory and files back, and starts again. The waits are printed as the table
-for `docs/limits.md`; a time fails no test.
+The tests check counts: the broker survives, returns its memory and files, and starts again. The waits are printed as
+the table for `docs/limits.md`; no test fails because of a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: f"row {attack.row}")
-def test_the_broker_lives_gives_memory_back_and_starts_again(attack: Attack, tmp_path: Path) -> None:
+def test_the_broker_survives_returns_its_memory_and_starts_again(attack: Attack, tmp_path: Path) -> None:
     with broker_for(attack, tmp_path) as broker:
         found = measured(attack, broker)
         log = broker.log_path.read_text(errors="replace")
@@ -39,7 +39,7 @@ def test_the_broker_lives_gives_memory_back_and_starts_again(attack: Attack, tmp
 
 @pytest.mark.parametrize("attack", GROUP_ATTACKS, ids=lambda attack: f"row {attack.row}")
 def test_the_broker_serves_groups_of_thousands_of_members(attack: Attack, tmp_path: Path) -> None:
-    """What they have said stays as long as they are members, so memory decides nothing here."""
+    """The broker keeps the metadata of members, so the memory is not checked here."""
     with broker_for(attack, tmp_path) as broker:
         found = measured(attack, broker)
         log = broker.log_path.read_text(errors="replace")
@@ -50,13 +50,13 @@ def test_the_broker_serves_groups_of_thousands_of_members(attack: Attack, tmp_pa
     assert "Traceback" not in log
 
 
-BESIDE = ("14", "3b", "7", "7b", "7e", "5")
+DURING_CLEANING = ("13", "3b", "7", "7b", "7e", "5")
 """Rows that are performed while the log cleaner works."""
 CLEANED_BYTES = 400 << 20
 
 
-def test_others_beside_a_compaction(tmp_path: Path) -> None:
-    attacks = [BY_ROW[row] for row in BESIDE]
+def test_waits_of_other_clients_during_a_compaction(tmp_path: Path) -> None:
+    attacks = [BY_ROW[row] for row in DURING_CLEANING]
     settings = {"log.cleaner.backoff.ms": "200", "log.segment.bytes": str(64 << 20)}
     for attack in attacks:
         settings |= attack.settings
@@ -75,7 +75,7 @@ def test_others_beside_a_compaction(tmp_path: Path) -> None:
                 if broker.command("cleaner")["in_progress"]:
                     beside.append(attack.row)
         print(f"\nrows {', '.join(beside)} beside a compaction: {witness.waits}")
-        assert beside, "the cleaner was still at work after the first of them"
+        assert beside, "the cleaner still worked after the first attack"
         assert not witness.waits.lost
         eventually(lambda: not broker.command("cleaner")["in_progress"], within_s=120)
         assert broker.command("cleaner")["uncleanable"] == {}
@@ -84,7 +84,7 @@ def test_others_beside_a_compaction(tmp_path: Path) -> None:
 
 
 def fill(bootstrap: str) -> None:
-    """A compacted topic of values of 1 kB under 20,000 keys that is not cleaned yet."""
+    """A compacted topic with values of 1 kB and 20,000 keys that is not cleaned yet."""
     configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"}
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic("compacted", 1, 1, configs)])

@@ -1,10 +1,10 @@
-"""Another client of a broker under attack: it sends ApiVersions back and forth and records how long each answer takes.
+"""Another client of a broker under attack: it sends ApiVersions requests in a loop and records the wait for each reply.
 
-The witness runs as a process of its own, so that the attacker's own work does not count as a wait. Run as a script it
-is that process: `witness.py HOST PORT PID`. It writes `ready`, asks until stdin ends, and writes its waits as JSON.
+The witness runs in a separate process, so that the attacker's own work does not count as a wait. As a script it is that
+process: `witness.py HOST PORT PID`. It writes `ready`, sends requests until stdin ends, and writes its waits as JSON.
 
-On a machine that has other work to do too, a wait says little. How long the broker's main thread ran during one wait
-says what the loop's longest turn has cost.
+On a machine with other work, a wait alone says little. The time for which the broker's main thread ran during one wait
+is the cost of the longest turn of its loop.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _REQUEST = struct.Struct(">ihhih").pack(17, 18, 0, 7, 7) + b"witness"
 
 
 class Waits(NamedTuple):
-    """How long the witness waited, in milliseconds. ``lost``: its connection was closed or it got no answer."""
+    """The waits of the witness, in milliseconds. ``lost``: its connection was closed or a request got no reply."""
 
     count: int
     median_ms: float
     longest_ms: float
     lost: bool
     ran_ms: float = 0.0
-    """The longest that the broker's main thread ran during one wait."""
+    """The longest time for which the broker's main thread ran during one wait."""
 
 
 class Witness:
-    """Starts the process, and collects what it saw when the block ends: ``waits``."""
+    """Starts the process, and collects its result in ``waits`` when the block ends."""
 
     def __init__(self, bootstrap: str, pid: int) -> None:
         self._bootstrap = bootstrap
@@ -79,10 +79,10 @@ def _exactly(connection: socket.socket, count: int) -> bytes | None:
 
 
 def ran_ms(pid: int) -> float:
-    """How long the process's main thread has run."""
+    """Returns the time for which the main thread of the process has run."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return 0.0
 
 

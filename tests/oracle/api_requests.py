@@ -1,4 +1,4 @@
-"""Requests of one API made from its schema alone: empty ones, and ones with something plausible in every field."""
+"""Requests of one API made from its schema: empty ones, and ones with a plausible value in every field."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _FILLED = {"timeout": 10_000}
 
 
 def versions(api_key: int) -> range:
-    """Every version that has a schema, whether it is announced or not."""
+    """Every version with a schema, advertised or not."""
     oldest, newest = schemas.known_versions(api_key)
     return range(oldest, newest + 1)
 
 
 def empty(api_key: int, version: int) -> dict[str, Any]:
-    """Arrays without an element, texts without a character, numbers that are 0."""
+    """A request with empty arrays and texts, and zeros."""
     return _empty(schemas.message_type(api_key, version, Kind.REQUEST))
 
 
@@ -49,7 +49,7 @@ def _empty(entity: Any) -> dict[str, Any]:
 
 
 def filled(run: Run, api_key: int, version: int) -> dict[str, Any]:
-    """One element in every array, and names that belong to nothing but are well formed."""
+    """A request with one element in every array, and well-formed names that do not exist."""
     return _filled(run, schemas.message_type(api_key, version, Kind.REQUEST))
 
 
@@ -72,21 +72,21 @@ def _filled(run: Run, entity: Any) -> dict[str, Any]:
 
 _UNORDERED = ("api_keys", "supported_features", "finalized_features", "config_resources")
 _SILENT = {(24, 4), (24, 5)}
-"""API, version: an empty request gets no answer from Apache Kafka."""
+"""API, version: Apache Kafka does not answer an empty request."""
 
 
-def say_empty(run: Run, api_key: int, version: int) -> None:
+def send_empty(run: Run, api_key: int, version: int) -> None:
     message = empty(api_key, version)
-    if api_key == 0:  # acks=0: the next reply on the connection belongs to the next request
-        run.tell(api_key, version, message)
+    if api_key == 0:  # acks=0: the next reply on the connection is that of the next request
+        run.send_without_reply(api_key, version, message)
     elif (api_key, version) in _SILENT:
-        run.send(api_key, version, message, client="silent").glance()
+        run.send(api_key, version, message, client="silent").receive_if_answered()
         run.hang_up("silent")
     else:
         run.call(api_key, version, message, unordered=_UNORDERED)
 
 
-def is_alone(run: Run) -> None:
-    """Waits until the topics of earlier scenarios are gone."""
+def wait_for_deletions(run: Run) -> None:
+    """Waits until the topics of earlier scenarios are deleted."""
     asked = {"topics": None, "allow_auto_topic_creation": False, **QUIET}
     run.until(3, 12, asked, lambda reply: all(row.is_internal for row in reply.topics))

@@ -1,11 +1,11 @@
-"""What scenarios ask the APIs about settings, security, credentials and the cluster: see scenarios_apis."""
+"""Requests of scenarios to the APIs of settings, security, credentials and the cluster: see scenarios_apis."""
 
 from __future__ import annotations
 
 import uuid
 from typing import Any
 
-from api_requests import is_alone, say_empty, versions
+from api_requests import send_empty, versions, wait_for_deletions
 from group_talk import Talk
 from recording import Run
 from scenarios_admin import BROKER, CLIENT_METRICS, GROUP, STRANGER, TOPIC, entity_rows
@@ -17,7 +17,7 @@ def describes_configs(run: Run) -> None:
     topic = run.topic()
     run.create(topic, retention_ms="5000")
     for version in versions(32):
-        say_empty(run, 32, version)
+        send_empty(run, 32, version)
         asked = ((TOPIC, topic, "retention.ms"), (BROKER, "1", "num.partitions"), (BROKER, "", "num.partitions"),
                  (TOPIC, run.topic("unknown"), "retention.ms"), (GROUP, "g", "consumer.session.timeout.ms"),
                  (CLIENT_METRICS, "m", "interval.ms"), (99, "x", "y"))  # fmt: skip
@@ -31,7 +31,7 @@ def alters(run: Run, api_key: int) -> None:
     topic = run.topic()
     run.create(topic)
     for version in versions(api_key):
-        say_empty(run, api_key, version)
+        send_empty(run, api_key, version)
         for kind, name, key, value in (
             (TOPIC, topic, "retention.ms", f"{version}000"),
             (TOPIC, topic, "retention.ms", "soon"),
@@ -44,19 +44,19 @@ def alters(run: Run, api_key: int) -> None:
 
 
 def lists_config_resources(run: Run) -> None:
-    is_alone(run)
-    Talk(run)  # the topic of groups' offsets is there
+    wait_for_deletions(run)
+    Talk(run)  # now the offsets topic exists
     topic = run.topic()
     run.create(topic)
     for version in versions(74):
-        say_empty(run, 74, version)
+        send_empty(run, 74, version)
         for kinds in ([TOPIC], [BROKER, GROUP], [99]):
             run.call(74, version, {"resource_types": kinds}, unordered=("config_resources",))
 
 
 def describes_quotas(run: Run) -> None:
     for version in versions(48):
-        say_empty(run, 48, version)
+        send_empty(run, 48, version)
         for kind, how, name in (("user", 0, run.fresh("user")), ("user", 2, None), ("planet", 2, None)):
             row = {"entity_type": kind, "match_type": how, "match": name}
             run.call(48, version, {"components": [row], "strict": False})
@@ -64,26 +64,26 @@ def describes_quotas(run: Run) -> None:
 
 def alters_quotas(run: Run) -> None:
     for version in versions(49):
-        say_empty(run, 49, version)
+        send_empty(run, 49, version)
         for entity, key in (({"user": run.fresh("user")}, "producer_byte_rate"), ({"user": "u"}, "no_such"), ({}, "x")):
             op = {"key": key, "value": 1000.0, "remove": False}
             entry = {"entity": entity_rows(entity), "ops": [op]}
             run.call(49, version, {"entries": [entry], "validate_only": True})
 
 
-# --- who may do what --------------------------------------------------------------------------------------------
+# --- authorization ----------------------------------------------------------------------------------------------
 
 
-def shakes_hands(run: Run) -> None:
+def handshakes(run: Run) -> None:
     for version in versions(17):
-        say_empty(run, 17, version)
+        send_empty(run, 17, version)
         for mechanism in ("PLAIN", "SCRAM-SHA-256"):
             run.call(17, version, {"mechanism": mechanism})
 
 
 def authenticates(run: Run) -> None:
     for version in versions(36):
-        say_empty(run, 36, version)
+        send_empty(run, 36, version)
         run.call(36, version, {"auth_bytes": b"\0alice\0secret"})
 
 
@@ -97,7 +97,7 @@ def describes_acls(run: Run) -> None:
     one = {"resource_type_filter": 2, "resource_name_filter": "t", "pattern_type_filter": LITERAL,
            "principal_filter": "User:a", "host_filter": "*", "operation": READ, "permission_type": ALLOW}  # fmt: skip
     for version in versions(29):
-        say_empty(run, 29, version)
+        send_empty(run, 29, version)
         run.call(29, version, everything)
         run.call(29, version, one)
         for name in ("resource_type_filter", "pattern_type_filter", "operation", "permission_type"):
@@ -109,9 +109,9 @@ def creates_acls(run: Run) -> None:
     one = {"resource_type": 2, "resource_name": "t", "resource_pattern_type": LITERAL, "principal": "User:a",
            "host": "*", "operation": READ, "permission_type": ALLOW}  # fmt: skip
     for version in versions(30):
-        say_empty(run, 30, version)
+        send_empty(run, 30, version)
         run.call(30, version, {"creations": [one]})
-        run.call(30, version, {"creations": [one, one | {"resource_pattern_type": PREFIXED, "principal": "nobody"}]})
+        run.call(30, version, {"creations": [one, one | {"resource_pattern_type": PREFIXED, "principal": "unknown"}]})
         for name in ("resource_type", "resource_pattern_type", "operation", "permission_type"):
             for value in (0, 1, 50, -1):
                 run.call(30, version, {"creations": [one, one | {name: value}]})
@@ -123,7 +123,7 @@ def deletes_acls(run: Run) -> None:
     one = {"resource_type_filter": 2, "resource_name_filter": "t", "pattern_type_filter": MATCH,
            "principal_filter": "User:a", "host_filter": None, "operation": READ, "permission_type": DENY}  # fmt: skip
     for version in versions(31):
-        say_empty(run, 31, version)
+        send_empty(run, 31, version)
         run.call(31, version, {"filters": [one]})
         run.call(31, version, {"filters": [one, one | {"resource_name_filter": None}]})
         for name in ("resource_type_filter", "pattern_type_filter", "operation", "permission_type"):
@@ -136,7 +136,7 @@ _RENEWER = {"principal_type": "User", "principal_name": "bob"}
 
 def creates_tokens(run: Run) -> None:
     for version in versions(38):
-        say_empty(run, 38, version)
+        send_empty(run, 38, version)
         for renewers in ([], [_RENEWER], [{"principal_type": "Group", "principal_name": "g"}]):
             for owner in (None, "alice"):
                 who = {"owner_principal_type": owner and "User", "owner_principal_name": owner}
@@ -145,19 +145,19 @@ def creates_tokens(run: Run) -> None:
 
 def renews_tokens(run: Run) -> None:
     for version in versions(39):
-        say_empty(run, 39, version)
+        send_empty(run, 39, version)
         run.call(39, version, {"hmac": b"0123", "renew_period": 1000})
 
 
 def expires_tokens(run: Run) -> None:
     for version in versions(40):
-        say_empty(run, 40, version)
+        send_empty(run, 40, version)
         run.call(40, version, {"hmac": b"0123", "expiry_time_period": -1})
 
 
 def describes_tokens(run: Run) -> None:
     for version in versions(41):
-        say_empty(run, 41, version)
+        send_empty(run, 41, version)
         for owners in (None, [_RENEWER]):
             run.call(41, version, {"owners": owners})
 
@@ -165,9 +165,9 @@ def describes_tokens(run: Run) -> None:
 # --- the cluster ------------------------------------------------------------------------------------------------
 
 
-def tells_versions(run: Run) -> None:
+def requests_versions(run: Run) -> None:
     for version in versions(18):
-        say_empty(run, 18, version)
+        send_empty(run, 18, version)
         for name, software in (("t", "1"), ("-t", "1"), ("t", "1_")):
             asked = {"client_software_name": name, "client_software_version": software}
             run.call(18, version, asked, unordered=("api_keys", "supported_features", "finalized_features"))
@@ -175,7 +175,7 @@ def tells_versions(run: Run) -> None:
 
 def describes_clusters(run: Run) -> None:
     for version in versions(60):
-        say_empty(run, 60, version)
+        send_empty(run, 60, version)
         for kind in (1, 2, 3):
             message = {"include_cluster_authorized_operations": kind == 1, "endpoint_type": kind}
             run.call(60, version, message | {"include_fenced_brokers": True})
@@ -183,7 +183,7 @@ def describes_clusters(run: Run) -> None:
 
 def describes_quorums(run: Run) -> None:
     for version in versions(55):
-        say_empty(run, 55, version)
+        send_empty(run, 55, version)
         for name, partition in (("elsewhere", 0), ("__cluster_metadata", 7)):
             rows = [{"topic_name": name, "partitions": [{"partition_index": partition}]}]
             run.call(55, version, {"topics": rows})
@@ -191,7 +191,7 @@ def describes_quorums(run: Run) -> None:
 
 def updates_features(run: Run) -> None:
     for version in versions(57):
-        say_empty(run, 57, version)
+        send_empty(run, 57, version)
         for name, level, how in (("group.version", 1, 1), ("group.version", 2, 1), ("no.such", 1, 1)):
             row = {"feature": name, "max_version_level": level, "upgrade_type": how, "allow_downgrade": False}
             run.call(57, version, {"timeout": 10_000, "feature_updates": [row], "validate_only": True})
@@ -199,16 +199,16 @@ def updates_features(run: Run) -> None:
 
 def unregisters(run: Run) -> None:
     for version in versions(64):
-        say_empty(run, 64, version)
+        send_empty(run, 64, version)
         for broker in (7, -1):
             run.call(64, version, {"broker_id": broker})
 
 
 def _voters(run: Run) -> tuple[str, str]:
-    """The cluster's id, and the name of the listener by which its controllers reach one another."""
+    """The cluster id, and the name of the listener between controllers."""
     row = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}
     listener: str = run.quietly(55, 2, {"topics": [row]}).nodes[0].listeners[0].name
-    run.call_it(listener, "listener")
+    run.name_value(listener, "listener")
     return run.quietly(60, 0, {"include_cluster_authorized_operations": False}).cluster_id, listener
 
 
@@ -230,7 +230,7 @@ def ask_without_voters(run: Run, voter: int, directory: uuid.UUID | None, versio
 
 def adds_voters(run: Run) -> None:
     for version in versions(80):
-        say_empty(run, 80, version)
+        send_empty(run, 80, version)
         for voter, directory in _VOTERS:
             ask_for_voters(run, voter, directory, version)
             ask_for_voters(run, voter, directory, version, listener="elsewhere")
@@ -241,7 +241,7 @@ def adds_voters(run: Run) -> None:
 
 def removes_voters(run: Run) -> None:
     for version in versions(81):
-        say_empty(run, 81, version)
+        send_empty(run, 81, version)
         for voter, directory in _VOTERS:
             ask_without_voters(run, voter, directory, version)
             ask_without_voters(run, voter, directory, version, cluster_id=None)
@@ -253,8 +253,8 @@ def removes_voters(run: Run) -> None:
 SHA_256, SHA_512 = 1, 2
 
 
-def users_kept(run: Run, *expected: tuple[str, int, int]) -> None:
-    """Waits until these are the users' credentials: user, mechanism, iterations."""
+def wait_for_users(run: Run, *expected: tuple[str, int, int]) -> None:
+    """Waits until the users have these credentials: user, mechanism, iterations."""
 
     def ready(reply: Any) -> bool:
         rows = ((row.user, kept) for row in reply.results for kept in row.credential_infos)
@@ -289,7 +289,7 @@ def alter_users(
 def describes_users(run: Run) -> None:
     user = run.fresh("user")
     for version in versions(50):
-        say_empty(run, 50, version)
+        send_empty(run, 50, version)
         run.call(50, version, {"users": None})
         for names in ([user], [user, user], ["", user]):
             describe_users(run, *names)
@@ -297,7 +297,7 @@ def describes_users(run: Run) -> None:
 
 def alters_users(run: Run) -> None:
     user, other = run.fresh("user"), run.fresh("user", "b")
-    say_empty(run, 51, 0)
+    send_empty(run, 51, 0)
     for iterations in (0, 4095, 4096, 16_384, 16_385):
         alter_users(run, [(user, SHA_256, iterations)])
         alter_users(run, [(other, SHA_512, iterations)])
@@ -309,8 +309,8 @@ def alters_users(run: Run) -> None:
     alter_users(run, [(user, SHA_256, 4096)], salt=b"", salted_password=b"x")
     alter_users(run, [(user, SHA_256, 4096)], salted_password=b"")
     alter_users(run, [(user, SHA_256, 4096)], salt=b"s" * 1024, salted_password=b"x" * 1024)
-    users_kept(run, (user, SHA_256, 4096), (other, SHA_256, 5000))
+    wait_for_users(run, (user, SHA_256, 4096), (other, SHA_256, 5000))
     describe_users(run)
     alter_users(run, [], [(user, SHA_256), (other, SHA_256)])
-    users_kept(run)
+    wait_for_users(run)
     describe_users(run)

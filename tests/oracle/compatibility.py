@@ -1,4 +1,4 @@
-"""Where the APIs answer otherwise than in Apache Kafka 4.3, and why: ``docs/compatibility.md`` has it as tables.
+"""The differences between the APIs here and in Apache Kafka 4.3, with reasons: the tables of ``docs/compatibility.md``.
 
 ``python -m tests.oracle.compatibility`` writes the tables into the page.
 """
@@ -24,7 +24,7 @@ PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "compatibility.m
 
 
 class Out(NamedTuple):
-    """APIs that are not served. ``client``: what users see."""
+    """APIs that are not served. ``client``: the effect for users."""
 
     what: str
     keys: tuple[int, ...]
@@ -64,7 +64,7 @@ OUT = (
 
 
 class Difference(NamedTuple):
-    """A different answer. ``lines``: all lines that tell it, in a scenario, word by word."""
+    """A different answer. ``lines``: all lines that describe the difference in a scenario, word by word."""
 
     scenario: str
     lines: tuple[str, ...]
@@ -76,7 +76,7 @@ class Difference(NamedTuple):
 
 
 def _lines(reply: str, **fields: tuple[str, str]) -> tuple[str, ...]:
-    """Of one reply: field → what Apache Kafka says, and what is said here, as JSON."""
+    """Lines for one reply: field → the values of Apache Kafka and of this broker, as JSON."""
     return tuple(f"{reply}.{field}: expected {theirs} found {ours}" for field, (theirs, ours) in fields.items())
 
 
@@ -139,7 +139,7 @@ DIFFERENCES = (
 
 
 class ConfigDifference(NamedTuple):
-    """A setting of which DescribeConfigs tells something else. ``fields``: what differs."""
+    """A setting that DescribeConfigs reports differently. ``fields``: the fields that differ."""
 
     kind: str
     name: str
@@ -185,7 +185,7 @@ def keys_out() -> set[int]:
 
 
 def announced() -> dict[int, tuple[int, int]]:
-    """API → versions that Apache Kafka announces."""
+    """API → versions that Apache Kafka advertises."""
     newest = next(step for step in reversed(load("apis")["k18_api_versions"]) if step["reply"]["api_keys"])
     return {row["api_key"]: (row["min_version"], row["max_version"]) for row in newest["reply"]["api_keys"]}
 
@@ -243,7 +243,7 @@ def tables() -> dict[str, str]:
 
 
 def rewritten(page: str) -> str:
-    """The page with its tables as they should be."""
+    """The page with new tables."""
     for name, table in tables().items():
         marks = f"<!-- {name} -->", f"<!-- end of {name} -->"
         pattern = re.compile(f"{re.escape(marks[0])}\n.*?{re.escape(marks[1])}", re.DOTALL)

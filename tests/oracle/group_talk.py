@@ -1,6 +1,6 @@
-"""What scenarios about groups say, in few words: members of both protocols, offsets, administration, and the log.
+"""Short forms of the requests about groups: members of both protocols, offsets, administration, and the log.
 
-Each member is a client with a connection of its own, so that one can wait while others act.
+Each member is a client with its own connection, so that one member can wait while others act.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ GROUP_RESOURCE = 32
 RANGE = (("range", b""),)
 OFFSET, GROUP_METADATA, GROUP_EPOCH, TARGET_MEMBER, CURRENT, PATTERN = 1, 2, 3, 7, 8, 16  # types of records
 OF_MEMBERS = (5, 7, 8)
-_HASH_AT = 9  # behind version, epoch and the tag's number and length
+_HASH_AT = 9  # after the version, the epoch, and the number and length of the tag
 
 Topic = str | uuid.UUID
 Protocols = Sequence[tuple[str, bytes]]
 
 
 def subscription(*topics: str, version: int = 1, owned: Mapping[str, Sequence[int]] | None = None) -> bytes:
-    """What a consumer says about itself: its topics, no user data, from version 1 on what it owns."""
+    """The metadata of a consumer: its topics, no user data, and from version 1 on its owned partitions."""
     said = version.to_bytes(2, "big") + len(topics).to_bytes(4, "big")
     said += b"".join(_text(topic) for topic in topics) + b"\xff\xff\xff\xff"
     return said if version < 1 else said + _partitions(owned or {})
 
 
 def assignment(partitions: Mapping[str, Sequence[int]], version: int = 1) -> bytes:
-    """What a leader gives to a consumer."""
+    """The assignment that a leader makes for a consumer."""
     return version.to_bytes(2, "big") + _partitions(partitions) + b"\xff\xff\xff\xff"
 
 
@@ -59,18 +59,18 @@ def _partitions(owned: Mapping[str, Sequence[int]]) -> bytes:
 
 
 class Talk:
-    """About one group, whose coordinator serves."""
+    """Requests about one group, whose coordinator is available."""
 
     def __init__(self, run: Run, label: str = "a") -> None:
         self.run = run
         self.group = run.fresh("group", label)
-        self.is_served()
+        self.wait_until_served()
         self._partition = partition_for_group(self.group, 50)
         self._begin = self._log_end()
         self._facts: dict[str, TopicFacts] = {}
 
-    def is_served(self) -> None:
-        """Waits until the group's coordinator serves."""
+    def wait_until_served(self) -> None:
+        """Waits until the coordinator of the group is available."""
         self.run.until(FIND, 2, {"key": self.group, "key_type": 0}, lambda reply: reply.error_code == 0)
         self.run.until(DESCRIBE, 4, self._asked(), lambda reply: reply.groups[0].error_code in (0, 69))
 
@@ -80,19 +80,21 @@ class Talk:
     def topic(self, label: str = "a", partitions: int = 1, **configs: str) -> str:
         """A new topic."""
         name = self.run.topic(label)
-        self.is_there(f"{label}:{partitions}", name, self.run.create(name, partitions, **configs), partitions)
+        self.name_subscription_hash(
+            f"{label}:{partitions}", name, self.run.create(name, partitions, **configs), partitions
+        )
         return name
 
     def known_topic(self, label: str = "a", partitions: int = 1) -> str:
-        """A new topic that the group's coordinator has heard of."""
+        """A new topic that the group's coordinator knows."""
         name = self.topic(label, partitions)
-        self.knows(name, partitions)
+        self.wait_until_known(name, partitions)
         return name
 
-    def knows(self, topic: str, partitions: int) -> None:
-        """Waits until the coordinator knows that the topic has so many partitions (0: it is gone).
+    def wait_until_known(self, topic: str, partitions: int) -> None:
+        """Waits until the coordinator knows this number of partitions of the topic (0: the topic is deleted).
 
-        A group kept beside this one is asked, in its first heartbeat, what it would get of the topic.
+        A separate group is asked for the assignment that it would get, with its first heartbeat.
         """
         probe = next(
             name
@@ -111,14 +113,14 @@ class Talk:
 
         self.run.until(CONSUMER_HEARTBEAT, 1, first | who, is_known)
 
-    def grown(self, label: str, topic: str, partitions: int) -> None:
-        """The topic has more partitions: waits until the coordinator knows."""
+    def wait_until_grown(self, label: str, topic: str, partitions: int) -> None:
+        """Waits until the coordinator knows the larger number of partitions of the topic."""
         before = next(facts for facts in self._facts.values() if facts.name == topic)
         self._facts[f"{label}:{partitions}"] = before._replace(partition_count=partitions)
-        self.knows(topic, partitions)
+        self.wait_until_known(topic, partitions)
 
-    def is_there(self, label: str, name: str, topic_id: uuid.UUID, partitions: int) -> None:
-        """Lets the trace name the hash of subscriptions to this topic as it is now."""
+    def name_subscription_hash(self, label: str, name: str, topic_id: uuid.UUID, partitions: int) -> None:
+        """Gives the current hash of subscriptions to this topic a name in the trace."""
         self._facts[label] = TopicFacts(name, topic_id.bytes, partitions)
 
     # --- offsets ------------------------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ class Talk:
         groups: Sequence[str] | None = None,
         client: str = "c",
     ) -> Any:
-        """``topics`` None: all."""
+        """``topics`` None: all topics."""
         rows = None if topics is None else [{_name(t): t, "partition_indexes": list(p)} for t, p in topics.items()]
         one = {"member_id": member, "member_epoch": epoch, "topics": rows}
         if version >= 8:
@@ -201,7 +203,7 @@ class Talk:
             "reason": None,
         }
         pending = self.run.send(JOIN, version, message, client=client, unordered=("members",))
-        self.settle()
+        self.wait_for_processing()
         return pending
 
     def sync(
@@ -228,7 +230,7 @@ class Talk:
             "assignments": rows,
         }
         pending = self.run.send(SYNC, version, message, client=client)
-        self.settle()
+        self.wait_for_processing()
         return pending
 
     def beat(
@@ -245,20 +247,21 @@ class Talk:
         message = {"group_id": self.group, "member_id": members[0][0] if members else "", "members": rows}
         return self.run.call(LEAVE, version, message, client=client)
 
-    def settle(self) -> None:
-        """Waits until what was sent has been heard, as far as one can tell from outside: what is asked now comes later.
+    def wait_for_processing(self) -> None:
+        """Waits until earlier requests of other connections are being processed, as far as a client can detect this.
 
-        More than once, as a connection may have to be accepted first, and requests of two are served in any order.
+        Repeats the check: a connection may have to be accepted first, and requests of two connections are served in any
+        order.
         """
         for _ in range(4):
             self.run.quietly(DESCRIBE, 4, self._asked())
 
-    def in_state(self, state: str) -> Any:
-        """Waits until the group is in a state, so that what is sent next finds it so."""
+    def wait_for_state(self, state: str) -> Any:
+        """Waits until the group is in this state, so that the next request finds it in it."""
         return self.run.until(DESCRIBE, 4, self._asked(), lambda reply: reply.groups[0].group_state == state)
 
-    def gathers(self, count: int) -> None:
-        """Waits until so many members are known to the group, as far as one can see from outside."""
+    def wait_for_members(self, count: int) -> None:
+        """Waits until the group has this number of members, as far as a client can see this."""
         self.run.until(DESCRIBE, 4, self._asked(), lambda reply: len(reply.groups[0].members) == count)
 
     # --- the KIP-848 protocol -----------------------------------------------------------------------------------
@@ -294,9 +297,9 @@ class Talk:
         return self.heartbeat(member, 0, **asked)
 
     def set_group(self, **settings: str) -> None:
-        """Settings of this group alone, which its coordinator knows on return.
+        """Sets settings of only this group. Its coordinator has them afterwards.
 
-        A broker takes one change over after another: when the second can be seen, the first has reached everybody.
+        A broker applies changes in order: when the second change is visible, the first one has taken effect everywhere.
         """
         self._set(self.group, settings)
         self._set(f"beside-{self.group}", {"consumer_assignment_interval_ms": "1"})
@@ -317,8 +320,8 @@ class Talk:
 
         self.run.until(DESCRIBE_CONFIGS, 4, asked, are_shown)
 
-    def reaches(self, epoch: int) -> None:
-        """Waits until the group has come to an epoch."""
+    def wait_for_epoch(self, epoch: int) -> None:
+        """Waits until the group has this epoch."""
         asked = {"group_ids": [self.group], "include_authorized_operations": False}
         self.run.until(CONSUMER_DESCRIBE, 1, asked, lambda reply: reply.groups[0].group_epoch == epoch)
 
@@ -337,7 +340,7 @@ class Talk:
     def listed(
         self, *groups: str, version: int = 5, states: Sequence[str] = (), types: Sequence[str] = ()
     ) -> Any:  # fmt: skip
-        """ListGroups, of which the trace holds these groups (or the talk's own) only."""
+        """ListGroups. The trace contains only these groups (or this group)."""
         asked = {"states_filter": list(states), "types_filter": list(types)}
         reply = self.run.quietly(LIST, version, asked)
         mine = groups or (self.group,)
@@ -358,8 +361,8 @@ class Talk:
         end: int = reply.topics[0].partitions[0].offset
         return end
 
-    def written(self) -> list[tuple[bytes, bytes | None]]:
-        """Records of this group that were written since the last look."""
+    def new_records(self) -> list[tuple[bytes, bytes | None]]:
+        """Records of this group that were written since the last call."""
         end, rows = self._log_end(), []
         while self._begin < end:
             part = {"partition": self._partition, "current_leader_epoch": -1, "fetch_offset": self._begin,
@@ -375,12 +378,12 @@ class Talk:
         return [(key, value) for key, value in rows if _text(self.group) in key]
 
     def log(self, *, unordered: bool = False) -> None:
-        """Puts what was written since the last look into the trace, byte by byte.
+        """Adds the records since the last call to the trace, byte by byte.
 
-        ``unordered``: by key. Else as they stand in the log, but for what stands side by side in the order of hashes:
-        records of one kind, one for each member, and tombstones of offsets.
+        ``unordered``: sorted by key. Otherwise in the order of the log, except for neighbours in hash order: records of
+        one type, one for each member, and tombstones of offsets.
         """
-        rows = [{"key": Raw(key), "value": self._shown(key, value)} for key, value in self.written()]
+        rows = [{"key": Raw(key), "value": self._shown(key, value)} for key, value in self.new_records()]
         by_key: list[dict[str, Any]] = []
         for (kind, is_tombstone), alike in itertools.groupby(rows, key=_kind):
             run = list(alike)
@@ -395,7 +398,7 @@ class Talk:
         if value is None:
             return None
         kind = int.from_bytes(key[:2], "big")
-        if kind == GROUP_EPOCH and len(value) > _HASH_AT:  # else it has none
+        if kind == GROUP_EPOCH and len(value) > _HASH_AT:  # otherwise it has no hash
             end = _HASH_AT + 8
             found = self._hash_name(int.from_bytes(value[_HASH_AT:end], "big", signed=True))
             return [Raw(value[:_HASH_AT]), found, Raw(value[end:])]
@@ -408,11 +411,11 @@ class Talk:
         return Raw(value)
 
     def _in_order(self, number: int, value: bytes) -> bytes:
-        """An assignment's record with its topics sorted by name: Kafka has them in the order of their ids' hashes, and
-        partitions in that of a set."""
+        """The record of an assignment with its topics sorted by name: Kafka's order is that of hashes of the topic ids,
+        and of a set of partitions."""
         kind = RECORD_TYPES[number]
         version, fields = decode_value(kind, value)
-        assert encode_value(kind, version, fields) == value, "it would not be written as it was read"
+        assert encode_value(kind, version, fields) == value, "the record would be encoded differently"
         for name, rows in fields.items():
             if isinstance(rows, list):
                 for row in rows:
@@ -437,7 +440,7 @@ def _kind(row: Mapping[str, Any]) -> tuple[int, bool]:
 
 
 def _sort_partitions(row: dict[str, Any]) -> None:
-    """Sorts the partitions of a topic, and with them the epochs in which they were got."""
+    """Sorts the partitions of a topic, together with the epochs in which they were assigned."""
     epochs = row.get("assignment_epochs")
     if epochs is not None:
         row["assignment_epochs"] = [epoch for _, epoch in sorted(zip(row["partitions"], epochs, strict=True))]
@@ -445,11 +448,11 @@ def _sort_partitions(row: dict[str, Any]) -> None:
 
 
 def _in_order(key: bytes, value: bytes) -> bytes:
-    """A group's record with its members sorted by client: Kafka has them in the order of their ids' hashes."""
+    """A group's record with its members sorted by client: Kafka's order is that of hashes of the member ids."""
     decoded = decode(key, value)
     assert isinstance(decoded, GroupRecord)
     assert decoded.value is not None
-    assert group_value(decoded.value) == value, "it would not be written as it was read"
+    assert group_value(decoded.value) == value, "the record would be encoded differently"
     members = sorted(decoded.value.members, key=lambda member: (member.client_id, member.group_instance_id or ""))
     return group_value(decoded.value._replace(members=tuple(members)))
 
@@ -477,38 +480,38 @@ class Member:
         self.generation = -1
         self._ids = 0
 
-    def renamed(self, member_id: str) -> str:
+    def name_member(self, member_id: str) -> str:
         if member_id and member_id != self.id:
-            self.talk.run.call_it(member_id, f"member {self.client}{chr(39) * self._ids}")
+            self.talk.run.name_value(member_id, f"member {self.client}{chr(39) * self._ids}")
             self._ids += 1
             self.id = member_id
         return self.id
 
-    def come(self, **other: Any) -> Pending:
-        """Sends a join with its id; a new dynamic member gets one first."""
+    def send_join(self, **other: Any) -> Pending:
+        """Sends a join with its id. A new dynamic member first gets an id."""
         said = self.joins_with | other
         if not self.id and self.instance is None and said.get("version", 5) >= 4:
-            self.renamed(self.talk.join(self.client, **said).receive().member_id)
+            self.name_member(self.talk.join(self.client, **said).receive().member_id)
         return self.talk.join(self.client, self.id, **said)
 
-    def came(self, pending: Pending) -> Any:
-        """Takes in what a join was answered."""
+    def receive_join(self, pending: Pending) -> Any:
+        """Stores the answer to a join."""
         reply = pending.receive()
-        self.renamed(reply.member_id)
+        self.name_member(reply.member_id)
         self.generation = reply.generation_id
         return reply
 
-    def unsettle(self, **other: Any) -> Pending:
-        """Comes, and waits until the group gathers its members for that."""
-        pending = self.come(**other)
-        self.talk.in_state("PreparingRebalance")
+    def start_rebalance(self, **other: Any) -> Pending:
+        """Sends a join, and waits until the group is in a rebalance."""
+        pending = self.send_join(**other)
+        self.talk.wait_for_state("PreparingRebalance")
         return pending
 
     def join(self, **other: Any) -> Any:
-        return self.came(self.come(**other))
+        return self.receive_join(self.send_join(**other))
 
-    def join_anew(self, **other: Any) -> Any:
-        """Joins as a process that has forgotten its id."""
+    def join_as_new(self, **other: Any) -> Any:
+        """Joins like a process that has lost its member id."""
         self.id = ""
         return self.join(**other)
 
@@ -522,10 +525,10 @@ class Member:
 
     def beat(self, generation: int | None = None, **other: Any) -> Any:
         said = self.generation if generation is None else generation
-        told = {"client": self.client, "instance": self.instance} | other
-        return self.talk.beat(told.pop("client"), self.id, said, **told)
+        fields = {"client": self.client, "instance": self.instance} | other
+        return self.talk.beat(fields.pop("client"), self.id, said, **fields)
 
-    def lives(self) -> None:
+    def heartbeat_quietly(self) -> None:
         """Heartbeats without trace."""
         message = {"group_id": self.talk.group, "generation_id": self.generation, "member_id": self.id,
                    "group_instance_id": self.instance}  # fmt: skip
@@ -541,7 +544,7 @@ class Member:
 
 
 class Consumer:
-    """A KIP-848 member that names itself. It says what it owns only in ``confirm``."""
+    """A KIP-848 member that chooses its id. It reports its owned partitions only in ``confirm``."""
 
     def __init__(self, talk: Talk, member_id: str, *topics: str, **joins_with: Any) -> None:
         self.talk, self.id, self.client = talk, member_id, member_id
@@ -553,28 +556,28 @@ class Consumer:
 
     def join(self, **other: Any) -> Any:
         self.epoch = 0
-        return self.took(self.talk.join_consumer(self.id, client=self.client, **(self.joins_with | other)))
+        return self.apply(self.talk.join_consumer(self.id, client=self.client, **(self.joins_with | other)))
 
     def beat(self, **other: Any) -> Any:
         said = {"epoch": self.epoch, "instance_id": self.instance} | other
-        return self.took(self.talk.heartbeat(self.id, said.pop("epoch"), client=self.client, **said))
+        return self.apply(self.talk.heartbeat(self.id, said.pop("epoch"), client=self.client, **said))
 
-    def lives(self) -> None:
+    def heartbeat_quietly(self) -> None:
         """Heartbeats without trace."""
         said = {"member_id": self.id, "member_epoch": self.epoch, "instance_id": self.instance}
         message = self.talk.minimal_heartbeat(**said)
         reply = self.talk.run.quietly(CONSUMER_HEARTBEAT, 1, message, client=self.client)
         assert reply.error_code is ErrorCode.none, reply
-        self.took(reply)
+        self.apply(reply)
 
     def confirm(self, **other: Any) -> Any:
-        """Owns what it was assigned last, and nothing else any more."""
+        """Reports exactly its last assignment as its owned partitions."""
         return self.beat(owned=self.assigned, **other)
 
     def leave(self, epoch: int = -1, **other: Any) -> Any:
         return self.beat(epoch=epoch, **other)
 
-    def took(self, reply: Any) -> Any:
+    def apply(self, reply: Any) -> Any:
         if reply.error_code is ErrorCode.none and reply.member_epoch >= 0:
             self.epoch = reply.member_epoch
             if reply.assignment is not None:
@@ -590,8 +593,8 @@ class Consumer:
 
 
 def stable(talk: Talk, *members: Member, plan: Mapping[str, bytes] | None = None) -> None:
-    """Brings members into the group, one after another as joins of an empty group wait for nobody; then a generation
-    of all of them, synced."""
+    """Adds members to the group one after another, because a join of an empty group waits for no other member; then
+    makes a generation with all of them, synced."""
     first, *others = members
     first.join()
     first.sync({first: (plan or {}).get(first.client, b"") if not others else b""})
@@ -599,12 +602,12 @@ def stable(talk: Talk, *members: Member, plan: Mapping[str, bytes] | None = None
         return
     waiting = []
     for number, other in enumerate(others):
-        waiting.append(other.unsettle())
-        talk.gathers(number + 2)
-    again = first.come()
-    first.came(again)
+        waiting.append(other.start_rebalance())
+        talk.wait_for_members(number + 2)
+    again = first.send_join()
+    first.receive_join(again)
     for other, pending in zip(others, waiting, strict=True):
-        other.came(pending)
+        other.receive_join(pending)
     given = {member: (plan or {}).get(member.client, member.client.encode()) for member in members}
     following = [other.syncing() for other in others]
     first.sync(given)
@@ -612,11 +615,11 @@ def stable(talk: Talk, *members: Member, plan: Mapping[str, bytes] | None = None
         pending.receive()
 
 
-def meet(leader: Member, newcomer: Member, **other: Any) -> None:
-    """A generation of both, for them to sync: the leader joins again when the newcomer has come."""
-    waiting = newcomer.unsettle(**other)
+def join_both(leader: Member, newcomer: Member, **other: Any) -> None:
+    """Makes a generation of both, not synced: the leader joins again after the new member has joined."""
+    waiting = newcomer.start_rebalance(**other)
     leader.join()
-    newcomer.came(waiting)
+    newcomer.receive_join(waiting)
 
 
 def two_stable(
@@ -628,13 +631,13 @@ def two_stable(
     return talk, a, b
 
 
-def two_met(
+def two_unsynced(
     run: Run, *, instances: tuple[str | None, str | None] = (None, None), **joins_with: Any
 ) -> tuple[Talk, Member, Member]:
-    """A group with two members whose generation is still to be synced."""
+    """A group with two members whose generation is not synced yet."""
     talk, a, b = _two(run, instances, joins_with)
     stable(talk, a)
-    meet(a, b)
+    join_both(a, b)
     return talk, a, b
 
 
@@ -654,16 +657,16 @@ def joined(talk: Talk, member_id: str, *topics: str, **joins_with: Any) -> Consu
 
 
 def group_and_topic(run: Run, partitions: int = 1) -> tuple[Talk, str]:
-    """A group, and a topic that its coordinator has heard of."""
+    """A group, and a topic that its coordinator knows."""
     talk = Talk(run)
     return talk, talk.known_topic("a", partitions)
 
 
 def pass_ms(run: Run, ms: int, *members: Member | Consumer, every_ms: int = 1000) -> None:
-    """Lets time pass; members go on heartbeating, without trace."""
+    """Lets time pass. Members continue with heartbeats, which are not in the trace."""
     while ms:
         step = min(ms, every_ms) if members else ms
         run.pass_ms(step)
         ms -= step
         for member in members:
-            member.lives()
+            member.heartbeat_quietly()

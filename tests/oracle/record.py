@@ -1,10 +1,10 @@
-"""Records what Apache Kafka answers: ``python -m tests.oracle.record 127.0.0.1:9092 [suite …]``.
+"""Records the answers of Apache Kafka: ``python -m tests.oracle.record 127.0.0.1:9092 [suite …]``.
 
-The broker asked should be a single Apache Kafka 4.3 with ``num.partitions=4``,
-``group.initial.rebalance.delay.ms=0`` and defaults otherwise. A suite that names settings of its own
-(``CONFIG``: short retention, small groups) gets an Apache Kafka with these, from its jars, for as long as it takes;
-its scenarios run side by side, as most of them wait, but for those that restart the broker (``RESTARTS``). Traces go
-to ``tests/oracle/traces`` and are committed, so that comparing needs no Java.
+The broker should be a single Apache Kafka 4.3 with ``num.partitions=4``, ``group.initial.rebalance.delay.ms=0`` and
+other settings at their defaults. For a suite with its own settings (``CONFIG``: short retention, small groups) an
+Apache Kafka is started from its jars. Its scenarios run in parallel, because most of them wait, except those that
+restart the broker (``RESTARTS``). Traces are stored in ``tests/oracle/traces`` and committed, so that the comparison
+needs no Java.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _recorded_apart(module: Any) -> dict[str, list[dict[str, Any]]]:
-    """The trace of an Apache Kafka of this suite's own."""
+    """The trace of an Apache Kafka that is started for this suite."""
     from bench.apache import ApacheBroker
 
     with tempfile.TemporaryDirectory() as directory:
@@ -68,11 +68,11 @@ def _recorded_apart(module: Any) -> dict[str, list[dict[str, Any]]]:
                 traces = pool.map(lambda scenario: run_scenario(broker.bootstrap, scenario), module.SCENARIOS)
                 return {scenario.__name__: trace for scenario, trace in zip(module.SCENARIOS, traces, strict=True)}
         finally:
-            broker.kill()  # one that was unregistered would not stop
+            broker.kill()  # an unregistered broker would not stop
 
 
 def _altered(bootstrap: str) -> list[str]:
-    """Broker settings that somebody changed: a trace taken now would show them."""
+    """Broker settings that were changed: a trace would show them."""
     resource = {"resource_type": 4, "resource_name": "1", "configuration_keys": None}
     message = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
     with Wire(bootstrap) as wire:

@@ -1,12 +1,12 @@
-"""Scenarios that drive a broker through the wire, and the normalised trace of what it answered.
+"""Scenarios that send requests to a broker, and the normalised trace of its answers.
 
-A scenario is a function of one ``Run``; a suite is a module of them (``scenarios_<suite>.py``). ``record.py`` runs a
-suite against Apache Kafka and commits the trace; a test runs it against odradek and compares.
+A scenario is a function of one ``Run``; a suite is a module of scenarios (``scenarios_<suite>.py``). ``record.py`` runs
+a suite against Apache Kafka and commits the trace; a test runs it against odradek and compares.
 
-What may differ between two runs is replaced: names and ids by symbols (``<topic a>``, ``<id 1>``), the clock by
-``<now>``, texts of errors by ``<text>`` (that there is one is compared, its words are not), record bytes by length
-and checksum, which makes equal traces mean equal bytes. Bytes that hold names or ids, or are said to hold times
-(``Raw``), are shown whole, with symbols in the places of those.
+Values that may differ between two runs are replaced: names and ids by symbols (``<topic a>``, ``<id 1>``), times by
+``<now>``, error messages by ``<text>`` (their presence is compared, not their words), and record bytes by length and
+checksum, so that equal traces mean equal bytes. Bytes that contain names or ids, or are marked as containing times
+(``Raw``), are shown completely, with symbols in place of these values.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,13 @@ from odradek.core.errors import ErrorCode
 from odradek.wire import frames, schemas
 
 TRACES = Path(__file__).resolve().parent / "traces"
-_LONG = 1000  # characters: longer texts are shown as that
+_LONG = 1000  # characters: of longer texts the trace shows only the length
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_TELLING = 8  # bytes: names that long stand in no other bytes by chance
+_TELLING = 8  # bytes: names of this length do not occur in other bytes by chance
 CLOSED = "<connection closed>"
 UNANSWERED = "<no answer>"
-_NOW_FROM_MS = 1_700_000_000_000  # scenarios stamp records with earlier times; what is later came from a clock
-_NOW_BELOW_MS = 2_100_000_000_000  # before 00 00 01 ff …, which may be an epoch and a null
+_NOW_FROM_MS = 1_700_000_000_000  # scenarios use earlier timestamps; later ones are from a clock
+_NOW_BELOW_MS = 2_100_000_000_000  # a larger value may be an epoch and a null: 00 00 01 ff …
 _DISK = ("total_bytes", "usable_bytes")
 _COUNTERS = ("finalized_features_epoch",)
 _NO_ID = uuid.UUID(int=0)
@@ -48,15 +49,15 @@ Step = dict[str, Any]
 
 
 class Varying(bytes):
-    """Bytes of a request that hold what differs from run to run (a producer id): the trace shows their length."""
+    """Bytes of a request with values that differ between runs (a producer id): the trace shows their length."""
 
 
 class Raw(bytes):
-    """Bytes that the trace shows one by one, names, ids and times in them replaced by symbols."""
+    """Bytes that the trace shows one by one, with symbols in place of names, ids and times."""
 
 
 class Pending:
-    """A request on its way; ``receive`` waits for its reply and puts it in the trace where the request stands."""
+    """A request in flight. ``receive`` waits for its reply and adds it to the step of the request in the trace."""
 
     def __init__(self, run: Run, step: Step, wire: Wire, key: tuple[int, int, int]) -> None:
         self._run, self._step, self._wire, self._key = run, step, wire, key
@@ -72,7 +73,7 @@ class Pending:
         assert frame[:4] == correlation_id.to_bytes(4, "big"), "a reply to another request"
         try:
             _, reply = frames.decode_response(api_key, version, frame)
-        except ValueError:  # the schemas know no time before 1970, which stands for "never" in a few replies
+        except ValueError:  # the schemas have no time before 1970, which means "never" in a few replies
             reply = Raw(frame[4:])
         self._step["reply"] = reply
         return reply
@@ -80,8 +81,9 @@ class Pending:
     def is_answered(self, within_s: float) -> bool:
         return self._wire.has_reply(within_s)
 
-    def glance(self, within_s: float = 0.5) -> Any:
-        """Its reply if there is one; that there is none is told in the trace too. Nothing else was said meanwhile."""
+    def receive_if_answered(self, within_s: float = 0.5) -> Any:
+        """Returns its reply if it has one; otherwise the trace shows that it has none. No other request was sent
+        meanwhile."""
         if not self.is_answered(within_s):
             self._step["reply"] = UNANSWERED
             return None
@@ -89,7 +91,7 @@ class Pending:
 
 
 class Run:
-    """One run of a scenario against one broker. Clients are connections, made when first named."""
+    """One run of a scenario against one broker. Clients are connections, opened on first use."""
 
     def __init__(
         self,
@@ -110,7 +112,7 @@ class Run:
     # --- names --------------------------------------------------------------------------------------------------
 
     def fresh(self, kind: str, label: str = "a") -> str:
-        """A name nobody uses, the same all through the run; ``<kind label>`` in the trace."""
+        """An unused name, the same in the whole run; ``<kind label>`` in the trace."""
         name = f"{kind}{label}-{self._tag}"
         self._symbols[name] = f"<{kind} {label}>"
         return name
@@ -118,20 +120,20 @@ class Run:
     def topic(self, label: str = "a") -> str:
         return self.fresh("topic", label)
 
-    def call_it(self, value: str | uuid.UUID, symbol: str) -> None:
+    def name_value(self, value: str | uuid.UUID, symbol: str) -> None:
         """Shows ``value`` (a member id, a topic id) as ``<symbol>`` in the whole trace."""
         self._symbols[str(value)] = f"<{symbol}>"
 
     def tag(self) -> str:
-        """What every name of this run ends in; ``<tag>`` in the trace."""
-        self.call_it(self._tag, "tag")
+        """The suffix of every name of this run; ``<tag>`` in the trace."""
+        self.name_value(self._tag, "tag")
         return self._tag
 
-    def raw_it(self, value: bytes, symbol: str) -> None:
-        """Shows these bytes as ``<symbol>``, also where they stand in ``Raw`` ones."""
+    def name_bytes(self, value: bytes, symbol: str) -> None:
+        """Shows these bytes as ``<symbol>``, also within ``Raw`` bytes."""
         self._raw_symbols[value] = f"<{symbol}>"
 
-    def number_it(self, value: int, symbol: str) -> None:
+    def name_number(self, value: int, symbol: str) -> None:
         """Shows an ``…_id`` field equal to ``value`` (of a session, a producer) as ``<symbol>`` in the whole trace."""
         self._numbers[value] = f"<{symbol}>"
 
@@ -143,7 +145,7 @@ class Run:
         return self._wires[client]
 
     def hang_up(self, client: str) -> None:
-        """Closes a client's connection; its next request opens another."""
+        """Closes a client's connection. Its next request opens another one."""
         wire = self._wires.pop(client, None)
         if wire is not None:
             wire.socket.close()
@@ -157,7 +159,7 @@ class Run:
         client: str = "c",
         unordered: Sequence[str] = (),
     ) -> Pending:
-        """Sends a request whose reply is fetched later. Lists named in ``unordered`` come in no set order."""
+        """Sends a request whose reply is received later. Lists in ``unordered`` have no fixed order."""
         step: Step = {"client": client, "api": schemas.api_name(api_key), "version": version, "request": message}
         if unordered:
             step["unordered"] = list(unordered)
@@ -174,21 +176,21 @@ class Run:
         client: str = "c",
         unordered: Sequence[str] = (),
     ) -> Any:
-        """Sends a request and waits for its reply; both go into the trace."""
+        """Sends a request and waits for its reply. Both are in the trace."""
         return self.send(api_key, version, message, client=client, unordered=unordered).receive()
 
-    def tell(self, api_key: int, version: int, message: Mapping[str, Any], *, client: str = "c") -> None:
+    def send_without_reply(self, api_key: int, version: int, message: Mapping[str, Any], *, client: str = "c") -> None:
         """Sends a request that gets no reply (acks=0)."""
         self.send(api_key, version, message, client=client)
 
     def quietly(self, api_key: int, version: int, message: Mapping[str, Any], *, client: str = "quiet") -> Any:
-        """A request that leaves no trace: to prepare, or to wait for what takes one broker longer than another."""
+        """Sends a request that is not in the trace: for preparation, or to wait for slow changes."""
         return self._wire(client).call(api_key, version, message)
 
     def until(
         self, api_key: int, version: int, message: Mapping[str, Any], ready: Callable[[Any], bool], within_s: float = 15
     ) -> Any:
-        """Asks, without trace, until ``ready`` says so."""
+        """Repeats a request, not in the trace, until ``ready`` returns true."""
         deadline = time.monotonic() + within_s
         while True:
             reply: Any = None
@@ -196,14 +198,14 @@ class Run:
                 reply = self.quietly(api_key, version, message)
                 if ready(reply):
                     return reply
-            except ConnectionError:  # a broker that has just begun
+            except ConnectionError:  # a broker that has just started
                 self.hang_up("quiet")
             if time.monotonic() > deadline:
                 raise AssertionError(f"not within {within_s} s: {schemas.api_name(api_key)} {reply}")
             time.sleep(0.02)
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> uuid.UUID:
-        """Makes a topic without trace and waits until it is led; ``_`` in config names stands for ``.``."""
+        """Creates a topic, not in the trace, and waits for its leaders; ``_`` in config names stands for ``.``."""
         rows = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
         topic = {
             "name": name,
@@ -214,13 +216,13 @@ class Run:
         }
         reply = self.quietly(19, 7, {"topics": [topic], "timeout": 10_000, "validate_only": False})
         assert reply.topics[0].error_code is ErrorCode.none, reply
-        self.led(name, partitions)
+        self.wait_until_led(name, partitions)
         found: uuid.UUID = reply.topics[0].topic_id
-        self.call_it(found, f"id of {self._symbols.get(name, name).strip('<>')}")
+        self.name_value(found, f"id of {self._symbols.get(name, name).strip('<>')}")
         return found
 
-    def led(self, name: str, partitions: int = 1) -> None:
-        """Waits until a topic's partitions are led and can be read."""
+    def wait_until_led(self, name: str, partitions: int = 1) -> None:
+        """Waits until a topic's partitions have leaders and can be read."""
 
         def ready(reply: Any) -> bool:
             (topic,) = reply.topics
@@ -231,18 +233,18 @@ class Run:
         asked = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": name, "partitions": part}]}
         self.until(2, 6, asked, lambda reply: all(p.error_code == 0 for p in reply.topics[0].partitions))
 
-    def gone(self, name: str) -> None:
-        """Waits until a topic is known no more."""
+    def wait_until_deleted(self, name: str) -> None:
+        """Waits until a topic does not exist any more."""
         asked = {"topics": [{"topic_id": None, "name": name}]} | _METADATA
         self.until(3, 12, asked, lambda reply: reply.topics[0].error_code is ErrorCode.unknown_topic_or_partition)
 
     def pass_ms(self, ms: int) -> None:
-        """Lets so much of the broker's time pass: by waiting, or by moving its clock where that can be done."""
+        """Lets this time pass for the broker: by waiting, or by moving its clock if possible."""
         self._pass_ms(ms)
 
     def restart(self) -> None:
-        """Stops the broker and starts it again; connections are made anew."""
-        assert self._restart is not None, "not a broker of this scenario's own"
+        """Stops the broker and starts it again; connections are opened again."""
+        assert self._restart is not None, "this scenario has no broker of its own"
         for client in tuple(self._wires):
             self.hang_up(client)
         self._restart()
@@ -250,7 +252,7 @@ class Run:
     # --- the trace ----------------------------------------------------------------------------------------------
 
     def note(self, what: str, asked: Any, found: Any) -> None:
-        """Puts something into the trace that was not said in one request and its reply."""
+        """Adds a step to the trace that is not one request and its reply."""
         self._steps.append({"client": "", "api": what, "version": 0, "request": asked, "reply": found})
 
     def close(self) -> None:
@@ -262,7 +264,7 @@ class Run:
             self.hang_up(client)
 
     def shown(self, value: Any) -> Any:
-        """How the trace shows a value, as far as its names have been said."""
+        """The form of a value in the trace, with the symbols that are known so far."""
         return self._normaliser(lambda found: self._symbols.get(str(found))).value(value, "")
 
     def _normaliser(self, symbol_of: Callable[[uuid.UUID], str | None]) -> _Normaliser:
@@ -270,7 +272,7 @@ class Run:
         return _Normaliser(symbol_of, replacements, self._numbers, self._raw_symbols)
 
     def trace(self) -> list[Step]:
-        """Everything said so far, normalised, as JSON knows it."""
+        """All steps so far, normalised, as JSON values."""
         ids = itertools.count(1)
         unnamed: dict[str, str] = {}
 
@@ -285,13 +287,13 @@ class Run:
         normalise = self._normaliser(symbol_of)
         shown = []
         for step in self._steps:
-            told = {"client": normalise.value(step["client"], ""), "api": step["api"], "version": step["version"]}
-            told["request"] = normalise.value(step["request"], "")
+            shown_step = {"client": normalise.value(step["client"], ""), "api": step["api"], "version": step["version"]}
+            shown_step["request"] = normalise.value(step["request"], "")
             reply = normalise.value(step.get("reply"), "")
             for name in step.get("unordered", ()):
                 _sort(reply, name)
-            told["reply"] = reply
-            shown.append(told)
+            shown_step["reply"] = reply
+            shown.append(shown_step)
         return shown
 
 
@@ -355,13 +357,13 @@ class _Normaliser:
             return "<text>"
         for found, symbol in self._replacements:
             value = value.replace(found, symbol)
-        value = _UUID.sub("<uuid>", value)  # of members nobody has named yet
+        value = _UUID.sub("<uuid>", value)  # ids of members without a name
         if len(value) > _LONG:
             return f"<{len(value)} characters, crc {zlib.crc32(value.encode()):08x}>"
         return value
 
     def _raw(self, value: bytes) -> str:
-        """Printable bytes as they are, others as ``\\x01``; symbols in between."""
+        """Printable bytes unchanged, others as ``\x01``, with symbols in between."""
         shown, at = "", 0
         names = sorted(self._in_bytes, key=len, reverse=True)
         while at < len(value):
@@ -419,7 +421,8 @@ def run_scenario(
     pass_ms: Callable[[int], object] | None = None,
     restart: Callable[[], object] | None = None,
 ) -> list[Step]:
-    """One scenario's trace. ``pass_ms`` lets time pass on the broker (None: by waiting), ``restart`` restarts it."""
+    """The trace of one scenario. ``pass_ms`` lets time pass on the broker (None: by waiting), ``restart`` restarts
+    it."""
     run = Run(bootstrap, pass_ms, restart)
     try:
         scenario(run)
@@ -441,11 +444,11 @@ def compare(expected: list[dict[str, Any]], found: list[dict[str, Any]], known: 
             if not matching:
                 unexpected.append(f"{line}    request: {theirs['request']}")
     assert not unexpected, "\n" + "\n".join(unexpected)
-    assert unseen == [], "these differences are no more: take them out of the list"
+    assert unseen == [], "these differences do not exist any more: remove them from the list"
 
 
 def differences(expected: Any, found: Any, path: str = "") -> list[str]:
-    """Where two normalised trees part, one line each: ``path: expected … found …``."""
+    """The differences of two normalised traces, one line each: ``path: expected … found …``."""
     if isinstance(expected, dict) and isinstance(found, dict):
         lines = []
         for key in {**expected, **found}:
@@ -459,8 +462,9 @@ def differences(expected: Any, found: Any, path: str = "") -> list[str]:
     return []
 
 
+@cache
 def load(suite: str) -> dict[str, list[Step]]:
-    """A committed trace: scenario → steps."""
+    """A committed trace: scenario → steps. It is read once; a caller that changes it makes a copy."""
     found: dict[str, list[Step]] = json.loads((TRACES / f"{suite}.json").read_text())
     return found
 

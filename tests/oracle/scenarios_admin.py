@@ -1,4 +1,4 @@
-"""What the administrator's APIs answer, right questions and wrong ones: topics, partitions, configs, quotas, logs."""
+"""The answers of the administration APIs to valid and invalid requests: topics, partitions, configs, quotas, logs."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def topics_created_with_assignments(run: Run) -> None:
     create(run, new_topic(run.topic("uneven"), assigned=[(0, [1]), (1, [1, 7])]))
 
 
-def topics_that_cannot_be(run: Run) -> None:
+def invalid_topics(run: Run) -> None:
     for label, partitions, factor in (("r3", 1, 3), ("r0", 1, 0), ("r-2", 1, -2), ("p0", 0, 1), ("p-2", -2, 1)):
         create(run, new_topic(run.topic(label), partitions, factor))
     for name in ("", ".", "..", "a b", "ä", "x" * 250, "a/b"):
         create(run, new_topic(name, 1, 1))
     there = run.topic("there")
     create(run, new_topic(there, 1, 1))
-    run.led(there)
+    run.wait_until_led(there)
     create(run, new_topic(there, 1, 1))
     create(run, new_topic(there, 1, 1), validate_only=True)
     twice = run.topic("twice")
@@ -71,7 +71,7 @@ def topics_that_cannot_be(run: Run) -> None:
 def topic_names_that_collide(run: Run) -> None:
     dotted, lined = run.fresh("topic.lide", "x"), run.fresh("topic_lide", "x")
     create(run, new_topic(dotted, 1, 1))
-    run.led(dotted)
+    run.wait_until_led(dotted)
     create(run, new_topic(lined, 1, 1))
     both = run.fresh("topic.both", "x"), run.fresh("topic_both", "x")
     create(run, *(new_topic(name, 1, 1) for name in both), validate_only=True)
@@ -123,7 +123,7 @@ def topics_deleted(run: Run) -> None:
     delete(run, (None, ids[c]), (None, STRANGER))
     delete(run, (None, None))
     for name in (a, b, c):
-        run.gone(name)
+        run.wait_until_deleted(name)
     delete(run, (None, ids[c]), (b, None))
     d, e = run.topic("d"), run.topic("e")
     ids = {name: run.create(name) for name in (d, e)}
@@ -172,7 +172,7 @@ def partitions_added(run: Run) -> None:
     ask((topic, 3, None), validate_only=True)
     ask((topic, 1, None), validate_only=True)
     ask((topic, 4, [[1], [1]]))
-    run.led(topic, 4)
+    run.wait_until_led(topic, 4)
     for version, count in ((0, 5), (1, 6), (2, 7)):
         ask((topic, count, None), version=version)
 
@@ -188,7 +188,7 @@ def metadata_by_name_and_id(run: Run) -> None:
         for name in (topic, unknown, "a b"):
             message = {"topics": [{"topic_id": None, "name": name}], **_QUIET}
             if version < 4 and name == unknown:
-                continue  # these versions always create
+                continue  # these versions always create topics
             run.call(3, version, message)
     for row in (
         {"topic_id": topic_id, "name": None},
@@ -255,8 +255,8 @@ def alter(run: Run, kind: int, name: str, *changes: tuple[str, int, str | None],
     return run.call(44, 1, {"resources": [resource], "validate_only": validate_only})
 
 
-def shows(run: Run, kind: int, name: str, key: str, value: str | None) -> None:
-    """Waits until a setting reads so."""
+def wait_for_setting(run: Run, kind: int, name: str, key: str, value: str | None) -> None:
+    """Waits until a setting has this value."""
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
     message = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
 
@@ -295,13 +295,13 @@ def topic_configs_altered(run: Run) -> None:
     topic = run.topic()
     run.create(topic)
     alter(run, TOPIC, topic, ("retention.ms", SET, "5000"), ("cleanup.policy", APPEND, "compact"))
-    shows(run, TOPIC, topic, "retention.ms", "5000")
+    wait_for_setting(run, TOPIC, topic, "retention.ms", "5000")
     keys = ["retention.ms", "cleanup.policy"]
     describe(run, TOPIC, topic, keys)
     alter(run, TOPIC, topic, ("cleanup.policy", SUBTRACT, "delete"))
-    shows(run, TOPIC, topic, "cleanup.policy", "compact")
+    wait_for_setting(run, TOPIC, topic, "cleanup.policy", "compact")
     alter(run, TOPIC, topic, ("cleanup.policy", APPEND, "compact"), ("retention.ms", DELETE, None))
-    shows(run, TOPIC, topic, "retention.ms", "604800000")
+    wait_for_setting(run, TOPIC, topic, "retention.ms", "604800000")
     describe(run, TOPIC, topic, keys)
     for change in (
         ("no.such", SET, "1"),
@@ -343,7 +343,7 @@ def topic_configs_replaced(run: Run) -> None:
         run.call(33, 2, {"resources": [resource], "validate_only": validate_only})
 
     replace(TOPIC, topic, ("flush.ms", "99"))
-    shows(run, TOPIC, topic, "flush.ms", "99")
+    wait_for_setting(run, TOPIC, topic, "flush.ms", "99")
     describe(run, TOPIC, topic, ["retention.ms", "flush.ms"])
     replace(TOPIC, topic, ("flush.ms", "x"))
     replace(TOPIC, topic, ("no.such", "1"))
@@ -358,7 +358,7 @@ def topic_configs_replaced(run: Run) -> None:
     replace(3, "x")
     replace(BROKER, "1")
     replace(TOPIC, topic)
-    shows(run, TOPIC, topic, "flush.ms", "9223372036854775807")
+    wait_for_setting(run, TOPIC, topic, "flush.ms", "9223372036854775807")
     for version in (0, 1):
         run.call(33, version, {"resources": [{"resource_type": TOPIC, "resource_name": topic, "configs": []}],
                                "validate_only": False})  # fmt: skip
@@ -367,17 +367,17 @@ def topic_configs_replaced(run: Run) -> None:
 def broker_configs_altered(run: Run) -> None:
     key = "log.cleaner.backoff.ms"
     alter(run, BROKER, "1", (key, SET, "15001"))
-    shows(run, BROKER, "1", key, "15001")
+    wait_for_setting(run, BROKER, "1", key, "15001")
     describe(run, BROKER, "1", [key])
     alter(run, BROKER, "", (key, SET, "15002"))
-    shows(run, BROKER, "", key, "15002")
+    wait_for_setting(run, BROKER, "", key, "15002")
     describe(run, BROKER, "1", [key])
     describe(run, BROKER, "", [key])
     alter(run, BROKER, "1", (key, DELETE, None))
-    shows(run, BROKER, "1", key, "15002")
+    wait_for_setting(run, BROKER, "1", key, "15002")
     describe(run, BROKER, "1", [key])
     alter(run, BROKER, "", (key, DELETE, None))
-    shows(run, BROKER, "1", key, "15000")
+    wait_for_setting(run, BROKER, "1", key, "15000")
     for change in (
         ("num.partitions", SET, "3"),
         ("no.such", SET, "3"),
@@ -396,13 +396,13 @@ def broker_settings_reach_topics(run: Run) -> None:
     topic = run.topic()
     run.create(topic)
     alter(run, BROKER, "1", ("log.index.interval.bytes", SET, "5000"))
-    shows(run, TOPIC, topic, "index.interval.bytes", "5000")
+    wait_for_setting(run, TOPIC, topic, "index.interval.bytes", "5000")
     describe(run, TOPIC, topic, ["index.interval.bytes"])
     alter(run, TOPIC, topic, ("index.interval.bytes", SET, "6000"))
-    shows(run, TOPIC, topic, "index.interval.bytes", "6000")
+    wait_for_setting(run, TOPIC, topic, "index.interval.bytes", "6000")
     describe(run, TOPIC, topic, ["index.interval.bytes"])
     alter(run, BROKER, "1", ("log.index.interval.bytes", DELETE, None))
-    shows(run, BROKER, "1", "log.index.interval.bytes", "4096")
+    wait_for_setting(run, BROKER, "1", "log.index.interval.bytes", "4096")
 
 
 def loggers(run: Run) -> None:
@@ -420,16 +420,16 @@ def loggers(run: Run) -> None:
 def groups_and_metrics_have_configs(run: Run) -> None:
     group, metrics = run.fresh("group"), run.fresh("metrics")
     alter(run, GROUP, group, ("consumer.session.timeout.ms", SET, "50000"))
-    shows(run, GROUP, group, "consumer.session.timeout.ms", "50000")
+    wait_for_setting(run, GROUP, group, "consumer.session.timeout.ms", "50000")
     describe(run, GROUP, group, ["consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"])
     alter(run, GROUP, group, ("consumer.session.timeout.ms", SET, "1"))
     alter(run, GROUP, group, ("consumer.session.timeout.ms", SET, "x"))
     alter(run, GROUP, group, ("no.such", SET, "1"))
     alter(run, GROUP, "", ("consumer.session.timeout.ms", SET, "50000"))
     alter(run, GROUP, group, ("consumer.session.timeout.ms", DELETE, None))
-    shows(run, GROUP, group, "consumer.session.timeout.ms", "45000")
+    wait_for_setting(run, GROUP, group, "consumer.session.timeout.ms", "45000")
     alter(run, CLIENT_METRICS, metrics, ("interval.ms", SET, "10000"), ("metrics", SET, "org.apache"))
-    shows(run, CLIENT_METRICS, metrics, "interval.ms", "10000")
+    wait_for_setting(run, CLIENT_METRICS, metrics, "interval.ms", "10000")
     describe(run, CLIENT_METRICS, metrics, None)
     alter(run, CLIENT_METRICS, metrics, ("interval.ms", SET, "1"))
     alter(run, CLIENT_METRICS, metrics, ("match", SET, "client_id=[a"))
@@ -460,8 +460,8 @@ def describe_quotas(run: Run, *components: tuple[str, int, str | None], strict: 
     return run.call(48, 1, message, unordered=("entries", "values", "entity"))
 
 
-def quotas_kept(run: Run, *components: tuple[str, int, str | None], entries: int) -> None:
-    """Waits until so many entities answer a filter."""
+def wait_for_quotas(run: Run, *components: tuple[str, int, str | None], entries: int) -> None:
+    """Waits until this number of entities matches a filter."""
     rows = [{"entity_type": kind, "match_type": how, "match": name} for kind, how, name in components]
     run.until(48, 1, {"components": rows, "strict": False}, lambda reply: len(reply.entries or ()) == entries)
 
@@ -471,7 +471,7 @@ def client_quotas(run: Run) -> None:
     for entity in ({"user": user}, {"client-id": client}, {"user": user, "client-id": client},
                    {"user": user, "client-id": None}):  # fmt: skip
         alter_quota(run, entity, ("producer_byte_rate", 1e6), ("consumer_byte_rate", 2e6))
-    quotas_kept(run, ("user", 0, user), entries=3)
+    wait_for_quotas(run, ("user", 0, user), entries=3)
     describe_quotas(run, ("user", 0, user))
     describe_quotas(run, ("user", 0, user), strict=True)
     describe_quotas(run, ("user", 0, user), ("client-id", 0, client))
@@ -479,16 +479,16 @@ def client_quotas(run: Run) -> None:
     describe_quotas(run, ("user", 0, user), ("client-id", 2, None))
     describe_quotas(run, ("client-id", 0, client))
     describe_quotas(run, ("client-id", 0, client), strict=True)
-    describe_quotas(run, ("user", 0, run.fresh("user", "nobody")))
+    describe_quotas(run, ("user", 0, run.fresh("user", "unknown")))
     alter_quota(run, {"user": user}, ("producer_byte_rate", None), ("request_percentage", 50.5))
     alter_quota(run, {"client-id": client}, ("producer_byte_rate", None), ("consumer_byte_rate", None))
-    quotas_kept(run, ("client-id", 0, client), entries=1)
+    wait_for_quotas(run, ("client-id", 0, client), entries=1)
     describe_quotas(run, ("user", 0, user))
     describe_quotas(run, ("client-id", 0, client))
     for entity in ({"user": user}, {"user": user, "client-id": client}, {"user": user, "client-id": None}):
         keys = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
         alter_quota(run, entity, *((key, None) for key in keys))
-    quotas_kept(run, ("user", 0, user), entries=0)
+    wait_for_quotas(run, ("user", 0, user), entries=0)
     message = {"components": [{"entity_type": "user", "match_type": 0, "match": user}], "strict": False}
     run.call(48, 0, message)
 
@@ -536,17 +536,18 @@ def clients_are_throttled(run: Run) -> None:
               (maker, "controller_mutation_rate", 1.0))  # fmt: skip
     for client, key, limit in limits:
         alter_quota(run, {"client-id": client}, (key, limit))
-        quotas_kept(run, ("client-id", 0, client), entries=1)
+        wait_for_quotas(run, ("client-id", 0, client), entries=1)
     run.call(0, 9, produce_message(topic, batch(1, size=100)), client=writer)
     run.call(0, 9, produce_message(topic, batch(1, size=11_000)), client=writer)
     run.call(1, 11, fetch_message(topic, 0), client=reader)
     time.sleep(0.2)
     run.call(1, 11, fetch_message(topic, 9), client=reader)
-    run.call(1, 11, fetch_message(topic, 18, session_epoch=0), client=reader)  # no session begins with this
+    # a session cannot begin with this request
+    run.call(1, 11, fetch_message(topic, 18, session_epoch=0), client=reader)
     message = {"topics": [new_topic(run.topic("b"), 13, 1)], "timeout": 10_000, "validate_only": False}
     how = {"client": maker, "unordered": ("topics", "configs")}
     run.call(19, 6, message, **how)
-    run.hang_up(maker)  # else it would be kept waiting
+    run.hang_up(maker)  # otherwise the request would be throttled
     run.call(19, 6, message | {"topics": [new_topic(run.topic("c"), 1, 1)]}, **how)
     run.hang_up(maker)
     run.call(19, 5, message | {"topics": [new_topic(run.topic("d"), 1, 1)]}, **how)
@@ -589,7 +590,7 @@ def log_dirs_described(run: Run) -> None:
     def ask(topics: list[dict[str, Any]] | None, version: int = 5) -> None:
         reply = run.call(35, version, {"topics": topics}, unordered=("topics", "partitions"))
         for found in reply.results:
-            run.call_it(found.log_dir, "log dir")
+            run.name_value(found.log_dir, "log dir")
             for number in (getattr(found, "total_bytes", -1), getattr(found, "usable_bytes", -1)):
                 assert number == -1 or number > 0
 
@@ -606,7 +607,7 @@ def replicas_stay_in_their_log_dir(run: Run) -> None:
     run.create(topic)
     reply = run.quietly(35, 4, {"topics": []})
     here = reply.results[0].log_dir
-    run.call_it(here, "log dir")
+    run.name_value(here, "log dir")
     for version in (1, 2):
         for path, name in ((here, topic), ("/nowhere", topic), ("nowhere", topic), (here, run.topic("unknown"))):
             rows = [{"name": name, "partitions": [0, 5]}]
@@ -623,7 +624,7 @@ def producers_described(run: Run) -> None:
     ask([0])
     message = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
     producer_id = run.quietly(22, 4, message).producer_id
-    run.number_it(producer_id, "producer")
+    run.name_number(producer_id, "producer")
     produce(run, topic, 3, producer_id=producer_id, base_sequence=0)
     produce(run, topic, 2, producer_id=producer_id, base_sequence=3)
     ask([0, 1])
@@ -685,7 +686,7 @@ def features_and_quorum(run: Run) -> None:
 SCENARIOS: tuple[Scenario, ...] = (
     topics_created_by_every_version,
     topics_created_with_assignments,
-    topics_that_cannot_be,
+    invalid_topics,
     topic_names_that_collide,
     topics_with_configs,
     topics_deleted,

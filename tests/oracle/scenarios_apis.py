@@ -1,6 +1,6 @@
-"""Every API in every version: what Apache Kafka answers to an empty request and to meaningful ones.
+"""Every API in every version: the answers of Apache Kafka to an empty request and to meaningful ones.
 
-A scenario for each API that has a schema. What several requests in a row lead to stands in the other suites.
+One scenario for each API with a schema. Sequences of requests are in the other suites.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import apis_of_clusters as clusters
-from api_requests import KEYS, QUIET, empty, filled, is_alone, say_empty, versions
+from api_requests import KEYS, QUIET, empty, filled, send_empty, versions, wait_for_deletions
 from group_talk import Member, Talk, stable
 from recording import Run, Scenario
 from scenarios_admin import STRANGER, new_topic
@@ -29,7 +29,7 @@ def produces(run: Run) -> None:
     topic = run.topic()
     topic_id = run.create(topic)
     for version in versions(0):
-        say_empty(run, 0, version)
+        send_empty(run, 0, version)
         for where in (topic_id, STRANGER) if version >= 13 else (topic, run.topic("unknown")):
             run.call(0, version, produce_message(where, batch(2)))
         run.call(0, version, produce_message(topic_id if version >= 13 else topic, batch(2), partition=9, acks=1))
@@ -42,7 +42,7 @@ def fetches(run: Run) -> None:
     for version in versions(1):
         reply = run.call(1, version, empty(1, version))
         if version >= 7:
-            run.number_it(reply.session_id, "session")
+            run.name_number(reply.session_id, "session")
         for where in (topic_id, STRANGER) if version >= 13 else (topic, run.topic("unknown")):
             run.call(1, version, fetch_message(where, 1))
         run.call(1, version, fetch_message(topic_id if version >= 13 else topic, 9))
@@ -53,7 +53,7 @@ def lists_offsets(run: Run) -> None:
     run.create(topic)
     produce(run, topic, 3)
     for version in versions(2):
-        say_empty(run, 2, version)
+        send_empty(run, 2, version)
         for name in (topic, run.topic("unknown")):
             for timestamp in (-1, -2, START_MS + 1):
                 part = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}
@@ -66,7 +66,7 @@ def finds_epochs(run: Run) -> None:
     run.create(topic)
     produce(run, topic, 3)
     for version in versions(23):
-        say_empty(run, 23, version)
+        send_empty(run, 23, version)
         for name, epoch in ((topic, 0), (topic, 7), (run.topic("unknown"), 0)):
             part = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch}
             run.call(23, version, {"replica_id": -1, "topics": [{"topic": name, "partitions": [part]}]})
@@ -77,7 +77,7 @@ def deletes_records(run: Run) -> None:
     run.create(topic)
     produce(run, topic, 30)
     for version in versions(21):
-        say_empty(run, 21, version)
+        send_empty(run, 21, version)
         for name, offset in ((topic, version + 1), (topic, 99), (run.topic("unknown"), 0)):
             part = {"partition_index": 0, "offset": offset}
             run.call(21, version, {"topics": [{"name": name, "partitions": [part]}], "timeout": 10_000})
@@ -88,22 +88,22 @@ def makes_producer_ids(run: Run) -> None:
     message |= {"enable2_pc": False, "keep_prepared_txn": False}
     run.until(22, 5, message, lambda reply: reply.producer_id > 0)
     for version in versions(22):
-        say_empty(run, 22, version)
+        send_empty(run, 22, version)
         run.call(22, version, message | {"transactional_id": run.fresh("tx")})
         reply = run.call(22, version, message)
         if reply is not None:
-            run.number_it(reply.producer_id, f"producer {version}")
+            run.name_number(reply.producer_id, f"producer {version}")
 
 
 # --- topics -----------------------------------------------------------------------------------------------------
 
 
-def tells_metadata(run: Run) -> None:
-    is_alone(run)
+def requests_metadata(run: Run) -> None:
+    wait_for_deletions(run)
     topic = run.topic()
     run.create(topic)
     for version in versions(3):
-        say_empty(run, 3, version)
+        send_empty(run, 3, version)
         rows = [{"name": name, "topic_id": None} for name in (topic, run.topic("unknown"))]
         message = {"allow_auto_topic_creation": False} | dict.fromkeys(QUIET, version < 11)
         run.call(3, version, message | {"topics": rows if version >= 4 else rows[:1]}, unordered=("topics",))
@@ -111,7 +111,7 @@ def tells_metadata(run: Run) -> None:
 
 def creates_topics(run: Run) -> None:
     for version in versions(19):
-        say_empty(run, 19, version)
+        send_empty(run, 19, version)
         name = run.topic(f"v{version}")
         for partitions in (2, 2, 0):
             topic = new_topic(name if partitions else run.topic("none"), partitions, 1, retention_ms="1000")
@@ -121,7 +121,7 @@ def creates_topics(run: Run) -> None:
 
 def deletes_topics(run: Run) -> None:
     for version in versions(20):
-        say_empty(run, 20, version)
+        send_empty(run, 20, version)
         name = run.topic(f"v{version}")
         run.create(name)
         for asked in (name, run.topic("unknown")):
@@ -133,21 +133,21 @@ def adds_partitions(run: Run) -> None:
     topic = run.topic()
     run.create(topic)
     for version in versions(37):
-        say_empty(run, 37, version)
+        send_empty(run, 37, version)
         for name, count in ((topic, 2 + version), (topic, 1), (run.topic("unknown"), 2)):
             row = {"name": name, "count": count, "assignments": None}
             run.call(37, version, {"topics": [row], "timeout": 10_000, "validate_only": False})
 
 
 def describes_partitions(run: Run) -> None:
-    is_alone(run)
-    Talk(run)  # the topic of groups' offsets is there
+    wait_for_deletions(run)
+    Talk(run)  # now the offsets topic exists
     topic = run.topic()
     run.create(topic)
     asked = {"topics": [], "response_partition_limit": 2000, "cursor": None}
     run.until(75, 0, asked, lambda reply: topic in [row.name for row in reply.topics])
     for version in versions(75):
-        say_empty(run, 75, version)
+        send_empty(run, 75, version)
         for name in (topic, run.topic("unknown")):
             run.call(75, version, {"topics": [{"name": name}], "response_partition_limit": 10, "cursor": None})
 
@@ -156,9 +156,9 @@ def describes_log_dirs(run: Run) -> None:
     topic = run.topic()
     run.create(topic)
     produce(run, topic, 3)
-    run.call_it(run.quietly(35, 4, {"topics": []}).results[0].log_dir, "log dir")
+    run.name_value(run.quietly(35, 4, {"topics": []}).results[0].log_dir, "log dir")
     for version in versions(35):
-        say_empty(run, 35, version)
+        send_empty(run, 35, version)
         for name in (topic, run.topic("unknown")):
             run.call(35, version, {"topics": [{"topic": name, "partitions": [0]}]})
 
@@ -167,9 +167,9 @@ def moves_between_log_dirs(run: Run) -> None:
     topic = run.topic()
     run.create(topic)
     here = run.quietly(35, 4, {"topics": []}).results[0].log_dir
-    run.call_it(here, "log dir")
+    run.name_value(here, "log dir")
     for version in versions(34):
-        say_empty(run, 34, version)
+        send_empty(run, 34, version)
         for path, name in ((here, topic), ("/nowhere", topic), (here, run.topic("unknown"))):
             run.call(34, version, {"dirs": [{"path": path, "topics": [{"name": name, "partitions": [0]}]}]})
 
@@ -178,7 +178,7 @@ def elects_leaders(run: Run) -> None:
     topic = run.topic()
     run.create(topic)
     for version in versions(43):
-        say_empty(run, 43, version)
+        send_empty(run, 43, version)
         for name in (topic, run.topic("unknown")):
             rows = [{"topic": name, "partitions": [0]}]
             run.call(43, version, {"election_type": 0, "topic_partitions": rows, "timeout": 10_000})
@@ -188,7 +188,7 @@ def moves_replicas(run: Run) -> None:
     topic = run.topic()
     run.create(topic)
     for version in versions(45):
-        say_empty(run, 45, version)
+        send_empty(run, 45, version)
         for name, replicas in ((topic, [1]), (topic, [7]), (topic, None), (run.topic("unknown"), [1])):
             rows = [{"name": name, "partitions": [{"partition_index": 0, "replicas": replicas}]}]
             message = {"timeout": 10_000, "allow_replication_factor_change": True, "topics": rows}
@@ -199,7 +199,7 @@ def lists_moves(run: Run) -> None:
     topic = run.topic()
     run.create(topic)
     for version in versions(46):
-        say_empty(run, 46, version)
+        send_empty(run, 46, version)
         for rows in (None, [{"name": topic, "partition_indexes": [0]}]):
             run.call(46, version, {"timeout": 10_000, "topics": rows})
 
@@ -208,7 +208,7 @@ def describes_producers(run: Run) -> None:
     topic = run.topic()
     run.create(topic)
     for version in versions(61):
-        say_empty(run, 61, version)
+        send_empty(run, 61, version)
         for name in (topic, run.topic("unknown")):
             run.call(61, version, {"topics": [{"name": name, "partition_indexes": [0]}]})
 
@@ -222,7 +222,7 @@ def commits(run: Run) -> None:
     topic_id = run.quietly(3, 12, {"topics": [{"name": topic, "topic_id": None}], "allow_auto_topic_creation": False,
                                    **QUIET}).topics[0].topic_id  # fmt: skip
     for version in versions(8):
-        say_empty(run, 8, version)
+        send_empty(run, 8, version)
         for where in (topic_id, STRANGER) if version >= 10 else (topic, run.topic("unknown")):
             talk.commit((where, 0, version), version=version)
         talk.commit((topic_id if version >= 10 else topic, 0, 9), version=version, member="stranger", generation=3)
@@ -235,7 +235,7 @@ def fetches_offsets(run: Run) -> None:
                                    **QUIET}).topics[0].topic_id  # fmt: skip
     talk.commit((topic, 0, 7, "said"))
     for version in versions(9):
-        say_empty(run, 9, version)
+        send_empty(run, 9, version)
         for where in (topic_id, STRANGER) if version >= 10 else (topic, run.topic("unknown")):
             talk.fetch({where: [0, 9]}, version=version)
         if version >= 2:
@@ -245,17 +245,17 @@ def fetches_offsets(run: Run) -> None:
 def finds_coordinators(run: Run) -> None:
     talk = Talk(run)
     for version in versions(10):
-        say_empty(run, 10, version)
+        send_empty(run, 10, version)
         for kind in (0, 9):
             run.call(10, version, {"key": talk.group, "key_type": kind, "coordinator_keys": [talk.group]})
 
 
 def joins(run: Run) -> None:
     for version in versions(11):
-        say_empty(run, 11, version)
+        send_empty(run, 11, version)
         talk = Talk(run, f"v{version}")
         reply = talk.join("a", version=version).receive()
-        run.call_it(reply.member_id, f"member {version}")
+        run.name_value(reply.member_id, f"member {version}")
         if version >= 4:
             talk.join("a", reply.member_id, version=version).receive()
         talk.join("b", "stranger", version=version).receive()
@@ -270,7 +270,7 @@ def _joined(run: Run, label: str = "a", version: int = 5) -> tuple[Talk, Member]
 
 def syncs(run: Run) -> None:
     for version in versions(14):
-        say_empty(run, 14, version)
+        send_empty(run, 14, version)
         talk, member = _joined(run, f"v{version}")
         for known in (member.id, "stranger"):
             talk.sync("c", known, member.generation, {member.id: b"1"}, version=version).receive()
@@ -280,14 +280,14 @@ def beats(run: Run) -> None:
     talk, member = _joined(run)
     stable(talk, member)
     for version in versions(12):
-        say_empty(run, 12, version)
+        send_empty(run, 12, version)
         for known, generation in ((member.id, member.generation), (member.id, 9), ("stranger", 1)):
             talk.beat("c", known, generation, version=version)
 
 
 def leaves(run: Run) -> None:
     for version in versions(13):
-        say_empty(run, 13, version)
+        send_empty(run, 13, version)
         talk, member = _joined(run, f"v{version}")
         talk.leave(("stranger", None), version=version)
         talk.leave((member.id, None), version=version)
@@ -297,7 +297,7 @@ def describes_groups(run: Run) -> None:
     talk, member = _joined(run)
     stable(talk, member)
     for version in versions(15):
-        say_empty(run, 15, version)
+        send_empty(run, 15, version)
         for group in (talk.group, run.fresh("group", "unknown")):
             talk.describe(version, group)
 
@@ -315,7 +315,7 @@ def lists_groups(run: Run) -> None:
 
 def deletes_groups(run: Run) -> None:
     for version in versions(42):
-        say_empty(run, 42, version)
+        send_empty(run, 42, version)
         talk = Talk(run, f"v{version}")
         talk.commit((talk.topic(f"v{version}"), 0, 1))
         talk.delete(version=version)
@@ -327,19 +327,19 @@ def deletes_offsets(run: Run) -> None:
     topic = talk.topic()
     talk.commit((topic, 0, 1))
     for version in versions(47):
-        say_empty(run, 47, version)
+        send_empty(run, 47, version)
         talk.delete_offsets({topic: [0, 9], run.topic("unknown"): [0]})
         talk.delete_offsets({topic: [0]}, run.fresh("group", "unknown"))
 
 
 def consumes(run: Run) -> None:
     for version in versions(68):
-        say_empty(run, 68, version)
+        send_empty(run, 68, version)
         talk = Talk(run, f"v{version}")
         topic = talk.known_topic(f"v{version}")
         first = {"member_id": "m" if version else "", "rebalance_timeout": 10_000}
         reply = talk.heartbeat(**first_beat(first, topic), version=version)
-        run.call_it(reply.member_id, f"member {version}")
+        run.name_value(reply.member_id, f"member {version}")
         talk.heartbeat(reply.member_id, reply.member_epoch, version=version)
         talk.heartbeat("stranger", 7, version=version)
         talk.heartbeat(reply.member_id, -1, version=version)
@@ -355,7 +355,7 @@ def describes_consumers(run: Run) -> None:
     topic = talk.known_topic()
     talk.join_consumer("m", [topic])
     for version in versions(69):
-        say_empty(run, 69, version)
+        send_empty(run, 69, version)
         for group in (talk.group, run.fresh("group", "unknown")):
             talk.inspect(group, version=version)
 
@@ -364,7 +364,8 @@ _TOPIC_ID = base64.urlsafe_b64encode(STRANGER.bytes).decode().rstrip("=")
 
 
 def finds_other_coordinators(run: Run) -> None:
-    """Of transactions and of share groups. Apache Kafka makes topics for them, so this comes after all others."""
+    """Coordinators of transactions and of share groups. Apache Kafka creates topics for them, so this is the last
+    scenario."""
     for kind, version in ((1, 3), (1, 4), (2, 6)):
         key = run.fresh("tx") if kind == 1 else f"{run.fresh('group')}:{_TOPIC_ID}:0"
         asked = {"key": key, "key_type": kind, "coordinator_keys": [key]}
@@ -375,9 +376,9 @@ def finds_other_coordinators(run: Run) -> None:
 # --- all of them ------------------------------------------------------------------------------------------------
 
 MEANINGFUL: dict[int, Callable[[Run], None]] = {
-    0: produces, 1: fetches, 2: lists_offsets, 3: tells_metadata, 8: commits, 9: fetches_offsets,
+    0: produces, 1: fetches, 2: lists_offsets, 3: requests_metadata, 8: commits, 9: fetches_offsets,
     10: finds_coordinators, 11: joins, 12: beats, 13: leaves, 14: syncs, 15: describes_groups, 16: lists_groups,
-    17: clusters.shakes_hands, 18: clusters.tells_versions, 19: creates_topics, 20: deletes_topics,
+    17: clusters.handshakes, 18: clusters.requests_versions, 19: creates_topics, 20: deletes_topics,
     21: deletes_records, 22: makes_producer_ids, 23: finds_epochs, 29: clusters.describes_acls,
     30: clusters.creates_acls, 31: clusters.deletes_acls, 32: clusters.describes_configs,
     33: lambda run: clusters.alters(run, 33), 34: moves_between_log_dirs, 35: describes_log_dirs,
@@ -395,7 +396,7 @@ MEANINGFUL: dict[int, Callable[[Run], None]] = {
 def _scenario(api_key: int) -> Scenario:
     def generic(run: Run) -> None:
         for version in versions(api_key):
-            say_empty(run, api_key, version)
+            send_empty(run, api_key, version)
             run.call(api_key, version, filled(run, api_key, version), unordered=("accepted_compression_types",))
 
     def scenario(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Feature levels and credentials: what may be changed, what that changes, and that it is there after a restart."""
+"""Feature levels and credentials: which changes are allowed, their effects, and their state after a restart."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from apis_of_clusters import (
     ask_for_voters,
     ask_without_voters,
     describe_users,
-    users_kept,
+    wait_for_users,
 )
 from group_talk import CONSUMER_HEARTBEAT, Talk
 from recording import Run, Scenario
-from scenarios_admin import BROKER, DELETE, SET, STRANGER, alter, describe, shows
+from scenarios_admin import BROKER, DELETE, SET, STRANGER, alter, describe, wait_for_setting
 
 CONFIG = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
 RESTARTS = True
@@ -46,21 +46,21 @@ def update(run: Run, *updates: Update, version: int = 2, validate_only: bool = F
     return run.call(57, version, {"timeout": 10_000, "feature_updates": rows, "validate_only": validate_only})
 
 
-def _told(run: Run) -> dict[str, Any]:
+def _finalized_features(run: Run) -> dict[str, Any]:
     asked = {"client_software_name": "t", "client_software_version": "1"}
     reply = run.quietly(18, 4, asked)
     return {row.name: [row.min_version_level, row.max_version_level] for row in reply.finalized_features}
 
 
-def levels(run: Run, wanted: Callable[[dict[str, Any]], bool] = lambda told: True) -> None:
-    """Puts the levels into the trace as ApiVersions tells them, once they are as wanted."""
+def levels(run: Run, wanted: Callable[[dict[str, Any]], bool] = lambda features: True) -> None:
+    """Adds the levels of ApiVersions to the trace when they are as wanted."""
     run.until(3, 12, {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False},
-              lambda reply: wanted(_told(run)))  # fmt: skip
-    run.note("levels", {}, dict(sorted(_told(run).items())))
+              lambda reply: wanted(_finalized_features(run)))  # fmt: skip
+    run.note("levels", {}, dict(sorted(_finalized_features(run).items())))
 
 
 def at(name: str, level: int) -> Callable[[dict[str, Any]], bool]:
-    return lambda told: told.get(name, [0, 0])[1] == level
+    return lambda features: features.get(name, [0, 0])[1] == level
 
 
 def updates_are_checked(run: Run) -> None:
@@ -114,14 +114,14 @@ def groups_without_their_feature(run: Run) -> None:
 
 
 def eligible_leaders(run: Run) -> None:
-    """With this feature, Kafka keeps min.insync.replicas for all brokers."""
+    """With this feature, Kafka stores min.insync.replicas for all brokers."""
     feature, setting = "eligible.leader.replicas.version", "min.insync.replicas"
     update(run, (feature, 0, SAFE))
     levels(run, at(feature, 0))
     alter(run, BROKER, "", (setting, DELETE, None))
-    shows_default(run, setting)
+    wait_for_default(run, setting)
     alter(run, BROKER, "1", (setting, SET, "1"))
-    shows(run, BROKER, "1", setting, "1")
+    wait_for_setting(run, BROKER, "1", setting, "1")
     update(run, (feature, 1, UPGRADE))
     levels(run, at(feature, 1))
     run.until(32, 4, _asked(setting), lambda reply: len(reply.results[0].configs[0].synonyms) == 2)
@@ -129,7 +129,7 @@ def eligible_leaders(run: Run) -> None:
     describe(run, BROKER, "", [setting])
 
 
-def shows_default(run: Run, setting: str) -> None:
+def wait_for_default(run: Run, setting: str) -> None:
     run.until(32, 4, _asked(setting), lambda reply: reply.results[0].configs[0].config_source == 5)
 
 
@@ -139,32 +139,33 @@ def _asked(setting: str) -> dict[str, Any]:
 
 
 def users_are_kept(run: Run) -> None:
-    """Nobody is left with the mechanism of a deleted credential: Apache Kafka may lose what is, at its next start."""
+    """No user keeps a mechanism after the deletion of its credential: at its next start Apache Kafka may lose the
+    remaining ones."""
     a, b = run.fresh("user", "a"), run.fresh("user", "b")
     alter_users(run, [(a, SHA_256, 4096), (b, SHA_512, 8192)])
     alter_users(run, [(a, SHA_512, 16_384)])
     alter_users(run, [(b, SHA_512, 9000)])
     kept = [(a, SHA_256, 4096), (a, SHA_512, 16_384), (b, SHA_512, 9000)]
-    users_kept(run, *kept)
+    wait_for_users(run, *kept)
     describe_users(run)
     run.restart()
-    users_kept(run, *kept)
+    wait_for_users(run, *kept)
     describe_users(run)
     describe_users(run, a, run.fresh("user", "unknown"))
     alter_users(run, [(b, SHA_512, 9500)], [(a, SHA_256)])
     alter_users(run, [], [(a, SHA_256)])
     kept = [(a, SHA_512, 16_384), (b, SHA_512, 9500)]
-    users_kept(run, *kept)
+    wait_for_users(run, *kept)
     run.restart()
-    users_kept(run, *kept)
+    wait_for_users(run, *kept)
     describe_users(run)
     alter_users(run, [], [(a, SHA_512)])
     alter_users(run, [], [(b, SHA_512)])
-    users_kept(run)
+    wait_for_users(run)
 
 
 def voters_may_change(run: Run) -> None:
-    """The quorum's feature can be raised, and not lowered: it comes late."""
+    """The feature of the quorum can be raised but not lowered, so this scenario is one of the last."""
     ask_for_voters(run, 1, STRANGER)
     update(run, ("kraft.version", 1, UPGRADE), validate_only=True)
     levels(run)
@@ -182,7 +183,7 @@ def voters_may_change(run: Run) -> None:
 
 
 def the_only_broker_is_unregistered(run: Run) -> None:
-    """Apache Kafka's is of no use afterwards: it comes last."""
+    """Apache Kafka's broker cannot be used afterwards, so this scenario is the last."""
     run.call(64, 0, {"broker_id": 1})
     asked = {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": True}
     time.sleep(0.5)

@@ -1,4 +1,5 @@
-"""Every setting Apache Kafka describes: of a broker, all brokers, a topic, a group, a subscription to metrics."""
+"""Every setting that Apache Kafka describes: of a broker, of all brokers, a topic, a group, a client metrics
+subscription."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from scenarios_admin import BROKER, CLIENT_METRICS, GROUP, TOPIC
 def all_settings(run: Run) -> None:
     topic = run.topic()
     run.create(topic)
-    run.call_it(run.quietly(35, 4, {"topics": []}).results[0].log_dir, "log dir")
+    run.name_value(run.quietly(35, 4, {"topics": []}).results[0].log_dir, "log dir")
     group, subscription = run.fresh("group"), run.fresh("m")
     for kind, name in ((BROKER, "1"), (BROKER, ""), (TOPIC, topic), (GROUP, group), (CLIENT_METRICS, subscription)):
         resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}

@@ -1,4 +1,4 @@
-"""What groups answer. Each member is a client with a connection of its own, so that one can wait while others act."""
+"""The answers of groups. Each member is a client with its own connection, so that one can wait while others act."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, FIND = 11, 12, 13, 14, 15, 10
 
 
 def fresh_group(run: Run, label: str = "a") -> str:
-    """A group whose coordinator serves."""
+    """A group whose coordinator is available."""
     group = run.fresh("group", label)
     run.until(FIND, 2, {"key": group, "key_type": 0}, lambda reply: reply.error_code == 0)
     described = {"groups": [group], "include_authorized_operations": False}
@@ -26,27 +26,27 @@ def join(run: Run, group: str, client: str, member_id: str = "") -> Pending:
 
 
 def member_of(run: Run, group: str, client: str) -> str:
-    """The id a first join is told to come back with."""
+    """The member id in the answer to a first join."""
     member_id: str = join(run, group, client).receive().member_id
-    run.call_it(member_id, f"member {client}")
+    run.name_value(member_id, f"member {client}")
     return member_id
 
 
-def in_state(run: Run, group: str, state: str) -> Any:
-    """Waits until the group is in a state, so that what is sent next finds it so."""
+def wait_for_state(run: Run, group: str, state: str) -> Any:
+    """Waits until the group is in this state, so that the next request finds it in it."""
     message = {"groups": [group], "include_authorized_operations": False}
     return run.until(DESCRIBE, 4, message, lambda reply: reply.groups[0].group_state == state)
 
 
-def two_members_meet_and_part(run: Run) -> None:
+def two_members_join_and_leave(run: Run) -> None:
     group = fresh_group(run)
     a, b = (member_of(run, group, client) for client in "ab")
 
-    def tell(api_key: int, client: str, **fields: Any) -> None:
+    def call(api_key: int, client: str, **fields: Any) -> None:
         run.call(api_key, 3, {"group_id": group} | fields, client=client)
 
     def beat(client: str, member_id: str, generation: int) -> None:
-        tell(HEARTBEAT, client, generation_id=generation, member_id=member_id, group_instance_id=None)
+        call(HEARTBEAT, client, generation_id=generation, member_id=member_id, group_instance_id=None)
 
     def sync(client: str, member_id: str, generation: int, **assignments: bytes) -> Pending:
         rows = [{"member_id": {"a": a, "b": b}[to], "assignment": what} for to, what in assignments.items()]
@@ -59,18 +59,18 @@ def two_members_meet_and_part(run: Run) -> None:
     beat("a", a, 1)
     beat("a", a, 7)
     waiting = join(run, group, "b", b)
-    in_state(run, group, "PreparingRebalance")
+    wait_for_state(run, group, "PreparingRebalance")
     beat("a", a, 1)
     join(run, group, "a", a).receive()
     waiting.receive()
     follower = sync("b", b, 2)
     sync("a", a, 2, a=b"half", b=b"other half").receive()
     follower.receive()
-    tell(LEAVE, "b", members=[{"member_id": b, "group_instance_id": None}])
+    call(LEAVE, "b", members=[{"member_id": b, "group_instance_id": None}])
     beat("b", b, 2)
     beat("a", a, 2)
-    tell(LEAVE, "a", members=[{"member_id": a, "group_instance_id": None}])
-    tell(LEAVE, "a", members=[{"member_id": a, "group_instance_id": None}])
+    call(LEAVE, "a", members=[{"member_id": a, "group_instance_id": None}])
+    call(LEAVE, "a", members=[{"member_id": a, "group_instance_id": None}])
 
 
-SCENARIOS: tuple[Scenario, ...] = (two_members_meet_and_part,)
+SCENARIOS: tuple[Scenario, ...] = (two_members_join_and_leave,)

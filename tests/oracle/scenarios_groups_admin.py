@@ -1,4 +1,4 @@
-"""Groups as an administrator sees and changes them: lists, descriptions, deletions, offsets set and taken away."""
+"""Administration of groups: lists, descriptions, deletions, offsets that are set and deleted."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from recording import Raw, Run, Scenario
 
 
 def said(run: Run, *topics: str) -> bytes:
-    """A subscription, named in the trace."""
+    """A subscription with a name in the trace."""
     data = subscription(*topics)
-    run.raw_it(data, "subscription to " + ", ".join(topics))
+    run.name_bytes(data, "subscription to " + ", ".join(topics))
     return Raw(data)
 
 
 def reader(run: Run, talk: Talk, client: str, *topics: str, **joins_with: Any) -> Member:
-    """A member that reads these topics."""
+    """A member that subscribes to these topics."""
     return Member(talk, client, protocols=[("range", said(run, *topics))], **joins_with)
 
 
@@ -33,7 +33,7 @@ def coordinators_found(run: Run) -> None:
     run.call(FIND, 4, {"key_type": -1, "coordinator_keys": [talk.group]})
 
 
-# --- looking ----------------------------------------------------------------------------------------------------
+# --- lists and descriptions -------------------------------------------------------------------------------------
 
 
 def groups_listed(run: Run) -> None:
@@ -44,7 +44,7 @@ def groups_listed(run: Run) -> None:
     a, b = Member(classic, "a"), Member(other, "b", kind="connect")
     a.join()
     stable(other, b)
-    consumer.knows(topic, 1)
+    consumer.wait_until_known(topic, 1)
     consumer.join_consumer("m1", [topic])
     for version in range(6):
         simple.listed(*names, version=version)
@@ -68,7 +68,7 @@ def groups_listed(run: Run) -> None:
 def groups_described(run: Run) -> None:
     talk, never, consumer, other = Talk(run), Talk(run, "never"), Talk(run, "consumer"), Talk(run, "connect")
     topic = talk.topic()
-    consumer.knows(topic, 1)
+    consumer.wait_until_known(topic, 1)
     a, b = reader(run, talk, "a", topic), reader(run, talk, "b", topic)
     consumer.join_consumer("m1", [topic])
     stable(other, Member(other, "worker", kind="connect", protocols=[("sessioned", b"s"), ("eager", b"e")]))
@@ -86,10 +86,10 @@ def groups_described(run: Run) -> None:
     a.sync({a: b"plan"})
     for version in range(7):
         talk.describe(version)
-    waiting = b.unsettle()
+    waiting = b.start_rebalance()
     talk.describe()
     a.join()
-    b.came(waiting)
+    b.receive_join(waiting)
     talk.describe()
     talk.leave((a.id, None), (b.id, None))
     for version in range(7):
@@ -100,7 +100,7 @@ def groups_described(run: Run) -> None:
     run.call(15, 6, {"groups": [], "include_authorized_operations": False})
 
 
-# --- deleting ---------------------------------------------------------------------------------------------------
+# --- deletions --------------------------------------------------------------------------------------------------
 
 
 def groups_deleted(run: Run) -> None:
@@ -113,7 +113,7 @@ def groups_deleted(run: Run) -> None:
     b.leave()
     simple.commit((topic, 2, 7))
     for talk in (live, gone, simple):
-        talk.written()
+        talk.new_records()
     live.delete(never.group)
     live.delete("")
     live.delete(live.group, gone.group, simple.group, never.group, gone.group, "")
@@ -134,7 +134,7 @@ def groups_deleted(run: Run) -> None:
 def groups_deleted_in_every_state(run: Run) -> None:
     talk = Talk(run)
     a, b = Member(talk, "a"), Member(talk, "b")
-    a.renamed(talk.join("a").receive().member_id)
+    a.name_member(talk.join("a").receive().member_id)
     talk.delete()
     talk.describe()
     a.id, a._ids = "", 0
@@ -142,29 +142,29 @@ def groups_deleted_in_every_state(run: Run) -> None:
     talk.delete()
     a.sync({a: b""})
     talk.delete()
-    waiting = b.unsettle()
+    waiting = b.start_rebalance()
     talk.delete()
     talk.leave((a.id, None))
-    b.came(waiting)
+    b.receive_join(waiting)
     talk.leave((b.id, None))
     talk.delete()
     talk.delete()
     talk.log()
 
 
-def a_deleted_group_begins_anew(run: Run) -> None:
+def a_deleted_group_is_created_again(run: Run) -> None:
     talk = Talk(run)
     topic = talk.topic()
     a = Member(talk, "a")
     stable(talk, a)
     a.commit((topic, 0, 5))
     a.leave()
-    a.join_anew()
+    a.join_as_new()
     a.leave()
     talk.delete()
     a.beat()
     a.join()
-    a.join_anew()
+    a.join_as_new()
     a.sync({a: b""})
     talk.fetch()
     talk.describe()
@@ -202,17 +202,17 @@ def offsets_deleted(run: Run) -> None:
     a = reader(run, talk, "a", read)
     stable(talk, a)
     a.commit((read, 0, 1), (read, 1, 2), (other, 0, 3), (other, 1, 4))
-    talk.written()
+    talk.new_records()
     talk.delete_offsets({read: [0], other: [0, 2]})
     talk.delete_offsets({other: [7, -1], run.topic("unknown"): [0]})
     talk.delete_offsets({read: [9], other: [1, 1]})
     talk.fetch()
     talk.log()
     b = reader(run, talk, "b", other)
-    waiting = b.unsettle()
+    waiting = b.start_rebalance()
     talk.delete_offsets({read: [0], other: [0]})
     a.join()
-    b.came(waiting)
+    b.receive_join(waiting)
     talk.delete_offsets({read: [0], other: [0]})
     a.sync({a: b"", b: b""})
     b.sync()
@@ -228,7 +228,7 @@ def offsets_deleted(run: Run) -> None:
     talk.delete_offsets({read: [0, 1]})
     talk.fetch()
     talk.describe()
-    talk.written()
+    talk.new_records()
     talk.delete_offsets({})
     talk.delete_offsets({read: []})
     talk.delete()
@@ -259,21 +259,21 @@ def offsets_reset(run: Run) -> None:
     for version in (2, 8, 9):
         talk.commit((topic, 0, 10), version=version)
     talk.fetch()
-    waiting = Member(talk, "b").unsettle()
+    waiting = Member(talk, "b").start_rebalance()
     talk.commit((topic, 0, 10))
     talk.describe()
     a.leave()
     waiting.receive()
-    talk.in_state("CompletingRebalance")
+    talk.wait_for_state("CompletingRebalance")
     talk.commit((topic, 0, 10))
     members = talk.describe().groups[0].members
     talk.leave((members[0].member_id, None))
-    talk.in_state("Empty")
+    talk.wait_for_state("Empty")
     talk.commit((topic, 0, 10, "reset", 0), (topic, 1, 0))
     talk.fetch()
     talk.fetch(stable=True)
     talk.commit((topic, 0, 70), version=2)
-    a.join_anew()
+    a.join_as_new()
     a.sync({a: b""})
     talk.fetch({topic: [0, 1]})
 
@@ -284,7 +284,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     groups_described,
     groups_deleted,
     groups_deleted_in_every_state,
-    a_deleted_group_begins_anew,
+    a_deleted_group_is_created_again,
     a_simple_group_gets_members,
     offsets_deleted,
     offsets_of_a_simple_group_deleted,

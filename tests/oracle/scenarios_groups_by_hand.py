@@ -1,4 +1,5 @@
-"""What groups answer when somebody lays hands on `__consumer_offsets`: it is deleted, grown, narrowed, written to."""
+"""The answers of groups after manual changes of `__consumer_offsets`: deletion, more partitions, smaller batches,
+produced records."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from group_talk import (
     Consumer,
     Member,
     Talk,
+    join_both,
     joined,
-    meet,
     stable,
 )
 from recording import Run, Scenario
@@ -41,18 +42,18 @@ TOPIC_RESOURCE = 2
 def delete(run: Run) -> None:
     reply = run.quietly(DELETE_TOPICS, 6, {"topics": [{"name": OFFSETS_TOPIC, "topic_id": None}], "timeout": 10_000})
     assert reply.responses[0].error_code is ErrorCode.none, reply
-    run.gone(OFFSETS_TOPIC)
+    run.wait_until_deleted(OFFSETS_TOPIC)
 
 
-def is_forgotten(run: Run, *talks: Talk) -> None:
-    """Waits until nobody is these groups' coordinator any more."""
+def wait_until_unserved(run: Run, *talks: Talk) -> None:
+    """Waits until these groups have no coordinator any more."""
     for talk in talks:
         asked = {"groups": [talk.group], "include_authorized_operations": False}
         run.until(DESCRIBE, 4, asked, lambda reply: reply.groups[0].error_code is ErrorCode.not_coordinator)
 
 
-def sets(run: Run, name: str, value: str) -> None:
-    """A setting of the offsets topic, which its broker knows on return."""
+def set_offsets_topic(run: Run, name: str, value: str) -> None:
+    """Sets a setting of the offsets topic. Its broker has it afterwards."""
     resource: dict[str, Any] = {"resource_type": TOPIC_RESOURCE, "resource_name": OFFSETS_TOPIC}
     configs = [{"name": name, "config_operation": 0, "value": value}]
     reply = run.quietly(ALTER_CONFIGS, 1, {"resources": [resource | {"configs": configs}], "validate_only": False})
@@ -73,11 +74,11 @@ def the_offsets_topic_is_deleted(run: Run) -> None:
     a.commit((topic, 0, 1))
     m.commit((topic, 0, 2))
     simple.commit((topic, 0, 3))
-    meet(d, e)
-    waits, follows = b.come(), e.syncing()
-    joining.in_state("PreparingRebalance")
+    join_both(d, e)
+    waits, follows = b.send_join(), e.syncing()
+    joining.wait_for_state("PreparingRebalance")
     delete(run)
-    is_forgotten(run, joining, syncing, simple, new)
+    wait_until_unserved(run, joining, syncing, simple, new)
     waits.receive()
     follows.receive()
     a.beat()
@@ -97,8 +98,8 @@ def the_offsets_topic_is_deleted(run: Run) -> None:
     simple.delete_offsets({topic: [0]})
     simple.listed()
     for talk in (joining, syncing, simple, new):
-        talk.is_served()
-    new.knows(topic, 2)
+        talk.wait_until_served()
+    new.wait_until_known(topic, 2)
     simple.listed(joining.group, syncing.group, simple.group, new.group)
     a.beat()
     a.commit((topic, 0, 7))
@@ -111,7 +112,7 @@ def the_offsets_topic_is_deleted(run: Run) -> None:
         talk.fetch()
         talk.describe()
     new.inspect()
-    a.join_anew()
+    a.join_as_new()
     m.join()
     simple.commit((topic, 0, 9))
     simple.fetch()
@@ -125,7 +126,7 @@ def the_offsets_topic_grows(run: Run) -> None:
     a.commit((topic, 0, 1))
     row = {"name": OFFSETS_TOPIC, "count": 60, "assignments": None}
     run.call(ADD_PARTITIONS, 3, {"topics": [row], "timeout": 10_000, "validate_only": False})
-    run.led(OFFSETS_TOPIC, 60)
+    run.wait_until_led(OFFSETS_TOPIC, 60)
     a.beat()
     a.commit((topic, 0, 2))
     other.commit((topic, 0, 3))
@@ -134,18 +135,18 @@ def the_offsets_topic_grows(run: Run) -> None:
     talk.listed(talk.group, other.group)
     talk.log()
     delete(run)
-    is_forgotten(run, talk, other)
-    talk.is_served()
-    run.led(OFFSETS_TOPIC, 50)
+    wait_until_unserved(run, talk, other)
+    talk.wait_until_served()
+    run.wait_until_led(OFFSETS_TOPIC, 50)
 
 
 def the_offsets_topic_takes_small_batches(run: Run) -> None:
     talk, simple, new = Talk(run), Talk(run, "simple"), Talk(run, "new")
     topic = talk.topic(partitions=4)
-    new.knows(topic, 4)
+    new.wait_until_known(topic, 4)
     a = Member(talk, "a")
     stable(talk, a)
-    sets(run, "max.message.bytes", "600")
+    set_offsets_topic(run, "max.message.bytes", "600")
     simple.commit((topic, 0, 1, "x" * 1000))
     simple.commit(*((topic, index, 2, "x" * 200) for index in range(4)))
     simple.fetch()
@@ -157,7 +158,7 @@ def the_offsets_topic_takes_small_batches(run: Run) -> None:
     talk.describe()
     m = joined(new, "m", *(f"{topic}-{number}" for number in range(30)))
     new.inspect()
-    sets(run, "max.message.bytes", "1048588")
+    set_offsets_topic(run, "max.message.bytes", "1048588")
     simple.commit((topic, 0, 4, "x" * 1000))
     simple.fetch()
     m.join()
@@ -189,8 +190,8 @@ def the_offsets_topic_is_written_by_hand(run: Run) -> None:
     run.note("produce", "by somebody", refused.responses[0].partition_responses[0].error_code)
     talk.fetch({topic: [0, 1], "no-such-topic": [0]})
     run.restart()
-    talk.is_served()
-    run.led(topic, 2)
+    talk.wait_until_served()
+    run.wait_until_led(topic, 2)
     talk.fetch({topic: [0, 1], "no-such-topic": [0]})
     talk.describe()
     talk.listed(talk.group, "gone-long-since")
@@ -198,27 +199,27 @@ def the_offsets_topic_is_written_by_hand(run: Run) -> None:
     talk.fetch()
 
 
-def asking_for_the_offsets_topic_makes_it(run: Run) -> None:
+def a_request_creates_the_offsets_topic(run: Run) -> None:
     talk = Talk(run)
     topic = talk.topic()
     delete(run)
-    is_forgotten(run, talk)
+    wait_until_unserved(run, talk)
     asked = {"topics": [{"topic_id": None, "name": OFFSETS_TOPIC}], "include_topic_authorized_operations": False}
     asked |= {"include_cluster_authorized_operations": False, "allow_auto_topic_creation": True}
     run.until(METADATA, 12, asked, lambda reply: reply.topics[0].error_code is ErrorCode.none)
-    run.led(OFFSETS_TOPIC, 50)
-    talk.is_served()
+    run.wait_until_led(OFFSETS_TOPIC, 50)
+    talk.wait_until_served()
     talk.commit((topic, 0, 1))
     talk.commit((OFFSETS_TOPIC, 0, 2), (OFFSETS_TOPIC, 50, 3))
     talk.fetch()
     delete(run)
-    is_forgotten(run, talk)
+    wait_until_unserved(run, talk)
     row = {"name": OFFSETS_TOPIC, "num_partitions": 50, "replication_factor": 1, "assignments": [], "configs": []}
     made = run.quietly(CREATE_TOPICS, 7, {"topics": [row], "timeout": 10_000, "validate_only": False})
     run.note("create_topics", "by hand", made.topics[0].error_code)
-    run.led(OFFSETS_TOPIC, 50)
+    run.wait_until_led(OFFSETS_TOPIC, 50)
     run.until(FIND, 2, {"key": talk.group, "key_type": 0}, lambda reply: reply.error_code is ErrorCode.none)
-    talk.is_served()
+    talk.wait_until_served()
     talk.fetch()
     talk.commit((topic, 0, 4))
     talk.fetch()
@@ -231,10 +232,10 @@ def members_of_a_topic_deleted_with_the_offsets(run: Run) -> None:
     stable(talk, a)
     a.commit((topic, 0, 1))
     delete(run)
-    is_forgotten(run, talk)
+    wait_until_unserved(run, talk)
     run.restart()
-    run.led(topic)
-    talk.is_served()
+    run.wait_until_led(topic)
+    talk.wait_until_served()
     talk.describe()
     a.beat()
     talk.fetch()
@@ -245,6 +246,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     the_offsets_topic_grows,
     the_offsets_topic_takes_small_batches,
     the_offsets_topic_is_written_by_hand,
-    asking_for_the_offsets_topic_makes_it,
+    a_request_creates_the_offsets_topic,
     members_of_a_topic_deleted_with_the_offsets,
 )

@@ -1,6 +1,7 @@
-"""Conversations made by chance: members that do right and wrong things in any order, the group looked at after each.
+"""Random sequences of requests: members send valid and invalid requests in any order, and the group is described after
+each.
 
-The numbers are of conversations that once found a difference, and some more.
+The seeds are those that once found a difference, and some more.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PARTITIONS = 5
 
 
 class Chance:
-    """One conversation; the same choices for the same number."""
+    """One sequence of requests; the same choices for the same seed."""
 
     def __init__(self, run: Run, seed: int) -> None:
         self.random = random.Random(seed)
@@ -32,7 +33,7 @@ class Chance:
         self.topic = self.talk.known_topic("a", PARTITIONS)
         self.ghost = run.topic("ghost")
         self.members = [Consumer(self.talk, name) for name in NAMES]
-        for member in self.members:  # for good: Kafka would go on looking for it under an id that it gave up
+        for member in self.members:  # permanently: Kafka would still look for the member under the id that it gave up
             member.instance = self.random.choice(INSTANCES)
 
     def subscription(self) -> list[str]:
@@ -48,12 +49,13 @@ class Chance:
     def other_epoch(self, member: Consumer) -> int:
         return max(member.epoch + self.random.choice((-2, -1, -1, 1, 2)), 1)
 
-    # --- what may happen ----------------------------------------------------------------------------------------
+    # --- possible requests --------------------------------------------------------------------------------------
 
     def join(self, member: Consumer) -> None:
         said: dict[str, Any] = {
             "instance_id": member.instance,
-            # Not to nothing: then Kafka, which sees no change in that, may plan for it as for the others.
+            # Never an empty subscription: Kafka sees no change in it, and may assign partitions as to the other
+            # members.
             "subscribed_topic_names": self.subscription() or [self.ghost],
             "server_assignor": self.random.choice((None, None, "range", "uniform")),
         }
@@ -71,7 +73,7 @@ class Chance:
     def repeat(self, member: Consumer) -> None:
         member.beat(epoch=self.other_epoch(member), owned=self.random.choice((None, {}, self.some_of(member.assigned))))
 
-    def tell_all(self, member: Consumer) -> None:
+    def send_all_fields(self, member: Consumer) -> None:
         member.confirm(rebalance_timeout=30_000, subscribed_topic_names=self.subscription())
 
     def change(self, member: Consumer) -> None:
@@ -105,7 +107,7 @@ class Chance:
 
 
 WEIGHTS = {
-    Chance.join: 6, Chance.beat: 8, Chance.confirm: 14, Chance.give_up: 5, Chance.repeat: 4, Chance.tell_all: 3,
+    Chance.join: 6, Chance.beat: 8, Chance.confirm: 14, Chance.give_up: 5, Chance.repeat: 4, Chance.send_all_fields: 3,
     Chance.change: 4, Chance.be_another: 1, Chance.leave: 4, Chance.commit: 5, Chance.fetch: 2, Chance.administer: 3,
 }  # fmt: skip
 
@@ -132,7 +134,7 @@ PROTOCOLS = (
 
 
 class ClassicChance:
-    """Two members, so that it is always clear who leads: one dynamic, one static. Answers are looked for each time."""
+    """Two members, one dynamic and one static, so that the leader is always clear. Answers are received each time."""
 
     def __init__(self, run: Run, seed: int) -> None:
         self.run = run
@@ -146,12 +148,12 @@ class ClassicChance:
         self.leader = ""
 
     def look(self) -> None:
-        """Takes in what has been answered meanwhile."""
+        """Receives the answers that have arrived."""
         for member, (kind, pending) in tuple(self.waiting.items()):
             if not pending.is_answered(0.03):
                 continue
             del self.waiting[member]
-            reply = member.came(pending) if kind == "join" else pending.receive()
+            reply = member.receive_join(pending) if kind == "join" else pending.receive()
             if kind == "join" and reply.error_code is ErrorCode.none:
                 self.leader = reply.leader
             self.run.note("answered", {}, [member.client, kind, reply.error_code])
@@ -159,16 +161,16 @@ class ClassicChance:
     def other_generation(self, member: Member) -> int:
         return member.generation + self.random.choice((-1, 1, 1))
 
-    # --- what may happen ----------------------------------------------------------------------------------------
+    # --- possible requests --------------------------------------------------------------------------------------
 
     def join(self, member: Member) -> None:
         protocols = self.random.choice(PROTOCOLS)
         if member.instance is not None and not self.random.randrange(3):
-            member.id = ""  # it has been started anew
+            member.id = ""  # the member is a new process
         if member.id or member.instance is not None or self.random.random() < 0.8:
-            self.waiting[member] = ("join", member.come(protocols=protocols))
+            self.waiting[member] = ("join", member.send_join(protocols=protocols))
         else:
-            member.renamed(self.talk.join(member.client, protocols=protocols).receive().member_id)
+            member.name_member(self.talk.join(member.client, protocols=protocols).receive().member_id)
 
     def sync(self, member: Member) -> None:
         given = {other: b"for " + other.client.encode() for other in self.members if other.id}
@@ -184,14 +186,15 @@ class ClassicChance:
 
     def leave(self, member: Member) -> None:
         if self.waiting.get(member, ("",))[0] == "sync":
-            return  # Kafka would never answer that
+            return  # Kafka would never answer this request
         by_name = member.instance is not None and self.random.random() < 0.5
         self.talk.leave(("" if by_name else member.id, member.instance))
         if member not in self.waiting and self.random.random() < 0.7:
             member.id = ""
 
     def forget(self, member: Member) -> None:
-        if member not in self.waiting and member.instance is not None:  # else there were three, and any could lead
+        # otherwise there would be three members, and any could be the leader
+        if member not in self.waiting and member.instance is not None:
             member.id = ""
 
     def commit(self, member: Member) -> None:
@@ -216,7 +219,7 @@ CLASSIC_WEIGHTS = {
     ClassicChance.join: 10, ClassicChance.sync: 10, ClassicChance.beat: 5, ClassicChance.leave: 3,
     ClassicChance.forget: 1, ClassicChance.commit: 4, ClassicChance.administer: 2,
 }  # fmt: skip
-ALONE = (ClassicChance.join, ClassicChance.sync)  # on the member's own connection
+ALONE = (ClassicChance.join, ClassicChance.sync)  # only on the member's own connection
 
 
 def converse_classic(run: Run, seed: int) -> None:

@@ -1,14 +1,14 @@
-"""Classic groups: joins, votes, syncs, heartbeats and leaves, right ones and wrong ones, one across the other."""
+"""Classic groups: valid and invalid joins, votes, syncs, heartbeats and leaves, also at the same time."""
 
 from __future__ import annotations
 
-from group_talk import Member, Talk, meet, stable, subscription, two_met, two_stable
+from group_talk import Member, Talk, join_both, stable, subscription, two_stable, two_unsynced
 from recording import Run, Scenario
 
 # --- one member -------------------------------------------------------------------------------------------------
 
 
-def a_life_in_every_version(run: Run) -> None:
+def a_group_in_every_version(run: Run) -> None:
     for version in range(10):
         talk = Talk(run, f"v{version}")
         a = Member(talk, "a", version=version)
@@ -22,7 +22,7 @@ def a_life_in_every_version(run: Run) -> None:
         run.hang_up("a")
 
 
-def joins_that_cannot_be(run: Run) -> None:
+def invalid_joins(run: Run) -> None:
     talk = Talk(run)
     talk.join("a", session_ms=5999).receive()
     talk.join("a", session_ms=1_800_001).receive()
@@ -41,10 +41,10 @@ def joins_that_cannot_be(run: Run) -> None:
     talk.log()
 
 
-def members_that_are_told_their_id(run: Run) -> None:
+def members_that_get_their_id(run: Run) -> None:
     talk = Talk(run)
     a, b = Member(talk, "a"), Member(talk, "b")
-    a.renamed(talk.join("a").receive().member_id)
+    a.name_member(talk.join("a").receive().member_id)
     talk.describe()
     talk.listed()
     a.beat(-1)
@@ -53,7 +53,7 @@ def members_that_are_told_their_id(run: Run) -> None:
     talk.join("b", a.id, instance="i1").receive()
     a.join()
     a.sync({a: b"all"})
-    b.renamed(talk.join("b").receive().member_id)
+    b.name_member(talk.join("b").receive().member_id)
     talk.describe()
     a.beat()
     b.beat(1, client="c")
@@ -63,7 +63,7 @@ def members_that_are_told_their_id(run: Run) -> None:
     talk.log()
 
 
-def protocols_that_do_not_fit(run: Run) -> None:
+def incompatible_protocols(run: Run) -> None:
     talk = Talk(run)
     a = Member(talk, "a", protocols=[("range", b"r"), ("roundrobin", b"rr")])
     stable(talk, a)
@@ -85,7 +85,7 @@ def protocols_that_do_not_fit(run: Run) -> None:
     talk.log()
 
 
-def syncs_that_cannot_be(run: Run) -> None:
+def invalid_syncs(run: Run) -> None:
     talk = Talk(run)
     talk.sync("a", "who", 1).receive()
     talk.sync("a", "who", 1, group="").receive()
@@ -113,9 +113,9 @@ def syncs_that_cannot_be(run: Run) -> None:
 
 def assignments_of_all_sorts(run: Run) -> None:
     talk, a, b = two_stable(run)
-    again = a.come()
+    again = a.send_join()
     b.join()
-    a.came(again)
+    a.receive_join(again)
     following = b.syncing({b: b"mine"})
     talk.sync("a", a.id, a.generation, {"who": b"lost", a.id: b"a" * 100}).receive()
     following.receive()
@@ -140,13 +140,13 @@ def heartbeats_in_every_state(run: Run) -> None:
     a.beat(-1)
     talk.beat("c", "", 1)
     talk.beat("c", a.id, 1, instance="i1")
-    waiting = b.unsettle()
+    waiting = b.start_rebalance()
     a.beat()
     a.beat(0)
     b.beat(1, client="c")
     b.beat(-1, client="c")
     a.join()
-    b.came(waiting)
+    b.receive_join(waiting)
     a.beat()
     a.beat(1)
     b.beat()
@@ -172,7 +172,7 @@ def leaves_of_all_sorts(run: Run) -> None:
     talk.leave((a.id, "i1"))
     talk.leave()
     talk.leave(("", None), ("who", None), (b.id, None), (b.id, None))
-    talk.in_state("PreparingRebalance")
+    talk.wait_for_state("PreparingRebalance")
     a.beat()
     talk.leave((a.id, None), version=2)
     talk.describe()
@@ -180,21 +180,21 @@ def leaves_of_all_sorts(run: Run) -> None:
     talk.log()
 
 
-# --- one across the other ---------------------------------------------------------------------------------------
+# --- concurrent requests ----------------------------------------------------------------------------------------
 
 
 def a_join_during_a_join(run: Run) -> None:
     talk = Talk(run)
     a, b, c = (Member(talk, client) for client in "abd")
     stable(talk, a)
-    first = b.unsettle()
-    second = c.come()
-    talk.gathers(3)
+    first = b.start_rebalance()
+    second = c.send_join()
+    talk.wait_for_members(3)
     talk.describe()
     a.beat()
     a.join()
-    b.came(first)
-    c.came(second)
+    b.receive_join(first)
+    c.receive_join(second)
     follower = b.syncing()
     a.sync({a: b"1", b: b"2", c: b"3"})
     follower.receive()
@@ -206,19 +206,19 @@ def a_join_during_a_sync(run: Run) -> None:
     talk = Talk(run)
     a, b, c = (Member(talk, client) for client in "abd")
     stable(talk, a)
-    meet(a, b)
+    join_both(a, b)
     follower = b.syncing()
-    talk.in_state("CompletingRebalance")
+    talk.wait_for_state("CompletingRebalance")
     talk.describe()
-    newcomer = c.come()
+    newcomer = c.send_join()
     follower.receive()
-    talk.in_state("PreparingRebalance")
+    talk.wait_for_state("PreparingRebalance")
     a.sync({a: b"1", b: b"2"})
     b.beat()
-    again = b.come()
+    again = b.send_join()
     a.join()
-    b.came(again)
-    c.came(newcomer)
+    b.receive_join(again)
+    c.receive_join(newcomer)
     a.sync({a: b"1", b: b"2", c: b"3"})
     b.sync()
     c.sync()
@@ -232,10 +232,10 @@ def a_rebalance_chained_to_the_next(run: Run) -> None:
     stable(talk, a)
     joined = [a]
     for newcomer in others:
-        waiting = newcomer.unsettle()
-        again = [(member, member.come()) for member in joined]
+        waiting = newcomer.start_rebalance()
+        again = [(member, member.send_join()) for member in joined]
         for member, pending in [*again, (newcomer, waiting)]:
-            member.came(pending)
+            member.receive_join(pending)
         joined.append(newcomer)
     a.sync({member: member.client.encode() for member in joined})
     for member in joined[1:]:
@@ -247,13 +247,13 @@ def a_leave_during_a_join(run: Run) -> None:
     talk = Talk(run)
     a, b, c = (Member(talk, client) for client in "abd")
     stable(talk, a, b)
-    waiting = c.unsettle()
-    again = b.come()
+    waiting = c.start_rebalance()
+    again = b.send_join()
     talk.leave((c.id, None))
     waiting.receive()
     a.beat()
     a.join()
-    b.came(again)
+    b.receive_join(again)
     talk.describe()
     talk.leave((b.id, None))
     a.beat()
@@ -264,11 +264,11 @@ def a_leave_during_a_join(run: Run) -> None:
 
 def a_leave_during_a_sync(run: Run) -> None:
     talk, a, b = two_stable(run)
-    again = a.come()
+    again = a.send_join()
     b.join()
-    a.came(again)
+    a.receive_join(again)
     follower = b.syncing()
-    talk.in_state("CompletingRebalance")
+    talk.wait_for_state("CompletingRebalance")
     talk.leave((a.id, None))
     follower.receive()
     a.sync({a: b"1", b: b"2"})
@@ -278,12 +278,12 @@ def a_leave_during_a_sync(run: Run) -> None:
 
 
 def a_member_that_syncs_leaves(run: Run) -> None:
-    talk, a, b = two_met(run)
+    talk, a, b = two_unsynced(run)
     following = b.syncing()
     talk.leave((b.id, None))
     talk.describe()
     a.beat()
-    following.glance()
+    following.receive_if_answered()
 
 
 def the_leader_leaves(run: Run) -> None:
@@ -297,15 +297,15 @@ def the_leader_leaves(run: Run) -> None:
     b.leave()
     talk.describe()
     talk.listed()
-    b.join_anew()
+    b.join_as_new()
     talk.log()
 
 
-def everybody_leaves_during_a_join(run: Run) -> None:
+def all_members_leave_during_a_join(run: Run) -> None:
     talk = Talk(run)
     a, b = Member(talk, "a"), Member(talk, "b")
     stable(talk, a)
-    waiting = b.unsettle()
+    waiting = b.start_rebalance()
     talk.leave((a.id, None), (b.id, None))
     waiting.receive()
     talk.describe()
@@ -320,10 +320,10 @@ def a_vote_of_three(run: Run) -> None:
     stable(talk, a, b, c)
     talk.describe()
     changed = [("cooperative-sticky", b"c3"), ("range", b"c0")]
-    again = c.unsettle(protocols=changed)
-    others = [(member, member.come()) for member in (a, b)]
+    again = c.start_rebalance(protocols=changed)
+    others = [(member, member.send_join()) for member in (a, b)]
     for member, pending in [*others, (c, again)]:
-        member.came(pending)
+        member.receive_join(pending)
     talk.describe()
 
 
@@ -335,10 +335,10 @@ def votes_that_tie(run: Run) -> None:
         a = Member(talk, f"a{label}", protocols=[(one, b"a"), (other, b"a")])
         b = Member(talk, f"b{label}", protocols=[(other, b"b"), (one, b"b")])
         a.join()
-        meet(a, b)
+        join_both(a, b)
 
 
-# --- joining again ----------------------------------------------------------------------------------------------
+# --- repeated joins ---------------------------------------------------------------------------------------------
 
 
 def joins_again_unchanged(run: Run) -> None:
@@ -346,10 +346,10 @@ def joins_again_unchanged(run: Run) -> None:
     for version in (5, 7, 9):
         b.join(version=version)
     b.beat()
-    again = a.unsettle()
+    again = a.start_rebalance()
     b.beat()
     b.join()
-    a.came(again)
+    a.receive_join(again)
     b.join()
     a.join()
     follower = b.syncing()
@@ -360,9 +360,9 @@ def joins_again_unchanged(run: Run) -> None:
 
 def joins_again_changed(run: Run) -> None:
     talk, a, b = two_stable(run)
-    meet(a, b, protocols=[("range", b"new")])
-    talk.in_state("CompletingRebalance")
-    meet(a, b, protocols=[("range", b"newer")])
+    join_both(a, b, protocols=[("range", b"new")])
+    talk.wait_for_state("CompletingRebalance")
+    join_both(a, b, protocols=[("range", b"newer")])
     b.beat()
     talk.describe()
 
@@ -371,24 +371,24 @@ def joins_twice_at_once(run: Run) -> None:
     talk = Talk(run)
     a, b = Member(talk, "a"), Member(talk, "b")
     stable(talk, a)
-    waiting = b.unsettle()
+    waiting = b.start_rebalance()
     second = talk.join("b2", b.id, protocols=[("range", b"2nd")])
     a.join()
-    b.came(second)
+    b.receive_join(second)
     a.sync({a: b"1", b: b"2"})
     talk.sync("b2", b.id, b.generation).receive()
-    waiting.glance()
+    waiting.receive_if_answered()
 
 
 def syncs_twice_at_once(run: Run) -> None:
-    talk, a, b = two_met(run)
+    talk, a, b = two_unsynced(run)
     one = b.syncing()
     b.beat(client="c")
     other = talk.sync("b2", b.id, b.generation)
     b.beat(client="c")
     a.sync({a: b"1", b: b"2"})
     other.receive()
-    one.glance()
+    one.receive_if_answered()
     b.beat(client="c")
 
 
@@ -415,7 +415,7 @@ def subscriptions_of_all_sorts(run: Run) -> None:
             b"\0\7" + names + bytes(12) + b"\0\1r and more",
         )
     ):
-        run.raw_it(said, f"subscription {label}")
+        run.name_bytes(said, f"subscription {label}")
         talk = Talk(run, f"{label}")
         a = Member(talk, f"a{label}", protocols=[("range", said)])
         a.join()
@@ -427,7 +427,7 @@ def subscriptions_of_all_sorts(run: Run) -> None:
 def subscriptions_that_claim_too_much(run: Run) -> None:
     for label, said in enumerate((b"\0\1\xff\xff\xff\xff", b"\0\1\0\0\0\1", b"\0\1\0\0\0\1\0\5ab")):
         talk = Talk(run, f"{label}")
-        Member(talk, f"a{label}", protocols=[("range", said)]).come().glance()
+        Member(talk, f"a{label}", protocols=[("range", said)]).send_join().receive_if_answered()
         talk.describe()
 
 
@@ -435,7 +435,7 @@ def a_leader_may_skip(run: Run) -> None:
     talk = Talk(run)
     topic = run.topic()
     said = subscription(topic)
-    run.raw_it(said, "subscription")
+    run.name_bytes(said, "subscription")
     a = Member(talk, "a", version=9, protocols=[("range", said)])
     stable(talk, a)
     a.join()
@@ -448,11 +448,11 @@ def a_leader_may_skip(run: Run) -> None:
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    a_life_in_every_version,
-    joins_that_cannot_be,
-    members_that_are_told_their_id,
-    protocols_that_do_not_fit,
-    syncs_that_cannot_be,
+    a_group_in_every_version,
+    invalid_joins,
+    members_that_get_their_id,
+    incompatible_protocols,
+    invalid_syncs,
     assignments_of_all_sorts,
     heartbeats_in_every_state,
     leaves_of_all_sorts,
@@ -463,7 +463,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_leave_during_a_sync,
     a_member_that_syncs_leaves,
     the_leader_leaves,
-    everybody_leaves_during_a_join,
+    all_members_leave_during_a_join,
     a_vote_of_three,
     votes_that_tie,
     joins_again_unchanged,

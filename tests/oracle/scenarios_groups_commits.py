@@ -1,4 +1,4 @@
-"""Offsets committed and fetched, by anybody, in every state a group can be in."""
+"""Offsets committed and fetched by any client, in every state of a group."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def fetches_of_many_groups(run: Run) -> None:
     one.fetch({topic: [0, 0]})
 
 
-def offsets_as_odd_as_may_be(run: Run) -> None:
+def unusual_offsets(run: Run) -> None:
     talk = Talk(run)
     topic = talk.topic(partitions=3)
     talk.commit((topic, 0, 1 << 40), (topic, 1, -1), (topic, 2, -5, "", -1))
@@ -108,7 +108,7 @@ def metadata_too_long(run: Run) -> None:
     talk.commit((topic, 1, 2, "x" * 4097))
     talk.commit((topic, 1, 4, "ü" * 4096), (topic, 2, 5, "ü" * 4097))
     talk.fetch({topic: [1, 2]})
-    for offset in range(4):  # the same again: one of these goes another way
+    for offset in range(4):  # repeated, because odradek serves a later commit in the fast path
         talk.commit((topic, 1, offset, "😀" * 2048), (topic, 2, offset, "😀" * 2049))
     talk.fetch({topic: [1, 2]})
     other = Talk(run, "b")
@@ -118,21 +118,21 @@ def metadata_too_long(run: Run) -> None:
     other.log()
 
 
-def retention_of_ones_own(run: Run) -> None:
+def commits_with_their_own_retention(run: Run) -> None:
     talk = Talk(run)
     topic = talk.topic(partitions=4)
     for version, retention_ms in ((2, -1), (2, 3_600_000), (3, 0), (4, -2), (4, 1 << 50)):
         talk.commit((topic, version - 2, 5, "kept", 3), version=version, retention_ms=retention_ms)
-        ((_, value),) = talk.written()
+        ((_, value),) = talk.new_records()
         assert value is not None
         written = {"version": int.from_bytes(value[:2], "big"), "size": len(value)}
-        if written["version"] == 1:  # it ends with when it was committed, and when it expires
+        if written["version"] == 1:  # the record ends with the commit time and the expiry time
             written["kept_ms"] = int.from_bytes(value[-8:], "big") - int.from_bytes(value[-16:-8], "big")
         run.note("records", {"retention_ms": str(retention_ms)}, written)
     talk.fetch()
 
 
-def commits_of_a_stranger(run: Run) -> None:
+def commits_of_an_unknown_member(run: Run) -> None:
     talk = Talk(run)
     topic = talk.topic()
     for version in (2, 7, 8, 9):
@@ -160,7 +160,7 @@ def commits_while_a_group_lives(run: Run) -> None:
     topic = talk.topic()
     a = reader(run, talk, "a", topic)
     a.join()
-    talk.in_state("CompletingRebalance")
+    talk.wait_for_state("CompletingRebalance")
     a.commit((topic, 0, 1))
     a.commit((topic, 0, 1), generation=0)
     talk.commit((topic, 0, 1))
@@ -184,12 +184,12 @@ def commits_while_a_group_lives(run: Run) -> None:
     talk.fetch()
 
 
-def commits_while_joins_are_gathered(run: Run) -> None:
+def commits_in_preparing_rebalance(run: Run) -> None:
     talk = Talk(run)
     topic = talk.topic()
     a, b = Member(talk, "a"), Member(talk, "b")
     stable(talk, a)
-    waiting = b.unsettle()
+    waiting = b.start_rebalance()
     a.commit((topic, 0, 1))
     a.commit((topic, 0, 2), generation=0)
     a.commit((topic, 0, 2), generation=2)
@@ -198,7 +198,7 @@ def commits_while_joins_are_gathered(run: Run) -> None:
     talk.commit((topic, 0, 4))
     talk.fetch({topic: [0]})
     a.join()
-    b.came(waiting)
+    b.receive_join(waiting)
     a.commit((topic, 0, 5), generation=1)
     a.commit((topic, 0, 5))
     b.commit((topic, 0, 6))
@@ -222,7 +222,7 @@ def commits_of_a_static_member(run: Run) -> None:
     a.commit((topic, 0, 3), member="")
     talk.commit((topic, 0, 3), instance="i1")
     old = a.id
-    a.join_anew()
+    a.join_as_new()
     a.commit((topic, 0, 4))
     a.commit((topic, 0, 5), member=old)
     a.commit((topic, 0, 5), member=old, instance=None)
@@ -272,12 +272,12 @@ SCENARIOS: tuple[Scenario, ...] = (
     commits_by_topic_id,
     fetches_by_every_version,
     fetches_of_many_groups,
-    offsets_as_odd_as_may_be,
+    unusual_offsets,
     metadata_too_long,
-    retention_of_ones_own,
-    commits_of_a_stranger,
+    commits_with_their_own_retention,
+    commits_of_an_unknown_member,
     commits_while_a_group_lives,
-    commits_while_joins_are_gathered,
+    commits_in_preparing_rebalance,
     commits_of_a_static_member,
     commits_after_a_group_was_deleted,
     groups_of_other_kinds_commit,

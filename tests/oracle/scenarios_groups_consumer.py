@@ -12,14 +12,14 @@ STRANGER = uuid.UUID("6c1a7e0e-0000-4000-8000-0000000000dd")
 
 
 def eager(run: Run, label: str = "a") -> Talk:
-    """A group that assigns as often as it can."""
+    """A group without an assignment interval."""
     talk = Talk(run, label)
     talk.set_group(consumer_assignment_interval_ms="0")
     return talk
 
 
 def eager_and_topic(run: Run, partitions: int = 1) -> tuple[Talk, str]:
-    """Such a group, and a topic that its coordinator has heard of."""
+    """Such a group, and a topic that its coordinator knows."""
     talk = eager(run)
     return talk, talk.known_topic("a", partitions)
 
@@ -49,7 +49,7 @@ def a_consumer_alone(run: Run) -> None:
 def a_consumer_of_the_first_version(run: Run) -> None:
     talk, topic = eager_and_topic(run)
     reply = talk.join_consumer("", [topic], version=0)
-    run.call_it(reply.member_id, "given id")
+    run.name_value(reply.member_id, "given id")
     talk.heartbeat(reply.member_id, reply.member_epoch, version=0)
     talk.inspect(version=0)
     talk.heartbeat("own", 0, version=0, rebalance_timeout=1000, subscribed_topic_names=[topic], owned={})
@@ -58,7 +58,7 @@ def a_consumer_of_the_first_version(run: Run) -> None:
     talk.inspect(version=0)
 
 
-def heartbeats_that_cannot_be(run: Run) -> None:
+def invalid_consumer_heartbeats(run: Run) -> None:
     talk, topic = eager_and_topic(run)
     full: dict[str, Any] = {"rebalance_timeout": 1000, "subscribed_topic_names": [topic], "owned": {}}
     talk.heartbeat("a", 0, **full | {"group_id": ""})
@@ -344,7 +344,7 @@ def topics_by_pattern(run: Run) -> None:
     other = talk.known_topic("other")
     tail = run.tag()
     a = joined(talk, "a", subscribed_topic_regex=f"topico(n|x)e-{tail}")
-    talk.reaches(2)
+    talk.wait_for_epoch(2)
     talk.inspect()
     a.beat()
     a.confirm()
@@ -365,7 +365,7 @@ def topics_by_pattern(run: Run) -> None:
     talk.log()
 
 
-def patterns_that_cannot_be(run: Run) -> None:
+def invalid_patterns(run: Run) -> None:
     talk, topic = eager_and_topic(run)
     for pattern in ("[", "(", "a{2", "*", "\\", "(?=a)", "a\\1", "(?P<", "[z-a]", "a**"):
         talk.join_consumer("a", None, subscribed_topic_regex=pattern)
@@ -389,7 +389,7 @@ def patterns_of_all_sorts(run: Run) -> None:
             r"(?s)\Atopic.*", "(?U)topico.+", r"topicone\b", "topicx?one", "[]ot]opico[^]a]+")  # fmt: skip
     for pattern in (*(f"{begin}-{tail}" for begin in good), rf"topico\w+-{tail}\z", f"topico(ne|ther)-{tail}$"):
         m = joined(talk, "m", subscribed_topic_regex=pattern)
-        talk.reaches(m.epoch + 1)
+        talk.wait_for_epoch(m.epoch + 1)
         m.beat()
         m.leave()
     for pattern in (r"\C", r"a\8", r"\Z", r"\h", "(?#a)", "(?>a)", "a*+", "(?<=a)", "(?<!a)", "(?P=a)", "(?P<1a>)x(",
@@ -469,7 +469,7 @@ def a_consumer_group_administered(run: Run) -> None:
     a = joined(talk, "a", topic)
     a.commit((topic, 0, 1), (topic, 1, 2))
     talk.commit((other, 0, 2), member="a", generation=2)
-    talk.written()
+    talk.new_records()
     talk.delete()
     talk.delete_offsets({topic: [0], other: [0]})
     talk.fetch()
@@ -497,7 +497,7 @@ def classic_calls_to_a_consumer_group(run: Run) -> None:
     talk, topic = eager_and_topic(run)
     a = joined(talk, "a", topic)
     talk.join("x", kind="connect").receive()
-    run.call_it(talk.join("x", protocols=[("range", b"\0")]).receive().member_id, "member x")
+    run.name_value(talk.join("x", protocols=[("range", b"\0")]).receive().member_id, "member x")
     talk.join("x", protocols=[("range", b"\0")], version=3).receive()
     talk.join("x", "made-up", protocols=[("range", b"\0")]).receive()
     talk.join("x", protocols=()).receive()
@@ -517,7 +517,7 @@ def classic_calls_to_a_consumer_group(run: Run) -> None:
 SCENARIOS: tuple[Scenario, ...] = (
     a_consumer_alone,
     a_consumer_of_the_first_version,
-    heartbeats_that_cannot_be,
+    invalid_consumer_heartbeats,
     a_group_without_a_topic,
     two_share,
     three_come_one_by_one,
@@ -531,7 +531,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_static_consumer_is_not_released,
     a_static_consumer_changes_its_name,
     topics_by_pattern,
-    patterns_that_cannot_be,
+    invalid_patterns,
     patterns_of_all_sorts,
     a_pattern_that_matches_nothing,
     commits_with_epochs,

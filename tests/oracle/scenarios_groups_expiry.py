@@ -1,4 +1,5 @@
-"""Offsets and groups that expire: on brokers that keep them for a minute. Minutes pass by waiting, or at once."""
+"""Offsets and groups that expire, on brokers with a retention of a minute. Minutes pass by waiting, or by moving the
+clock."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ LONG = {"session_ms": 300_000, "rebalance_ms": 300_000}
 
 
 def pass_s(run: Run, seconds: int, *members: Member | Consumer) -> None:
-    """Lets time pass; members go on heartbeating, without trace."""
+    """Lets time pass. Members continue with heartbeats, which are not in the trace."""
     pass_ms(run, seconds * SECOND, *members, every_ms=15 * SECOND)
 
 
 def long_reader(run: Run, talk: Talk, client: str, *topics: str) -> Member:
-    """A member that reads these topics, and may be silent for long."""
+    """A member that subscribes to these topics and has a long session timeout."""
     return reader(run, talk, client, *topics, **LONG)
 
 
@@ -39,7 +40,7 @@ def offsets_of_an_empty_group_expire(run: Run) -> None:
     a.beat()
     a.leave()
     talk.fetch()
-    talk.written()
+    talk.new_records()
     pass_s(run, 50)
     talk.fetch()
     talk.describe()
@@ -60,7 +61,7 @@ def offsets_of_a_simple_group_expire(run: Run) -> None:
     talk.commit((topic, 0, 1), (topic, 1, 1))
     pass_s(run, 40)
     talk.commit((topic, 1, 2))
-    talk.written()
+    talk.new_records()
     pass_s(run, 25)
     talk.fetch()
     talk.describe()
@@ -75,7 +76,7 @@ def offsets_of_a_simple_group_expire(run: Run) -> None:
     talk.describe()
 
 
-def offsets_expire_when_they_were_told_to(run: Run) -> None:
+def offsets_expire_after_their_own_retention(run: Run) -> None:
     talk, live = Talk(run), Talk(run, "live")
     topic, other = talk.topic(partitions=4), talk.topic("b")
     a = long_reader(run, live, "a", topic)
@@ -84,8 +85,8 @@ def offsets_expire_when_they_were_told_to(run: Run) -> None:
     talk.commit((topic, 1, 2), version=4, retention_ms=200 * SECOND)
     talk.commit((topic, 2, 3), version=4)
     a.commit((topic, 0, 1), (other, 0, 1), version=3, retention_ms=5 * SECOND)
-    talk.written()
-    live.written()
+    talk.new_records()
+    live.new_records()
     pass_s(run, 8)
     talk.fetch()
     live.fetch()
@@ -103,13 +104,13 @@ def offsets_expire_when_they_were_told_to(run: Run) -> None:
     live.log(unordered=True)
 
 
-def topics_nobody_reads_expire(run: Run) -> None:
+def unsubscribed_topics_expire(run: Run) -> None:
     talk = Talk(run)
     topic, other = talk.topic("a"), talk.topic("b")
     a = long_reader(run, talk, "a", topic)
     stable(talk, a)
     a.commit((topic, 0, 1), (other, 0, 2))
-    talk.written()
+    talk.new_records()
     pass_s(run, 50, a)
     talk.fetch()
     talk.log()
@@ -120,7 +121,7 @@ def topics_nobody_reads_expire(run: Run) -> None:
     a.joins_with = long_reader(run, talk, "a", other).joins_with
     a.join()
     a.sync({a: b""})
-    talk.written()
+    talk.new_records()
     pass_s(run, 3, a)
     talk.fetch()
     talk.log()
@@ -136,24 +137,24 @@ def nothing_expires_while_a_group_rebalances(run: Run) -> None:
     a, b = long_reader(run, talk, "a", topic), long_reader(run, talk, "b", topic)
     stable(talk, a)
     a.commit((topic, 0, 1), (other, 0, 2))
-    waiting = b.unsettle()
-    talk.written()
+    waiting = b.start_rebalance()
+    talk.new_records()
     pass_s(run, 65)
     talk.fetch()
     a.join()
-    b.came(waiting)
+    b.receive_join(waiting)
     pass_s(run, 3)
     talk.fetch()
     talk.log()
     a.sync({a: b"1", b: b"2"})
     b.sync()
-    talk.written()
+    talk.new_records()
     pass_s(run, 3)
     talk.fetch()
     talk.log()
 
 
-def groups_whose_topics_are_not_known_keep_theirs(run: Run) -> None:
+def groups_with_unknown_subscriptions_keep_their_offsets(run: Run) -> None:
     connect, unreadable, empty = Talk(run, "connect"), Talk(run, "unreadable"), Talk(run, "empty")
     topic = connect.topic()
     a = Member(connect, "a", kind="connect", protocols=[("sessioned", b"s")], **LONG)
@@ -162,7 +163,7 @@ def groups_whose_topics_are_not_known_keep_theirs(run: Run) -> None:
     for talk, member in ((connect, a), (unreadable, b), (empty, d)):
         stable(talk, member)
         member.commit((topic, 0, 1))
-        talk.written()
+        talk.new_records()
     d.leave()
     pass_s(run, 65)
     for talk in (connect, unreadable, empty):
@@ -171,13 +172,13 @@ def groups_whose_topics_are_not_known_keep_theirs(run: Run) -> None:
         talk.log(unordered=True)
 
 
-def groups_without_offsets_vanish(run: Run) -> None:
+def groups_without_offsets_are_removed(run: Run) -> None:
     classic, pending, consumer, deleted = (Talk(run, label) for label in ("classic", "pending", "consumer", "deleted"))
     topic = classic.known_topic()
-    consumer.knows(topic, 1)
+    consumer.wait_until_known(topic, 1)
     a, b, m = Member(classic, "a", **LONG), Member(pending, "b", **LONG), Consumer(consumer, "m", topic)
     stable(classic, a)
-    b.renamed(pending.join("b", **LONG).receive().member_id)
+    b.name_member(pending.join("b", **LONG).receive().member_id)
     m.join()
     deleted.commit((topic, 0, 1))
     deleted.delete_offsets({topic: [0]})
@@ -198,16 +199,16 @@ def groups_without_offsets_vanish(run: Run) -> None:
 def offsets_of_consumer_groups_expire(run: Run) -> None:
     live, empty = Talk(run, "live"), Talk(run, "empty")
     topic, other = live.known_topic("a"), live.known_topic("b")
-    empty.knows(topic, 1)
+    empty.wait_until_known(topic, 1)
     m, n = Consumer(live, "m", topic), Consumer(empty, "n", topic)
     m.join()
     n.join()
     m.commit((topic, 0, 1), (other, 0, 2))
     n.commit((topic, 0, 3), (other, 0, 4))
-    live.written()
+    live.new_records()
     pass_s(run, 40, m, n)
     n.leave()
-    empty.written()
+    empty.new_records()
     pass_s(run, 15, m)
     live.fetch()
     empty.fetch()
@@ -225,10 +226,10 @@ def offsets_of_consumer_groups_expire(run: Run) -> None:
     empty.fetch()
 
 
-def sides_that_may_not_be_changed(run: Run) -> None:
+def forbidden_conversions(run: Run) -> None:
     classic, consumer, empty = Talk(run, "classic"), Talk(run, "consumer"), Talk(run, "empty")
     topic = classic.known_topic()
-    consumer.knows(topic, 1)
+    consumer.wait_until_known(topic, 1)
     consumer.set_group(consumer_assignment_interval_ms="0")
     a, m = long_reader(run, classic, "a", topic), Consumer(consumer, "m", topic)
     stable(classic, a)
@@ -237,7 +238,7 @@ def sides_that_may_not_be_changed(run: Run) -> None:
     joined(classic, "n", topic)
     a.beat()
     b = long_reader(run, consumer, "b", topic)
-    b.renamed(consumer.join("b", protocols=b.joins_with["protocols"]).receive().member_id)
+    b.name_member(consumer.join("b", protocols=b.joins_with["protocols"]).receive().member_id)
     consumer.join("b", b.id, protocols=b.joins_with["protocols"]).receive()
     consumer.inspect()
     m.beat()
@@ -249,11 +250,11 @@ def sides_that_may_not_be_changed(run: Run) -> None:
 SCENARIOS: tuple[Scenario, ...] = (
     offsets_of_an_empty_group_expire,
     offsets_of_a_simple_group_expire,
-    offsets_expire_when_they_were_told_to,
-    topics_nobody_reads_expire,
+    offsets_expire_after_their_own_retention,
+    unsubscribed_topics_expire,
     nothing_expires_while_a_group_rebalances,
-    groups_whose_topics_are_not_known_keep_theirs,
-    groups_without_offsets_vanish,
+    groups_with_unknown_subscriptions_keep_their_offsets,
+    groups_without_offsets_are_removed,
     offsets_of_consumer_groups_expire,
-    sides_that_may_not_be_changed,
+    forbidden_conversions,
 )

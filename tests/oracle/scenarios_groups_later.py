@@ -1,4 +1,4 @@
-"""What becomes of timeouts, epochs, patterns and retention when the broker restarts in between."""
+"""Timeouts, epochs, patterns and retention across a restart of the broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESTARTS = True
 
 
 def two(talk: Talk, topic: str, **joins_with: Any) -> tuple[Consumer, Consumer]:
-    """Members that share a topic, each with what it shall have; ``joins_with``: of the first."""
+    """Members that share a topic, each with its partitions. ``joins_with``: fields of the first one."""
     m, n = joined(talk, "m", topic, **joins_with), joined(talk, "n", topic)
     m.beat()
     m.confirm()
@@ -36,11 +36,11 @@ def two(talk: Talk, topic: str, **joins_with: Any) -> tuple[Consumer, Consumer]:
     return m, n
 
 
-def sessions_of_consumers_begin_anew(run: Run) -> None:
+def consumer_sessions_restart(run: Run) -> None:
     talk, topic = group_and_topic(run, 2)
     m, n = two(talk, topic)
     again(run, topic, 2, talk)
-    talk.written()
+    talk.new_records()
     pass_ms(run, 2500, m)
     talk.inspect()
     run.pass_ms(2500)
@@ -52,12 +52,12 @@ def sessions_of_consumers_begin_anew(run: Run) -> None:
     talk.log()
 
 
-def a_group_whose_members_are_all_gone(run: Run) -> None:
+def a_group_whose_members_do_not_return(run: Run) -> None:
     talk, topic = group_and_topic(run, 2)
     m, n = two(talk, topic)
     m.commit((topic, 0, 3))
     again(run, topic, 2, talk)
-    talk.written()
+    talk.new_records()
     run.pass_ms(6000)
     talk.inspect()
     talk.fetch()
@@ -78,13 +78,13 @@ def a_session_of_its_own_length(run: Run) -> None:
     talk.inspect()
 
 
-def time_to_give_up_begins_anew(run: Run) -> None:
+def rebalance_timeouts_restart(run: Run) -> None:
     talk, topic = group_and_topic(run, 2)
     m, n = joined(talk, "m", topic, rebalance_timeout=3000), joined(talk, "n", topic)
     owned = dict(m.assigned)
     m.beat()
     again(run, topic, 2, talk)
-    talk.written()
+    talk.new_records()
     m.beat(owned=owned)
     n.beat()
     talk.inspect()
@@ -112,7 +112,7 @@ def a_static_consumer_is_still_away(run: Run) -> None:
     m, n = two(talk, topic, instance_id="i1")
     m.leave(-2)
     again(run, topic, 2, talk)
-    talk.written()
+    talk.new_records()
     pass_ms(run, 2000, n)
     talk.inspect()
     pass_ms(run, 3000, n)
@@ -151,20 +151,20 @@ def patterns_after_a_restart(run: Run) -> None:
     talk.known_topic("two")
     pass_ms(run, 11_000, m)
     m.beat()
-    talk.reaches(3)
+    talk.wait_for_epoch(3)
     m.beat()
     talk.inspect()
     joined(talk, "n", subscribed_topic_regex=pattern)
 
 
-def a_topic_that_came_meanwhile(run: Run) -> None:
+def a_topic_created_before_the_restart(run: Run) -> None:
     talk = Talk(run)
     topic, later = talk.known_topic("a", 2), run.topic("b")
     m = joined(talk, "m", topic, later)
     run.create(later, 1)
     again(run, topic, 2, talk)
-    run.led(later)
-    talk.knows(later, 1)
+    run.wait_until_led(later)
+    talk.wait_until_known(later, 1)
     m.beat()
     m.beat()
     talk.inspect()
@@ -189,10 +189,10 @@ def classic_members_among_consumers_after_a_restart(run: Run) -> None:
     talk.inspect()
 
 
-def retention_goes_on(run: Run) -> None:
+def retention_continues(run: Run) -> None:
     quiet, simple, empty = Talk(run, "quiet"), Talk(run, "simple"), Talk(run, "empty")
     topic = quiet.known_topic("a", 2)
-    empty.knows(topic, 2)
+    empty.wait_until_known(topic, 2)
     a, m = reader(run, quiet, "a", topic), Consumer(empty, "m", topic)
     stable(quiet, a)
     m.join()
@@ -207,7 +207,7 @@ def retention_goes_on(run: Run) -> None:
     again(run, topic, 2, quiet, simple, empty)
     for talk in (quiet, simple, empty):
         talk.fetch()
-        talk.written()
+        talk.new_records()
     run.pass_ms(36_000)
     for talk in (quiet, simple, empty):
         talk.fetch()
@@ -217,21 +217,21 @@ def retention_goes_on(run: Run) -> None:
     quiet.listed(quiet.group, simple.group, empty.group)
     again(run, topic, 2, quiet, simple, empty)
     quiet.listed(quiet.group, simple.group, empty.group)
-    a.join_anew(version=3)  # at once: an id given out may be forgotten with the empty group
+    a.join_as_new(version=3)  # at once: the unused member id may be lost with the empty group
     m.join()
     empty.inspect()
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    sessions_of_consumers_begin_anew,
-    a_group_whose_members_are_all_gone,
+    consumer_sessions_restart,
+    a_group_whose_members_do_not_return,
     a_session_of_its_own_length,
-    time_to_give_up_begins_anew,
+    rebalance_timeouts_restart,
     gives_up_after_the_restart,
     a_static_consumer_is_still_away,
     epochs_after_a_restart,
     patterns_after_a_restart,
-    a_topic_that_came_meanwhile,
+    a_topic_created_before_the_restart,
     classic_members_among_consumers_after_a_restart,
-    retention_goes_on,
+    retention_continues,
 )

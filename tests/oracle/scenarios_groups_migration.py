@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_talk import Consumer, Member, Talk, assignment, joined, meet, stable, subscription
+from group_talk import Consumer, Member, Talk, assignment, join_both, joined, stable, subscription
 from recording import Run, Scenario
 from scenarios_groups_consumer import eager, eager_and_topic
 
 
 def classic(talk: Talk, client: str, *topics: str, **joins_with: Any) -> Member:
-    """A member of the classic protocol that reads these topics."""
+    """A member of the classic protocol that subscribes to these topics."""
     said = subscription(*topics, version=3) + b"\xff\xff\xff\xff" + b"\xff\xff"
     return Member(talk, client, **({"protocols": [("range", said)]} | joins_with))
 
 
 def rejoin(member: Member, topic: str, *owned: int, **other: Any) -> Any:
-    """Joins anew, saying what it owns."""
+    """Joins again with its owned partitions."""
     said = subscription(topic, version=3, owned={topic: owned} if owned else {})
     said += member.generation.to_bytes(4, "big", signed=True) + b"\xff\xff"
     return member.join(protocols=[("range", said)], **other)
 
 
 def synced(member: Member) -> Member:
-    """A member that has come into a group of consumers, where none waits for a leader."""
+    """A classic member that has joined a KIP-848 group, where no member waits for a leader."""
     member.join()
     member.sync()
     return member
 
 
 def one_and_another(run: Run) -> tuple[Talk, str, Member, Member]:
-    """A group and its topic, a static classic member that has all of it, and another that is to come."""
+    """A group and its topic, a static classic member that owns all of it, and another member that has not joined
+    yet."""
     talk, topic = eager_and_topic(run, 2)
     a, b = classic(talk, "a", topic, instance="i1"), classic(talk, "b", topic, instance="i2")
     a.join()
@@ -88,11 +89,11 @@ def two_classic_members_are_upgraded(run: Run) -> None:
     talk.inspect()
 
 
-def a_gathering_group_is_upgraded(run: Run) -> None:
+def a_rebalancing_group_is_upgraded(run: Run) -> None:
     talk, topic, a, b = one_and_another(run)
-    waiting = b.unsettle()
+    waiting = b.start_rebalance()
     joined(talk, "m", topic, instance_id="i3", server_assignor="range")
-    b.came(waiting)
+    b.receive_join(waiting)
     a.beat()
     talk.inspect()
     rejoin(a, topic, 0, 1)
@@ -104,7 +105,7 @@ def a_gathering_group_is_upgraded(run: Run) -> None:
 
 def a_group_in_sync_is_upgraded(run: Run) -> None:
     talk, topic, a, b = one_and_another(run)
-    meet(a, b)
+    join_both(a, b)
     following = b.syncing()
     joined(talk, "m", topic, instance_id="i3", server_assignor="range")
     following.receive()
@@ -117,14 +118,14 @@ def a_group_in_sync_is_upgraded(run: Run) -> None:
 def groups_without_members_are_upgraded(run: Run) -> None:
     simple, empty = eager(run, "simple"), eager(run, "empty")
     topic = simple.known_topic("a", 2)
-    empty.knows(topic, 2)
+    empty.wait_until_known(topic, 2)
     simple.commit((topic, 0, 5))
     a = classic(empty, "a", topic)
     stable(empty, a)
     a.commit((topic, 1, 6))
     a.leave()
     for talk, name in ((simple, "m1"), (empty, "m2")):
-        talk.written()
+        talk.new_records()
         m = Consumer(talk, name, topic)
         m.beat(epoch=3)
         m.join()
@@ -149,7 +150,7 @@ def groups_that_cannot_be_upgraded(run: Run) -> None:
     b.beat()
     unreadable.describe()
     d = Member(pending, "d")
-    d.renamed(pending.join("d").receive().member_id)
+    d.name_member(pending.join("d").receive().member_id)
     joined(pending, "m", topic)
     pending.inspect()
     d.joins_with["protocols"] = [("range", subscription(topic, version=0))]
@@ -192,7 +193,7 @@ def an_empty_consumer_group_is_downgraded(run: Run) -> None:
     m = joined(talk, "m", topic)
     m.commit((topic, 0, 3))
     m.leave()
-    talk.written()
+    talk.new_records()
     a = classic(talk, "a", topic)
     a.join()
     talk.log(unordered=True)
@@ -205,11 +206,11 @@ def an_empty_consumer_group_is_downgraded(run: Run) -> None:
     talk.log(unordered=True)
 
 
-def a_stranger_comes_to_an_empty_consumer_group(run: Run) -> None:
+def a_classic_member_joins_an_empty_kip_848_group(run: Run) -> None:
     talk, topic = eager_and_topic(run)
     m = joined(talk, "m", topic)
     m.leave()
-    talk.written()
+    talk.new_records()
     talk.join("x", m.id).receive()
     talk.inspect()
     a = classic(talk, "a", topic)
@@ -230,7 +231,7 @@ def a_static_member_changes_its_protocol(run: Run) -> None:
     talk.inspect()
     b.beat()
     n.leave(-2)
-    b.join_anew()
+    b.join_as_new()
     b.sync()
     talk.inspect()
     talk.log()
@@ -282,7 +283,7 @@ def a_classic_member_among_consumers(run: Run) -> None:
     talk.log()
 
 
-def classic_members_that_do_not_fit(run: Run) -> None:
+def classic_members_that_are_refused(run: Run) -> None:
     talk, topic = eager_and_topic(run, 2)
     m = joined(talk, "m", topic)
     a = synced(classic(talk, "a", topic, instance="i1"))
@@ -304,14 +305,14 @@ def classic_members_that_do_not_fit(run: Run) -> None:
 SCENARIOS: tuple[Scenario, ...] = (
     a_classic_group_is_upgraded,
     two_classic_members_are_upgraded,
-    a_gathering_group_is_upgraded,
+    a_rebalancing_group_is_upgraded,
     a_group_in_sync_is_upgraded,
     groups_without_members_are_upgraded,
     groups_that_cannot_be_upgraded,
     the_last_consumer_leaves,
     an_empty_consumer_group_is_downgraded,
-    a_stranger_comes_to_an_empty_consumer_group,
+    a_classic_member_joins_an_empty_kip_848_group,
     a_static_member_changes_its_protocol,
     a_classic_member_among_consumers,
-    classic_members_that_do_not_fit,
+    classic_members_that_are_refused,
 )

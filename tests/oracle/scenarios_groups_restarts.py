@@ -1,8 +1,19 @@
-"""Groups and offsets over a restart of their broker: what it finds in the log, and what it has forgotten."""
+"""Groups and offsets across a restart of their broker: the state in the log, and the lost state."""
 
 from __future__ import annotations
 
-from group_talk import Consumer, Member, Talk, assignment, group_and_topic, joined, meet, stable, two_met, two_stable
+from group_talk import (
+    Consumer,
+    Member,
+    Talk,
+    assignment,
+    group_and_topic,
+    join_both,
+    joined,
+    stable,
+    two_stable,
+    two_unsynced,
+)
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
 from scenarios_groups_migration import classic, rejoin
@@ -20,20 +31,20 @@ BOTH = [("range", b"1"), ("roundrobin", b"1")]
 def restart(run: Run, *talks: Talk, topics: tuple[str, ...] = ()) -> None:
     run.restart()
     for talk in talks:
-        talk.is_served()
+        talk.wait_until_served()
     for topic in topics:
-        run.led(topic)
+        run.wait_until_led(topic)
 
 
 def again(run: Run, topic: str, partitions: int, *talks: Talk) -> None:
-    """Restarts the broker; the coordinators know the topic when this returns."""
+    """Restarts the broker, and waits until the coordinators know the topic."""
     restart(run, *talks)
-    run.led(topic, partitions)
+    run.wait_until_led(topic, partitions)
     for talk in talks:
-        talk.knows(topic, partitions)
+        talk.wait_until_known(topic, partitions)
 
 
-def a_stable_group_is_found_again(run: Run) -> None:
+def a_stable_group_after_a_restart(run: Run) -> None:
     talk, a, b = two_stable(run, protocols=BOTH)
     topic = talk.topic()
     a.commit((topic, 0, 7, "said", 3))
@@ -47,20 +58,20 @@ def a_stable_group_is_found_again(run: Run) -> None:
     b.sync()
     b.join(protocols=[("range", b"1")])
     a.beat()
-    meet(a, b)
+    join_both(a, b)
     a.sync({a: b"1", b: b"2"})
     b.sync()
     talk.describe()
     talk.log()
 
 
-def a_group_that_was_gathering(run: Run) -> None:
+def a_rebalancing_group_after_a_restart(run: Run) -> None:
     talk = Talk(run)
     topic = talk.topic()
     a, b = Member(talk, "a"), Member(talk, "b")
     stable(talk, a)
-    b.come()
-    talk.in_state("PreparingRebalance")
+    b.send_join()
+    talk.wait_for_state("PreparingRebalance")
     a.commit((topic, 0, 1))
     restart(run, talk, topics=(topic,))
     talk.describe()
@@ -70,8 +81,8 @@ def a_group_that_was_gathering(run: Run) -> None:
     talk.fetch()
 
 
-def a_generation_that_was_not_synced(run: Run) -> None:
-    talk, a, b = two_met(run)
+def a_generation_that_was_not_synced_before_the_restart(run: Run) -> None:
+    talk, a, b = two_unsynced(run)
     topic = talk.topic()
     restart(run, talk, topics=(topic,))
     talk.describe()
@@ -86,20 +97,20 @@ def a_generation_that_was_not_synced(run: Run) -> None:
     talk.describe()
 
 
-def static_members_are_found_again(run: Run) -> None:
+def static_members_after_a_restart(run: Run) -> None:
     talk, a, b = two_stable(run, instances=("i1", "i2"), protocols=BOTH)
     restart(run, talk)
     old = b.id
-    b.join_anew(protocols=[("range", b"1")])
+    b.join_as_new(protocols=[("range", b"1")])
     a.beat()
     talk.beat("c", old, 2, instance="i2")
     b.sync()
     talk.leave(("", "i2"))
-    talk.in_state("PreparingRebalance")
+    talk.wait_for_state("PreparingRebalance")
     talk.describe()
 
 
-def groups_without_members_are_found_again(run: Run) -> None:
+def groups_without_members_after_a_restart(run: Run) -> None:
     simple, empty, gone, pending = (Talk(run, label) for label in ("simple", "empty", "gone", "pending"))
     topic = simple.topic(partitions=3)
     simple.commit((topic, 0, 1, "a", 1), (topic, 1, 2))
@@ -114,9 +125,9 @@ def groups_without_members_are_found_again(run: Run) -> None:
     b.leave()
     gone.delete()
     d = Member(pending, "d")
-    d.renamed(pending.join("d").receive().member_id)
+    d.name_member(pending.join("d").receive().member_id)
     restart(run, simple, empty, gone, pending)
-    run.led(topic, 3)
+    run.wait_until_led(topic, 3)
     for talk in (simple, empty, gone, pending):
         talk.describe()
         talk.fetch()
@@ -125,13 +136,13 @@ def groups_without_members_are_found_again(run: Run) -> None:
     a.join()
     d.join()
     b.commit((topic, 0, 6))
-    a.join_anew()
+    a.join_as_new()
     empty.delete()
     simple.commit((topic, 1, 9))
     simple.fetch()
 
 
-def sessions_begin_anew(run: Run) -> None:
+def sessions_restart(run: Run) -> None:
     talk = Talk(run)
     a, b = Member(talk, "a", session_ms=4000, rebalance_ms=60_000), Member(talk, "b", session_ms=60_000)
     stable(talk, a, b)
@@ -144,7 +155,7 @@ def sessions_begin_anew(run: Run) -> None:
     talk.describe()
 
 
-def a_consumer_group_is_found_again(run: Run) -> None:
+def a_consumer_group_after_a_restart(run: Run) -> None:
     talk, topic = group_and_topic(run, 4)
     m, n = Consumer(talk, "m", topic, instance_id="i1"), Consumer(talk, "n", topic, server_assignor="range")
     m.join()
@@ -170,10 +181,10 @@ def a_consumer_group_is_found_again(run: Run) -> None:
     talk.inspect()
 
 
-def groups_that_changed_sides_are_found_again(run: Run) -> None:
+def converted_groups_after_a_restart(run: Run) -> None:
     up, down = Talk(run, "up"), Talk(run, "down")
     topic = up.known_topic("a", 2)
-    down.knows(topic, 2)
+    down.wait_until_known(topic, 2)
     a, m = classic(up, "a", topic), Consumer(up, "m", topic)
     stable(up, a, plan={"a": assignment({topic: [0, 1]})})
     a.commit((topic, 0, 3))
@@ -198,12 +209,12 @@ def groups_that_changed_sides_are_found_again(run: Run) -> None:
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    a_stable_group_is_found_again,
-    a_group_that_was_gathering,
-    a_generation_that_was_not_synced,
-    static_members_are_found_again,
-    groups_without_members_are_found_again,
-    sessions_begin_anew,
-    a_consumer_group_is_found_again,
-    groups_that_changed_sides_are_found_again,
+    a_stable_group_after_a_restart,
+    a_rebalancing_group_after_a_restart,
+    a_generation_that_was_not_synced_before_the_restart,
+    static_members_after_a_restart,
+    groups_without_members_after_a_restart,
+    sessions_restart,
+    a_consumer_group_after_a_restart,
+    converted_groups_after_a_restart,
 )

@@ -1,8 +1,8 @@
-"""Static members: they come back under new ids, at the right and the wrong moment, and leave by name."""
+"""Static members: they return with new ids at various moments, and leave by instance id."""
 
 from __future__ import annotations
 
-from group_talk import Member, Talk, stable, two_met, two_stable
+from group_talk import Member, Talk, stable, two_stable, two_unsynced
 from recording import Run, Scenario
 
 CHANGED = [("range", b"new")]
@@ -13,7 +13,7 @@ def a_static_member_comes_back(run: Run) -> None:
     talk, a, b = two_stable(run, instances=("i1", "i2"))
     talk.describe()
     old = b.id
-    b.join_anew()
+    b.join_as_new()
     a.beat()
     b.beat()
     b.sync()
@@ -31,27 +31,27 @@ def a_static_member_comes_back(run: Run) -> None:
 def a_static_leader_comes_back(run: Run) -> None:
     talk, a, b = two_stable(run, instances=("i1", "i2"))
     for version in (5, 6, 8, 9):
-        a.join_anew(version=version)
+        a.join_as_new(version=version)
         b.beat()
         a.beat()
         a.sync(version=min(version, 5))
-    b.join_anew(version=9)
+    b.join_as_new(version=9)
     talk.describe()
     talk.log()
 
 
 def a_static_member_comes_back_changed(run: Run) -> None:
     talk, a, b = two_stable(run, instances=("i1", "i2"), protocols=BOTH)
-    b.join_anew(protocols=[("range", b"other"), ("roundrobin", b"words")])
+    b.join_as_new(protocols=[("range", b"other"), ("roundrobin", b"words")])
     talk.describe()
-    b.join_anew(protocols=[("roundrobin", b"rr"), ("range", b"r")])
-    b.join_anew(session_ms=20_000, rebalance_ms=7000)
+    b.join_as_new(protocols=[("roundrobin", b"rr"), ("range", b"r")])
+    b.join_as_new(session_ms=20_000, rebalance_ms=7000)
     talk.log()
     b.id = ""
-    waiting = b.unsettle(protocols=[("roundrobin", b"only")])
+    waiting = b.start_rebalance(protocols=[("roundrobin", b"only")])
     a.beat()
     a.join()
-    b.came(waiting)
+    b.receive_join(waiting)
     a.sync({a: b"1", b: b"2"}, protocol="roundrobin")
     b.sync(protocol="roundrobin")
     talk.describe()
@@ -63,10 +63,10 @@ def a_static_member_joins_under_its_id(run: Run) -> None:
     talk, a, b = two_stable(run, instances=("i1", "i2"))
     b.join()
     b.beat()
-    waiting = b.unsettle(protocols=CHANGED)
+    waiting = b.start_rebalance(protocols=CHANGED)
     a.beat()
     a.join()
-    b.came(waiting)
+    b.receive_join(waiting)
     a.sync({a: b"1", b: b"2"})
     b.sync()
     talk.join("c", b.id, instance="i1").receive()
@@ -79,12 +79,12 @@ def a_static_member_waits_and_is_replaced(run: Run) -> None:
     talk = Talk(run)
     a, b = Member(talk, "a"), Member(talk, "b", instance="i2")
     stable(talk, a)
-    waiting = b.unsettle()
+    waiting = b.start_rebalance()
     twin = Member(talk, "twin", instance="i2")
-    other = twin.come(protocols=CHANGED)
-    b.came(waiting)
+    other = twin.send_join(protocols=CHANGED)
+    b.receive_join(waiting)
     a.join()
-    twin.came(other)
+    twin.receive_join(other)
     a.sync({a: b"1", twin: b"2"})
     twin.sync()
     b.beat()
@@ -92,16 +92,16 @@ def a_static_member_waits_and_is_replaced(run: Run) -> None:
 
 
 def a_static_member_syncs_and_is_replaced(run: Run) -> None:
-    talk, a, b = two_met(run, instances=(None, "i2"))
+    talk, a, b = two_unsynced(run, instances=(None, "i2"))
     following = b.syncing()
     twin = Member(talk, "twin", instance="i2")
-    other = twin.come()
+    other = twin.send_join()
     following.receive()
-    talk.in_state("PreparingRebalance")
+    talk.wait_for_state("PreparingRebalance")
     a.beat()
     a.sync({a: b"1", b: b"2"})
     a.join()
-    twin.came(other)
+    twin.receive_join(other)
     a.sync({a: b"1", twin: b"2"})
     twin.sync()
     b.beat()
@@ -118,7 +118,7 @@ def static_members_leave_by_name(run: Run) -> None:
     talk.leave((b.id, "i9"), version=4)
     talk.leave(("", "i2"), ("", "i2"), ("", "i3"), version=5)
     a.beat()
-    talk.in_state("PreparingRebalance")
+    talk.wait_for_state("PreparingRebalance")
     a.join()
     a.sync({a: b"all"})
     talk.leave((a.id, None))
@@ -149,22 +149,22 @@ def a_static_member_and_two_of_its_name(run: Run) -> None:
     talk.describe()
     a.beat()
     twin.beat()
-    a.join_anew()
+    a.join_as_new()
     talk.log()
 
 
 def a_static_member_among_dynamic_ones(run: Run) -> None:
     talk, a, b = two_stable(run, instances=(None, "i2"))
-    b.join_anew()
-    again = a.unsettle()
+    b.join_as_new()
+    again = a.start_rebalance()
     b.beat()
     b.join()
-    a.came(again)
+    a.receive_join(again)
     a.sync({a: b"1", b: b"2"})
     b.sync()
     a.leave()
-    talk.in_state("PreparingRebalance")
-    b.join_anew()
+    talk.wait_for_state("PreparingRebalance")
+    b.join_as_new()
     b.sync({b: b"all"})
     talk.describe()
     talk.log()

@@ -1,10 +1,21 @@
-"""What groups do as time passes, and when they are full: on brokers that let sessions be short and groups small."""
+"""Groups as time passes, and full groups, on brokers with short sessions and small groups."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from group_talk import Consumer, Member, Talk, group_and_topic, joined, meet, pass_ms, stable, two_met, two_stable
+from group_talk import (
+    Consumer,
+    Member,
+    Talk,
+    group_and_topic,
+    join_both,
+    joined,
+    pass_ms,
+    stable,
+    two_stable,
+    two_unsynced,
+)
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
 from scenarios_groups_migration import classic, rejoin, synced
@@ -22,13 +33,13 @@ CONFIG = {
     "group.consumer.assignment.interval.ms": "0",
 }
 SHORT: dict[str, Any] = {"session_ms": 3000, "rebalance_ms": 30_000}
-HASTY: dict[str, Any] = {"session_ms": 60_000, "rebalance_ms": 2000}
+SHORT_REBALANCE: dict[str, Any] = {"session_ms": 60_000, "rebalance_ms": 2000}
 
 
 # --- classic sessions -------------------------------------------------------------------------------------------
 
 
-def a_silent_member_is_dropped(run: Run) -> None:
+def a_member_without_heartbeats_is_removed(run: Run) -> None:
     talk, a, b = two_stable(run, **SHORT)
     pass_ms(run, 2000, a)
     talk.describe()
@@ -44,13 +55,13 @@ def a_silent_member_is_dropped(run: Run) -> None:
     talk.log()
 
 
-def the_only_member_falls_silent(run: Run) -> None:
+def the_only_member_stops_its_heartbeats(run: Run) -> None:
     talk = Talk(run)
     topic = talk.topic()
     a = reader(run, talk, "a", topic, **SHORT)
     stable(talk, a)
     a.commit((topic, 0, 5))
-    talk.written()
+    talk.new_records()
     pass_ms(run, 2000)
     talk.describe()
     run.pass_ms(2000)
@@ -64,7 +75,7 @@ def the_only_member_falls_silent(run: Run) -> None:
     talk.fetch()
 
 
-def signs_of_life(run: Run) -> None:
+def requests_that_renew_a_session(run: Run) -> None:
     talk = Talk(run)
     topic = talk.topic()
     a = reader(run, talk, "a", topic, **SHORT)
@@ -87,14 +98,14 @@ def signs_of_life(run: Run) -> None:
     talk.describe()
 
 
-def an_id_that_nobody_came_back_with(run: Run) -> None:
+def an_unused_member_id(run: Run) -> None:
     talk, busy = Talk(run), Talk(run, "busy")
-    a, b, d = Member(talk, "a", **SHORT), Member(busy, "b", **HASTY), Member(busy, "d", **SHORT)
-    a.renamed(talk.join("a", **SHORT).receive().member_id)
+    a, b, d = Member(talk, "a", **SHORT), Member(busy, "b", **SHORT_REBALANCE), Member(busy, "d", **SHORT)
+    a.name_member(talk.join("a", **SHORT).receive().member_id)
     stable(busy, b)
-    d.renamed(busy.join("d", **SHORT).receive().member_id)
-    again = busy.join("b", b.id, **(HASTY | {"rebalance_ms": 60_000}))
-    busy.in_state("PreparingRebalance")
+    d.name_member(busy.join("d", **SHORT).receive().member_id)
+    again = busy.join("b", b.id, **(SHORT_REBALANCE | {"rebalance_ms": 60_000}))
+    busy.wait_for_state("PreparingRebalance")
     run.pass_ms(2000)
     busy.describe()
     run.pass_ms(2000)
@@ -110,17 +121,17 @@ def an_id_that_nobody_came_back_with(run: Run) -> None:
 
 def a_member_that_does_not_join_again(run: Run) -> None:
     talk = Talk(run)
-    a, b, d = (Member(talk, client, **HASTY) for client in "abd")
+    a, b, d = (Member(talk, client, **SHORT_REBALANCE) for client in "abd")
     stable(talk, a, b)
-    waiting = d.unsettle()
-    again = a.come()
+    waiting = d.start_rebalance()
+    again = a.send_join()
     b.beat()
     run.pass_ms(3000)
-    a.came(again)
-    d.came(waiting)
+    a.receive_join(again)
+    d.receive_join(waiting)
     b.beat()
     b.sync()
-    talk.join("b", b.id, **HASTY).receive()
+    talk.join("b", b.id, **SHORT_REBALANCE).receive()
     a.sync({a: b"1", d: b"3"})
     d.sync()
     talk.describe()
@@ -128,30 +139,30 @@ def a_member_that_does_not_join_again(run: Run) -> None:
 
 
 def the_leader_does_not_join_again(run: Run) -> None:
-    talk, a, b = two_stable(run, **HASTY)
-    again = b.unsettle(protocols=[("range", b"new")])
+    talk, a, b = two_stable(run, **SHORT_REBALANCE)
+    again = b.start_rebalance(protocols=[("range", b"new")])
     run.pass_ms(3000)
-    b.came(again)
+    b.receive_join(again)
     a.beat()
     b.sync({b: b"all"})
     talk.describe()
     talk.log()
 
 
-def only_who_is_new_joins(run: Run) -> None:
+def only_the_new_member_joins(run: Run) -> None:
     talk = Talk(run)
-    a, b = Member(talk, "a", **HASTY), Member(talk, "b", **HASTY)
+    a, b = Member(talk, "a", **SHORT_REBALANCE), Member(talk, "b", **SHORT_REBALANCE)
     stable(talk, a)
-    waiting = b.unsettle()
+    waiting = b.start_rebalance()
     run.pass_ms(3000)
-    b.came(waiting)
+    b.receive_join(waiting)
     a.beat()
     b.sync({b: b"all"})
     talk.describe()
 
 
 def a_follower_does_not_sync(run: Run) -> None:
-    talk, a, b = two_met(run, **HASTY)
+    talk, a, b = two_unsynced(run, **SHORT_REBALANCE)
     a.sync({a: b"1", b: b"2"})
     talk.describe()
     b.beat()
@@ -167,7 +178,7 @@ def a_follower_does_not_sync(run: Run) -> None:
 
 
 def the_leader_does_not_sync(run: Run) -> None:
-    talk, a, b = two_met(run, **HASTY)
+    talk, a, b = two_unsynced(run, **SHORT_REBALANCE)
     following = b.syncing()
     a.beat()
     run.pass_ms(3000)
@@ -181,8 +192,8 @@ def the_leader_does_not_sync(run: Run) -> None:
     talk.log()
 
 
-def nobody_syncs(run: Run) -> None:
-    talk, a, b = two_met(run, **HASTY)
+def no_member_syncs(run: Run) -> None:
+    talk, a, b = two_unsynced(run, **SHORT_REBALANCE)
     run.pass_ms(3000)
     talk.describe()
     a.beat()
@@ -195,18 +206,22 @@ def nobody_syncs(run: Run) -> None:
 
 def a_static_member_is_away_for_a_rebalance(run: Run) -> None:
     talk = Talk(run)
-    a, b, d = Member(talk, "a", **HASTY), Member(talk, "b", instance="i2", **HASTY), Member(talk, "d", **HASTY)
+    a, b, d = (
+        Member(talk, "a", **SHORT_REBALANCE),
+        Member(talk, "b", instance="i2", **SHORT_REBALANCE),
+        Member(talk, "d", **SHORT_REBALANCE),
+    )
     stable(talk, a, b)
-    waiting = d.unsettle()
-    again = a.come()
+    waiting = d.start_rebalance()
+    again = a.send_join()
     run.pass_ms(2500)
-    a.came(again)
-    d.came(waiting)
+    a.receive_join(again)
+    d.receive_join(waiting)
     a.sync({a: b"1", b: b"2", d: b"3"})
     d.sync()
     talk.describe()
     old = b.id
-    b.join_anew()
+    b.join_as_new()
     talk.beat("c", old, 3, instance="i2")
     a.beat()
     run.pass_ms(2500)
@@ -219,7 +234,7 @@ def a_static_member_stays_away(run: Run) -> None:
     talk = Talk(run)
     a, b = Member(talk, "a", **(SHORT | {"session_ms": 60_000})), Member(talk, "b", instance="i2", **SHORT)
     stable(talk, a, b)
-    talk.written()
+    talk.new_records()
     run.pass_ms(2000)
     a.beat()
     run.pass_ms(2000)
@@ -229,20 +244,20 @@ def a_static_member_stays_away(run: Run) -> None:
     a.join()
     a.sync({a: b"all"})
     b.id = ""
-    meet(a, b)
+    join_both(a, b)
     talk.log()
 
 
 def static_members_alone_are_away(run: Run) -> None:
-    talk, a, _b = two_stable(run, instances=("i1", "i2"), **HASTY)
+    talk, a, _b = two_stable(run, instances=("i1", "i2"), **SHORT_REBALANCE)
     talk.leave(("", "i2"))
-    talk.in_state("PreparingRebalance")
+    talk.wait_for_state("PreparingRebalance")
     run.pass_ms(3000)
     talk.describe()
     a.beat()
     run.pass_ms(3000)
     talk.describe()
-    a.join_anew()
+    a.join_as_new()
     talk.describe()
 
 
@@ -257,16 +272,16 @@ def a_full_group(run: Run) -> None:
         talk.join("x", version=version).receive()
     talk.join("x", instance="i9").receive()
     talk.join("x", "who").receive()
-    d.join_anew()
+    d.join_as_new()
     b.join()
-    waiting = [(a, a.come())]
-    talk.in_state("PreparingRebalance")
-    waiting += [(member, member.come()) for member in (Member(talk, "x"), d, e)]
+    waiting = [(a, a.send_join())]
+    talk.wait_for_state("PreparingRebalance")
+    waiting += [(member, member.send_join()) for member in (Member(talk, "x"), d, e)]
     b.join()
     talk.join("y").receive()
     run.pass_ms(6000)
     for member, pending in waiting:
-        member.came(pending)
+        member.receive_join(pending)
     talk.describe()
     talk.join("y").receive()
     b.beat()
@@ -295,12 +310,12 @@ def a_full_consumer_group(run: Run) -> None:
 # --- KIP-848 ----------------------------------------------------------------------------------------------------
 
 
-def a_consumer_falls_silent(run: Run) -> None:
+def a_consumer_stops_its_heartbeats(run: Run) -> None:
     talk, topic = group_and_topic(run, 2)
     m, n = joined(talk, "m", topic), joined(talk, "n", topic)
     for member in (m, n):
         member.confirm()
-    talk.written()
+    talk.new_records()
     pass_ms(run, 3000, m)
     talk.inspect()
     m.beat()
@@ -333,7 +348,7 @@ def a_consumer_gives_up_nothing(run: Run) -> None:
     m, n = joined(talk, "m", topic, rebalance_timeout=2000), joined(talk, "n", topic)
     owned = dict(m.assigned)
     m.beat()
-    talk.written()
+    talk.new_records()
     run.pass_ms(1000)
     m.beat(owned=owned)
     n.beat()
@@ -352,7 +367,7 @@ def a_static_consumer_stays_away(run: Run) -> None:
     for member in (m, n):
         member.confirm()
     m.leave(-2)
-    talk.written()
+    talk.new_records()
     pass_ms(run, 3000, n)
     talk.inspect()
     pass_ms(run, 2000, n)
@@ -361,7 +376,7 @@ def a_static_consumer_stays_away(run: Run) -> None:
     talk.log()
 
 
-def classic_members_of_a_consumer_group_fall_silent(run: Run) -> None:
+def classic_members_of_a_consumer_group_stop_their_heartbeats(run: Run) -> None:
     talk, topic = group_and_topic(run, 3)
     m = joined(talk, "m", topic)
     a = classic(talk, "a", topic, session_ms=30_000, rebalance_ms=2000)
@@ -394,7 +409,7 @@ def a_classic_member_of_a_consumer_group_is_slow(run: Run) -> None:
     talk.inspect()
 
 
-def assignments_wait_their_time(run: Run) -> None:
+def assignments_wait_for_the_interval(run: Run) -> None:
     talk = Talk(run)
     talk.set_group(consumer_assignment_interval_ms="5000")
     topic = talk.known_topic("a", 2)
@@ -417,16 +432,16 @@ def assignments_wait_their_time(run: Run) -> None:
 
 
 def one_or_two(run: Run, talk: Talk) -> tuple[str, str, Consumer]:
-    """A topic "one", a pattern for it and for "two", and a member that reads by that pattern."""
+    """A topic "one", a pattern for it and for "two", and a member that subscribes to this pattern."""
     one = talk.known_topic("one")
     pattern = f"topic(one|two)-{run.tag()}"
     m = joined(talk, "m", subscribed_topic_regex=pattern)
-    talk.reaches(2)
+    talk.wait_for_epoch(2)
     m.beat()
     return one, pattern, m
 
 
-def patterns_are_looked_at_again(run: Run) -> None:
+def patterns_are_resolved_again(run: Run) -> None:
     talk = Talk(run)
     _, _, m = one_or_two(run, talk)
     talk.known_topic("two")
@@ -437,34 +452,34 @@ def patterns_are_looked_at_again(run: Run) -> None:
     talk.inspect()
     run.pass_ms(2000)
     m.beat()
-    talk.reaches(3)
+    talk.wait_for_epoch(3)
     m.beat()
     talk.inspect()
     talk.log()
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    a_silent_member_is_dropped,
-    the_only_member_falls_silent,
-    signs_of_life,
-    an_id_that_nobody_came_back_with,
+    a_member_without_heartbeats_is_removed,
+    the_only_member_stops_its_heartbeats,
+    requests_that_renew_a_session,
+    an_unused_member_id,
     a_member_that_does_not_join_again,
     the_leader_does_not_join_again,
-    only_who_is_new_joins,
+    only_the_new_member_joins,
     a_follower_does_not_sync,
     the_leader_does_not_sync,
-    nobody_syncs,
+    no_member_syncs,
     a_static_member_is_away_for_a_rebalance,
     a_static_member_stays_away,
     static_members_alone_are_away,
     a_full_group,
     a_full_consumer_group,
-    a_consumer_falls_silent,
+    a_consumer_stops_its_heartbeats,
     groups_with_settings_of_their_own,
     a_consumer_gives_up_nothing,
     a_static_consumer_stays_away,
-    classic_members_of_a_consumer_group_fall_silent,
+    classic_members_of_a_consumer_group_stop_their_heartbeats,
     a_classic_member_of_a_consumer_group_is_slow,
-    assignments_wait_their_time,
-    patterns_are_looked_at_again,
+    assignments_wait_for_the_interval,
+    patterns_are_resolved_again,
 )

@@ -1,4 +1,4 @@
-"""Topics that go, come back and grow under groups that read them."""
+"""Topics that are deleted, recreated and extended while groups subscribe to them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from scenarios_groups_admin import reader
 
 
 def drop(run: Run, topic: str, *talks: Talk) -> None:
-    """Deletes a topic and waits until it is gone, and the groups' offsets of it with it."""
+    """Deletes a topic, and waits until it is gone and the groups' offsets of it are deleted."""
     run.quietly(DELETE_TOPICS, 6, {"topics": [{"name": topic, "topic_id": None}], "timeout": 10_000})
-    run.gone(topic)
+    run.wait_until_deleted(topic)
     for talk in talks:
         rows = [{"name": topic, "partition_indexes": [0]}]
         group = {"group_id": talk.group, "member_id": None, "member_epoch": -1, "topics": rows}
@@ -25,13 +25,13 @@ def drop(run: Run, topic: str, *talks: Talk) -> None:
 
 
 def grow(run: Run, topic: str, count: int) -> None:
-    """Gives a topic more partitions, and waits until they are led."""
+    """Adds partitions to a topic, and waits for their leaders."""
     row = {"name": topic, "count": count, "assignments": None}
     run.quietly(ADD_PARTITIONS, 3, {"topics": [row], "timeout": 10_000, "validate_only": False})
-    run.led(topic, count)
+    run.wait_until_led(topic, count)
 
 
-def a_deleted_topic_takes_its_offsets_along(run: Run) -> None:
+def a_deleted_topic_loses_its_offsets(run: Run) -> None:
     simple, empty, live = Talk(run, "simple"), Talk(run, "empty"), Talk(run, "live")
     gone, other = run.topic("gone"), run.topic("other")
     run.create(gone)
@@ -44,7 +44,7 @@ def a_deleted_topic_takes_its_offsets_along(run: Run) -> None:
     stable(live, b)
     b.commit((gone, 0, 4), (other, 0, 5))
     for talk in (simple, empty, live):
-        talk.written()
+        talk.new_records()
     drop(run, gone, simple, empty, live)
     for talk in (simple, empty, live):
         talk.fetch()
@@ -67,12 +67,12 @@ def a_topic_deleted_and_created_again(run: Run) -> None:
     talk.commit((topic, 0, 10, "old"), (topic, 1, 11))
     talk.commit((first, 0, 12, "old"), version=10)
     drop(run, topic, talk)
-    run.call_it(first, "first id")
+    run.name_value(first, "first id")
     talk.commit((first, 0, 13), version=10)
     talk.fetch({first: [0, 1]}, version=10)
     talk.fetch(version=10)
     second = run.create(topic)
-    run.call_it(second, "second id")
+    run.name_value(second, "second id")
     talk.fetch({topic: [0, 1]})
     talk.fetch()
     talk.commit((first, 0, 14), version=10)
@@ -84,7 +84,7 @@ def a_topic_deleted_and_created_again(run: Run) -> None:
     talk.log(unordered=True)
 
 
-def a_topic_grows_under_a_classic_group(run: Run) -> None:
+def a_topic_of_a_classic_group_grows(run: Run) -> None:
     talk = Talk(run)
     topic = run.topic()
     run.create(topic)
@@ -101,56 +101,56 @@ def a_topic_grows_under_a_classic_group(run: Run) -> None:
     talk.fetch({topic: [0, 1, 2, 3]})
 
 
-def a_topic_goes_while_joins_are_gathered(run: Run) -> None:
+def a_topic_is_deleted_in_preparing_rebalance(run: Run) -> None:
     talk = Talk(run)
     topic = run.topic()
     run.create(topic)
     a, b = reader(run, talk, "a", topic), reader(run, talk, "b", topic)
     stable(talk, a)
     a.commit((topic, 0, 1))
-    waiting = b.unsettle()
+    waiting = b.start_rebalance()
     drop(run, topic, talk)
     a.beat()
     a.commit((topic, 0, 2))
     a.join()
-    b.came(waiting)
+    b.receive_join(waiting)
     a.sync({a: b"1", b: b"2"})
     b.sync()
     talk.fetch()
     talk.describe()
 
 
-# --- under KIP-848 groups ---------------------------------------------------------------------------------------
+# --- KIP-848 groups ---------------------------------------------------------------------------------------------
 
 
-def a_topic_comes_under_a_consumer_group(run: Run) -> None:
+def a_topic_is_created_for_a_consumer_group(run: Run) -> None:
     talk = Talk(run)
     talk.set_group(consumer_assignment_interval_ms="0")
     topic = run.topic()
     m = joined(talk, "m", topic)
     m.beat()
     talk.inspect()
-    talk.is_there("a:2", topic, run.create(topic, 2), 2)
-    talk.knows(topic, 2)
+    talk.name_subscription_hash("a:2", topic, run.create(topic, 2), 2)
+    talk.wait_until_known(topic, 2)
     talk.inspect()
     m.beat()
     m.confirm()
     talk.inspect()
     grow(run, topic, 3)
-    talk.grown("a", topic, 3)
+    talk.wait_until_grown("a", topic, 3)
     m.beat()
     talk.inspect()
     talk.log()
 
 
-def a_topic_goes_under_a_consumer_group(run: Run) -> None:
+def a_topic_of_a_consumer_group_is_deleted(run: Run) -> None:
     talk = Talk(run)
     talk.set_group(consumer_assignment_interval_ms="0")
     gone, other = talk.known_topic("gone", 2), talk.known_topic("other")
     m = joined(talk, "m", gone, other)
     m.commit((gone, 0, 1), (other, 0, 2))
     drop(run, gone, talk)
-    talk.knows(gone, 0)
+    talk.wait_until_known(gone, 0)
     m.fetch()
     talk.inspect()
     m.beat()
@@ -161,9 +161,9 @@ def a_topic_goes_under_a_consumer_group(run: Run) -> None:
     talk.inspect()
     m.fetch()
     second = run.create(gone)
-    run.call_it(second, "second id")
-    talk.is_there("gone again:1", gone, second, 1)
-    talk.knows(gone, 1)
+    run.name_value(second, "second id")
+    talk.name_subscription_hash("gone again:1", gone, second, 1)
+    talk.wait_until_known(gone, 1)
     m.beat()
     m.fetch({gone: [0], other: [0]})
     talk.inspect()
@@ -171,10 +171,10 @@ def a_topic_goes_under_a_consumer_group(run: Run) -> None:
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    a_deleted_topic_takes_its_offsets_along,
+    a_deleted_topic_loses_its_offsets,
     a_topic_deleted_and_created_again,
-    a_topic_grows_under_a_classic_group,
-    a_topic_goes_while_joins_are_gathered,
-    a_topic_comes_under_a_consumer_group,
-    a_topic_goes_under_a_consumer_group,
+    a_topic_of_a_classic_group_grows,
+    a_topic_is_deleted_in_preparing_rebalance,
+    a_topic_is_created_for_a_consumer_group,
+    a_topic_of_a_consumer_group_is_deleted,
 )

@@ -1,4 +1,4 @@
-"""What Produce, Fetch, ListOffsets and OffsetForLeaderEpoch answer, right questions and wrong ones."""
+"""The answers of Produce, Fetch, ListOffsets and OffsetForLeaderEpoch to valid and invalid requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def batch(count: int = 1, *, first_ms: int = START_MS, step_ms: int = 1000, size
 
 
 def with_crc(data: bytearray) -> bytes:
-    """A batch that was tampered with, its checksum made right again."""
+    """A changed batch with a correct checksum."""
     struct.pack_into(">I", data, _CRC_AT, crc32c.crc32c(bytes(data[_ATTRIBUTES_AT:])))
     return bytes(data)
 
@@ -44,7 +44,7 @@ def produce_message(topic: Any, data: bytes | None, partition: int = 0, acks: in
 
 
 def produce(run: Run, topic: str, count: int, **options: Any) -> None:
-    """Writes without trace."""
+    """Produces records, not in the trace."""
     if "producer_id" in options:
         options.setdefault("producer_epoch", 0)
     reply = run.quietly(0, 9, produce_message(topic, batch(count, **options)))
@@ -61,7 +61,7 @@ def records_produced(run: Run) -> None:
         run.call(0, 9, produce_message(topic, batch(5, compression=codec)))
     run.call(0, 6, produce_message(topic, batch(5, compression="zstd")))
     run.call(0, 9, produce_message(topic, batch(1), acks=1))
-    run.tell(0, 9, produce_message(topic, batch(1), acks=0))
+    run.send_without_reply(0, 9, produce_message(topic, batch(1), acks=0))
     run.call(0, 9, produce_message(topic, batch(1)))
     stamped = run.topic("stamped")
     run.create(stamped, 1, message_timestamp_type="LogAppendTime")
@@ -112,7 +112,7 @@ def records_refused(run: Run) -> None:
     twice = produce_message(topic, good)
     twice["topic_data"][0]["partition_data"] *= 2
     run.call(0, 9, twice)
-    run.tell(0, 9, produce_message(run.topic("unknown"), good, acks=0))
+    run.send_without_reply(0, 9, produce_message(run.topic("unknown"), good, acks=0))
     run.call(0, 9, produce_message(topic, good))
     latest(run, topic)
 
@@ -185,10 +185,10 @@ def settings_act_at_once(run: Run) -> None:
     fetch(run, topic, 6)
 
 
-def wrong_maxima_are_put_right(run: Run) -> None:
-    """A header's max timestamp that is not its records': what is stored says what the records say."""
+def wrong_max_timestamps_are_corrected(run: Run) -> None:
+    """The max timestamp of a header is wrong: the stored header has that of the records."""
 
-    def lying(count: int, newest: int, **options: Any) -> bytes:
+    def with_wrong_maximum(count: int, newest: int, **options: Any) -> bytes:
         data = bytearray(batch(count, **options))
         struct.pack_into(">q", data, _MAX_TIMESTAMP_AT, newest)
         return with_crc(data)
@@ -197,22 +197,22 @@ def wrong_maxima_are_put_right(run: Run) -> None:
         topic = run.topic(codec)
         run.create(topic)
         for newest in (START_MS + 50_000, START_MS - 5, 0, -1, START_MS + 10**12):
-            run.call(0, 9, produce_message(topic, lying(1, newest, compression=codec)))
+            run.call(0, 9, produce_message(topic, with_wrong_maximum(1, newest, compression=codec)))
         for newest in (START_MS - 5, -1, START_MS + 10**12):
-            run.call(0, 9, produce_message(topic, lying(3, newest, compression=codec)))
+            run.call(0, 9, produce_message(topic, with_wrong_maximum(3, newest, compression=codec)))
         fetch(run, topic, 0)
         part = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -3}
         row = {"name": topic, "partitions": [part]}
         run.call(2, 7, {"replica_id": -1, "isolation_level": 0, "topics": [row]})
 
 
-def each_record_is_looked_at(run: Run) -> None:
-    """Batches with a right checksum around records that no reader can read, that are too many or too few."""
+def each_record_is_checked(run: Run) -> None:
+    """Batches with a correct checksum and unreadable records, or too many or too few records."""
     topic = run.topic()
     run.create(topic, 1)
     records = 61
 
-    def sealed(data: bytearray) -> bytes:
+    def with_checksum(data: bytearray) -> bytes:
         struct.pack_into(">i", data, 8, len(data) - 12)
         return with_crc(data)
 
@@ -220,28 +220,28 @@ def each_record_is_looked_at(run: Run) -> None:
         data = bytearray(batch(3, compression=codec))
         struct.pack_into(">i", data, 23, count - 1)
         struct.pack_into(">i", data, 57, count)
-        return sealed(data)
+        return with_checksum(data)
 
     def changed(place: int, value: bytes, codec: str = "none") -> bytes:
         data = bytearray(batch(3, compression=codec))
         data[records + place : records + place + len(value)] = value
-        return sealed(data)
+        return with_checksum(data)
 
     odd = [counted(count, codec) for codec in ("none", "gzip", "lz4", "zstd") for count in (2, 4)]
     odd += [changed(4, b"\xa5" * 12, codec) for codec in ("gzip", "lz4", "zstd")]
-    odd += [changed(place, b"\x7f") for place in range(6)]  # length, attributes, two deltas, key's length, key
+    odd += [changed(place, b"\x7f") for place in range(6)]  # length, attributes, two deltas, length of the key, key
     odd += [changed(place, b"\xff" * 11) for place in (0, 2, 3, 4)]
     odd += [changed(4, b"\3"), changed(3, b"\1"), changed(0, b"\1"), changed(0, b"\0")]
-    odd += [sealed(bytearray(batch(3) + b"\0\0\0")), sealed(bytearray(batch(3)[:-1]))]
+    odd += [with_checksum(bytearray(batch(3) + b"\0\0\0")), with_checksum(bytearray(batch(3)[:-1]))]
     hidden = bytearray(batch(2, first_ms=START_MS, step_ms=1 << 43))
     struct.pack_into(">q", hidden, _MAX_TIMESTAMP_AT, START_MS)
-    for data in (*odd, sealed(hidden)):
+    for data in (*odd, with_checksum(hidden)):
         run.call(0, 9, produce_message(topic, data))
     latest(run, topic)
 
 
 def min_insync_replicas_of_all_brokers(run: Run) -> None:
-    """Two replicas asked for, one there: what is asked for is capped."""
+    """Two replicas are required and one exists: the requirement is limited."""
 
     def alter(operation: int, value: str | None) -> int:
         config = {"name": "min.insync.replicas", "config_operation": operation, "value": value}
@@ -259,11 +259,11 @@ def min_insync_replicas_of_all_brokers(run: Run) -> None:
         for acks in (-1, 1):
             run.call(0, 9, produce_message(topic, batch(1), acks=acks))
     finally:
-        if alter(1, None):  # Kafka keeps one once it has been set
+        if alter(1, None):  # Kafka keeps a value once it has been set
             assert alter(0, "1") == 0
 
 
-# --- reading ----------------------------------------------------------------------------------------------------
+# --- reads ------------------------------------------------------------------------------------------------------
 
 
 def fetch_message(topic: Any, offset: int, partition: int = 0, max_bytes: int = 1 << 20, **more: Any) -> Any:
@@ -332,7 +332,7 @@ def fetch_sessions(run: Run) -> None:
 
     opened = ask(0, 0, [fetch_message(topic, 0)])
     session = opened.session_id
-    run.number_it(session, "session")
+    run.name_number(session, "session")
     ask(session, 1)
     ask(session, 2, [fetch_message(topic, 2)])
     ask(session, 3)
@@ -349,7 +349,7 @@ def fetch_sessions(run: Run) -> None:
     ask(77, 1)
     ask(0, 5)
     by_id = run.quietly(1, 13, fetch_message(topic_id, 0, session_epoch=0))
-    run.number_it(by_id.session_id, "other session")
+    run.name_number(by_id.session_id, "other session")
     message = fetch_message(topic, 0, session_id=by_id.session_id, session_epoch=1)
     run.call(1, 12, message)
 
@@ -409,8 +409,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     timestamps_are_checked,
     sequences_are_checked,
     settings_act_at_once,
-    wrong_maxima_are_put_right,
-    each_record_is_looked_at,
+    wrong_max_timestamps_are_corrected,
+    each_record_is_checked,
     min_insync_replicas_of_all_brokers,
     records_fetched,
     fetch_sessions,

@@ -1,4 +1,4 @@
-"""Brokers with the settings of suites of scenarios."""
+"""Brokers with the settings of a suite of scenarios."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GIVEN = "ODRADEK_TEST_BOOTSTRAP"
 
 @contextmanager
 def brokers_of(suites: Mapping[str, Any]) -> Iterator[Callable[[str], odradek.Broker]]:
-    """Gives the broker of a suite, by its name: one for all its scenarios, made when the first of them asks for it."""
+    """Returns the broker of a suite by its name: one for all its scenarios, created for the first of them."""
     if os.environ.get(GIVEN):
         pytest.skip(f"{GIVEN} is set: this test needs brokers of its own")
     with ExitStack() as running:

@@ -1,12 +1,14 @@
-"""Every API in every version, answer by answer: as Apache Kafka 4.3, but for what ``compatibility`` lists with reasons.
+"""Every API in every version: each answer equals that of Apache Kafka 4.3, except those that ``compatibility`` lists
+with reasons.
 
-The traces are committed; ``python -m tests.oracle.record HOST:PORT apis catalog`` records them anew.
+The traces are committed; ``python -m tests.oracle.record HOST:PORT apis catalog`` records them again.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -30,8 +32,8 @@ def brokers() -> Iterator[Callable[[str], odradek.Broker]]:
         yield broker_for
 
 
-def served_alone(steps: list[dict[str, Any]]) -> None:
-    """Takes the APIs that are not served here out of what was announced."""
+def only_served(steps: list[dict[str, Any]]) -> None:
+    """Removes the APIs that are not served here from the advertised ones."""
     for step in steps:
         rows = step["reply"].get("api_keys") if isinstance(step["reply"], dict) else None
         if rows:
@@ -39,7 +41,7 @@ def served_alone(steps: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(("suite", "scenario"), CASES, ids=lambda case: getattr(case, "__name__", case))
-def test_each_answer_is_that_of_apache_kafka(
+def test_each_answer_equals_that_of_apache_kafka(
     brokers: Callable[[str], odradek.Broker], suite: str, scenario: Scenario
 ) -> None:
     broker = brokers(suite)
@@ -49,12 +51,13 @@ def test_each_answer_is_that_of_apache_kafka(
         broker.start()
 
     name = scenario.__name__
-    expected, found = load(suite)[name], run_scenario(broker.bootstrap_servers, scenario, None, restart)
+    expected = deepcopy(load(suite)[name])
+    found = run_scenario(broker.bootstrap_servers, scenario, None, restart)
     if api_key(name) in keys_out():
         assert len(found) == len(expected), "the scenario changed: record it again"
         assert {step["reply"] for step in found} == {CLOSED}
         return
-    served_alone(expected)
+    only_served(expected)
     listed = [line for each in DIFFERENCES if each.scenario == name for line in each.lines]
     compare(expected, found, [f"^{re.escape(line)}$" for line in listed])
 
@@ -66,16 +69,16 @@ def api_key(scenario: str) -> int | None:
 
 ANNOUNCED = [(key, version) for key, (oldest, newest) in announced().items() for version in range(oldest, newest + 1)]
 WITHOUT_SCHEMA = {(0, 0), (0, 1), (0, 2)}
-"""API, version: announced for old clients, and refused."""
+"""API, version: advertised for old clients, and refused."""
 WITHOUT_FIELDS = {(16, 0), (16, 1), (16, 2), (16, 3), (18, 0), (18, 1), (18, 2), (74, 0)}
-"""API, version: a request has no field, so the empty one is the only one."""
+"""API, version: the request has no field, so that only the empty one is possible."""
 NO_BYTES = Run("").shown(b"")
 
 
-def means_something(value: Any) -> bool:
-    """Whether a request says more than the empty one: an element, a character, a number that is not 0."""
+def is_meaningful(value: Any) -> bool:
+    """Whether a request differs from the empty one: it has an element, a character, or a number that is not 0."""
     if isinstance(value, dict):
-        return any(map(means_something, value.values()))
+        return any(map(is_meaningful, value.values()))
     return bool(value) and value != NO_BYTES
 
 
@@ -85,32 +88,32 @@ def trace() -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize(("key", "version"), [each for each in ANNOUNCED if each not in WITHOUT_SCHEMA])
-def test_each_announced_version_is_asked_an_empty_request_and_one_that_means_something(
+def test_each_advertised_version_has_an_empty_and_a_meaningful_request(
     trace: dict[str, list[dict[str, Any]]], key: int, version: int
 ) -> None:
-    """Apache Kafka answered the latter: it was well formed."""
+    """Apache Kafka answered the meaningful request, so it was well formed."""
     name = schemas.api_name(key)
     nothing = Run("").shown(empty(key, version))
     assert (not nothing) == ((key, version) in WITHOUT_FIELDS)
     seen = set()
     for step in trace[f"k{key:02}_{name}"]:
-        # Group listings are filtered before they come into the trace, and then they are notes.
+        # Group listings are filtered before they are added to the trace, as notes.
         if step["api"] == name and step["request"].get("version", step["version"]) == version:
             said = {field: value for field, value in step["request"].items() if field in nothing}
             if said == nothing:
                 seen.add("empty")
-            elif means_something(said) and step["reply"] not in (CLOSED, UNANSWERED, None):
+            elif is_meaningful(said) and step["reply"] not in (CLOSED, UNANSWERED, None):
                 seen.add("meaningful")
     assert seen == ({"empty", "meaningful"} if nothing else {"empty"})
 
 
-def test_the_schemas_know_every_announced_api() -> None:
+def test_the_schemas_have_every_advertised_api() -> None:
     assert announced().keys() <= set(KEYS)
     known = {(key, version) for key in announced() for version in versions(key)}
     assert set(ANNOUNCED) - known == WITHOUT_SCHEMA
 
 
-def test_what_is_out_is_what_apache_kafka_has() -> None:
+def test_each_api_that_is_not_served_exists_in_apache_kafka() -> None:
     served_unannounced = {71, 72}
     assert keys_out() - announced().keys() == served_unannounced
     for key in keys_out():

@@ -1,4 +1,4 @@
-"""Every setting by name: value, source, synonyms, type, flags, documentation, as Apache Kafka 4.3 has them."""
+"""Every setting by name: value, source, synonyms, type, flags and documentation equal those of Apache Kafka 4.3."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Settings = dict[tuple[str, str], dict[str, Any]]
 
 
 def settings(trace: list[dict[str, Any]]) -> Settings:
-    """(kind, name) -> what is said of a setting."""
+    """(kind, name) -> the description of the setting."""
     found = {}
     for kind, step in zip(KINDS, trace, strict=True):
         (result,) = step["reply"]["results"]
@@ -46,7 +46,7 @@ def ours(own_broker: Callable[..., RunningBroker]) -> Settings:
     return settings(run_scenario(own_broker(**AS_KAFKA_WAS_STARTED).bootstrap, all_settings))
 
 
-def test_each_setting_is_what_it_is_in_kafka(theirs: Settings, ours: Settings) -> None:
+def test_each_setting_equals_that_of_kafka(theirs: Settings, ours: Settings) -> None:
     assert ours.keys() == theirs.keys()
     assert [sum(found == kind for found, _ in theirs) for kind in KINDS] == [340, 1, 33, 17, 3]
     differences = {(each.kind, each.name): each for each in CONFIGS}

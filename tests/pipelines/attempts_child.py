@@ -1,6 +1,5 @@
-"""A process of its own whose tasks have bad luck once their files are written and closed. Its class is pickled by
-value, as all of a main program is. Arguments: master, broker, topic, table, kind of table, what happens.
-"""
+"""A separate process whose tasks are disturbed after their files are written and closed. Its class is pickled by value,
+like everything in a main program. Arguments: master, broker, topic, table, kind of table, the disturbance."""
 
 import json
 import os
@@ -24,9 +23,8 @@ notes.mkdir(parents=True)
 
 
 class Disturbed(TableWriter):
-    """The first attempt of each task fails, or its process is killed, or the first task's takes very long, each after
-    all its files are written: the task is run again, and both attempts have written all their rows.
-    """
+    """The first attempt of each task fails, or its process is killed, or the first task's attempt takes very long, each
+    after all its files are written: the task is run again, and both attempts have written all their rows."""
 
     def write(self, pieces: Sequence[Piece]) -> TaskReport:
         report = super().write(pieces)

@@ -1,4 +1,4 @@
-"""What the tests of pipelines run on."""
+"""Fixtures of the pipeline tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of its own, on Spark 4.2 with delta-spark's jars: counts a Delta table's rows, and its records."""
+"""A separate process on Spark 4.2 with delta-spark's jars: counts the rows of a Delta table, and its records."""
 
 import sys
 

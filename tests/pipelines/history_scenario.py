@@ -1,4 +1,5 @@
-"""A history of groups whose truth is known, made on any Kafka: each group does one thing, and some do nothing wrong."""
+"""A history of groups with known findings, made on any Kafka broker: each group does one thing, and some do nothing
+wrong."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ RECORDS = 5_000
 SESSION_MS = 1_800_000
 
 
-class Told(NamedTuple):
-    """A finding as the scenario knows it; ``group`` without its prefix."""
+class ExpectedFinding(NamedTuple):
+    """A finding that the scenario must have. ``group`` is without its prefix."""
 
     kind: str
     group: str
@@ -30,24 +31,24 @@ class Told(NamedTuple):
 
 
 TRUTH = {
-    Told("rewind", "reset", 50, 200),
-    Told("rewind", "reset-848", 20, 50),
-    Told("rewind", "query", 50, 200),
-    Told("rewind", "two-queries", 60, 200),
-    Told("rewind", "redone", 150, 400),
-    Told("rewind", "seek-back", 40, 90),
-    Told("jump", "skip", 100, 700),
-    Told("jump", "seek-on", 100, 4_500, "likely"),
-    Told("stall", "stall", 300, RECORDS),
-    Told("commit_gap", "gap", 100, RECORDS),
-    Told("rebalance_storm", "storm", None, None),
-    Told("never_commits", "silent", None, None),
+    ExpectedFinding("rewind", "reset", 50, 200),
+    ExpectedFinding("rewind", "reset-848", 20, 50),
+    ExpectedFinding("rewind", "query", 50, 200),
+    ExpectedFinding("rewind", "two-queries", 60, 200),
+    ExpectedFinding("rewind", "redone", 150, 400),
+    ExpectedFinding("rewind", "seek-back", 40, 90),
+    ExpectedFinding("jump", "skip", 100, 700),
+    ExpectedFinding("jump", "seek-on", 100, 4_500, "likely"),
+    ExpectedFinding("stall", "stall", 300, RECORDS),
+    ExpectedFinding("commit_gap", "gap", 100, RECORDS),
+    ExpectedFinding("rebalance_storm", "storm", None, None),
+    ExpectedFinding("never_commits", "silent", None, None),
 }
-"""All but what expires, which depends on the broker's clock."""
+"""All findings except expiry, which depends on the broker's clock."""
 
 
 class Member:
-    """A member of a classic group, request by request; it alone makes the group."""
+    """A member of a classic group that sends each request itself. It is the only member."""
 
     def __init__(self, wire: Wire, group: str, topic: str) -> None:
         self.wire, self.group, self.topic = wire, group, topic
@@ -123,7 +124,7 @@ class Scenario:
         publish(self.bootstrap, self.topic, numbers(RECORDS))
 
     def tool(self, group: str, offset: int, metadata: str = "") -> None:
-        """A commit from outside, as tools and consumers without membership make it."""
+        """A commit from outside, like those of tools and of consumers without membership."""
         self.admin.alter_group_offsets(self.name(group), {self.tp: OffsetAndMetadata(offset, metadata=metadata)})
 
     @contextmanager
@@ -139,12 +140,12 @@ class Scenario:
                 member.commit(offset)
 
     def play(self) -> None:
-        """Everything that ``TRUTH`` is about, and beside it what looks like it and is none."""
+        """Makes everything in ``TRUTH``, and similar events that are no findings."""
         self.read_by("healthy", *range(10, 510, 10))
         self.read_by("reset", 100, 200)
         self.tool("reset", 50)
         self.read_by("skip", 50, 100)
-        self.tool("skip", 20)  # a mistake, set right at once: one move
+        self.tool("skip", 20)  # a mistake that is corrected at once: one move
         self.tool("skip", 700)
         self.read_by("skip", 700, 800)
         self.read_by("seek-back", 80, 90, 40, 45)
@@ -159,7 +160,7 @@ class Scenario:
         self.admin.delete_group_offsets(self.name("redone"), [self.tp])
         self.tool("redone", 150)
         self._reset_of_kip_848()
-        self._made_anew()
+        self._recreate_topic()
         for _ in range(12):
             self.read_by("storm", 500)
         self._with_pauses()
@@ -188,13 +189,13 @@ class Scenario:
         source.close()
         self.tool("reset-848", 20)
 
-    def _made_anew(self) -> None:
-        """A topic deleted and created: what was committed of it has nothing to do with what is now."""
+    def _recreate_topic(self) -> None:
+        """Deletes and recreates a topic: commits for the old topic have no meaning for the new one."""
         topic = f"{self.prefix}-again"
         for offset in (500, 3):
             create_topic(self.bootstrap, topic)
             found = {TopicPartition(topic, 0): OffsetAndMetadata(offset)}
-            self.admin.alter_group_offsets(self.name("anew"), found)
+            self.admin.alter_group_offsets(self.name("recreated"), found)
             if offset == 500:
                 self.admin.delete_topics([topic])
                 eventually(lambda: topic not in self.admin.topics(), what=f"{topic} gone")

@@ -1,4 +1,4 @@
-"""What the tests of ingest and replay share: a table as readers see it that know nothing of Spark, and the group."""
+"""Shared code of the tests of ingest and replay: a table as readers without Spark see it, and the group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Place = tuple[str, int, int]
 
 
 def parquet(output: Path) -> pa.Table:
-    """By pyarrow, folders as columns."""
+    """Reads with pyarrow, folders as columns."""
     return ds.dataset(output, partitioning="hive").to_table()
 
 
@@ -30,7 +30,7 @@ def delta(output: Path) -> pa.Table:
 
 
 def places(table: pa.Table) -> Counter[Place]:
-    """How often each record is there."""
+    """The number of occurrences of each record."""
     columns = (table.column(name).to_pylist() for name in ("topic", "partition", "offset"))
     return Counter(zip(*columns, strict=True))
 
@@ -40,7 +40,7 @@ def by_place(table: pa.Table) -> dict[tuple[int, int], dict[str, Any]]:
 
 
 def duckdb_count(output: Path) -> int:
-    """Every file below the table that ends in .parquet: DuckDB passes over no hidden folder."""
+    """Reads every file below the table whose name ends in .parquet: DuckDB skips no hidden folder."""
     ((count,),) = duckdb.sql(f"SELECT count(*) FROM read_parquet('{output}/**/*.parquet')").fetchall()
     return int(count)
 
@@ -63,7 +63,7 @@ def committed(admin: Admin, group: str) -> dict[TopicPartition, int]:
 
 
 def checkpoint_end(checkpoint: Path) -> dict[TopicPartition, int]:
-    """Where the last batch that Spark noted as done ends, by the checkpoint itself."""
+    """The end of the last batch that Spark marked as complete, from the checkpoint itself."""
     last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
     offset = json.loads((checkpoint / "offsets" / str(last)).read_text().splitlines()[2])
     return {
@@ -75,7 +75,7 @@ def checkpoint_end(checkpoint: Path) -> dict[TopicPartition, int]:
 
 
 def forget_that_the_last_batch_was_done(checkpoint: Path) -> int:
-    """What a kill between a batch's work and Spark's note of it leaves behind."""
+    """Makes the state of a kill between a batch's work and Spark's mark of it."""
     last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
     for name in (str(last), f".{last}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Records with JSON values for tests: plain ones, odd ones and broken ones."""
+"""Records with JSON values for tests: plain, unusual and broken ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMAS = {
         "array<bigint>", "map<string,string>", "struct", "array<array<double>>",
     ],
 }  # fmt: skip
-"""DDL, and what kind each of its fields ``a`` to ``d`` is of."""
+"""DDL, and the kinds of its fields ``a`` to ``d``."""
 
 _texts = st.text(max_size=8) | st.sampled_from(["", "\u00e9", "\U0001f600", 'a"b', "\\", "x\ty", "null", "1"])
 _strings = st.builds(lambda text, ascii: json.dumps(text, ensure_ascii=ascii), _texts, st.booleans())
@@ -56,7 +56,7 @@ _words = st.sampled_from(["null", "true", "false", "nul", "True", '""', "[]", "{
 
 @st.composite
 def values(draw: st.DrawFn, depth: int = 0) -> str:
-    """Any JSON value, or nearly one."""
+    """Any JSON value, or text that is almost one."""
     what = draw(st.integers(0, 6 if depth < 3 else 3))
     if what < 4:
         return draw([_strings, _numbers, _words, _stamps.map(json.dumps)][what])
@@ -68,7 +68,7 @@ def values(draw: st.DrawFn, depth: int = 0) -> str:
 
 
 def _of_kind(kind: str) -> st.SearchStrategy[str]:
-    """Mostly what a field of that kind takes."""
+    """Mostly values that a field of this kind accepts."""
     plain: dict[str, Any] = {
         "boolean": st.sampled_from(["true", "false"]),
         "string": _strings,
@@ -122,12 +122,13 @@ _good: dict[str, st.SearchStrategy[str]] = {
         optional={"y": st.lists(st.fixed_dictionaries({}, optional={"z": _texts, "w": st.none()}), max_size=3)},
     ).map(json.dumps),
 }
-"""What a field of a kind does take."""
+"""Values that a field of this kind accepts."""
 
 
 @st.composite
 def objects(draw: st.DrawFn, kinds: list[str]) -> str:
-    """An object of a schema; now and then it is in another order, has a field twice, an unknown one or none."""
+    """An object of a schema; sometimes its fields are in another order, or a field is duplicated, unknown or
+    missing."""
     fields = list(zip("abcd", kinds, strict=True))
     shape = draw(st.integers(0, 9))
     if shape == 9:

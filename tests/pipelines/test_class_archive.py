@@ -1,4 +1,4 @@
-"""Java's classes kept between runs: which options say so, that the file appears whole, and that Java takes it."""
+"""Java's classes kept between runs: the options that enable it, the file appears complete, and Java uses it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odradek.spark import session as sessions
 from odradek.spark.class_archive import SETTING, ClassArchive, default_path
 
 
-def test_an_archive_is_made_once_and_used_from_then_on(tmp_path: Path) -> None:
+def test_an_archive_is_made_once_and_then_used(tmp_path: Path) -> None:
     path = tmp_path / "a cache" / "spark.jsa"
     settings = {SETTING: str(path)}
     assert ClassArchive.of({}) is None
@@ -43,7 +43,7 @@ def test_an_archive_is_made_once_and_used_from_then_on(tmp_path: Path) -> None:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's cache, on a machine where no options for Java are set."""
+    """The user's cache, on a machine without options for Java."""
     for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -61,9 +61,9 @@ def default(cache: Path, tmp_path: Path) -> Path:
     return found
 
 
-def test_without_a_setting_the_second_run_makes_one_and_later_ones_use_it(default: Path, tmp_path: Path) -> None:
+def test_by_default_the_second_run_makes_an_archive_and_later_runs_use_it(default: Path, tmp_path: Path) -> None:
     assert default.is_relative_to(tmp_path / "cache" / "odradek")
-    assert ClassArchive.of({}, default) is None, "a container that is thrown away after one run makes none"
+    assert ClassArchive.of({}, default) is None, "a container that runs only once makes none"
     second = ClassArchive.of({}, default)
     assert second is not None
     assert second.is_made
@@ -76,19 +76,19 @@ def test_without_a_setting_the_second_run_makes_one_and_later_ones_use_it(defaul
     assert default.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_an_update_of_java_or_spark_begins_again(default: Path, tmp_path: Path) -> None:
+def test_an_update_of_java_or_spark_makes_a_new_archive(default: Path, tmp_path: Path) -> None:
     for changed in (tmp_path / "java" / "lib" / "modules", tmp_path / "spark" / "jars"):
         before = default_path(tmp_path / "java", tmp_path / "spark")
         os.utime(changed, (1, 1))
         assert default_path(tmp_path / "java", tmp_path / "spark") != before
 
 
-def test_a_java_without_an_archive_of_its_own_gets_none(default: Path, tmp_path: Path) -> None:
+def test_a_java_without_a_default_archive_gets_none(default: Path, tmp_path: Path) -> None:
     (tmp_path / "java" / "lib" / "server" / "classes_nocoops.jsa").unlink()
     assert default_path(tmp_path / "java", tmp_path / "spark") is None
 
 
-def test_none_and_options_of_the_users_own_turn_it_off(default: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_none_and_java_options_of_the_user_disable_it(default: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ClassArchive.of({}, default)
     assert ClassArchive.of({SETTING: "none"}, default) is None
     assert ClassArchive.of({"spark.driver.extraJavaOptions": "-Xshare:off"}, default) is None
@@ -98,19 +98,19 @@ def test_none_and_options_of_the_users_own_turn_it_off(default: Path, monkeypatc
     assert ClassArchive.of({}, default) is not None
 
 
-def test_a_folder_that_others_may_write_to_is_not_used(default: Path) -> None:
-    """Java runs what is in an archive."""
+def test_a_folder_that_other_users_may_write_to_is_not_used(default: Path) -> None:
+    """Java runs the code in an archive."""
     ClassArchive.of({}, default)
     default.parent.chmod(0o777)
     assert ClassArchive.of({}, default) is None
 
 
-def test_without_a_cache_java_starts_all_the_same(default: Path, cache: Path) -> None:
+def test_without_a_cache_java_starts_without_an_archive(default: Path, cache: Path) -> None:
     cache.write_text("a file where the folder should be")
     assert ClassArchive.of({}, default) is None
 
 
-def test_archives_that_were_not_used_for_long_go_when_another_is_made(default: Path) -> None:
+def test_old_unused_archives_are_deleted_when_another_is_made(default: Path) -> None:
     ClassArchive.of({}, default)
     names = ("old.jsa", "old.jsa.123", "old.seen", "new.jsa", "mine.txt")
     for name in names:
@@ -123,20 +123,20 @@ def test_archives_that_were_not_used_for_long_go_when_another_is_made(default: P
     assert kept == {"new.jsa", "fresh.jsa.456", "mine.txt", default.with_suffix(".seen").name}
 
 
-def test_a_java_that_could_write_none_is_not_asked_again(tmp_path: Path) -> None:
+def test_a_java_that_could_not_write_an_archive_does_not_try_again(tmp_path: Path) -> None:
     settings = {SETTING: str(tmp_path / "spark.jsa")}
     archive = ClassArchive.of(settings)
     assert archive is not None
     archive.keep(complete=True)
-    assert list(tmp_path.iterdir()) == [], "Spark did not run: that says nothing of Java"
+    assert list(tmp_path.iterdir()) == [], "Spark did not run, so the result says nothing about Java"
     archive.is_worth_keeping = True
     archive.keep(complete=True)
     assert ClassArchive.of(settings) is None
 
 
 @pytest.mark.slow
-def test_java_takes_what_it_has_written(tmp_path: Path) -> None:
-    """With ``-Xshare:on`` Java does not start where it cannot use the archive."""
+def test_java_uses_the_archive_that_it_has_written(tmp_path: Path) -> None:
+    """With ``-Xshare:on`` Java fails to start if it cannot use the archive."""
     path = tmp_path / "cache" / "spark.jsa"
 
     def run(java_options: str) -> None:
@@ -157,7 +157,7 @@ def test_java_takes_what_it_has_written(tmp_path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["spark.jsa"]
 
 
-class Asked(Exception):
+class SparkStarted(Exception):
     """Raised in place of a start of Spark."""
 
 
@@ -172,20 +172,20 @@ def test_the_functions_start_java_as_the_commands_do(
 
     def refuse(name: str, master: str, config: Any, *, quick_start: bool) -> None:
         asked.append((master, config, quick_start))
-        raise Asked
+        raise SparkStarted
 
     monkeypatch.setattr(sessions, "session", refuse)
     given: dict[str, Any] = {"topics": topic, "output": tmp_path / "t", "writer": writer}
     given |= {"master": "local[1]", "conf": {SETTING: "none"}}
-    with pytest.raises(Asked):
+    with pytest.raises(SparkStarted):
         ingest(bootstrap, group=group, **given)
-    with pytest.raises(Asked):
+    with pytest.raises(SparkStarted):
         replay(bootstrap, **given)
     assert asked == [("local[1]", {SETTING: "none"}, is_quick)] * 2
 
 
 @pytest.mark.slow
-def test_the_function_keeps_javas_classes(bootstrap: str, tmp_path: Path) -> None:
+def test_the_function_makes_an_archive(bootstrap: str, tmp_path: Path) -> None:
     topic, path = unique("quick"), tmp_path / "cache" / "spark.jsa"
     create_topic(bootstrap, topic, 1)
     publish(bootstrap, topic, numbers(1))

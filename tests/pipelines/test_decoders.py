@@ -1,4 +1,4 @@
-"""Values read in the worker are those that Spark makes of the same bytes, column by column."""
+"""Values read in workers equal those that Spark reads from the same bytes, column by column."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SOURCE = pa.schema(
 
 
 def batch_of(data: list[bytes | None]) -> pa.RecordBatch:
-    """As the source delivers it; keys, times and headers vary, and some are null."""
+    """A batch like those of the source; keys, times and headers vary, and some are null."""
     size = len(data)
     headers = [None, [], [{"key": "h", "value": b"\x00"}, {"key": "h", "value": None}]]
     columns = [
@@ -58,12 +58,12 @@ def by_spark(spark: Any, settings_: Values, batch: pa.RecordBatch) -> pa.Table:
 
 
 def decoder(spark: Any, settings_: Values) -> Decoder:
-    """One that has travelled."""
+    """A decoder after pickling."""
     made = decoder_for(settings_, spark.conf.get("spark.sql.session.timeZone"))
     return pickle.loads(pickle.dumps(made))  # type: ignore[no-any-return]
 
 
-# What Spark takes for something else than what is written there, and a worker refuses; docs/pipelines.md lists it.
+# Values that Spark reads as something else than their text, and that workers refuse; docs/pipelines.md lists them.
 _LISTED = {
     "half of a pair": re.compile(rb"\\u[dD][89a-fA-F]"),
     "infinite": re.compile(rb"[0-9][eE]\+?[0-9]{2,}|[0-9]{39}"),
@@ -75,7 +75,7 @@ _LISTED = {
 
 
 def assert_equal(theirs: pa.Table, ours: pa.RecordBatch, data: list[bytes | None]) -> int:
-    """Returns how many rows differ in a way that is listed."""
+    """Returns the number of rows that differ in a listed way."""
     ours.validate(full=True)
     ours = pa.Table.from_batches([ours])
     assert theirs.schema.names == ours.schema.names
@@ -94,7 +94,7 @@ def assert_equal(theirs: pa.Table, ours: pa.RecordBatch, data: list[bytes | None
 
 
 def _java_digits(row: list[Any]) -> str:
-    """Without the digits by which Java before 19 writes some numbers."""
+    """The row without the digits that differ for some numbers in Java before 19."""
     return re.sub(r"-?[0-9]+\.[0-9]+(?:E-?[0-9]+)?", lambda found: repr(float(found.group())), str(row))
 
 
@@ -103,7 +103,7 @@ def comparable(table: pa.Table, at: int) -> list[Any]:
 
 
 def _plain(array: pa.Array) -> Any:
-    """Times as numbers, since Python has none of before the year 1; NaN and -0.0 as texts."""
+    """Times as numbers, because Python has no times before the year 1; NaN and -0.0 as texts."""
     kind = array.type
     if not array[0].is_valid:
         return None
@@ -122,7 +122,8 @@ def _plain(array: pa.Array) -> Any:
 
 
 def examples(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
-    """So many that hypothesis makes; they are judged together, since a Spark job for each would take hours."""
+    """This number of examples from hypothesis. They are compared together, because a Spark job for each would take
+    hours."""
     made: list[Any] = []
 
     @settings(max_examples=count, phases=[Phase.generate], database=None)
@@ -135,7 +136,7 @@ def examples(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
 
 
 def compare(spark: Any, count: int) -> None:
-    """``count`` records of generated values in all; one Spark job for each schema."""
+    """``count`` records of generated values in total; one Spark job for each schema."""
     choices: list[tuple[str | None, list[str]]] = [*SCHEMAS.items(), (None, [])]
     listed = bad = 0
     for number, (schema, kinds) in enumerate(choices):
@@ -155,11 +156,11 @@ def test_json_is_read_as_by_spark(spark: Any) -> None:
 
 
 @pytest.mark.slow
-def test_json_is_read_as_by_spark_in_many_examples(spark: Any) -> None:
+def test_many_examples_of_json_are_read_as_by_spark(spark: Any) -> None:
     compare(spark, 10_000)
 
 
-def test_what_spark_reads_otherwise_is_unreadable_in_a_worker(spark: Any) -> None:
+def test_values_that_spark_reads_differently_are_unreadable_in_a_worker(spark: Any) -> None:
     """Each row of the table in docs/pipelines.md."""
     rows = {
         '{"t":200}': "-56",
@@ -183,7 +184,7 @@ def test_what_spark_reads_otherwise_is_unreadable_in_a_worker(spark: Any) -> Non
     assert [str(value) for value in found] == list(rows.values())
 
 
-def test_numbers_in_texts_are_written_as_by_java(spark: Any) -> None:
+def test_numbers_in_texts_have_javas_format(spark: Any) -> None:
     numbers = ["1.50", "1e3", "1e7", "9999999.5", "0.001", "0.00099", "1e-5", "-0.0", "-0", "123456789.125", "5e-324"]
     texts = [
         f'{{"s":{number}}}'.encode() for number in [*numbers, '["\\ud83d\\ude00\x7f\\u001f", {"a" : 1e2}]', "1e400"]
@@ -225,7 +226,7 @@ def test_types_that_workers_do_not_read_are_refused(spark: Any, schema: str) -> 
         decoder_for(Values(ValueFormat.JSON, schema))
 
 
-def test_flat_columns_that_are_taken_are_refused(spark: Any) -> None:
+def test_flat_columns_with_used_names_are_refused(spark: Any) -> None:
     for schema, says in (("Offset int", "'offset' has the same name"), ("a int, A int", "twice")):
         with pytest.raises(ConfigError, match=says):
             decoder_for(Values(ValueFormat.JSON, schema, flat=True))
@@ -234,7 +235,7 @@ def test_flat_columns_that_are_taken_are_refused(spark: Any) -> None:
 
 
 def test_a_driver_loads_no_kernels() -> None:
-    """With numba they take a second, and only workers read values."""
+    """With numba they take a second to load, and only workers read values."""
     code = (
         "import pickle, sys, pyarrow as pa\n"
         "from odradek.pipelines.avro_values import AvroReader\n"

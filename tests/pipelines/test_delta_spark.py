@@ -1,4 +1,4 @@
-"""Delta tables as delta-spark counts them, the reference: it knows the log that the package deltalake writes."""
+"""Delta tables as delta-spark, the reference, counts them: it can read the log that the package deltalake writes."""
 
 from __future__ import annotations
 
@@ -40,4 +40,4 @@ def test_delta_spark_counts_each_record_once(spark: Any, bootstrap: str, tmp_pat
     assert counted() == [1000, 1000]
     for _ in range(2):
         replay(bootstrap, topics=topic, end="10", output=output, **given)
-    assert counted() == [1020, 1000], "a replay is in the table once, beside what was ingested"
+    assert counted() == [1020, 1000], "a replay is in the table once, together with the ingested records"

@@ -1,6 +1,6 @@
-"""Workers that do not see the driver's folder: nothing is added, nothing is committed, and the line says who and what.
+"""Workers that do not see the driver's folder: nothing is added or committed, and one line names the host and the path.
 
-What such a worker writes lies in a folder of its own under the same name. The driver counts what it finds.
+Such a worker writes to a different folder with the same name. The driver counts the files that it finds.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from odradek.pipelines import ingest
 
 pytestmark = needs_mounts
 
+TASKS = ["--task-size", "2k"]
+"""Each worker gets a task, although there are few records."""
 CONF = ["--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1"]
 CONF += ["--conf", f"spark.executor.defaultJavaOptions={spark_java_options()}"]
 
@@ -80,16 +82,16 @@ def test_ingest(
 ) -> None:
     output = tmp_path / "lake" / "table"
     output.parent.mkdir()
-    line = ["ingest", "-b", bootstrap, "--topics", records, "--group", group, "--output", str(output), *CONF]
+    line = ["ingest", "-b", bootstrap, "--topics", records, "--group", group, "--output", str(output), *TASKS, *CONF]
     line += ["--table-format", table_format, "--writer", writer]
     with standalone(tmp_path / "cluster", sees, output.parent) as cluster:
-        check_refused(run(*line, "--master", cluster.address), output)
+        check_refused(run(*line, *cluster.options), output)
         assert committed(admin, group) == {}
         if len(sees) > 1:
             cluster.show()
-            done = run(*line, "--master", cluster.address)
+            done = run(*line, *cluster.options)
             assert (done.returncode, done.stderr) == (0, ""), done
-    if len(sees) == 1:  # the next run is one on this machine
+    if len(sees) == 1:  # the next run is on this machine
         ingest(bootstrap, topics=records, group=group, output=output, table_format=table_format, spark=spark)
     assert places(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, records)
     assert committed(admin, group) == ends(admin, records)
@@ -103,12 +105,12 @@ def test_replay(
 ) -> None:
     output = tmp_path / "lake" / "table"
     output.parent.mkdir()
-    line = ["replay", "-b", bootstrap, "--topics", records, "--output", str(output), *CONF]
+    line = ["replay", "-b", bootstrap, "--topics", records, "--output", str(output), *TASKS, *CONF]
     line += ["--table-format", table_format, "--writer", writer, "--json"]
     with standalone(tmp_path / "cluster", sees, output.parent) as cluster:
-        check_refused(run(*line, "--master", cluster.address), output)
+        check_refused(run(*line, *cluster.options), output)
         cluster.show()
-        done = run(*line, "--master", cluster.address)
+        done = run(*line, *cluster.options)
     assert (done.returncode, done.stderr) == (0, ""), done
     assert places(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, records)
 
@@ -116,24 +118,24 @@ def test_replay(
 @pytest.mark.slow
 @pytest.mark.parametrize("sees", [[False], [True, False]])
 def test_history(sees: list[bool], admin: Admin, bootstrap: str, records: str, group: str, tmp_path: Path) -> None:
-    """The tables of an earlier run stay as they are."""
+    """The tables of an earlier run are not changed."""
     output = tmp_path / "lake" / "history"
     output.parent.mkdir()
     for offset in (70, 20):
         admin.alter_group_offsets(group, {TopicPartition(records, 0): OffsetAndMetadata(offset)})
     line = ["history", "-b", bootstrap, "--output", str(output), *CONF]
     with standalone(tmp_path / "cluster", sees, output.parent) as cluster:
-        done = run(*line, "--master", cluster.address)
+        done = run(*line, *cluster.options)
         check_refused(done, output)
         assert [path.name for path in output.iterdir()] == []
         cluster.show()
-        done = run(*line, "--master", cluster.address)
+        done = run(*line, *cluster.options)
     assert (done.returncode, done.stderr) == (0, ""), done
     commits = [row for row in pq.read_table(output / "commits.parquet").to_pylist() if row["group"] == group]
     assert [row["committed_offset"] for row in commits] == [70, 20]
 
 
-def test_a_plain_path_is_one_of_the_driver_whatever_spark_takes_it_for(
+def test_a_plain_path_belongs_to_the_driver_for_any_default_file_system(
     spark: Any, admin: Admin, bootstrap: str, records: str, group: str, tmp_path: Path
 ) -> None:
     output = tmp_path / "lake %20ü"

@@ -1,7 +1,8 @@
-"""``odradek pipeline history``: tables, a page that needs nothing else, JSON, and errors that say what to do."""
+"""``odradek pipeline history``: tables, a page without dependencies, JSON, and clear errors."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -16,8 +17,12 @@ from support.publish import create_topic, numbers, publish
 
 import odradek
 from odradek.cli.main import run
+from odradek.cli.pipeline_options import HistoryLine
 from odradek.client.admin import Admin
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.pipelines import report_history
+from odradek.pipelines.history_options import ReportOptions
+from odradek.pipelines.options import declared
 
 EVIL = "<script>alert(1)</script>"
 TABLES = {
@@ -28,9 +33,9 @@ TABLES = {
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Two groups: one that was sent back from 70 to 20, one with a name that is HTML.
+    """Two groups: one that was reset from 70 to 20, and one with a name that is HTML.
 
-    The broker's clock is ahead, so that its newest record is the present that a report is about, whenever it is made.
+    The broker's clock is ahead, so that its newest record is the end of the time range of a report at any time.
     """
     with odradek.Broker() as broker:
         broker.clock.advance(days=1)
@@ -50,9 +55,9 @@ def history(address: str, *more: str | Path) -> int:
 def test_tables_and_page(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "history.html"
     assert history(address, "--output", tmp_path / "tables", "--report", page) == 0
-    told = capsys.readouterr()
-    assert "from 70 back to 20: records 20 to 69 are read again" in told.out
-    assert told.err == ""
+    text = capsys.readouterr()
+    assert "from 70 back to 20: records 20 to 69 are read again" in text.out
+    assert text.err == ""
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {f"{name}.parquet" for name in TABLES}
     commits = pq.read_table(tmp_path / "tables" / "commits.parquet").to_pylist()
     assert [row["committed_offset"] for row in commits if row["group"] == "billing"] == [70, 20]
@@ -67,19 +72,19 @@ def test_tables_and_page(address: str, tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_json(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert history(address, "--json", "--group", "billing") == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    (found,) = told["findings"]
+    text: dict[str, Any] = json.loads(capsys.readouterr().out)
+    (found,) = text["findings"]
     assert (found["kind"], found["from_offset"], found["to_offset"], found["records"]) == ("rewind", 20, 70, 50)
     assert [one["committed_offset"] for one in found["proof"]] == [70, 20]
-    assert told["groups"] == ["billing"]
+    assert text["groups"] == ["billing"]
 
 
 def rows(path: Path) -> list[str]:
     return sorted(repr(row) for row in pq.read_table(path).to_pylist())
 
 
-def told_of(address: str, output: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
-    """What is said, all rows of all tables, and the page, less the names that plotly gives to its plots."""
+def outputs_of(address: str, output: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    """The printed JSON, all rows of all tables, and the page, without the names that plotly gives to its plots."""
     page, tables = output / "history.html", output / "tables"
     assert history(address, "--output", tables, "--report", page, "--json", *more) == 0
     said = capsys.readouterr()
@@ -91,18 +96,18 @@ def told_of(address: str, output: Path, capsys: pytest.CaptureFixture[str], *mor
     html = page.read_text()
     page.unlink()
     plain = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "", html)
-    told = {one: rows(tables / f"{one}.parquet") for one in TABLES}
-    return told | {"said": json.loads(said.out), "page": plain}
+    text = {one: rows(tables / f"{one}.parquet") for one in TABLES}
+    return text | {"said": json.loads(said.out), "page": plain}
 
 
 def test_on_spark_page_and_tables_are_the_same(
     spark: object, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Row for row, where tables of the other kind stand: files of one machine give way to folders of files of many."""
-    here = told_of(address, tmp_path, capsys)
-    there = told_of(address, tmp_path, capsys, "--master", "local[2]")
-    for name, told in here.items():
-        assert there[name] == told, name
+    """Row for row, if tables of the other kind exist: files of one machine are replaced by folders of files of many."""
+    here = outputs_of(address, tmp_path, capsys)
+    there = outputs_of(address, tmp_path, capsys, "--master", "local[2]")
+    for name, text in here.items():
+        assert there[name] == text, name
     (found,) = there["said"]["findings"]
     assert (found["kind"], found["from_offset"], found["to_offset"]) == ("rewind", 20, 70)
     assert {name for name in TABLES if there[name]} >= {"commits", "findings", "lag", "expiry", "coverage"}
@@ -113,16 +118,16 @@ def test_on_spark_page_and_tables_are_the_same(
 def test_after_spark_one_machine_writes_files_again(
     spark: object, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    there = told_of(address, tmp_path, capsys, "--master", "local[2]")
-    assert told_of(address, tmp_path, capsys) == there
+    there = outputs_of(address, tmp_path, capsys, "--master", "local[2]")
+    assert outputs_of(address, tmp_path, capsys) == there
 
 
-def test_on_spark_ill_input_is_said_in_a_line(
+def test_on_spark_invalid_input_is_reported_in_one_line(
     spark: object, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
     for more, code, says in (
-        (["--group", "nobody"], 2, "the offsets topic has no records of group nobody"),
+        (["--group", "unknown"], 2, "the offsets topic has no records of group unknown"),
         (["--output", str(tmp_path / "file")], 2, "cannot be used"),
         (["--output", "nofs://x/y"], 2, "nofs://x/y cannot be reached"),
         (["--report", "/no/such/place/x.html"], 2, "there is no directory"),
@@ -130,14 +135,14 @@ def test_on_spark_ill_input_is_said_in_a_line(
         (["-b", "127.0.0.1:1"], 1, "cannot reach 127.0.0.1:1"),
     ):
         assert history(address, "--master", "local[2]", *more) == code, more
-        told = capsys.readouterr()
-        assert says in told.err
-        assert told.err.count("\n") == 1
+        text = capsys.readouterr()
+        assert says in text.err
+        assert text.err.count("\n") == 1
     assert history(address, "--output", "hdfs://x/y") == 2
     assert "a URI needs --master" in capsys.readouterr().err
 
 
-def test_since_leaves_out_what_was_before(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_since_leaves_out_earlier_records(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert history(address, "--json", "--since", "2100-01-01", "--output", tmp_path) == 0
     assert json.loads(capsys.readouterr().out)["findings"] == []
     assert pq.read_table(tmp_path / "commits.parquet").num_rows == 0
@@ -148,28 +153,28 @@ def test_since_leaves_out_what_was_before(address: str, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--group", "nobody"], "the offsets topic has no records of group nobody"),
+        (["--group", "unknown"], "the offsets topic has no records of group unknown"),
         (["--since", "soon"], "--since 'soon': expected a time such as"),
         (["--expires-within", "5"], "--expires-within '5': expected a span"),
         (["--report", "/no/such/place/x.html"], "there is no directory"),
         (["--reprot", "x.html"], "did you mean --report?"),
     ],
 )
-def test_ill_input_is_said_in_a_line(
+def test_invalid_input_is_reported_in_one_line(
     address: str, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert history(address, *more) == 2
-    told = capsys.readouterr()
-    assert said in told.err
-    assert told.err.count("\n") == 1
+    text = capsys.readouterr()
+    assert said in text.err
+    assert text.err.count("\n") == 1
 
 
-def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_broker_there_is_a_clear_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert history("127.0.0.1:1") == 1
     assert "cannot reach 127.0.0.1:1" in capsys.readouterr().err
 
 
-def test_without_plotly_the_extra_is_named(
+def test_without_plotly_the_error_names_the_extra(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
@@ -181,3 +186,33 @@ def test_without_plotly_the_extra_is_named(
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pipeline", "history", "--help"]) == 0
     assert "odradek pipeline history -b 127.0.0.1:9092 --report history.html" in capsys.readouterr().out
+
+
+def test_the_function_and_the_command_have_the_same_options(capsys: pytest.CaptureFixture[str]) -> None:
+    options = declared(ReportOptions)
+    assert options.keys() == {"group", "output", "report", "master", "conf"}
+    assert declared(HistoryLine) == options
+    assert options.keys() <= inspect.signature(report_history).parameters.keys()
+    run(["pipeline", "history", "--help"])
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for name, (_, option) in options.items():
+        assert f"--{name} " in text
+        assert option.help in text
+
+
+def test_the_function_starts_spark_like_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[Any, ...]] = []
+
+    class Started(Exception):
+        pass
+
+    def start(*given: Any) -> None:
+        started.append(given)
+        raise Started
+
+    monkeypatch.setattr("odradek.pipelines.history_report.start_spark", start)
+    conf = {"spark.executor.memory": "4g"}
+    for more in ({}, {"master": "spark://127.0.0.1:7077", "conf": conf}):
+        with pytest.raises(Started):
+            report_history("127.0.0.1:9", **more)
+    assert started == [("local[*]", None), ("spark://127.0.0.1:7077", conf)]

@@ -1,4 +1,4 @@
-"""What became of each offset of the offsets topic, counted while it is read, is what a look at each one says."""
+"""The state of each offset of the offsets topic, counted while the topic is read, equals a check of each offset."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ STRETCH = st.one_of(
     st.tuples(st.just(ROLLED_BACK), st.lists(st.just(False), min_size=1, max_size=4)),
     st.tuples(st.just(GONE), st.lists(st.just(False), min_size=1, max_size=4)),
 )
-"""Of a log: what it is, and of each offset whether a record is there."""
+"""Parts of a log: the kind, and for each offset whether its record exists."""
 
 
 def truth(kinds: list[str], kept: list[bool], start: int) -> Covered:
-    """One offset after the other."""
+    """Counts one offset after another."""
     kinds = [GONE] * start + kinds[start:]
     kept = [False] * start + kept[start:]
     removed = [kind == GONE or (kind == DATA and not there) for kind, there in zip(kinds, kept, strict=True)]
@@ -49,7 +49,8 @@ def spans_of(batches: list[tuple[str, int, int]]) -> BatchSpans:
 
 @given(st.lists(STRETCH, min_size=1, max_size=12), st.data())
 def test_counts_and_the_last_gap(stretches: list[tuple[str, list[bool]]], data: Any) -> None:
-    """However the batches come: so many a fetch, noted ahead of their records by as many fetches as the reader is."""
+    """For any order of the batches: any number in a fetch, and noted ahead of their records by any number of
+    fetches."""
     kinds = [kind for kind, kept in stretches for _ in kept]
     kept = [there for _, some in stretches for there in some]
     start = data.draw(st.integers(0, len(kinds)))
@@ -76,8 +77,8 @@ def test_counts_and_the_last_gap(stretches: list[tuple[str, list[bool]]], data: 
     assert coverage.incomplete_below == ({3: below} if below else {})
 
 
-def test_all_of_a_log_is_covered_up_to_the_planned_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where it was emptied, and where the end asked for is below its start."""
+def test_the_whole_log_is_covered_up_to_the_planned_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the log is empty, and if the requested end is below its start."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "client"))
     from offsets_log import COMPACTED, serving
 
@@ -93,13 +94,13 @@ def test_all_of_a_log_is_covered_up_to_the_planned_end(monkeypatch: pytest.Monke
     assert planned(4, startingOffsets="earliest") == [Range(offsets, 4, 22)]
     coverage = Coverage()
     coverage.begin(0, 4, 3).finish()
-    assert coverage.rows == [Covered(0, 4, 3, 0, 0, 0, 0, 3, 3)], "removed, all three"
+    assert coverage.rows == [Covered(0, 4, 3, 0, 0, 0, 0, 3, 3)], "all three are removed"
 
 
 @pytest.mark.parametrize(
     "starting",
     [{"startingOffsets": '{"__consumer_offsets":{"0":9}}'}, {"startingTimestamp": "5"}],
 )
-def test_what_was_not_asked_for_does_not_count_as_removed(starting: dict[str, str]) -> None:
+def test_offsets_that_were_not_requested_do_not_count_as_removed(starting: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"count as removed\. Use since_us"):
         history.offset_coverage(None, "127.0.0.1:9", options=starting)  # type: ignore[arg-type]  # refused before Spark

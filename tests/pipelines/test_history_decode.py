@@ -1,4 +1,4 @@
-"""Records of ``__consumer_offsets`` in columns: the kernel says what the row decoder says, of any bytes."""
+"""Records of ``__consumer_offsets`` in columns: the kernel gives the same values as the row decoder for any bytes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def decoded(pairs: list[Pair]) -> list[dict[str, Any]]:
     found.validate(full=True)
     assert found.schema.equals(SCHEMA)
     times = [name for name in SCHEMA.names if name.endswith("timestamp")]
-    for name in times:  # as numbers: Python's dates end in the year 9999
+    for name in times:  # as numbers: Python's dates end with the year 9999
         at = found.schema.get_field_index(name)
         found = found.set_column(at, name, found.column(at).cast(pa.int64()))
     rows: list[dict[str, Any]] = found.to_pylist()
@@ -60,7 +60,7 @@ def decoded(pairs: list[Pair]) -> list[dict[str, Any]]:
 
 @st.composite
 def commits(draw: st.DrawFn) -> Pair:
-    """A commit in any version of key and value, with unknown tags at times, or its tombstone."""
+    """A commit in any version of key and value, sometimes with unknown tags, or its tombstone."""
     number, version = draw(st.sampled_from([(0, 0), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]))
     key = {"group": draw(text), "topic": draw(text), "partition": draw(i32)}
     fields = {
@@ -73,7 +73,7 @@ def commits(draw: st.DrawFn) -> Pair:
     }
     kind = RECORD_TYPES[number]
     value = encode_value(kind, version, fields)
-    if version == 4 and draw(st.booleans()):  # a newer broker's tag, which is passed over
+    if version == 4 and draw(st.booleans()):  # a tag of a newer broker, which is skipped
         count = 1 if any(fields["topic_id"]) else 0
         tags = value[-19:] if count else b""
         value = value[: len(value) - (20 if count else 1)] + bytes([count + 1]) + tags[:] + b"\x05\x02ab"
@@ -109,7 +109,7 @@ anything = commits() | damaged() | groups | noise | typed_noise
 
 
 def expected(pair: Pair, at: int) -> dict[str, Any]:
-    """What the row decoder makes of it, in the columns' terms."""
+    """The values of the row decoder, in the form of the columns."""
     key, value = pair
     record = records.decode(key, value)
     row: dict[str, Any] = dict.fromkeys(SCHEMA.names)
@@ -159,10 +159,10 @@ OWN = {"members", "details", "member_id", "generation", "state_timestamp", "prot
 
 
 @pytest.mark.claim(83, 84, 85, 86, part=True)
-@pytest.mark.behaviour(11, 12)
+@pytest.mark.behaviour(11, 12, part=True)
 @given(st.lists(anything, max_size=8))
-def test_every_record_is_read_as_the_row_decoder_reads_it(pairs: list[Pair]) -> None:
-    """Commits, groups, tombstones; and what is none of these, or broken, keeps its bytes."""
+def test_every_record_is_read_as_by_the_row_decoder(pairs: list[Pair]) -> None:
+    """Commits, groups, tombstones. Other records, and damaged ones, keep their bytes."""
     for at, (pair, row) in enumerate(zip(pairs, decoded(pairs), strict=True)):
         wanted = expected(pair, at)
         of_newer_protocols = wanted["kind"] not in ("unknown", "offset_commit", "group_metadata")
@@ -174,8 +174,8 @@ def test_every_record_is_read_as_the_row_decoder_reads_it(pairs: list[Pair]) -> 
 
 @st.composite
 def alike(draw: st.DrawFn) -> list[Pair]:
-    """Commits of one group and topic, one after the other as they mostly are, with other numbers in each; at times a
-    byte of one is another, its length the same."""
+    """Commits of one group and topic in sequence, which is usual, each with other numbers; sometimes one byte of a
+    commit is changed, but not its length."""
     number, version = 1, draw(st.sampled_from([1, 3, 3, 4, 4]))
     texts = {"group": draw(text), "topic": draw(text)}
     with_id, metadata = draw(st.booleans()), draw(st.sampled_from(["", "note", "é"]))
@@ -198,7 +198,7 @@ def alike(draw: st.DrawFn) -> list[Pair]:
 
 @pytest.mark.behaviour(11, part=True)
 @given(alike())
-def test_commits_that_look_alike_are_read_each_for_itself(pairs: list[Pair]) -> None:
+def test_similar_commits_are_read_separately(pairs: list[Pair]) -> None:
     for at, (pair, row) in enumerate(zip(pairs, decoded(pairs), strict=True)):
         wanted = expected(pair, at)
         left_out = {"members", "details"}
@@ -209,7 +209,7 @@ def test_commits_that_look_alike_are_read_each_for_itself(pairs: list[Pair]) -> 
         }
 
 
-def test_rows_stand_in_the_order_of_the_records_also_in_slices() -> None:
+def test_rows_are_in_the_order_of_the_records_also_in_slices() -> None:
     pairs: list[Pair] = [
         (records.offset_key("g", "t", n), records.offset_value(OffsetCommitValue(n, -1, "", n)))
         if n % 3
@@ -226,7 +226,7 @@ def test_rows_stand_in_the_order_of_the_records_also_in_slices() -> None:
 
 
 @pytest.mark.claim(84, part=True)
-def test_classic_members_come_with_what_they_read() -> None:
+def test_classic_members_have_their_subscriptions() -> None:
     subscription = b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff\0\0\0\0"
     assignment = b"\0\1\0\0\0\1\0\6orders\0\0\0\2\0\0\0\0\0\0\0\3\xff\xff\xff\xff"
     value = GroupMetadata(
@@ -242,8 +242,8 @@ def test_classic_members_come_with_what_they_read() -> None:
     assert (second["subscription"], second["assignment"]) == (None, None)
 
 
-def test_kip848_members_come_with_their_epochs_and_partitions() -> None:
-    """Topic ids become names where they are known."""
+def test_kip848_members_have_their_epochs_and_partitions() -> None:
+    """Topic ids become names if the names are known."""
     topic_id = bytes(range(16))
     owned = [{"topic_id": topic_id, "partitions": [1, 2], "assignment_epochs": []}]
     key = {"group_id": "g", "member_id": "m"}

@@ -1,4 +1,4 @@
-"""What is found in a history of which the truth is known is that truth, no more and no less."""
+"""The findings in a known history are exactly those that the scenario made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from history_scenario import TRUTH, Scenario, Told
+from history_scenario import TRUTH, ExpectedFinding, Scenario
 from support.brokers import unique
 
 import odradek
@@ -21,10 +21,10 @@ from odradek.history.report import render
 from odradek.pipelines.history import analyse_on_spark
 
 
-def told(analysis: Analysis, prefix: str) -> list[Told]:
+def findings_of(analysis: Analysis, prefix: str) -> list[ExpectedFinding]:
     rows = analysis.findings.to_pylist()
     return [
-        Told(
+        ExpectedFinding(
             row["kind"], row["group"].removeprefix(f"{prefix}-"), row["from_offset"], row["to_offset"],
             row["certainty"],
         )
@@ -34,7 +34,7 @@ def told(analysis: Analysis, prefix: str) -> list[Told]:
 
 
 class Played:
-    """A scenario, played on a broker whose clock can be moved."""
+    """A scenario on a broker whose clock can be moved."""
 
     def __init__(self, broker: odradek.Broker) -> None:
         self.broker = broker
@@ -55,13 +55,13 @@ def played() -> Iterator[Played]:
 
 @pytest.mark.claim(54, 58, part=True)
 @pytest.mark.behaviour(14, 16, part=True)
-def test_found_is_what_happened(played: Played) -> None:
-    """Resets and expiry are seen in the offsets topic alone."""
-    found = told(played.analysis, "h")
-    assert sorted(found, key=str) == sorted([*TRUTH, Told("expiring", "expiring", 900, None)], key=str)
+def test_the_findings_are_those_of_the_scenario(played: Played) -> None:
+    """Resets and expiry follow from the offsets topic alone."""
+    found = findings_of(played.analysis, "h")
+    assert sorted(found, key=str) == sorted([*TRUTH, ExpectedFinding("expiring", "expiring", 900, None)], key=str)
 
 
-def test_each_finding_comes_with_the_records_that_prove_it(played: Played) -> None:
+def test_each_finding_has_the_records_that_prove_it(played: Played) -> None:
     history = read_offset_history(played.bootstrap).to_pylist()
     records = {(row["record_partition"], row["record_offset"]): row for row in history}
     for finding in played.analysis.findings.to_pylist():
@@ -97,7 +97,7 @@ CAUSES = {
 }
 
 
-def test_findings_say_why(played: Played) -> None:
+def test_findings_have_their_cause(played: Played) -> None:
     assert {group: finding(played, group)["cause"] for group in CAUSES} == CAUSES
     assert "in 2 steps" in finding(played, "skip")["text"]
     empty = [one for one in finding(played, "reset")["proof"] if one["kind"] == "group_metadata"]
@@ -106,13 +106,13 @@ def test_findings_say_why(played: Played) -> None:
 
 @pytest.mark.claim(54, part=True)
 @pytest.mark.behaviour(14, 16, 18, part=True)
-def test_expiry_is_when_the_broker_forgets(played: Played) -> None:
-    """The forecast holds against the broker's own clock."""
+def test_the_forecast_of_expiry_equals_the_brokers_expiry(played: Played) -> None:
+    """The forecast agrees with the broker's own clock."""
     found = finding(played, "expiring")
     commit = found["proof"][0]["commit_timestamp"]
     assert (found["to_timestamp"] - commit).days == 7
     rows = {row["group"]: row for row in played.analysis.expiry.to_pylist()}
-    assert rows["h-reset"]["counted_from"] == "empty"  # from when it became empty, not from the tool's commit
+    assert rows["h-reset"]["counted_from"] == "empty"  # from the time when it became empty, not from the tool's commit
     became_empty = finding(played, "reset")["proof"][1]
     states = {row["record_offset"]: row["state_timestamp"] for row in history_of(played, "reset")}
     assert rows["h-reset"]["since_timestamp"] == states[became_empty["record_offset"]]
@@ -121,8 +121,8 @@ def test_expiry_is_when_the_broker_forgets(played: Played) -> None:
 
 
 @pytest.mark.claim(19, part=True)
-def test_lag_over_time_ends_as_the_admin_tells_it(played: Played) -> None:
-    """Lag = log end − committed offset, now and at earlier moments."""
+def test_lag_over_time_ends_with_the_lag_of_the_admin_client(played: Played) -> None:
+    """Lag = log end − committed offset, now and at earlier times."""
     rows = [row for row in played.analysis.lag.to_pylist() if row["group"] == "h-gap"]
     assert rows[-1]["lag"] == rows[-1]["log_end_offset"] - 200 == 4_800
     assert rows[-1]["time_lag_ms"] >= 6.5 * 86_400_000
@@ -132,14 +132,14 @@ def test_lag_over_time_ends_as_the_admin_tells_it(played: Played) -> None:
 
 
 def page_of(analysis: Analysis) -> str:
-    """Less the names that plotly gives to its plots."""
+    """The page without the names that plotly gives to its plots."""
     return re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "", render(analysis, "here"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("since_days", "zone"), [(None, "Asia/Tokyo"), (1, "UTC")])
-def test_on_spark_the_same_is_found(played: Played, spark: Any, since_days: int | None, zone: str) -> None:
-    """Row by row: findings and their proofs, lag at the same moments, expiry; hence the same page."""
+def test_on_spark_the_findings_are_the_same(played: Played, spark: Any, since_days: int | None, zone: str) -> None:
+    """Row by row: findings and their proofs, lag at the same times, expiry, and so the same page."""
     now_us = played.analysis.now_us
     asked: dict[str, Any] = {"now_us": now_us}
     asked["since_us"] = None if since_days is None else now_us - since_days * 86_400_000_000
@@ -164,7 +164,7 @@ def test_on_spark_the_same_is_found(played: Played, spark: Any, since_days: int 
 
 @pytest.mark.skipif(not os.environ.get("ODRADEK_TEST_ORACLE"), reason="ODRADEK_TEST_ORACLE is not set")
 def test_on_apache_kafka(bootstrap: str) -> None:
-    """The same, where time cannot be moved: rules of seconds, and everything expires within eight days."""
+    """The same on a broker whose time cannot be moved: rules of seconds, and everything expires within eight days."""
     prefix = unique("hist")
     scenario = Scenario(bootstrap, prefix, lambda: time.sleep(6))
     scenario.publish()
@@ -172,7 +172,7 @@ def test_on_apache_kafka(bootstrap: str) -> None:
     rules = FindingRules(
         stall_after_ms=8_000, gap_after_ms=5_000, never_after_ms=8_000, expires_within_ms=8 * 86_400_000
     )
-    found = told(analyse_offset_history(bootstrap, rules=rules), prefix)
+    found = findings_of(analyse_offset_history(bootstrap, rules=rules), prefix)
     assert {one for one in found if one.kind != "expiring"} == TRUTH
-    committed = {one.group for one in TRUTH if one.kind != "never_commits"} | {"healthy", "anew", "at-rest"}
+    committed = {one.group for one in TRUTH if one.kind != "never_commits"} | {"healthy", "recreated", "at-rest"}
     assert {one.group for one in found if one.kind == "expiring"} == committed

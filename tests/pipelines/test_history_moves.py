@@ -1,4 +1,4 @@
-"""Rewinds and jumps of random commit histories are those that a plain model of the rules finds."""
+"""Rewinds and jumps in random commit histories are those of a simple model of the rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek.history.log_ends import Logs
 from odradek.history.rewinds import READER_RUN, moves
 
 Step = tuple[str, int, int]
-"""What happens: commit (partition, offset), tombstone (partition, –) or members (how many, –)."""
+"""The events: commit (partition, offset), tombstone (partition, –) or members (number, –)."""
 Move = tuple[str, int, int, int, str]
 
 partitions = st.integers(0, 1)
@@ -31,7 +31,7 @@ steps = st.lists(
 
 
 def found(history: list[Step]) -> list[Move]:
-    """By the analysis, from the records' bytes on."""
+    """The moves that the analysis finds, starting with the bytes of the records."""
     keys, values = [], []
     for at, (what, first, second) in enumerate(history):
         if what == "members":
@@ -62,7 +62,7 @@ def found(history: list[Step]) -> list[Move]:
 
 
 class Entry:
-    """A commit or tombstone (offset None) in its place; ``period`` counts the changes of the group before it."""
+    """A commit or tombstone (offset None) in order. ``period`` counts the earlier changes of the group."""
 
     def __init__(self, offset: int | None, period: int, from_outside: bool) -> None:
         self.offset, self.period, self.from_outside = offset, period, from_outside and offset is not None
@@ -91,7 +91,7 @@ def entries(history: list[Step], partition: int) -> list[Entry]:
 
 
 def modelled(history: list[Step]) -> list[Move]:
-    told: list[Move] = []
+    model_moves: list[Move] = []
     for partition in (0, 1):
         listed = entries(history, partition)
         before: int | None = None
@@ -101,18 +101,19 @@ def modelled(history: list[Step]) -> list[Move]:
                 deleted = before is not None
                 continue
             if entry.is_reset and at + 1 < len(listed) and listed[at + 1].is_reset:
-                continue  # one of several
+                continue  # consecutive resets are one move
             cause = "reset" if entry.is_reset else "restarted without an offset" if deleted else "reader"
             if before is not None and entry.offset < before:
-                told.append(("rewind", partition, entry.offset, before, cause))
+                model_moves.append(("rewind", partition, entry.offset, before, cause))
             elif before is not None and entry.offset > before and cause != "reader":
-                told.append(("jump", partition, before, entry.offset, cause))
+                model_moves.append(("jump", partition, before, entry.offset, cause))
             before, deleted = entry.offset, False
-    return sorted(told)
+    return sorted(model_moves)
 
 
 @pytest.mark.claim(58, part=True)
 @given(steps)
-def test_moves_are_those_of_the_model(history: list[Step]) -> None:
-    """Every way back is told, whoever took it, and a way on only where nobody can have read it."""
+def test_moves_equal_those_of_the_model(history: list[Step]) -> None:
+    """Every move back is reported, of any client; a move forward only if no member can have read the records
+    between."""
     assert found(history) == modelled(history)

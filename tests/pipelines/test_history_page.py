@@ -1,4 +1,4 @@
-"""docs/offset-history.md: its Python runs as it stands and prints what the page says."""
+"""docs/offset-history.md: its Python runs unchanged and prints the shown output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "offset-history.md"
 
 
-def test_the_pages_python_prints_what_it_says() -> None:
+def test_the_python_of_the_page_prints_the_shown_output() -> None:
     ((program, expected),) = re.findall(
         r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL
     )

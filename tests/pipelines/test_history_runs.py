@@ -1,4 +1,4 @@
-"""Two runs of ``history --output`` at once, and what dead ones leave."""
+"""Two concurrent runs of ``history --output``, and files of dead runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stage(output: Path, run: str, days: float = 0.0) -> Path:
 
 
 def write(output: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Without Spark; returns where the run has staged."""
+    """Writes without Spark. Returns the staging folder of the run."""
     staged: list[str] = []
 
     def wrote(spark: Any, frames: Any, place: Place, since_us: Any, into: Place) -> None:
@@ -42,7 +42,7 @@ def write(output: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return staged
 
 
-def test_a_run_that_lives_keeps_its_staging_and_the_second_is_refused(
+def test_a_live_run_keeps_its_staging_and_a_second_run_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Run(LocalPlace(tmp_path / "_odradek" / "runs"))
@@ -54,7 +54,7 @@ def test_a_run_that_lives_keeps_its_staging_and_the_second_is_refused(
     first.end()
 
 
-def test_what_dead_runs_have_staged_goes_and_no_record_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staging_and_records_of_dead_runs_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dead, unknown, old = stage(tmp_path, "d" * 32), stage(tmp_path, "0123abcd"), stage(tmp_path, "89abcdef", days=1.1)
     killed = Run(LocalPlace(tmp_path / "_odradek" / "runs"))
     record = killed._record._replace(run="d" * 32, process="999999999@1", begun_s=1.0, seen_s=1.0)

@@ -1,4 +1,4 @@
-"""The history of groups on Spark: what is worked out group by group on workers is what one machine finds."""
+"""The history of groups on Spark: the result by group on workers equals that of one machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.pipelines.quantiles import at_ranks
 
 
 @pytest.mark.parametrize("parts", [256, 1 << 16])
-def test_places_in_an_unsorted_column_are_those_of_the_sorted_one(spark: Any, parts: int) -> None:
+def test_positions_in_an_unsorted_column_equal_those_in_the_sorted_one(spark: Any, parts: int) -> None:
     chance = np.random.default_rng(7)
     crowded = chance.integers(0, 50, 400) + 1_700_000_000_000_000
     values = np.concatenate((crowded, chance.integers(-1, 1 << 62, 50), [-1, -1, 1 << 62]))
@@ -26,8 +26,8 @@ def test_places_in_an_unsorted_column_are_those_of_the_sorted_one(spark: Any, pa
     assert at_ranks(frame, ranks[:0]).tolist() == []
 
 
-def test_what_the_topic_still_holds_is_told_alike(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Markers, rolled back transactions and what compaction took: bytes made by hand, in ``offsets_log``."""
+def test_the_coverage_of_the_topic_is_the_same(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Markers, aborted transactions and compacted records: bytes made in ``offsets_log``."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "client"))
     from offsets_log import COMPACTED, serving
 

@@ -1,4 +1,4 @@
-"""Topics into tables: each record once, for readers that know nothing of Spark too, and the group where it is."""
+"""Topics into tables: each record once, also for readers without Spark, and the group at the right offsets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _done(done: Ingested) -> tuple[int, int, int]:
     return done.rows, done.batches, done.bad
 
 
-@pytest.mark.claim(102, 103)
+@pytest.mark.claim(102, 103, part=True)
 def test_a_parquet_table_holds_each_record_once(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -77,9 +77,9 @@ def test_a_parquet_table_holds_each_record_once(
             **more,
         )
 
-    heard: list[int] = []
-    assert _done(run(advance=lambda added: heard.append(added.rows))) == (43, 2, 1)
-    assert sum(heard) == 43
+    listener: list[int] = []
+    assert _done(run(advance=lambda added: listener.append(added.rows))) == (43, 2, 1)
+    assert sum(listener) == 43
     table = parquet(output)
     assert places(table) == expected(admin, topic)
     assert duckdb_count(output) == spark.read.parquet(str(output)).count() == 43
@@ -98,7 +98,8 @@ def test_a_parquet_table_holds_each_record_once(
     assert (rows[1, 1]["raw"], rows[1, 1]["error"]) == (b"nope", "it is not one JSON object")
     assert (rows[1, 2]["id"], rows[1, 2]["error"], rows[1, 2]["key"]) == (None, None, b"k")
 
-    # A batch that Spark did not note as done is not read again: it is in the table, whatever has come since.
+    # A batch that Spark did not mark as complete is not read again: it is in the table, although there are newer
+    # records.
     checkpoint = output / "_odradek" / "checkpoint"
     before = sorted(path.stat().st_mtime_ns for path in output.glob("*.parquet"))
     forget_that_the_last_batch_was_done(checkpoint)
@@ -108,7 +109,7 @@ def test_a_parquet_table_holds_each_record_once(
     assert places(parquet(output)) == expected(admin, topic)
     assert committed(admin, group) == checkpoint_end(checkpoint) == ends(admin, topic)
     assert _done(run()) == (0, 0, 0)
-    assert sorted(path.name for path in output.parent.iterdir()) == ["events"], "nothing is left beside the table"
+    assert sorted(path.name for path in output.parent.iterdir()) == ["events"], "no file remains beside the table"
 
 
 def test_a_delta_table_holds_each_record_once(
@@ -134,7 +135,7 @@ def test_a_delta_table_holds_each_record_once(
 
     assert _done(run()) == (43, 1, 1)
     forget_that_the_last_batch_was_done(checkpoint)
-    assert _done(run()) == (43, 1, 1), "it is in the table's log, and is told from there"
+    assert _done(run()) == (43, 1, 1), "the log of the table has the result"
     publish(bootstrap, topic, [b"{}"] * 4, partition=1)
     _send(bootstrap, topic, 1, "a/b %41:ü", [("h", b"1")])
     assert run().rows == 5
@@ -149,8 +150,8 @@ def test_a_delta_table_holds_each_record_once(
         run()
 
 
-class Heard:
-    """What a run tells while it goes on."""
+class Listener:
+    """The reports of a run while it continues."""
 
     def __init__(self) -> None:
         self.offsets = 0
@@ -168,20 +169,20 @@ class Heard:
 
 
 @pytest.mark.parametrize("writer", ["workers", "spark"])
-def test_a_run_tells_how_far_it_is_and_what_it_came_to(
+def test_a_run_reports_its_progress_and_result(
     writer: str, spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    heard, output = Heard(), tmp_path / "t"
+    listener, output = Listener(), tmp_path / "t"
     source = Source(bootstrap, group, (topic,), options={"maxOffsetsPerTrigger": "30"})
     target = Target(str(output), values=Values(ValueFormat.JSON), writer=writer)
-    done = run_ingest(Ingest(source, target), lambda: spark, watch=heard)
-    assert heard.offsets == 43
-    assert [(added.rows, offsets) for added, offsets, _ in heard.batches] == [(30, 30), (13, 13)]
-    assert heard.batches[0][2] == 13, "the cluster is asked after the first batch"
+    done = run_ingest(Ingest(source, target), lambda: spark, watch=listener)
+    assert listener.offsets == 43
+    assert [(added.rows, offsets) for added, offsets, _ in listener.batches] == [(30, 30), (13, 13)]
+    assert listener.batches[0][2] == 13, "the cluster is queried after the first batch"
     sizes = [path.stat().st_size for path in output.glob("*.parquet")]
     assert (done.rows, done.bad, done.files, done.size) == (43, 1, len(sizes), sum(sizes))
     if writer == "spark":
-        assert done.slowest is None, "Spark does not tell it"
+        assert done.slowest is None, "Spark does not report it"
     else:
         assert done.slowest is not None
         rows = {0: 40, 1: 3}
@@ -189,7 +190,7 @@ def test_a_run_tells_how_far_it_is_and_what_it_came_to(
         assert done.slowest.seconds > 0
 
 
-def test_a_delta_table_of_others_is_added_to_if_it_has_the_columns(
+def test_rows_are_added_to_a_foreign_delta_table_with_the_columns(
     spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     def run(output: Path, **more: Any) -> Ingested:
@@ -217,10 +218,10 @@ def _send(bootstrap: str, topic: str, partition: int, key: str, headers: list[tu
 
 
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
-def test_a_place_behind_a_uri(
+def test_a_table_at_a_uri(
     table_format: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """A folder of this machine all the same."""
+    """A folder of this machine, named by a URI."""
     output = tmp_path / "far"
 
     def run() -> Ingested:
@@ -242,10 +243,10 @@ def test_a_place_behind_a_uri(
     assert [path.name for path in tmp_path.iterdir()] == ["far"]
 
 
-def test_a_place_behind_hadoops_file_systems(
+def test_a_table_in_a_hadoop_file_system(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """As tables on HDFS are, here by another name for a folder: only Spark writes there."""
+    """A table like those on HDFS, here another name for a folder: only Spark writes there."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set("fs.viewfs.mounttable.far.link./lake", tmp_path.as_uri())
     given: dict[str, Any] = {"topics": topic, "output": "viewfs://far/lake/t", "value_format": "json", "spark": spark}
@@ -275,7 +276,7 @@ def test_a_rewound_group_is_followed(
     run()
     moved = TopicPartition(topic, 0)
     admin.alter_group_offsets(group, {moved: OffsetAndMetadata(20)})
-    assert run().rows == 0, "a commit that does not ask for it moves no pipeline"
+    assert run().rows == 0, "a commit without a reset mark moves no pipeline"
     admin.alter_group_offsets(
         group, reset.plan(admin, group, reset.Scenario("to-offset", 30), partitions=[moved]).commits()
     )
@@ -295,7 +296,7 @@ def test_members_that_join_during_the_run_are_a_warning_at_its_end(
 ) -> None:
     output = tmp_path / "t"
     ingest(bootstrap, topics=topic, group=group, output=output, spark=spark)
-    # The driver commits once more when Spark reports the query's end.
+    # The driver commits again when Spark reports the end of the query.
     eventually(lambda: not any(one._runs for one in batch_commits._listeners.values()), what="the end of the query")
     done = committed(admin, group)
     admin.delete_groups([group])
@@ -318,10 +319,10 @@ def test_members_that_join_during_the_run_are_a_warning_at_its_end(
     assert committed(admin, group) == done
 
 
-def test_a_run_tells_that_its_group_could_not_be_committed(
+def test_a_run_reports_that_its_group_could_not_be_committed(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    heard, members = Heard(), []
+    listener, members = Listener(), []
 
     def join(added: Added) -> None:
         member = consumer(bootstrap, group, client_id="the-newcomer")
@@ -331,21 +332,21 @@ def test_a_run_tells_that_its_group_could_not_be_committed(
 
     job = Ingest(Source(bootstrap, group, (topic,)), Target(str(tmp_path / "t")))
     try:
-        done = run_ingest(job, lambda: spark, advance=join, watch=heard)
+        done = run_ingest(job, lambda: spark, advance=join, watch=listener)
     finally:
         for member in members:
             member.close()
     assert (done.rows, done.group.is_committed) == (43, False)
     assert "the-newcomer at " in done.group.why
-    assert heard.groups == [done.group]
+    assert listener.groups == [done.group]
     assert committed(admin, group) == {}
-    again = run_ingest(job, lambda: spark, watch=heard)
+    again = run_ingest(job, lambda: spark, watch=listener)
     assert (again.rows, again.group) == (0, CommitState(is_committed=True))
-    assert heard.groups == [done.group, again.group]
+    assert listener.groups == [done.group, again.group]
     assert committed(admin, group) == ends(admin, topic)
 
 
-def test_a_run_that_does_not_commit_says_so(
+def test_a_run_without_commits_reports_this(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     for rows in (43, 0):
@@ -374,7 +375,7 @@ def test_a_batch_with_a_bad_record_can_stop_the_query(
     assert committed(admin, group) == {}
 
 
-def test_columns_that_cannot_be_are_said_before_the_query(
+def test_invalid_columns_are_reported_before_the_query(
     spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     given = {"topics": topic, "group": group, "output": tmp_path / "t", "spark": spark}
@@ -385,10 +386,10 @@ def test_columns_that_cannot_be_are_said_before_the_query(
 
 
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
-def test_a_mistyped_first_run_begins_no_table(
+def test_a_first_run_with_a_mistake_begins_no_table(
     table_format: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """Whatever was wrong, the corrected run goes on as if it were the first."""
+    """After any mistake, the corrected run starts as if it were the first."""
     output = tmp_path / "t"
     (tmp_path / "of-another" / "offsets").mkdir(parents=True)
 
@@ -407,7 +408,7 @@ def test_a_mistyped_first_run_begins_no_table(
             run(**wrong)
         assert not (output / "_odradek" / "table.json").exists()
         assert [path.name for path in (tmp_path / "of-another").iterdir()] == ["offsets"]
-    # A batch that fails: Spark has its offsets in the checkpoint by then, and the table was begun.
+    # A failed batch: Spark has its offsets in the checkpoint by then, and the table was begun.
     for wrong in (
         {"partition_by": ["value"], "writer": "spark"},
         {"on_bad": "fail", "headers": True, "checkpoint": tmp_path / "c"},
@@ -422,8 +423,8 @@ def test_a_mistyped_first_run_begins_no_table(
             run(**late)
 
 
-def test_a_delta_table_without_batches_may_be_begun_anew(tmp_path: Path) -> None:
-    """Rows of others are in it, or its log was begun by a writer that was killed then."""
+def test_a_delta_table_without_batches_may_be_begun_again(tmp_path: Path) -> None:
+    """It has rows of others, or a writer began its log and was killed."""
     wrong = Target(str(tmp_path / "t"), table_format="delta", values=Values(ValueFormat.JSON))
     right = Target(str(tmp_path / "t"), table_format="delta")
     log = pa.table({"id": [1]})
@@ -442,10 +443,10 @@ def test_a_delta_table_without_batches_may_be_begun_anew(tmp_path: Path) -> None
     assert begin_table(table.place, wrong.shape()) == known_as
 
 
-# --- refused before Spark is asked for -------------------------------------------------------------------------------
+# --- refused before a start of Spark ---------------------------------------------------------------------------------
 
 
-def test_what_is_not_there_is_refused_first(bootstrap: str, topic: str, group: str, tmp_path: Path) -> None:
+def test_missing_and_invalid_inputs_are_refused_first(bootstrap: str, topic: str, group: str, tmp_path: Path) -> None:
     def run(**more: Any) -> None:
         ingest(bootstrap, **({"topics": topic, "group": group, "output": tmp_path / "t"} | more))
 
@@ -484,7 +485,7 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
     table = Table(target, None)
     table.bind()
     table.close()
-    # Nothing is in it: it may be begun in another way, and is the same table to its checkpoint.
+    # The table is empty: it may be begun in another way, and is the same table for its checkpoint.
     begun_anew = Target(str(tmp_path / "t"), values=Values(ValueFormat.JSON))
     Table(begun_anew, None).close()
     assert begin_table(table.place, begun_anew.shape()) == known_as

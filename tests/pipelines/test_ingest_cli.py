@@ -1,4 +1,4 @@
-"""``odradek pipeline`` as a stranger meets it: one line and an exit code for each mistake, and Ctrl-C at any time."""
+"""``odradek pipeline`` for a new user: one line and an exit code for each mistake, and Ctrl-C at any time."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_mistakes_of_a_replay_are_one_line(bootstrap: str, topic: str, tmp_path:
     assert replay("either --output", "--topics", topic, "--output", str(tmp_path), "--to-topic", topic) == 2
     assert replay("expected for example", "--offsets", "x", "--dry-run") == 2
     assert replay("offsets 10 to 11 do not exist", "--offsets", f'{{"{topic}":{{"0":[5,12]}}}}', "--dry-run") == 1
-    assert replay("holds no commit of group", "--read-by", unique("nobody"), "--dry-run") == 1
+    assert replay("holds no commit of group", "--read-by", unique("unknown"), "--dry-run") == 1
     assert replay("from 10 is after to 9", "--topics", topic, "--from", "10", "--to", "9", "--dry-run") == 2
     into = ["--topics", topic, "--to-topic", topic]
     assert replay("did you mean kafka.compression.type", *into, "--producer-option", "compresion.type=lz4") == 2
@@ -114,7 +114,7 @@ def test_a_directory_that_may_not_be_written(bootstrap: str, topic: str, tmp_pat
     tmp_path.chmod(0o700)
 
 
-def test_examples_stand_in_the_help(capsys: Captured) -> None:
+def test_the_help_has_examples(capsys: Captured) -> None:
     for command in ("ingest", "replay"):
         assert run(["pipeline", command, "--help"]) == 0
         assert f"odradek pipeline {command} --" in capsys.readouterr().out
@@ -129,10 +129,10 @@ ENDS = {signal.SIGINT: (130, ""), signal.SIGTERM: (143, "odradek: stopped by SIG
     [(signal.SIGINT, 0, ""), (signal.SIGTERM, 143, "odradek: stopped cleanly by SIGTERM\n")],
     ids=["ctrl-c", "sigterm"],
 )
-def test_one_that_goes_on_ends_in_good_order(
+def test_a_continuous_run_is_stopped_cleanly(
     sent: signal.Signals, code: int, says: str, bootstrap: str, tmp_path: Path, admin: Admin
 ) -> None:
-    """And what it has read is committed by then, the last batch too."""
+    """The records that it has read are committed by then, also those of the last batch."""
     topic, group, output = unique("goes-on"), unique("group"), tmp_path / "t"
     create_topic(bootstrap, topic, 2)
     publish(bootstrap, topic, numbers(10))
@@ -156,10 +156,10 @@ def test_one_that_goes_on_ends_in_good_order(
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 @pytest.mark.parametrize("command", ["ingest", "replay"])
-def test_one_that_ends_by_itself_is_stopped_at_once(
+def test_a_finite_run_is_stopped_at_once(
     command: str, sent: signal.Signals, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """Its run is over for other machines, too, which cannot look for its process."""
+    """Its run is marked as over for other machines, too, which cannot check its process."""
     output = tmp_path / "t"
     line = [sys.executable, "-m", "odradek.cli.main", "pipeline", command, "-b", bootstrap, "--topics", topic]
     line += ["--output", str(output), "--master", "local[1]"]
@@ -186,7 +186,7 @@ def test_history_is_stopped_by_sigterm(bootstrap: str, topic: str, group: str, t
     output = tmp_path / "tables"
     line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "history", "-b", bootstrap, "--output", str(output)]
     process = subprocess.Popen([*line, "--master", "local[1]"], stderr=subprocess.PIPE, text=True)
-    eventually(output.exists, within_s=60, what="the folder, which Spark's start comes before")
+    eventually(output.exists, within_s=60, what="the folder, which is created after Spark's start")
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=120)
     assert (process.returncode, err) == ENDS[signal.SIGTERM]
@@ -194,7 +194,7 @@ def test_history_is_stopped_by_sigterm(bootstrap: str, topic: str, group: str, t
     assert {path.suffix for path in output.iterdir() if not path.name.startswith(".")} == {".parquet"}
 
 
-def test_sigterm_is_ours_only_within_a_command() -> None:
+def test_sigterm_is_handled_only_within_a_command() -> None:
     def wait_for_it() -> None:
         with terminable():
             os.kill(os.getpid(), signal.SIGTERM)

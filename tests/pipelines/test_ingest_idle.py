@@ -1,4 +1,4 @@
-"""A run that finds nothing to read ends without Spark, with the group where it belongs; any other run starts Spark."""
+"""A run without new records ends without Spark, with the group at the right offsets; any other run starts Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Run = Callable[..., Ingested]
 Cause = Callable[[str, str, str, Path, Admin], None]
 
 
-class SparkAsked(Exception):
+class SparkStarted(Exception):
     """Raised in place of a start of Spark."""
 
 
@@ -44,10 +44,10 @@ def topic(bootstrap: str) -> str:
 
 @pytest.fixture
 def run(bootstrap: str, topic: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A run that has to start a Spark of its own, unless it is given one."""
+    """A run that has to start Spark, unless it is given a session."""
 
     def refuse(*given: Any, **more: Any) -> None:
-        raise SparkAsked
+        raise SparkStarted
 
     monkeypatch.setattr(ingest_job, "start_spark", refuse)
 
@@ -61,8 +61,8 @@ def test_nothing_to_read_ends_without_spark(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path, run: Run
 ) -> None:
     checkpoint = tmp_path / "t" / "_odradek" / "checkpoint"
-    with pytest.raises(SparkAsked):
-        run()  # the first one writes down where it begins
+    with pytest.raises(SparkStarted):
+        run()  # the first run stores its start
     assert run(spark=spark).rows == 3
     done = run()
     assert (done.rows, done.batches, done.bad, done.files, done.size, done.slowest) == (0, 0, 0, 0, 0, None)
@@ -71,12 +71,12 @@ def test_nothing_to_read_ends_without_spark(
     admin.delete_groups([group])
     run()
     assert committed(admin, group) == checkpoint_end(checkpoint) == ends(admin, topic)
-    # A commit that asks for nothing is overwritten, as a query does it.
+    # A commit without a reset mark is overwritten, as by a query.
     admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(1)})
     run()
     assert committed(admin, group) == ends(admin, topic)
 
-    # What a dead run has left goes all the same.
+    # Files of a dead run are deleted all the same.
     left = tmp_path / ".t.staging" / "dead"
     left.mkdir(parents=True)
     record = {"run": "dead", "host": socket.gethostname(), "process": "", "begun_s": 0.0, "seen_s": time.time()}
@@ -90,7 +90,7 @@ def test_nothing_to_read_ends_without_spark(
 
 
 def _in_a_process_of_its_own(bootstrap: str, topic: str, group: str, output: Path) -> None:
-    """The command with its summary, and without PySpark."""
+    """The command with its summary, in a separate process, and without PySpark."""
     line = ["pipeline", "ingest", "-b", bootstrap, "--topics", topic, "--group", group, "--output", str(output)]
     code = (
         "import sys; from odradek.cli.main import run\n"
@@ -145,25 +145,25 @@ def _damaged(bootstrap: str, topic: str, group: str, checkpoint: Path, admin: Ad
 
 
 @pytest.mark.parametrize("cause", [_published, _partition_added, _unfinished, _reset, _recreated, _damaged])
-def test_what_is_to_be_read_starts_spark(
+def test_anything_to_read_starts_spark(
     cause: Cause, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path, run: Run
 ) -> None:
     checkpoint = _finished_run(admin, topic, tmp_path / "t")
     assert run().batches == 0
     assert committed(admin, group) == ends(admin, topic)
     cause(bootstrap, topic, group, checkpoint, admin)
-    with pytest.raises(SparkAsked):
+    with pytest.raises(SparkStarted):
         run()
 
 
-def test_a_run_that_goes_on_starts_spark(admin: Admin, topic: str, tmp_path: Path, run: Run) -> None:
+def test_a_continuous_run_starts_spark(admin: Admin, topic: str, tmp_path: Path, run: Run) -> None:
     _finished_run(admin, topic, tmp_path / "t")
-    with pytest.raises(SparkAsked):
+    with pytest.raises(SparkStarted):
         run(trigger="1s")
 
 
 def _finished_run(admin: Admin, topic: str, output: Path) -> Path:
-    """A table and its checkpoint as they are after one batch, but for the rows. Returns the checkpoint."""
+    """A table and its checkpoint as after one batch, but without rows. Returns the checkpoint."""
     target = Target(str(output))
     table = Table(target, None)
     begin_table(table.place, target.shape())

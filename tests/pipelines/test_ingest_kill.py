@@ -1,6 +1,5 @@
-"""kill -9 during ingest, of the driver, of a Python worker, of the broker, at moments chosen by chance: after each
-round every record is in the table exactly once, by pyarrow, DuckDB and Spark, and the group is at the checkpoint's end.
-"""
+"""kill -9 during ingest, of the driver, of a Python worker, of the broker, at random moments: after each round every
+record is in the table exactly once, by pyarrow, DuckDB and Spark, and the group is at the checkpoint's end."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds a
 
 
 class Run(NamedTuple):
-    """How a run of the command ended, and who was killed."""
+    """The end of a run of the command, and the killed process."""
 
     code: int
     err: str
@@ -42,7 +41,7 @@ class Run(NamedTuple):
 
 
 class Rounds:
-    """A table that is filled in rounds, of which each is disturbed once."""
+    """A table that is filled in rounds, each of which is disturbed once."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class Rounds:
         return [*line, "--max-offsets", str(BATCH_RECORDS), "--master", "local[2,2]", "--option", "failOnDataLoss=true"]
 
     def run(self, disturb: Callable[[int], str | None] = lambda pid: "", schema: str = "id bigint") -> Run:
-        """``disturb`` is called again and again with the command's process id until it says what it did."""
+        """``disturb`` is called repeatedly with the command's process id until it returns what it did."""
         line = self.command(schema)
         # Files, not pipes: children that outlive a killed run would hold a pipe open.
         with (self._files / "out.txt").open("w+") as out, (self._files / "err.txt").open("w+") as err:
@@ -87,7 +86,7 @@ class Rounds:
             return Run(code, err.read(), killed or "")
 
     def steps(self) -> int:
-        """How far the run is: grows with every file of the query's logs, every staged and every written one."""
+        """The progress of the run: grows with every file of the query's logs, every staged and every written file."""
         hidden = self.output.parent / f".{self.output.name}.staging"
         state = self.output / "_odradek"
         looked = (state / "batches", state / "checkpoint" / "offsets", state / "checkpoint" / "commits", self.output)
@@ -105,7 +104,7 @@ class Rounds:
         assert group == log_ends == checkpoint_end(self.output / "_odradek" / "checkpoint")
         if self.table_format == "delta":
             assert places(delta(self.output)) == wanted
-            assert duckdb_count(self.output) == wanted.total(), "no file is left that no version has"
+            assert duckdb_count(self.output) == wanted.total(), "every file belongs to a version"
             return
         assert places(parquet(self.output)) == wanted
         assert duckdb_count(self.output) == wanted.total()
@@ -114,7 +113,7 @@ class Rounds:
 
 
 def a_driver(rounds: Rounds, chance: random.Random, pid: int) -> str:
-    """Python, Java and workers in one blow, or Python alone: Java then finds out by itself."""
+    """Kills Python, Java and workers at once, or only Python: Java then notices this."""
     whole = chance.random() < 0.6
     if whole:
         kill_tree(pid)
@@ -147,7 +146,7 @@ VICTIMS: tuple[Victim, ...] = (a_driver, a_worker, the_broker)
 
 
 def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
-    """Rounds by chance; returns who was killed, round by round."""
+    """Plays random rounds. Returns the killed process of each round."""
     chance = random.Random(seed)
     killed: list[str] = []
     while len(killed) < count:
@@ -160,17 +159,17 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
             return victim(rounds, chance, pid) if rounds.steps() >= at else None
 
         first = rounds.run(disturb)
-        if first.killed:  # else it had ended before: the round is played again
+        if first.killed:  # otherwise it had ended before: the round is repeated
             killed.append(first.killed)
         assert first.code == -signal.SIGKILL or not first.killed.startswith("driver"), first
-        # Spark may have tried a lost worker's task again, and the client may have waited for the broker.
+        # Spark may have repeated the task of a lost worker, and the client may have waited for the broker.
         assert first.code in (0, 1, -signal.SIGKILL), first
         assert first.err.count("\n") <= 1, first
         if first.code != 0:
             last = rounds.run()
             assert (last.code, last.err) == (0, ""), (seed, number, first, last)
         rounds.check(spark)
-        victim_is = first.killed or f"nobody (too late) {first.err.strip()}"
+        victim_is = first.killed or f"none (too late) {first.err.strip()}"
         print(f"seed {seed} round {number}: {victim_is}, then code {first.code}", flush=True)
     return killed
 
@@ -184,7 +183,7 @@ def test_a_round(own_broker: Callable[..., RunningBroker], spark: Any, tmp_path:
 def test_a_first_run_that_was_killed_may_be_corrected(
     own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
 ) -> None:
-    """It had begun the table, with nothing in it yet."""
+    """It had begun the table, which is still empty."""
     rounds = Rounds(own_broker(), tmp_path, "parquet")
     publish(rounds.broker.bootstrap, TOPIC, [b'{"id":1}'] * BATCH_RECORDS, partition=0)
     begun = rounds.output / "_odradek" / "table.json"
@@ -207,7 +206,7 @@ def test_a_first_run_that_was_killed_may_be_corrected(
 def test_three_rounds(
     seed: int, table_format: str, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
 ) -> None:
-    """A driver, a worker and a broker are killed in each; every other seed names the table by a ``file:`` URI."""
+    """A driver, a worker and a broker are killed in each run; every other seed names the table with a ``file:`` URI."""
     rounds = Rounds(own_broker(), tmp_path, table_format, by_uri=seed % 2 == 1)
     assert len(play(rounds, spark, seed, 3)) == 3
 
@@ -217,7 +216,7 @@ def test_three_rounds(
 def test_two_runs_at_once(
     table_format: str, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
 ) -> None:
-    """One of them is refused by the name of the other, unless it came when that had ended."""
+    """One of them is refused and names the other, unless it starts after the other has ended."""
     rounds = Rounds(own_broker(), tmp_path, table_format)
     rounds.publish()
     pipe = subprocess.PIPE

@@ -1,5 +1,5 @@
-"""Records that are removed under an ingest: named, and nothing of their batch in the table, or passed over where that
-is asked for. Whoever writes."""
+"""Records that are deleted during an ingest: the error names them and no row of their batch is in the table, or with
+the option they are skipped. Both writers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odradek.pipelines.lake import Added
 from odradek.pipelines.options import WRITERS
 from odradek.pipelines.queries import QueryFailed
 
-GOES_ON = {"failOnDataLoss": "false"}
+CONTINUE_AFTER_LOSS = {"failOnDataLoss": "false"}
 
 
 @pytest.fixture
@@ -46,11 +46,12 @@ class Runs:
         return ingest(self._bootstrap, **given, options=options, spark=self._spark, **more)
 
     def check(self, first: range, second: range, table_format: str = "parquet") -> None:
-        """The table holds these offsets of the partitions and no others, and the group is at the checkpoint's end."""
+        """Checks that the table has exactly these offsets of the partitions, and the group is at the checkpoint's
+        end."""
         found = parquet(self.output) if table_format == "parquet" else delta(self.output)
         wanted = [(self.topic, number, offset) for number, held in ((0, first), (1, second)) for offset in held]
         assert places(found) == dict.fromkeys(wanted, 1)
-        assert duckdb_count(self.output) == len(wanted), "no file is left that the table does not have"
+        assert duckdb_count(self.output) == len(wanted), "every file belongs to the table"
         assert committed(self._admin, self.group) == checkpoint_end(self.output / "_odradek" / "checkpoint")
 
     def is_empty(self) -> bool:
@@ -79,7 +80,7 @@ def test_records_removed_between_two_batches(writer: str, runs: Runs, admin: Adm
         runs.run(bounded, writer=writer)
     assert places(parquet(runs.output)) == places_read
 
-    done = runs.run(bounded | GOES_ON, writer=writer)
+    done = runs.run(bounded | CONTINUE_AFTER_LOSS, writer=writer)
     assert done.rows == 15 + 4
     assert done.group.is_committed
     assert committed(admin, runs.group) == ends(admin, runs.topic)
@@ -104,14 +105,14 @@ def test_records_removed_after_their_batch_was_planned(
         with pytest.raises(QueryFailed, match=f"{runs.topic}-0: offsets 0 to 24 are lost"):
             runs.run({}, **given)
         assert runs.is_empty()
-    done = runs.run(GOES_ON, **given)
+    done = runs.run(CONTINUE_AFTER_LOSS, **given)
     assert (done.rows, done.batches) == (20, 1)
     runs.check(range(25, 40), range(5), table_format)
     assert committed(admin, runs.group) == ends(admin, runs.topic)
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_batch_of_which_all_is_removed(writer: str, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_whose_records_are_all_removed(writer: str, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     planned_batch = ingest_job.planned_batch
 
     def lose(checkpoint: Any, batch_id: int) -> Any:
@@ -119,6 +120,6 @@ def test_a_batch_of_which_all_is_removed(writer: str, runs: Runs, monkeypatch: p
         return planned_batch(checkpoint, batch_id)
 
     monkeypatch.setattr(ingest_job, "planned_batch", lose)
-    done = runs.run(GOES_ON | {"maxOffsetsPerTrigger": "16"}, writer=writer)
+    done = runs.run(CONTINUE_AFTER_LOSS | {"maxOffsetsPerTrigger": "16"}, writer=writer)
     assert done.rows == 5
     runs.check(range(0), range(5))

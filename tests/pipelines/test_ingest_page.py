@@ -1,4 +1,4 @@
-"""docs/pipelines.md: its commands and its Python run as they stand, but for the broker's address; and a cluster."""
+"""docs/pipelines.md: its commands and its Python run unchanged, except for the broker's address; and a cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipelines.md"
 def test_the_page_runs_in_order(
     spark: object, admin: Admin, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one process, with Spark started once: a command is called as the shell would call it."""
+    """In one process, with one start of Spark: a command is called as by the shell."""
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert {kind for kind, _ in blocks} == {"python", "sh"}
@@ -55,14 +55,14 @@ def test_the_page_runs_in_order(
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
-    """A standalone cluster as the page starts it: a master and two workers, each a process; its address."""
+    """A standalone cluster as on the page: a master and two workers, each a process. Returns its address."""
     with standalone(tmp_path, [True, True]) as running:
         yield running.address
 
 
 @pytest.mark.slow
 def test_a_standalone_cluster_of_two_workers(cluster: str, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
-    """From the command line, and by spark-submit. Executors run in the workers' processes, one core each."""
+    """From the command line, and with spark-submit. Executors run in the workers' processes, one core each."""
 
     topic, group = unique("cluster"), unique("group")
     create_topic(bootstrap, topic, 4)
@@ -76,7 +76,9 @@ def test_a_standalone_cluster_of_two_workers(cluster: str, admin: Admin, bootstr
     assert (done.returncode, done.stderr) == (0, ""), done
     assert places(parquet(output)) == expected(admin, topic)
     assert {path.parent.parent.name for path in tmp_path.glob("w?/app-*/*/stdout")} != set()
-    assert len({path.relative_to(tmp_path).parts[0] for path in tmp_path.glob("w?/app-*/*/stderr")}) == 2, "both worked"
+    assert len({path.relative_to(tmp_path).parts[0] for path in tmp_path.glob("w?/app-*/*/stderr")}) == 2, (
+        "both workers had tasks"
+    )
 
     publish(bootstrap, topic, [b"more"] * 10, partition=2)
     job = tmp_path / "job.py"
@@ -110,7 +112,8 @@ assert [row["kind"] for row in found.findings.to_pylist()] == ["rewind"]
 
 @pytest.mark.slow
 def test_history_of_groups_on_a_cluster(cluster: str, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
-    """Two workers of a standalone cluster, from the command line and by spark-submit, and Spark's cluster in one go."""
+    """Two workers of a standalone cluster, from the command line and with spark-submit, also with Spark's cluster
+    mode."""
     topic, group = unique("cluster"), unique("group")
     create_topic(bootstrap, topic, 1)
     publish(bootstrap, topic, [b"x"] * 100)

@@ -1,4 +1,4 @@
-"""What becomes of a record's value: nothing that cannot be read is lost, or read as something else."""
+"""The values of records: a value that cannot be read is neither lost nor read as something else."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_avro_types_are_columns() -> None:
         (lambda data: data.replace(b"Alice", b"Al\xff\xfee"), "does not fit"),
     ],
 )
-def test_avro_that_does_not_fit_is_said(damage: Any, says: str) -> None:
+def test_avro_that_does_not_fit_is_reported(damage: Any, says: str) -> None:
     data = encoded(USER, ALICE)
     values, errors = decoded(AvroDecoder(json.dumps(USER)), data, damage(data), data)
     assert [value is None for value in values] == [False, True, False]
@@ -85,7 +85,7 @@ def test_avro_that_does_not_fit_is_said(damage: Any, says: str) -> None:
     assert says in errors[1]
 
 
-def test_avro_numbers_out_of_range_are_bad_records_one_by_one() -> None:
+def test_each_avro_number_out_of_range_is_one_bad_record() -> None:
     late = {"type": "record", "name": "R", "fields": [{"name": "at", "type": "long"}]}
     schema = json.loads(json.dumps(late).replace('"long"', '{"type": "long", "logicalType": "timestamp-millis"}'))
     values, errors = decoded(AvroDecoder(json.dumps(schema)), encoded(late, {"at": 1}), encoded(late, {"at": 1 << 62}))
@@ -138,7 +138,7 @@ def test_contradictions_are_refused(values: Values, says: str) -> None:
         values.check()
 
 
-def test_a_schemas_file_that_is_not_there_is_said() -> None:
+def test_a_missing_schema_file_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"user\.avsc does not exist"):
         read_schema("nowhere/user.avsc")
 
@@ -161,7 +161,7 @@ def _read(spark: Any, values: Values, data: list[bytes | None]) -> list[Any]:
     return list(table.orderBy("offset").collect())
 
 
-def test_json_is_an_object_of_the_schema_or_kept_with_the_reason(spark: Any) -> None:
+def test_json_is_an_object_of_the_schema_or_stored_with_the_reason(spark: Any) -> None:
     data: list[bytes | None] = [*GOOD, *NO_OBJECT, *NO_FIT, b'{"b":"\xff"}', None]
     rows = _read(spark, Values(ValueFormat.JSON, "a bigint, b string"), data)
     good, rest = rows[: len(GOOD)], rows[len(GOOD) :]
@@ -179,7 +179,7 @@ def test_json_is_an_object_of_the_schema_or_kept_with_the_reason(spark: Any) -> 
     assert (tombstone.value, tombstone.error, tombstone.raw) == (None, None, None)
 
 
-def test_json_without_a_schema_is_text_that_was_looked_at(spark: Any) -> None:
+def test_json_without_a_schema_is_checked_text(spark: Any) -> None:
     data = [b'{"a":1}', b"17", b'"s"', b"null", b"[1,2]", b'{"a":1}{"a":2}', b"nope", b"", b"'s'", b"\xff", b"1]", None]
     rows = _read(spark, Values(ValueFormat.JSON, keep_raw=True), data)
     assert [row.value for row in rows] == ['{"a":1}', "17", '"s"', "null", "[1,2]", *[None] * 7]

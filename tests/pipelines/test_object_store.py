@@ -67,7 +67,7 @@ class Runs:
         return subprocess.run(line, capture_output=True, text=True, timeout=RUN_S, check=False)
 
     def files(self) -> list[str]:
-        """The Parquet files of the table and of what is beside it, without those of Spark's checkpoint."""
+        """The Parquet files of the table and of folders beside it, without those of Spark's checkpoint."""
         found = self.store.filesystem.get_file_info(FileSelector(BUCKET, recursive=True))
         return sorted(one.path for one in found if self.table in one.path and one.path.endswith(".parquet"))
 
@@ -91,7 +91,7 @@ class Runs:
         return DeltaTable(f"s3://{BUCKET}/{self.table}", storage_options=options)
 
     def check(self, admin: Admin) -> None:
-        """Every record once, the group at the end, and no file that is not in the table."""
+        """Checks that every record is there once, the group is at the end, and every file is in the table."""
         assert places(self.rows()) == expected(admin, self.topic)
         assert committed(admin, self.group) == ends(admin, self.topic)
         files = self.files()
@@ -123,7 +123,7 @@ def test_every_record_is_in_the_table_once(
 def test_a_driver_that_is_killed(
     files: int, table_format: str, store: ObjectStore, cluster: Cluster, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
-    """As soon as so many files are written, in its first batch or a later one."""
+    """The kill happens when enough files are written, in its first batch or a later one."""
     runs = Runs(store, cluster, bootstrap, table_format)
     runs.publish()
     with (tmp_path / "out").open("wb") as out:
@@ -145,7 +145,7 @@ def test_a_driver_that_is_killed(
 def test_two_runs_at_once(
     table_format: str, store: ObjectStore, cluster: Cluster, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
-    """One of them may be refused, by the name of the other."""
+    """One of them may be refused, and names the other."""
     runs = Runs(store, cluster, bootstrap, table_format)
     runs.publish()
     line = runs.command(store.spark_conf() | {"spark.cores.max": "1"})

@@ -1,4 +1,4 @@
-"""What is refused leaves nothing: no file, no folder, neither in the place that was named nor beside it."""
+"""Refused runs leave no file and no folder, neither in the named place nor beside it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def everything(place: Path) -> list[str]:
 
 
 def no_spark() -> NoReturn:
-    raise AssertionError("what is refused starts no Spark")
+    raise AssertionError("a refused run started Spark")
 
 
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
 @pytest.mark.parametrize("held", ["data.csv", "theirs/part-00000.parquet", "_delta_log/00000000000000000000.json"])
-def test_a_foreign_folder_stays_as_it_is(held: str, table_format: str, tmp_path: Path) -> None:
+def test_a_foreign_folder_is_not_changed(held: str, table_format: str, tmp_path: Path) -> None:
     file = tmp_path / "theirs" / held
     file.parent.mkdir(parents=True)
     file.write_text("theirs")

@@ -1,4 +1,4 @@
-"""Ranges once more: which they are, and that a table gets them once and a topic all of them."""
+"""Replays of ranges: which ranges they are; a table gets them once and a topic gets all of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 # --- ranges ---------------------------------------------------------------------------------------------------------
 
 
-def test_ranges_by_hand() -> None:
+def test_ranges_given_by_the_user() -> None:
     assert parse_ranges('{"t":{"1":[5,9],"0":[[3,5],[1,3],[7,8]]}}') == [
         Range(T0, 1, 5),
         Range(T0, 7, 8),
@@ -64,7 +64,7 @@ def test_ranges_of_one_partition_are_read_after_each_other() -> None:
     assert batch_reads(merged) == [[Range(T0, 1, 6), Range(T1, 5, 9)], [Range(T0, 7, 8)]]
 
 
-def test_what_a_group_read_is_what_lies_between_its_commits() -> None:
+def test_the_ranges_of_a_group_are_between_its_commits() -> None:
     commits = [Commit(at * 10, offset) for at, offset in enumerate((5, 10, 3, 8, None, 20, 25))]
     everything = read_between(T0, commits, None, None)
     assert everything is not None
@@ -78,7 +78,7 @@ def test_what_a_group_read_is_what_lies_between_its_commits() -> None:
         read_between(T0, commits[1:], 5, None)
 
 
-def test_commits_of_a_topic_that_was_deleted_since_mean_nothing() -> None:
+def test_commits_of_a_deleted_topic_are_ignored() -> None:
     from datetime import UTC, datetime
 
     at = datetime.fromtimestamp(1, UTC)
@@ -98,7 +98,7 @@ def test_commits_of_a_topic_that_was_deleted_since_mean_nothing() -> None:
     assert found == {T0: [Commit(1000, 7), Commit(1000, 7), Commit(1000, None)]}
 
 
-def test_one_way_to_say_what_to_read() -> None:
+def test_exactly_one_selection_is_required() -> None:
     for wrong, says in (
         (Selection(), "say what to read"),
         (Selection(("t",), start="5", read_by="g"), "choose one way"),
@@ -116,12 +116,12 @@ def test_one_way_to_say_what_to_read() -> None:
     Selection(("t",), start="9", end="9").check()
 
 
-# --- looked up ------------------------------------------------------------------------------------------------------
+# --- lookups --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def topic(bootstrap: str) -> str:
-    """Partition 0 with offsets 0 to 19, a second apart from 1000 s on; partition 1 with offsets 0 to 4."""
+    """Partition 0 with offsets 0 to 19, a second apart, from 1000 s on; partition 1 with offsets 0 to 4."""
     name = unique("replay")
     create_topic(bootstrap, name, 2, retention_ms="-1")
     times = range(1_000_000, 1_020_000, 1000)
@@ -142,7 +142,7 @@ def test_places_and_times(bootstrap: str, topic: str) -> None:
     topics = (topic,)
     assert _spans(_look(bootstrap, topics=topics)) == [(0, 0, 20), (1, 0, 5)]
     assert _spans(_look(bootstrap, topics=topics, start="3", end="5")) == [(0, 3, 5), (1, 3, 5)]
-    # 1003.5 s: record 4 is the first as young; nothing in partition 1 is older than 1010 s.
+    # 1003.5 s: record 4 is the first one after it; all records of partition 1 are older than 1010 s.
     between = _look(bootstrap, topics=topics, start="1970-01-01T00:16:43.500", end="1970-01-01T00:16:50")
     assert _spans(between) == [(0, 4, 10)]
     assert _spans(_look(bootstrap, topics=topics, start="2100-01-01")) == []
@@ -150,7 +150,7 @@ def test_places_and_times(bootstrap: str, topic: str) -> None:
         _look(bootstrap, topics=(topic + "x",))
 
 
-def test_ranges_that_are_gone_are_named(bootstrap: str, topic: str, admin: Admin) -> None:
+def test_errors_name_deleted_ranges(bootstrap: str, topic: str, admin: Admin) -> None:
     admin.delete_records({TopicPartition(topic, 0): 8})
     wanted = f'{{"{topic}":{{"0":[5,30],"1":[0,5],"7":[0,1]}}}}'
     with pytest.raises(RangeGone) as error:
@@ -162,7 +162,7 @@ def test_ranges_that_are_gone_are_named(bootstrap: str, topic: str, admin: Admin
     assert (_spans(left), len(left.gone)) == ([(0, 8, 20), (1, 0, 5)], 3)
 
 
-def test_what_a_group_read_by_its_commits(bootstrap: str, topic: str, group: str) -> None:
+def test_the_ranges_of_a_group_from_its_stored_commits(bootstrap: str, topic: str, group: str) -> None:
     for offset in (2, 9, 4, 6, 15):
         commit(bootstrap, group, {(topic, 0): offset})
     assert committed(bootstrap, group) == {(topic, 0): 15}
@@ -176,11 +176,11 @@ def test_what_a_group_read_by_its_commits(bootstrap: str, topic: str, group: str
         _look(bootstrap, read_by=group + "x")
 
 
-# --- read and written -----------------------------------------------------------------------------------------------
+# --- reads and writes -----------------------------------------------------------------------------------------------
 
 
 def _no_spark() -> Any:
-    raise AssertionError("Spark was asked for")
+    raise AssertionError("Spark was started")
 
 
 def test_into_a_table_once(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
@@ -198,10 +198,10 @@ def test_into_a_table_once(spark: Any, bootstrap: str, topic: str, tmp_path: Pat
         assert (first.offsets, first.rows, first.already) == (11, 11, False)
         assert (second.rows, second.already) == (11, True)
         assert places(read(output)) == wanted
-        # The table itself tells: Spark is not started for it.
+        # The table itself has the result: Spark is not started for it.
         found = find(ClientConfig(bootstrap), Selection(offsets=offsets))
-        told = run_replay(Replay(bootstrap, found, Target(str(output), table_format)), _no_spark)
-        assert (told.rows, told.bad, told.already) == (11, 0, True)
+        replayed = run_replay(Replay(bootstrap, found, Target(str(output), table_format)), _no_spark)
+        assert (replayed.rows, replayed.bad, replayed.already) == (11, 0, True)
     assert run(again=True).already is False
     assert places(delta(output)) == dict.fromkeys(wanted, 2)
     nothing = replay(bootstrap, topics=topic, start="2100-01-01", output=tmp_path / "none", spark=spark)
@@ -210,7 +210,7 @@ def test_into_a_table_once(spark: Any, bootstrap: str, topic: str, tmp_path: Pat
 
 
 def _made_again(admin: Admin, bootstrap: str, topic: str, count: int) -> None:
-    """The topic is another one of the same name, with so many records in partition 0."""
+    """Recreates the topic with this number of records in partition 0."""
     admin.delete_topics([topic])
     eventually(lambda: topic not in admin.topics(), what="the topic's deletion")
     create_topic(bootstrap, topic, 2, retention_ms="-1")
@@ -231,7 +231,7 @@ def test_another_topic_of_the_same_name_is_another_replay(
     assert sorted(values) == [b"1", b"2", b"new", b"new"]
 
 
-def test_a_replay_that_knew_topics_by_name_alone_counts_as_done(
+def test_a_replay_from_before_topic_ids_counts_as_done(
     spark: Any,
     bootstrap: str,
     topic: str,
@@ -255,7 +255,7 @@ def test_a_replay_that_knew_topics_by_name_alone_counts_as_done(
 
 
 @pytest.mark.parametrize("into", ["workers", "spark", "topic"])
-def test_a_topic_made_again_before_it_is_read_is_refused(
+def test_a_topic_recreated_before_it_is_read_is_refused(
     into: str, spark: Any, admin: Admin, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     found = find(ClientConfig(bootstrap), Selection((topic,)))
@@ -294,7 +294,7 @@ AVRO = {"value_format": "avro", "schema": json.dumps(NEW)}
 def test_into_a_table_of_ingest(
     spark: Any, bootstrap: str, group: str, tmp_path: Path, values: list[bytes], how: dict[str, Any], bad: int
 ) -> None:
-    """Said in the same way, a replay's rows are as those that ingest read, and are told apart by nothing."""
+    """With the same options, a replay's rows equal those of ingest, and nothing distinguishes them."""
     name, output = unique("both"), tmp_path / "table"
     create_topic(bootstrap, name, 1, retention_ms="-1")
     publish(bootstrap, name, values)
@@ -314,18 +314,18 @@ def test_into_a_table_of_ingest(
         replay(bootstrap, topics=name, output=output, spark=spark, **how | {"headers": not how.get("headers")})
 
 
-def test_a_table_is_said_in_the_same_way_everywhere() -> None:
-    """To both functions, and to both commands but for what is of one alone."""
-    told = dict(inspect.signature(PipelineOptions).parameters)
-    assert {"table_format", "writer_schemas", "partition_by", "task_size", "storage_options", "conf"} < told.keys()
+def test_all_functions_and_commands_have_the_same_table_options() -> None:
+    """The options of both functions, and of both commands except for their own ones."""
+    shared = dict(inspect.signature(PipelineOptions).parameters)
+    assert {"table_format", "writer_schemas", "partition_by", "task_size", "storage_options", "conf"} < shared.keys()
     for function, line, options in ((ingest, IngestLine, IngestOptions), (replay, ReplayLine, ReplayOptions)):
         parameters = inspect.signature(function).parameters
-        assert told == {name: kind for name, kind in parameters.items() if name in told}
+        assert shared == {name: kind for name, kind in parameters.items() if name in shared}
         assert parameters == inspect.signature(options).parameters
         assert declared(line) == declared(options)
 
 
-def test_an_unknown_option_is_named_with_the_nearest_one(tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_option_names_the_nearest_one(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"^ingest\(\) has no option 'topic': did you mean 'topics'\?$"):
         ingest("127.0.0.1:1", topic="t", group="g", output=tmp_path / "t")
     with pytest.raises(TypeError, match=r"^ingest\(\) missing a required argument: 'group'$"):
@@ -346,12 +346,12 @@ def test_an_unknown_option_is_named_with_the_nearest_one(tmp_path: Path) -> None
         ({"output": "t", "on_bad": "x"}, "on bad 'x' is unknown; choose one of keep, fail"),
     ],
 )
-def test_contradicting_options_are_refused_before_the_cluster_is_asked(given: dict[str, Any], says: str) -> None:
+def test_contradicting_options_are_refused_before_any_request(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(says)}$"):
         replay("127.0.0.1:1", topics="t", **given)
 
 
-def test_a_mistyped_replay_begins_no_table(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+def test_a_replay_with_a_mistake_begins_no_table(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     for wrong in ({"value_format": "json", "schema": "id bigin"}, {"partition_by": ["nope"]}):
         with pytest.raises(ConfigError):
             replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark, **wrong)
@@ -391,8 +391,8 @@ def test_into_a_topic(spark: Any, bootstrap: str, topic: str) -> None:
         replay(bootstrap, topics=topic, spark=spark)
 
 
-def test_a_writer_takes_the_settings_of_the_connection() -> None:
-    """Those of readers alone are left out; what it knows itself is checked, and wins."""
+def test_the_writer_uses_the_settings_of_the_connection() -> None:
+    """Settings only for readers are left out; its own settings are checked and have precedence."""
     reading = {"kafka.bootstrap.servers": "x:1", "kafka.Request.Timeout.ms": "9000", "kafka.client.id": "me"}
     for name in (
         "kafka.max.poll.records",
@@ -435,7 +435,7 @@ def test_a_writer_takes_the_settings_of_the_connection() -> None:
         ReplayTopic("t").options(reading | {"kafka.sasl.mechanism": "PLAIN"})
 
 
-def test_what_is_sent_is_compressed_where_told(spark: Any, broker: RunningBroker, topic: str, tmp_path: Path) -> None:
+def test_records_are_compressed_with_the_option(spark: Any, broker: RunningBroker, topic: str, tmp_path: Path) -> None:
     into, settings = unique("again"), tmp_path / "client.properties"
     create_topic(broker.bootstrap, into, 1)
     settings.write_text("request.timeout.ms=20000\nmax.poll.records=7\n")
@@ -452,12 +452,12 @@ def test_a_dry_run_needs_no_spark(bootstrap: str, topic: str) -> None:
     assert found.offsets == 25
 
 
-# --- how far it is --------------------------------------------------------------------------------------------------
+# --- progress -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("into", ["table", "topic"])
-def test_progress_is_told_as_it_is_made(spark: Any, bootstrap: str, topic: str, tmp_path: Path, into: str) -> None:
-    """By the workers, a piece after the other, and once where it was done before."""
+def test_progress_is_reported_piece_by_piece(spark: Any, bootstrap: str, topic: str, tmp_path: Path, into: str) -> None:
+    """By the workers, one piece after another, and once for a replay that was done before."""
     found = _look(bootstrap, topics=(topic,))
     target: Target | ReplayTopic = Target(str(tmp_path / "table"))
     if into == "topic":
@@ -466,14 +466,14 @@ def test_progress_is_told_as_it_is_made(spark: Any, bootstrap: str, topic: str, 
     job = Replay(bootstrap, found, target)
     calls: list[int] = []
     assert run_replay(job, lambda: spark, calls.append).rows == 25
-    assert sorted(calls) == [5, 20], "each partition by itself, before the end that makes it whole"
+    assert sorted(calls) == [5, 20], "each partition separately, before the final report"
     if into == "table":
         again: list[int] = []
         assert run_replay(job, lambda: spark, again.append).already
         assert again == [25]
 
 
-def test_rows_sent_by_others_meanwhile_are_not_counted(spark: Any, bootstrap: str, topic: str) -> None:
+def test_rows_of_other_jobs_are_not_counted(spark: Any, bootstrap: str, topic: str) -> None:
     into = unique("busy")
     create_topic(bootstrap, into, 1)
 
@@ -484,18 +484,18 @@ def test_rows_sent_by_others_meanwhile_are_not_counted(spark: Any, bootstrap: st
     assert run_replay(job, lambda: spark, others_send).rows == 25
 
 
-def test_the_bar_is_for_terminals(
+def test_the_progress_bar_is_only_for_terminals(
     spark: Any, bootstrap: str, topic: str, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """What is piped, or read as JSON, holds the outcome alone."""
+    """Piped output, or JSON, contains only the result."""
 
     def run_it(name: str, *more: str) -> str:
         line = ["pipeline", "replay", "-b", bootstrap, "--topics", topic, "--output", str(tmp_path / name), *more]
         assert run(line) == 0
-        told = capsys.readouterr()
-        assert told.err == ""
-        return told.out
+        output = capsys.readouterr()
+        assert output.err == ""
+        return output.out
 
     plain = run_it("plain")
     assert plain.endswith(" s).\n")
@@ -504,5 +504,5 @@ def test_the_bar_is_for_terminals(
     drawn = run_it("drawn")
     assert "replaying" in drawn
     assert "25/25" in drawn
-    told = json.loads(run_it("json", "--json").splitlines()[-1].rpartition("\x1b[2K")[2] or "{}")
-    assert told["rows"] == 25
+    result = json.loads(run_it("json", "--json").splitlines()[-1].rpartition("\x1b[2K")[2] or "{}")
+    assert result["rows"] == 25

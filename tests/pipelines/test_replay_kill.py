@@ -1,4 +1,4 @@
-"""A replay that is killed, wherever it was, and run again: each record is in the table once."""
+"""A replay that is killed at any point and run again: each record is in the table once."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ RECORDS = 40_000
 
 
 def staged(output: Path) -> bool:
-    """Spark has begun to write beside the table."""
+    """Whether Spark has begun to write beside the table."""
     return any(output.parent.glob(f".{output.name}.staging/**/*.parquet"))
 
 
 def written(output: Path) -> bool:
-    """All is written: the manifest is there, or, for Delta, files that no commit names yet."""
+    """Whether all files are written: the manifest exists, or, for Delta, files that no commit names yet."""
     return any(output.glob("_odradek/batches/replay-*")) or any(output.glob("*.parquet"))
 
 
@@ -44,8 +44,8 @@ def topic(bootstrap: str) -> str:
     return name
 
 
-def start(line: list[str], told: Path) -> subprocess.Popen[str]:
-    with told.open("w") as out:  # a file, not a pipe: children that outlive a killed run would hold a pipe open
+def start(line: list[str], log_file: Path) -> subprocess.Popen[str]:
+    with log_file.open("w") as out:  # a file, not a pipe: children that outlive a killed run would hold a pipe open
         return subprocess.Popen(line, stdout=out, stderr=out, text=True)
 
 
@@ -55,28 +55,28 @@ def test_a_killed_replay_is_completed_by_the_next(
     bootstrap: str, admin: Admin, topic: str, tmp_path: Path,
     table_format: str, seen: Callable[[Path], bool], whole: bool,
 ) -> None:  # fmt: skip
-    output, told = tmp_path / "table", tmp_path / "told.txt"
+    output, log_file = tmp_path / "table", tmp_path / "output.txt"
     line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "replay", "-b", bootstrap, "--topics", topic]
     line += ["--output", str(output), "--table-format", table_format, "--master", "local[2]"]
-    first = start(line, told)
+    first = start(line, log_file)
     while first.poll() is None and not seen(output):
         time.sleep(0.001)
-    assert first.poll() is None, f"it ended before it could be killed: {told.read_text()}"
-    if whole:  # else Java finds out by itself
-        first.send_signal(signal.SIGSTOP)  # it sees none of its own die, and is killed in the midst of its work
+    assert first.poll() is None, f"it ended before it could be killed: {log_file.read_text()}"
+    if whole:  # otherwise Java notices the kill
+        first.send_signal(signal.SIGSTOP)  # it sees none of its children end, and is killed while it works
         kill_tree(first.pid)
     first.kill()
-    ends = (-signal.SIGKILL,) if whole else (-signal.SIGKILL, 0)  # all was written: it may have been done just then
-    assert first.wait(60) in ends, told.read_text()
-    second = start(line, told)
-    assert second.wait(300) == 0, told.read_text()
-    assert f"{RECORDS:,} records" in told.read_text()
+    ends = (-signal.SIGKILL,) if whole else (-signal.SIGKILL, 0)  # all was written: it may have ended just then
+    assert first.wait(60) in ends, log_file.read_text()
+    second = start(line, log_file)
+    assert second.wait(300) == 0, log_file.read_text()
+    assert f"{RECORDS:,} records" in log_file.read_text()
     wanted = expected(admin, topic)
     assert places(delta(output) if table_format == "delta" else parquet(output)) == wanted
     if table_format == "parquet":
         assert duckdb_count(output) == RECORDS
-    third = start(line, told)
+    third = start(line, log_file)
     assert third.wait(300) == 0
-    assert "Nothing was added" in told.read_text()
+    assert "Nothing was added" in log_file.read_text()
     assert places(delta(output) if table_format == "delta" else parquet(output)) == wanted
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["table", "told.txt"], os.listdir(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table", "output.txt"], os.listdir(tmp_path)

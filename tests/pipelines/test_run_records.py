@@ -1,4 +1,4 @@
-"""Which runs tell later ones to look for what they leave: those whose tasks may still write when they have ended."""
+"""Runs that later runs must clean up after: those whose tasks may still write after the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_run_whose_batch_ends_leaves_no_record_and_one_that_is_stopped_does(sp
     assert left["process"] == ""
 
 
-def test_spark_tells_of_tries_that_failed(spark: Any) -> None:
+def test_spark_reports_failed_attempts(spark: Any) -> None:
     def fails(number: int) -> int:
         raise RuntimeError(number)
 

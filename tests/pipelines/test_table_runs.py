@@ -1,4 +1,4 @@
-"""Two runs at once, runs that died, and what they leave: without Spark, on tables of both kinds."""
+"""Concurrent runs, dead runs, and their files: without Spark, on both kinds of tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS = StructType([StructField("n", LongType())])
 
 
 class Rows:
-    """Rows that a test writes itself, as workers do. ``during`` is called when they are written."""
+    """Rows that a test writes like a worker. ``during`` is called while they are written."""
 
     in_place = True
     schema = COLUMNS
@@ -68,7 +68,7 @@ def files(root: Path) -> list[str]:
 
 
 def size(root: Path) -> int:
-    """Bytes of the table's files."""
+    """The bytes of the table's files."""
     return sum(path.stat().st_size for path in (root / "t").glob("*.parquet"))
 
 
@@ -79,18 +79,18 @@ def log_files(root: Path) -> list[str]:
 # --- Delta: the transaction id --------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_another_run_commits_meanwhile_is_not_added_twice(tmp_path: Path) -> None:
-    """deltalake itself takes the second commit of one transaction id where the log is loaded after the first."""
+def test_a_batch_that_another_run_commits_first_is_not_added_twice(tmp_path: Path) -> None:
+    """deltalake itself accepts a second commit with the same transaction id if the log is loaded after the first."""
     first, second = delta_table(tmp_path, "a" * 32), delta_table(tmp_path, "b" * 32)
     done: list[Added] = []
     rows = Rows(7, during=lambda: done.append(first.add(Rows(5), 3, QUERY)))
-    assert second.add(rows, 3, QUERY) == done[0], "what is in the table is what is told"
+    assert second.add(rows, 3, QUERY) == done[0], "the result is that of the table"
     assert done[0] == Added(5, 0, 1, size(tmp_path))
     assert Log(tmp_path / "t").to_pyarrow_table().num_rows == 5
-    assert files(tmp_path) == log_files(tmp_path), "the files of the second are gone"
+    assert files(tmp_path) == log_files(tmp_path), "the files of the second run are deleted"
 
 
-def test_a_commit_of_somebody_else_between_look_and_commit_is_built_upon(
+def test_a_commit_follows_a_concurrent_commit_of_another_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = delta_table(tmp_path, "a" * 32)
@@ -100,7 +100,7 @@ def test_a_commit_of_somebody_else_between_look_and_commit_is_built_upon(
     def interrupted(self: DeltaTable, schema: Any) -> Any:
         log = look(self, schema)
         met[0] += 1
-        if met[0] == 2:  # the look that the commit builds on
+        if met[0] == 2:  # the read on which the commit is based
             delta_table(tmp_path, "b" * 32).add(Rows(10), 0, "another query")
         return log
 
@@ -112,18 +112,18 @@ def test_a_commit_of_somebody_else_between_look_and_commit_is_built_upon(
 def test_ten_runs_that_add_one_batch_at_once_add_it_once(tmp_path: Path) -> None:
     delta_table(tmp_path, "0" * 32).add(Rows(1), 0, "begun before")
     gate = threading.Barrier(10)
-    told: list[Added] = []
+    results: list[Added] = []
 
     def one(number: int) -> None:
-        with contextlib.suppress(StorageError):  # refused by deltalake after as many tries as there are
-            told.append(delta_table(tmp_path, f"{number:x}" * 32).add(Rows(5, gate.wait), 4, QUERY))
+        with contextlib.suppress(StorageError):  # refused by deltalake after the largest number of attempts
+            results.append(delta_table(tmp_path, f"{number:x}" * 32).add(Rows(5, gate.wait), 4, QUERY))
 
     threads = [threading.Thread(target=one, args=(number,)) for number in range(10)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert {added[:3] for added in told} == {(5, 0, 1)}
+    assert {added[:3] for added in results} == {(5, 0, 1)}
     assert Log(tmp_path / "t").to_pyarrow_table().num_rows == 6
 
 
@@ -133,8 +133,8 @@ _LOST = [CommitFailedError("a version of this number is there"), DeltaError("tim
 
 
 class Answers:
-    """Of the log's storage: what a commit is answered, whether it ``lands`` in the log before, and whether the log can
-    be read afterwards. A commit that has not landed can be sent late."""
+    """Answers of the log's storage: the answer to a commit, whether it ``lands`` in the log before, and whether the log
+    can be read afterwards. A commit that has not landed can be sent late."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception, *, lands: bool, is_read: bool = True) -> None:
         commit, look = Log.create_write_transaction, Log.is_deltatable
@@ -159,7 +159,7 @@ class Answers:
 
 
 @pytest.mark.parametrize("error", _LOST)
-def test_a_commit_whose_answer_is_lost_is_looked_up(
+def test_a_commit_with_a_lost_answer_is_looked_up(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = delta_table(tmp_path, "a" * 32)
@@ -175,7 +175,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(
 
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize("error", _LOST)
-def test_where_the_log_does_not_say_the_files_stay_and_the_next_run_settles_it(
+def test_with_an_unreadable_log_the_files_stay_and_the_next_run_decides(
     error: Exception, lands: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = delta_table(tmp_path, "a" * 32)
@@ -194,8 +194,8 @@ def test_where_the_log_does_not_say_the_files_stay_and_the_next_run_settles_it(
     assert Log(tmp_path / "t").to_pyarrow_table().num_rows == 6
 
 
-def test_a_commit_that_lands_late_has_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The request is still on its way when the log is looked at."""
+def test_a_commit_that_arrives_late_has_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request is still in flight when the log is read."""
     table = delta_table(tmp_path, "a" * 32)
     table.add(Rows(1), 0, QUERY)
     answers = Answers(monkeypatch, DeltaError("timed out"), lands=False)
@@ -215,17 +215,17 @@ def test_a_commit_that_lands_late_has_its_files(tmp_path: Path, monkeypatch: pyt
 # --- Delta: statistics ------------------------------------------------------------------------------------------------
 
 
-def test_delta_files_carry_minima_maxima_and_null_counts(tmp_path: Path) -> None:
+def test_delta_files_have_minima_maxima_and_null_counts(tmp_path: Path) -> None:
     delta_table(tmp_path, "a" * 32).add(Rows(9), 0, QUERY)
     actions = pa.table(Log(tmp_path / "t").get_add_actions(flatten=True)).to_pylist()
     (found,) = [{name: row[name] for name in ("num_records", "min.n", "max.n", "null_count.n")} for row in actions]
     assert found == {"num_records": 9, "min.n": 0, "max.n": 8, "null_count.n": 0}
 
 
-# --- leftovers ------------------------------------------------------------------------------------------------------
+# --- files of dead runs ---------------------------------------------------------------------------------------------
 
 
-def test_a_delta_run_removes_what_its_dead_attempts_wrote_and_no_more(tmp_path: Path) -> None:
+def test_a_delta_run_removes_only_the_files_of_its_dead_attempts(tmp_path: Path) -> None:
     table, name = delta_table(tmp_path, "a" * 32), "batch-000000-01234567-{run}-0123456789ab-00000.parquet"
     table.add(Rows(3), 0, QUERY)
     dead, others = (tmp_path / "t" / name.format(run=run * 8) for run in "ab")
@@ -242,7 +242,7 @@ LEFT = "batch-000007-01234567-{run}-0123456789ab-00000.parquet"
 
 
 def leave(root: Path, run: str, days: float = 0.0) -> Path:
-    """A file that a task of a run has written and that no commit has."""
+    """A file of a run's task that no commit names."""
     path = root / "t" / LEFT.format(run=run[:8])
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"PAR1 torn")
@@ -250,7 +250,7 @@ def leave(root: Path, run: str, days: float = 0.0) -> Path:
     return path
 
 
-def test_what_a_task_of_a_dead_run_writes_after_the_next_one_has_begun_goes_with_that_one(tmp_path: Path) -> None:
+def test_late_files_of_a_dead_run_are_removed_by_the_next_run(tmp_path: Path) -> None:
     table = delta_table(tmp_path, "b" * 32)
     table.prepare(frozenset(["a" * 32]))
     table.add(Rows(3), 0, QUERY)
@@ -267,8 +267,8 @@ def test_what_a_task_of_a_dead_run_writes_after_the_next_one_has_begun_goes_with
     assert [path.name for path in (tmp_path / ".p.staging").iterdir()] == ["c" * 32]
 
 
-def test_what_is_of_no_known_run_goes_after_a_day(tmp_path: Path) -> None:
-    """Its record may have been removed by a user."""
+def test_files_of_unknown_runs_are_removed_after_a_day(tmp_path: Path) -> None:
+    """A user may have removed its record."""
     table = delta_table(tmp_path, "a" * 32)
     table.add(Rows(3), 0, QUERY)
     (held,) = log_files(tmp_path)
@@ -279,7 +279,7 @@ def test_what_is_of_no_known_run_goes_after_a_day(tmp_path: Path) -> None:
     os.utime(theirs, (0, 0))
     delta_table(tmp_path, "b" * 32).prepare(frozenset())
     assert files(tmp_path) == sorted([held, young.name, theirs.name])
-    # Once a day: to list a large table takes long.
+    # Once a day, because listing a large table takes long.
     again = leave(tmp_path, "c" * 32, days=1.1)
     delta_table(tmp_path, "e" * 32).prepare(frozenset())
     assert again.exists()
@@ -289,8 +289,9 @@ def test_what_is_of_no_known_run_goes_after_a_day(tmp_path: Path) -> None:
     assert not old.exists()
 
 
-def test_files_whose_commits_are_gone_from_the_log_stay(tmp_path: Path) -> None:
-    """The log's begin is removed after some time. Then a file that the newest version lacks may be of an older one."""
+def test_files_whose_commits_were_removed_from_the_log_stay(tmp_path: Path) -> None:
+    """The start of the log is removed after some time. Then a file that is not in the newest version may belong to an
+    older one."""
     table = delta_table(tmp_path, "a" * 32)
     for batch in range(3):
         table.add(Rows(3), batch, QUERY)
@@ -306,10 +307,10 @@ def test_files_whose_commits_are_gone_from_the_log_stay(tmp_path: Path) -> None:
     os.utime(late, (time.time() + 1000,) * 2)
     delta_table(tmp_path, "b" * 32).prepare(frozenset(["a" * 32]))
     assert set(before) < set(files(tmp_path))
-    assert not late.exists(), "it is younger than the oldest commit that is there: that would have it"
+    assert not late.exists(), "it is newer than the oldest existing commit, which would name it"
 
 
-def test_files_that_a_dead_run_committed_stay_though_the_newest_version_lacks_them(tmp_path: Path) -> None:
+def test_files_committed_by_a_dead_run_stay_although_the_newest_version_lacks_them(tmp_path: Path) -> None:
     """Older versions of the table have them."""
     table = delta_table(tmp_path, "a" * 32)
     for batch in range(2):
@@ -321,7 +322,7 @@ def test_files_that_a_dead_run_committed_stay_though_the_newest_version_lacks_th
     assert set(before) <= set(files(tmp_path))
 
 
-def test_staging_of_other_runs_goes_when_they_are_dead_or_a_day_old(tmp_path: Path) -> None:
+def test_staging_of_other_runs_is_removed_when_they_are_dead_or_a_day_old(tmp_path: Path) -> None:
     staging = tmp_path / ".t.staging"
     for name in ("dead", "living", "old", "c" * 32):
         (staging / name / "batch-0").mkdir(parents=True)
@@ -333,7 +334,7 @@ def test_staging_of_other_runs_goes_when_they_are_dead_or_a_day_old(tmp_path: Pa
     assert [path.name for path in staging.iterdir()] == ["living"]
 
 
-def test_a_file_that_is_neither_staged_nor_in_its_place_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_is_neither_staged_nor_in_the_table_is_an_error(tmp_path: Path) -> None:
     places = (LocalPlace(tmp_path / name) for name in ("t", "b", ".t.staging"))
     table = ParquetTable(*places, run="a" * 32)
     table.prepare(frozenset())
@@ -351,14 +352,13 @@ def test_a_file_that_is_neither_staged_nor_in_its_place_is_an_error(tmp_path: Pa
         table.add(Lost(3), 0, QUERY)
 
 
-# --- a batch that comes again ----------------------------------------------------------------------------------------
+# --- repeated batches ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
-def test_a_batch_that_comes_again_with_other_offsets_is_refused(tmp_path: Path, kind: str) -> None:
-    """The checkpoint was lost in part: the query plans a number again that the table has with fewer offsets. To skip it
-    would lose rows, and commit the group beyond them.
-    """
+def test_a_repeated_batch_with_other_offsets_is_refused(tmp_path: Path, kind: str) -> None:
+    """The checkpoint was partly lost: the query plans a batch number again that the table has with fewer offsets.
+    Skipping it would lose rows, and commit the group beyond them."""
     table = delta_table(tmp_path, "a" * 32) if kind == "delta" else parquet_table(tmp_path)
     table.prepare()
     added = table.add(Rows(5, covers="0-5"), 0, QUERY)
@@ -366,20 +366,20 @@ def test_a_batch_that_comes_again_with_other_offsets_is_refused(tmp_path: Path, 
     with pytest.raises(StorageError, match=r"batch 0 is in .*t with other offsets.*Nothing was added"):
         table.add(Rows(9, covers="0-9"), 0, QUERY)
     assert len(files(tmp_path)) == 1
-    # Versions before this check did not write it down.
+    # Versions before this check did not store the offsets.
     earlier = table.add(Rows(3), 1, QUERY)
     assert table.add(Rows(3, covers="5-8"), 1, QUERY) == earlier
 
 
-def test_the_same_ranges_in_another_order_are_covered_alike() -> None:
+def test_the_same_ranges_in_another_order_are_equal() -> None:
     one, other = (Range(TopicPartition("t", index), 5, 9 + index) for index in range(2))
     empty = Range(TopicPartition("t", 2), 7, 7)
     assert covered([one, other]) == covered([other, empty, one])
     assert covered([one]) != covered([one._replace(end=10)])
 
 
-def test_old_manifests_go_by_their_numbers(tmp_path: Path) -> None:
-    """As text, batch 1,000,000 comes before batch 999,999 and would be the oldest."""
+def test_old_manifests_are_removed_in_order_of_their_numbers(tmp_path: Path) -> None:
+    """As text, batch 1,000,000 is before batch 999,999 and would be the oldest."""
     table = parquet_table(tmp_path)
     table.prepare()
     for number in range(999_995, 1_000_000):
@@ -403,7 +403,7 @@ def place(tmp_path: Path) -> LocalPlace:
 
 
 def record(place: LocalPlace, **given: Any) -> str:
-    """Of another run, begun and seen just now on another machine."""
+    """The record of another run, which began and was seen just now on another machine."""
     now = time.time()
     fields = {"run": "f" * 32, "host": "elsewhere", "process": "1@2", "begun_s": now, "seen_s": now, "holds": True}
     fields |= {"machine": runs._machine()} if given.get("host") == socket.gethostname() else {}
@@ -419,7 +419,7 @@ def begun(place: LocalPlace) -> Iterator[Run]:
     run.end()
 
 
-def test_a_run_that_lives_is_a_reason_to_refuse_by_name(place: LocalPlace) -> None:
+def test_a_live_run_is_named_in_the_refusal(place: LocalPlace) -> None:
     for given in ({}, {"host": socket.gethostname(), "process": runs._process(os.getpid())}):
         record(place, **given)
         with pytest.raises(StorageError, match=r"another pipeline is writing.*process \d+ on .*run ffffffff"):
@@ -427,11 +427,11 @@ def test_a_run_that_lives_is_a_reason_to_refuse_by_name(place: LocalPlace) -> No
         assert place.children() == ["f" * 32 + ".json"]
 
 
-def test_a_dead_run_is_no_reason_and_its_leftovers_go_when_that_is_sure(place: LocalPlace) -> None:
+def test_a_dead_run_does_not_block_and_its_files_are_removed_when_it_is_surely_dead(place: LocalPlace) -> None:
     here, day = socket.gethostname(), 86_400.0
     for given, sure, forgotten in (
         ({"host": here, "process": "999999999@1"}, True, False),
-        ({"host": here, "process": "1@0"}, True, False),  # that number is another process now
+        ({"host": here, "process": "1@0"}, True, False),  # that pid is a different process now
         ({"host": here, "process": "999999999@1", "machine": "a container of this name", "seen_s": 1.0}, True, True),
         ({"process": ""}, False, False),
         ({"seen_s": time.time() - 100}, False, False),
@@ -446,8 +446,8 @@ def test_a_dead_run_is_no_reason_and_its_leftovers_go_when_that_is_sure(place: L
         assert place.children() == []
 
 
-def test_a_run_in_another_container_of_the_same_name_lives_while_its_record_is_renewed(place: LocalPlace) -> None:
-    """Its process has a number that means another one here, or none."""
+def test_a_run_in_another_container_of_the_same_name_is_live_while_it_renews_its_record(place: LocalPlace) -> None:
+    """Its pid is a different process here, or none."""
     given = {"host": socket.gethostname(), "process": "999999999@1", "machine": "another container"}
     record(place, **given)
     with pytest.raises(
@@ -456,11 +456,11 @@ def test_a_run_in_another_container_of_the_same_name_lives_while_its_record_is_r
         Run(place).begin()
     record(place, **given, seen_s=time.time() - 100)
     with begun(place) as run:
-        assert run.dead == frozenset(), "what it left stays for a day"
+        assert run.dead == frozenset(), "its files stay for a day"
 
 
-def test_a_record_is_seen_at_each_moment_of_its_renewal(place: LocalPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a URI it is written as another file, then the old one is deleted and the new one renamed."""
+def test_a_record_is_visible_at_each_moment_of_its_renewal(place: LocalPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a URI it is written as another file, then the old one is deleted and the new one is renamed."""
     name = f"{record(place)}.json"
     text = place.read_text(name)
     assert text is not None
@@ -477,7 +477,7 @@ def test_a_record_is_seen_at_each_moment_of_its_renewal(place: LocalPlace, monke
         assert [one.run for one in runs._records(place)] == ["f" * 32]
 
 
-def test_of_runs_that_begin_at_once_one_goes_on(place: LocalPlace) -> None:
+def test_of_concurrent_runs_one_continues(place: LocalPlace) -> None:
     gate = threading.Barrier(8)
     held: list[Run] = []
     refused: list[str] = []
@@ -500,7 +500,7 @@ def test_of_runs_that_begin_at_once_one_goes_on(place: LocalPlace) -> None:
     held[0].end()
 
 
-def test_a_run_that_failed_keeps_its_record_and_the_next_one_begins(place: LocalPlace) -> None:
+def test_a_failed_run_keeps_its_record_and_the_next_one_begins(place: LocalPlace) -> None:
     run = Run(place)
     run.begin()
     run.may_have_leftovers = True
@@ -509,8 +509,8 @@ def test_a_run_that_failed_keeps_its_record_and_the_next_one_begins(place: Local
         assert other.dead == {run.id}
 
 
-def test_what_earlier_versions_did_not_count_is_not_known(tmp_path: Path) -> None:
-    """Their manifests have no bytes, their commits neither bytes nor files."""
+def test_counts_of_older_versions_are_unknown(tmp_path: Path) -> None:
+    """Their manifests have no bytes, their commits have neither bytes nor files."""
     table = ParquetTable(*(LocalPlace(tmp_path / name) for name in ("t", "batches", "staging")))
     table.prepare()
     added = table.add(Rows(4), 0, QUERY)
@@ -524,3 +524,26 @@ def test_what_earlier_versions_did_not_count_is_not_known(tmp_path: Path) -> Non
     )
     write_deltalake(tmp_path / "d" / "t", pa.table({"n": range(4)}), commit_properties=said)
     assert delta_table(tmp_path / "d", "b" * 32).find_added(0, QUERY) == Added(4, 0, None, None)
+
+
+@pytest.mark.parametrize("write", [1, 2])
+def test_a_run_that_is_stopped_while_it_begins_does_not_hold(tmp_path: Path, write: int) -> None:
+    """A signal ends the process from another thread, at any time after a write of the run's record."""
+
+    class Stopped(LocalPlace):
+        writes = 0
+
+        def write_text(self, name: str, text: str) -> None:
+            super().write_text(name, text)
+            self.writes += 1
+            if self.writes == write:
+                stopping.start()
+
+    stopping = threading.Thread(target=runs.mark_all_ended)
+    place = Stopped(tmp_path / "runs")
+    run = Run(place)
+    run.begin()
+    stopping.join()
+    (record,) = (json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*.json"))
+    assert (record["holds"], record["process"]) == (False, "")
+    assert run not in runs._active_runs

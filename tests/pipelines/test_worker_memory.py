@@ -1,4 +1,4 @@
-"""A worker's memory is bounded, whatever its range holds: measured in a process that does the work of one task."""
+"""A worker's memory is limited for any range: measured in a process that does the work of one task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek import Producer
 
 MOST_BYTES = 600 << 20
 RECORDS, RECORD_BYTES = 500_000, 1024
-"""512 MB of values, 256 MB as stored: what a task of the default --task-size reads."""
+"""512 MB of values, 256 MB as stored: the amount for a task with the default --task-size."""
 _TASK = """
 import json, pickle, sys
 from pathlib import Path
@@ -51,12 +51,12 @@ def test_a_worker_stays_under_600_mb(bootstrap: str, tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     rows, reported, peak = json.loads(ended.stdout)
     assert rows == RECORDS
-    assert reported >= peak, "a report tells no less than there was"
+    assert reported >= peak, "a report has at least the real peak"
     assert 100 << 20 < peak < MOST_BYTES
 
 
 def _publish(bootstrap: str, topic: str) -> None:
-    """Values that lz4 makes half as large, none like another."""
+    """Publishes different values that lz4 compresses to half their size."""
     count, half = 10_000, RECORD_BYTES // 2
     numbers = random.Random(7)
     with Producer(bootstrap, compression_type="lz4", linger_ms=5) as producer:

@@ -1,4 +1,5 @@
-"""Both writers, Spark's workers and Spark itself, write equal tables, and a table may be continued with either."""
+"""Both writers, Spark's workers and Spark itself, write equal tables, and a table may be continued with either
+writer."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from odradek.client.admin import Admin
 from odradek.pipelines import ingest, replay
 from odradek.pipelines.options import WRITERS
 
-# Not the empty key: Spark's writer meets it and null in one folder, where it tries to make its file twice and fails.
+# The empty key is left out: Spark's writer puts it and null into one folder, where it creates its file twice and fails.
 KEYS: list[bytes | None] = [None, b"a", b"a/b %41:\xc3\xbc", b"x=1", b"\x01\x7f", b" ", b"null"]
 
 
@@ -56,7 +57,7 @@ def send_random(bootstrap: str, topic: str, count: int, seed: int) -> None:
 
 
 def send(bootstrap: str, topic: str, records: Iterable[dict[str, Any]]) -> None:
-    """Into three partitions in turn."""
+    """Sends the records to three partitions in turn."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4"})
     failed: list[str] = []
 
@@ -89,7 +90,7 @@ FLAT = {"value_format": "json", "schema": "id int, name string", "flat": True, "
         pytest.param({"value_format": "json"}, id="text", marks=pytest.mark.slow),
     ],
 )
-def test_ten_thousand_records_of_any_kind_are_equal(
+def test_ten_thousand_records_of_any_kind_are_equal_for_both_writers(
     shape: dict[str, Any], spark: Any, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
     topic = unique("writers")
@@ -112,17 +113,17 @@ def test_ten_thousand_records_of_any_kind_are_equal(
 
 @pytest.fixture
 def far_zone(spark: Any) -> Iterator[str]:
-    """A session half an hour off the full ones."""
+    """A session with a time zone that differs by half an hour from full hours."""
     name, before = "spark.sql.session.timeZone", spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set(name, "America/St_Johns")
     yield "America/St_Johns"
     spark.conf.set(name, before)
 
 
-def test_folders_of_times_are_in_utc_whatever_zone_the_session_has(
+def test_folders_of_times_are_in_utc_for_any_session_time_zone(
     far_zone: str, spark: Any, bootstrap: str, tmp_path: Path
 ) -> None:
-    """Spark itself names them, and takes their names, in the session's zone."""
+    """Spark itself formats and parses folder names in the time zone of the session."""
     topic = unique("zones")
     create_topic(bootstrap, topic, 1)
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -143,7 +144,8 @@ def test_folders_of_times_are_in_utc_whatever_zone_the_session_has(
 
 
 def check_by_chance(spark: Any, bootstrap: str, place: Path, seeds: Iterable[int], count: int) -> dict[str, int]:
-    """A table for each seed, of ``count`` records, written by both. Returns how often each kind of table was met."""
+    """Writes a table of ``count`` records for each seed with both writers. Returns how often each kind of table
+    occurred."""
     met: dict[str, int] = {}
     for seed in seeds:
         chance = random.Random(seed)
@@ -151,7 +153,8 @@ def check_by_chance(spark: Any, bootstrap: str, place: Path, seeds: Iterable[int
         topic, where = unique("chance"), f"seed {seed}: {chosen.form} {chosen.options}"
         create_topic(bootstrap, topic, 3, message_timestamp_after_max_ms=str(2**63 - 1))
         records = [random_record(chance) | {"value": chosen.value(chance)} for _ in range(count)]
-        records[0]["timestamp"] = chance.choice([0, 253_402_300_800_000])  # the year 10000, which Python does not have
+        # the year 10000, which is beyond Python's range
+        records[0]["timestamp"] = chance.choice([0, 253_402_300_800_000])
         send(bootstrap, topic, records)
         done = {
             writer: ingest(
@@ -179,22 +182,20 @@ def check_by_chance(spark: Any, bootstrap: str, place: Path, seeds: Iterable[int
 
 
 def partition_values(output: Path) -> set[str]:
-    """As the log has them."""
+    """The partition values in the table's log."""
     lines = [line for path in output.glob("_delta_log/*.json") for line in path.read_text().splitlines()]
     added = [action["add"] for action in map(json.loads, lines) if "add" in action]
     return {json.dumps(add["partitionValues"], sort_keys=True) for add in added}
 
 
-def test_tables_by_chance_are_equal(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+def test_random_tables_are_equal_for_both_writers(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     """JSON and Avro, Parquet and Delta, folders by columns of any type."""
     check_by_chance(spark, bootstrap, tmp_path, [5, 6, 7, 13], 60)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
-def test_ten_thousand_records_in_tables_by_chance_are_equal(
-    part: int, spark: Any, bootstrap: str, tmp_path: Path
-) -> None:
+def test_ten_thousand_records_in_random_tables_are_equal(part: int, spark: Any, bootstrap: str, tmp_path: Path) -> None:
     met = check_by_chance(spark, bootstrap, tmp_path, range(100 + 10 * part, 110 + 10 * part), 100)
     print(f"part {part}: 1,000 records, tables {met}")
 
@@ -213,7 +214,7 @@ def test_a_table_is_continued_with_either_writer(
     found = parquet(output) if table_format == "parquet" else delta(output)
     assert places(found) == expected(admin, topic)
     assert committed(admin, group) == ends(admin, topic) == checkpoint_end(output / "_odradek" / "checkpoint")
-    # A replay is known by its ranges, whoever writes it.
+    # A replay is identified by its ranges, for either writer.
     for writer, already in (("workers", False), ("spark", True), ("workers", True)):
         again = replay(
             bootstrap, topics=topic, output=output, table_format=table_format, writer=writer,
@@ -222,7 +223,7 @@ def test_a_table_is_continued_with_either_writer(
         assert (again.rows, again.already) == (250, already)
 
 
-def test_a_hundred_small_partitions_make_one_file_and_a_batch_is_bounded(
+def test_a_hundred_small_partitions_make_one_file_and_batches_are_limited(
     spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
 ) -> None:
     small, large = unique("small"), unique("large")
@@ -234,7 +235,7 @@ def test_a_hundred_small_partitions_make_one_file_and_a_batch_is_bounded(
     assert len(list((tmp_path / "small").glob("*.parquet"))) == 1
 
     create_topic(bootstrap, large, 1)
-    for _ in range(8):  # 4 MB that no codec makes smaller
+    for _ in range(8):  # 4 MB that no codec compresses
         publish(bootstrap, large, [os.urandom(1000) for _ in range(500)], partition=0)
     given: dict[str, Any] = {"topics": large, "spark": spark}
     whole = ingest(bootstrap, group=unique("g"), output=tmp_path / "whole", task_size="500k", **given)
@@ -251,7 +252,7 @@ def test_a_hundred_small_partitions_make_one_file_and_a_batch_is_bounded(
 def test_one_file_for_each_batch(
     table_format: str, spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
 ) -> None:
-    """Of many partitions, and however small a task is to be: --files-per-batch wins. Folders are files of their own."""
+    """For many partitions and any task size, --files-per-batch has precedence. Each folder has its own files."""
     topic = unique("few")
     create_topic(bootstrap, topic, 8)
     for partition in range(8):
@@ -269,12 +270,12 @@ def test_one_file_for_each_batch(
     assert places(read(tmp_path / "p")) == expected(admin, topic)
 
 
-def test_a_few_large_records_are_cut_by_their_bytes(spark: Any, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
-    """However few offsets a batch has, a task reads about as much as --task-size says; small records share one."""
+def test_a_few_large_records_are_split_by_their_bytes(spark: Any, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
+    """For a batch of any number of offsets, a task reads about as much as --task-size; small records share one task."""
     large, few, small = unique("large"), unique("few"), unique("small")
     for name, sizes in ((large, [50_000] * 400), (few, [900_000] * 12), (small, [1000] * 400)):
         create_topic(bootstrap, name, 1)
-        for at in range(0, len(sizes), 10):  # batches of half a megabyte, and what no codec makes smaller
+        for at in range(0, len(sizes), 10):  # batches of half a megabyte that no codec compresses
             publish(bootstrap, name, [os.urandom(size) for size in sizes[at : at + 10]], partition=0)
     for name, files in ((large, range(18, 25)), (few, range(9, 14)), (small, range(1, 2))):
         output = tmp_path / name
@@ -286,12 +287,11 @@ def test_a_few_large_records_are_cut_by_their_bytes(spark: Any, admin: Admin, bo
 @pytest.mark.slow
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
 @pytest.mark.parametrize("how", ["fails", "dies", "slow"])
-def test_attempts_beside_the_one_that_counts_leave_nothing(
+def test_other_attempts_of_a_task_leave_no_files(
     how: str, table_format: str, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
-    """Spark tries a task again that has written all its files, or runs a slow one a second time, which it does on
-    another host only: both copies have written.
-    """
+    """Spark repeats a task that has written all its files, or runs a slow one a second time, which it does only on
+    another host: both attempts have written files."""
     topic, output = unique("attempts"), tmp_path / "lake" / "t"
     create_topic(bootstrap, topic, 4)
     for partition in range(4):
@@ -308,6 +308,6 @@ def test_attempts_beside_the_one_that_counts_leave_nothing(
     assert set(first).isdisjoint(said["reported"]), said
     assert set(second) < set(said["reported"]), said
     assert said["attempts"][0] == 1, said
-    assert said["records"] == [""], "an attempt may still write: later runs look for it"
+    assert said["records"] == [""], "an attempt may still write, so later runs check for its files"
     assert places(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, topic)
-    assert duckdb_count(output) == 1000, "no file is left that no version has"
+    assert duckdb_count(output) == 1000, "every file belongs to a version"

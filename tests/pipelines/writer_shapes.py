@@ -1,7 +1,7 @@
-"""Tables and records by chance, for tests that hold the two writers against each other.
+"""Random tables and records for tests that compare the two writers.
 
-A shape is how a table is made: the format of its values, their fields, its folders, Parquet or Delta. Values of a field
-come from a small pool with the ends of its type, so that folders are few and each is met again.
+A shape describes a table: the format of its values, their fields, its folders, Parquet or Delta. Values of a field are
+from a small pool with the limits of its type, so that there are few folders and each occurs again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import fastavro
 
 
 class Kind(NamedTuple):
-    """A type of a field and values of it: JSON texts for DDL's types, what fastavro writes for those of Avro."""
+    """A type of a field and values of it: JSON texts for DDL's types, and the values that fastavro writes for Avro's
+    types."""
 
     type: Any
     pool: list[Any]
@@ -25,7 +26,8 @@ class Kind(NamedTuple):
 
 
 _TEXTS = ["a", "a/b %41:ü", "x=1", " ", "null", "\x01\x7f", "€😀", "__", ".", "a" * 60, "2024-01-01", "007", "1.0"]
-"""Not the empty text: Spark's writer meets it and null in one folder, where it makes its file twice and fails."""
+"""The empty text is left out: Spark's writer puts it and null into one folder, where it creates its file twice and
+fails."""
 _STAMPS = ["2024-02-29T12:00:00Z", "1969-12-31T23:59:59.5Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"]
 _DAYS = ["2024-02-29", "1970-01-01", "0001-01-01", "9999-12-31", "1582-10-15"]
 _UNIX_DAYS, _UNIX_US = (
@@ -90,7 +92,8 @@ _NEW, _OLD, _UNKNOWN = 9, 3, 4
 
 @dataclass(frozen=True)
 class TableShape:
-    """``options`` are those of ``ingest``; ``fields`` of values by their names; ``written``: what fastavro writes."""
+    """``options`` are those of ``ingest``. ``fields``: the kinds of values by field name. ``written``: what fastavro
+    writes."""
 
     form: str
     options: dict[str, Any]
@@ -99,13 +102,13 @@ class TableShape:
 
     @property
     def has_folders_of_decimals(self) -> bool:
-        """deltalake 1.6 reads no such column of a table, nor writes one, where a value is below 0."""
+        """deltalake 1.6 neither reads nor writes such a column of a table if a value is below 0."""
         return any(
             "decimal" in str(self.fields[name].type) for name in self.options["partition_by"] if name in self.fields
         )
 
     def value(self, chance: random.Random) -> bytes | None:
-        """One in ten is a tombstone, one in ten broken."""
+        """A random value: one in ten is a tombstone, one in ten is broken."""
         what = chance.randrange(10)
         if what == 0:
             return None
@@ -138,7 +141,7 @@ class TableShape:
 
 
 def shape(chance: random.Random) -> TableShape:
-    """How one table is made."""
+    """Returns a random shape."""
     form = chance.choice(_FORMATS)
     options: dict[str, Any] = {"headers": chance.random() < 0.4, "table_format": chance.choice(["parquet", "delta"])}
     columns = ["partition", "key", "topic"]
@@ -151,7 +154,7 @@ def shape(chance: random.Random) -> TableShape:
         chosen = chance.sample(sorted(kinds), chance.randrange(2, 6))
         fields = {f"f{number}": kinds[name] for number, name in enumerate(chosen)}
         options["flat"] = chance.random() < 0.8
-        if options["flat"]:  # mostly by these
+        if options["flat"]:  # mostly flat columns
             columns = [name for name, kind in fields.items() if kind.names_folders] * 3 + columns
     count = chance.choice([1, 1, 2] if options.get("flat") else [0, 1, 2])
     options["partition_by"] = list(dict.fromkeys(chance.sample(columns, count)))

@@ -1,4 +1,4 @@
-"""Avro values read by the kernel are those that fastavro reads, and what it refuses is refused, for the same reason."""
+"""The kernel reads the same Avro values as fastavro, and refuses the same values for the same reason."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ SCHEMAS: list[Any] = [
 
 
 def plain(schema: Any) -> Any:
-    """Without logical types, so that fastavro writes any number."""
+    """The schema without logical types, so that fastavro writes any number."""
     if isinstance(schema, list):
         return [plain(one) for one in schema]
     if isinstance(schema, dict):
@@ -132,7 +132,7 @@ def batches(draw: st.DrawFn, schema: Any) -> list[bytes | None]:
 
 
 def outcome(values: pa.Array, errors: pa.Array | None) -> str:
-    """NaN as text; times as numbers, since Python has none of before the year 1."""
+    """NaN as text; times as numbers, because Python has no times before the year 1."""
     return f"{values.cast(numbers(values.type)).to_pylist()} {None if errors is None else errors.to_pylist()}"
 
 
@@ -145,7 +145,7 @@ def numbers(kind: pa.DataType) -> pa.DataType:
 
 
 @pytest.mark.parametrize("number", range(len(SCHEMAS)))
-def test_the_kernel_reads_what_fastavro_reads(number: int) -> None:
+def test_the_kernel_reads_the_same_values_as_fastavro(number: int) -> None:
     reader = AvroReader(json.dumps(SCHEMAS[number]))
 
     @settings(max_examples=120)
@@ -160,7 +160,7 @@ def test_the_kernel_reads_what_fastavro_reads(number: int) -> None:
     check()
 
 
-def test_one_bad_value_costs_itself_alone() -> None:
+def test_a_bad_value_affects_only_itself() -> None:
     reader = AvroReader('"string"')
     values, errors = reader.read(pa.array([b"\x02a"] * 999 + [b"\x02"] + [b"\x02a"] * 1000))
     assert reader.slowly == 1
@@ -185,7 +185,7 @@ def test_values_of_other_writers_are_left_to_fastavro() -> None:
     assert reader.slowly == 4
 
 
-def test_elements_beyond_the_room_that_was_expected() -> None:
+def test_more_elements_than_the_allocated_memory() -> None:
     reader = AvroReader('{"type": "array", "items": "int"}')
     many = b"\xd0\x0f" + b"\x02" * 1000 + b"\x00"
     values, errors = reader.read(pa.array([many, b"\x00", many]))

@@ -1,4 +1,4 @@
-"""Records unpacked and searched a step at a time, against the functions that do it at once."""
+"""Records that are unpacked and searched in steps, compared with the functions that do it at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odradek.batches.header import read_header, stamp
 from odradek.batches.record_validation import Checked
 from odradek.batches.rows import iter_records
 from odradek.batches.search import Condition, search
-from odradek.batches.steps import Call, Claim, Map, Steps, finish
+from odradek.batches.steps import BatchSteps, Call, Claim, Map, finish
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
 
@@ -28,7 +28,7 @@ MOST = 1 << 20
 
 @pytest.fixture(autouse=True)
 def _small_steps() -> Iterator[None]:
-    """Sizes that make a few kilobytes take many steps, some of them in a thread."""
+    """Small step sizes: a few kilobytes need many steps, some of them in a thread."""
     with pytest.MonkeyPatch.context() as patch:
         for name, size in (
             ("SMALL_BYTES", 500), ("STEP_BYTES", 2000), ("_BLOCKS_PER_STEP", 2), ("_GZIP_PIECE_BYTES", 16),
@@ -47,7 +47,8 @@ texts = st.one_of(
 
 
 def packed(codec: int, parts: list[bytes], *, kafka: bool) -> bytes:
-    """The parts as one stream. Several gzip members, zstd and lz4 frames may follow each other; snappy is one block."""
+    """The parts as one stream. Several gzip members, zstd frames and lz4 frames may follow each other; snappy is one
+    block."""
     if codec == SNAPPY:
         whole = b"".join(parts)
         return compress(SNAPPY, whole) if kafka else bytes(cramjam.snappy.compress_raw(whole))
@@ -63,7 +64,7 @@ def in_steps(codec: int, data: bytes, most: int = MOST) -> bytes:
 
 
 def outcome(codec: int, data: bytes, most: int) -> tuple[bytes | None, bytes | None]:
-    """What comes out at once and in steps; None for a CorruptRecord."""
+    """The results at once and in steps; None for a CorruptRecord."""
     results: list[bytes | None] = []
     for unpack in (lambda: bytes(decompress(codec, data, most)), lambda: in_steps(codec, data, most)):
         try:
@@ -75,7 +76,7 @@ def outcome(codec: int, data: bytes, most: int) -> tuple[bytes | None, bytes | N
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD]), st.lists(texts, min_size=1, max_size=5), st.booleans())
-def test_steps_unpack_what_is_unpacked_at_once(codec: int, parts: list[bytes], kafka: bool) -> None:
+def test_steps_unpack_the_same_bytes_as_one_call(codec: int, parts: list[bytes], kafka: bool) -> None:
     data = packed(codec, parts, kafka=kafka)
     plain = b"".join(parts)
     assert bytes(decompress(codec, data, MOST)) == plain
@@ -95,7 +96,7 @@ def test_steps_unpack_what_is_unpacked_at_once(codec: int, parts: list[bytes], k
     st.randoms(),
     st.data(),
 )
-def test_damaged_bytes_have_one_outcome(
+def test_damaged_bytes_have_the_same_outcome_in_steps_and_at_once(
     codec: int, parts: list[bytes], kafka: bool, chance: random.Random, data: st.DataObject
 ) -> None:
     damaged = bytearray(packed(codec, parts, kafka=kafka))
@@ -114,11 +115,12 @@ def test_damaged_bytes_have_one_outcome(
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD]), st.lists(texts, min_size=1, max_size=4), st.booleans())
-def test_what_is_kept_between_steps_was_asked_for(codec: int, parts: list[bytes], kafka: bool) -> None:
-    """A claim or a map comes first, and holds what comes out; the bound is ours where the stream has none."""
+def test_memory_between_steps_is_claimed(codec: int, parts: list[bytes], kafka: bool) -> None:
+    """A claim or a memory map precedes the unpacked data and is large enough for it; without a size in the stream the
+    limit applies."""
     asked: list[int] = []
 
-    def noted(steps: Steps[compression.Plain]) -> Steps[compression.Plain]:
+    def recorded(steps: BatchSteps[compression.Plain]) -> BatchSteps[compression.Plain]:
         value = None
         while True:
             try:
@@ -128,10 +130,10 @@ def test_what_is_kept_between_steps_was_asked_for(codec: int, parts: list[bytes]
             if isinstance(step, Claim | Map):
                 asked.append(step.size)
             elif isinstance(step, Call):
-                assert asked, "a thread writes into memory that was asked for"
+                assert asked, "a thread writes only into claimed memory"
             value = yield step
 
-    plain = finish(noted(compression.decompress_in_steps(codec, packed(codec, parts, kafka=kafka), MOST)))
+    plain = finish(recorded(compression.decompress_in_steps(codec, packed(codec, parts, kafka=kafka), MOST)))
     assert plain.size <= asked[-1] <= MOST
 
 
@@ -144,7 +146,7 @@ def test_what_is_kept_between_steps_was_asked_for(codec: int, parts: list[bytes]
     st.integers(1, 4),
     st.booleans(),
 )
-def test_a_search_finds_what_reading_every_record_finds(
+def test_a_search_equals_reading_every_record(
     records: list[tuple[int, bool, int]], codec: str, since: int, offset: int, most: int, sets_time: bool
 ) -> None:
     rows = [SimpleRecord(None if keyless else b"k", b"v" * size, T0 + delta) for delta, keyless, size in records]  # type: ignore[arg-type]

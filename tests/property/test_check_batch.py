@@ -1,4 +1,4 @@
-"""Records looked at as the broker does before it stores them, against a reader that takes every one apart."""
+"""The broker's check of records before it stores them, compared with a reader that parses each record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEADERS = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size
 def one(
     key: bytes | None, value: bytes | None, delta: int, offset: int, headers: list[tuple[str, bytes | None]]
 ) -> bytes:
-    """A record's bytes."""
+    """The bytes of a record."""
 
     def field(data: bytes | None) -> bytes:
         return varint(-1) if data is None else varint(len(data)) + data
@@ -38,7 +38,7 @@ def one(
 
 
 def batch_of(records: list[bytes], codec: str = "none", count: int | None = None) -> bytes:
-    """A batch whose header may lie about its count. Its CRC is not looked at here."""
+    """A batch whose header may have a wrong count. The CRC is not checked here."""
     data = bytearray(encode_batch([SimpleRecord(b"", b"")], now_ms=T0))[:HEADER_BYTES]
     payload = compress(CODES[codec], b"".join(records))
     data[8:12] = (HEADER_BYTES - 12 + len(payload)).to_bytes(4, "big")
@@ -48,7 +48,7 @@ def batch_of(records: list[bytes], codec: str = "none", count: int | None = None
 
 
 def checked(data: bytes) -> Checked:
-    """As the broker checks it at once; in steps of a few records and headers the same comes out."""
+    """The broker's check at once. In steps of a few records and headers the result is the same."""
     header = read_header(data)
     at_once = verdict(lambda: check_batch(data, header))
     assert verdict(lambda: in_small_steps(data)) == at_once
@@ -57,9 +57,9 @@ def checked(data: bytes) -> Checked:
     raise KafkaError(at_once)
 
 
-def verdict(look: Callable[[], Checked]) -> Checked | ErrorCode:
+def verdict(check: Callable[[], Checked]) -> Checked | ErrorCode:
     try:
-        return look()
+        return check()
     except KafkaError as error:
         return error.code
 
@@ -78,7 +78,7 @@ def in_small_steps(data: bytes) -> Checked:
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]]:
-    """Stretches of records of one shape, whose timestamps' deltas take one, two or more bytes."""
+    """Series of records of one shape, with timestamp deltas of one, two or more bytes."""
     rows = []
     for _ in range(draw(st.integers(1, 5))):
         key = draw(st.none() | st.binary(max_size=3) | st.just(b"k" * 80))
@@ -93,7 +93,7 @@ def runs(draw: st.DrawFn) -> list[tuple[bytes | None, bytes | None, int, list[tu
 
 @settings(max_examples=120, deadline=None)
 @given(runs(), st.sampled_from(list(CODES)))
-def test_what_is_found_is_what_a_reader_finds(rows: list[tuple[object, ...]], codec: str) -> None:
+def test_the_check_finds_the_same_as_a_reader(rows: list[tuple[object, ...]], codec: str) -> None:
     records = [one(key, value, delta, n, headers) for n, (key, value, delta, headers) in enumerate(rows)]  # type: ignore[arg-type]
     data = batch_of(records, codec)
     header = read_header(data)
@@ -105,10 +105,10 @@ def test_what_is_found_is_what_a_reader_finds(rows: list[tuple[object, ...]], co
 
 @settings(max_examples=150, deadline=None)
 @given(runs(), st.randoms(use_true_random=False), st.data())
-def test_what_no_reader_can_read_is_refused(
+def test_records_that_no_reader_can_read_are_refused(
     rows: list[tuple[object, ...]], chance: random.Random, data: st.DataObject
 ) -> None:
-    """Damaged anywhere; the offsets' deltas and the headers' texts are not looked at, as in Kafka."""
+    """Damage at any position. As in Kafka, offset deltas and header texts are not checked."""
     records = [one(key, value, delta, n, headers) for n, (key, value, delta, headers) in enumerate(rows)]  # type: ignore[arg-type]
     damaged = bytearray(batch_of(records))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -134,16 +134,16 @@ def test_what_no_reader_can_read_is_refused(
 def test_more_or_fewer_records_than_the_header_says(codec: str, count: int) -> None:
     records = [one(b"k", b"value", 0, n, []) for n in range(count)]
     assert checked(batch_of(records, codec)) == (0, 0, False)
-    for told in (count - 1, count + 1):
+    for record_count in (count - 1, count + 1):
         with pytest.raises(KafkaError) as refused:
-            checked(batch_of(records, codec, told))
+            checked(batch_of(records, codec, record_count))
         assert refused.value.code is ErrorCode.invalid_record
     with pytest.raises(KafkaError):
         checked(batch_of([*records, b"\0\0"], codec, count))
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
-def test_what_cannot_be_unpacked(codec: str) -> None:
+def test_a_batch_that_cannot_be_unpacked_is_refused(codec: str) -> None:
     data = bytearray(batch_of([one(b"k", b"value" * 30, 0, n, []) for n in range(9)], codec))
     data[HEADER_BYTES + 4 : HEADER_BYTES + 20] = b"\xa5" * 16
     with pytest.raises(KafkaError) as refused:

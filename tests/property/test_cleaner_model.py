@@ -1,5 +1,5 @@
-"""Any sequence of appends, tombstones, rolls, cleanings, crashes in mid-cleaning and reopenings keeps what it must:
-the newest record of each key at its offset, everything in the active segment, the sequences of producers."""
+"""For any sequence of appends, tombstones, rolls, cleanings, crashes during a cleaning and reopenings, these are kept:
+the newest record of each key at its offset, all records in the active segment, the sequences of producers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class FusedFiles(MemoryFiles):
-    """The machine stops before the ``fuse``-th change of the disk."""
+    """The machine stops before change number ``fuse`` of the disk."""
 
     def __init__(self) -> None:
         super().__init__(T0)
@@ -64,7 +64,7 @@ class FusedFiles(MemoryFiles):
 
 @dataclass
 class Entry:
-    """A record as it was appended. A tombstone may go from ``may_go`` on, and must from ``must_go`` on."""
+    """An appended record. A tombstone may be removed from ``may_go`` on, and must be removed from ``must_go`` on."""
 
     offset: int
     key: bytes
@@ -99,7 +99,7 @@ class CleanerModel(RuleBasedStateMachine):
     def end(self) -> int:
         return len(self.entries)
 
-    # what happens
+    # actions
 
     @rule(
         keys=st.lists(st.integers(0, 9), min_size=1, max_size=6),
@@ -180,10 +180,10 @@ class CleanerModel(RuleBasedStateMachine):
         self.log.close()
         self.log = self.open(self.log.recovery_point, clean=True)
 
-    # what is expected
+    # expected state
 
     def note_cleaning(self, end: int, *, whole: bool) -> None:
-        """``whole``: it went through; otherwise it may have reached any segment or none."""
+        """``whole``: the cleaning was complete; otherwise it may have cleaned any number of segments."""
         newest = {entry.key: entry for entry in self.entries[:end]}
         for entry in self.entries[:end]:
             if entry is not newest[entry.key]:
@@ -204,7 +204,7 @@ class CleanerModel(RuleBasedStateMachine):
         while offset < self.log.high_watermark:
             data: Buffer = self.log.read(offset, 300).bytes()
             found = [row for row in iter_records(data) if row.offset >= offset]
-            if not found:  # a bare header, or a batch that is cut off at the end of the slice
+            if not found:  # only a batch header, or a batch that is cut off at the end of the slice
                 last = self.log.read(offset, 1)
                 if not last.size:
                     break
@@ -259,7 +259,7 @@ class TestCleanerModelLong(CleanerModel.TestCase):  # type: ignore[name-defined,
 
 @pytest.mark.parametrize("fuse", range(70))
 def test_a_crash_at_every_step_of_a_cleaning(fuse: int) -> None:
-    """The same cleaning, stopped before each of its changes to the disk in turn, several segments into one."""
+    """One cleaning of several segments into one, stopped before each of its changes to the disk in turn."""
     model = CleanerModel()
     for number in range(12):
         model.append([number % 3, 5, 7], {number % 4}, number % 2, "none", 10)

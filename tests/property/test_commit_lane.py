@@ -1,4 +1,5 @@
-"""The short way of OffsetCommit against the long one: same replies, records and state, for any mix of commits."""
+"""The fast path of OffsetCommit compared with the normal path: the same replies, records and state for any mix of
+commits."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def messages(draw: st.DrawFn) -> dict[str, Any]:
 @pytest.mark.parametrize("version", range(2, 11))
 @given(message=messages(), client_id=st.none() | texts, correlation_id=int32)
 @settings(max_examples=40)
-def test_a_layout_reads_what_the_schemas_read(
+def test_a_layout_reads_the_same_values_as_the_schemas(
     version: int, message: dict[str, Any], client_id: str | None, correlation_id: int
 ) -> None:
     frame = frames.encode_request(8, version, correlation_id, client_id, message)[4:]
@@ -84,7 +85,7 @@ def test_a_layout_reads_what_the_schemas_read(
     assert commit.offsets == tuple(row["committed_offset"] for row in rows)
     expected = tuple(row["committed_leader_epoch"] for row in rows) if version >= 6 else None
     assert commit.leader_epochs == expected
-    # Another commit of the same: only offsets, epochs and correlation id differ, and what is the same is.
+    # A commit of the same layout: only offsets, epochs and the correlation id differ, and the layout is the same.
     for row in rows:
         row["committed_offset"] ^= 0x55
         row["committed_leader_epoch"] ^= 0x55
@@ -92,7 +93,7 @@ def test_a_layout_reads_what_the_schemas_read(
     assert again is not None
     assert again[0] == same
     assert again[1].offsets == tuple(offset ^ 0x55 for offset in commit.offsets)
-    # Anything else that differs shows.
+    # Any other difference gives another layout.
     message["member_id"] += "x"
     other = frames.encode_request(8, version, correlation_id, client_id, message)[4:]
     assert len(other) > len(frame)
@@ -101,7 +102,7 @@ def test_a_layout_reads_what_the_schemas_read(
 @pytest.mark.parametrize("version", range(2, 11))
 @given(message=messages(), at=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255))
 @settings(max_examples=40)
-def test_a_damaged_frame_gives_no_layout_or_one_that_tells_the_same(
+def test_a_damaged_frame_gives_no_layout_or_one_with_the_same_values(
     version: int, message: dict[str, Any], at: float, byte: int
 ) -> None:
     frame = bytearray(frames.encode_request(8, version, 7, "c", message)[4:])
@@ -116,12 +117,12 @@ def test_a_damaged_frame_gives_no_layout_or_one_that_tells_the_same(
         head = frames.read_request_head(damaged)
         decoded, _ = schemas.decode(8, head.version, Kind.REQUEST, damaged, head.body)
     except ValueError:
-        return  # the long way, on which every plan is made, refuses it
+        return  # the normal path, which makes every plan, refuses it
     assert found[1].offsets == tuple(row.committed_offset for topic in decoded.topics for row in topic.partitions)
 
 
 @pytest.mark.parametrize("version", [8, 9, 10])
-def test_tagged_fields_take_the_long_way(version: int) -> None:
+def test_tagged_fields_use_the_normal_path(version: int) -> None:
     row = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": 0, "committed_metadata": ""}
     topic = {"name": "t", "topic_id": None, "partitions": [row]}
     message = {
@@ -160,7 +161,7 @@ plans = st.lists(
     knows_epochs=st.booleans(),
 )
 @settings(max_examples=80)
-def test_a_block_is_its_records(
+def test_a_block_equals_its_records(
     topics: Any, times: int, before: int, behind: int, numbers: Any, knows_epochs: bool
 ) -> None:
     now_ms = 1_700_000_000_000
@@ -193,7 +194,7 @@ def test_a_block_is_its_records(
     packed = batch_of([*filler * before, block, *filler * behind], now_ms)
     assert packed == encode_batch([*filler * before, *expected, *filler * behind], now_ms=now_ms)
     assert block.most_bytes >= sum(map(len, block.pack(before)))
-    # Replaying it is replaying them.
+    # Replaying a block equals replaying its records.
     other = GroupShard(GroupConfig())
     machine.replay_block(0, block)  # type: ignore[arg-type]
     for offset, record in enumerate(expected):
@@ -201,11 +202,11 @@ def test_a_block_is_its_records(
     assert machine.durable_state() == other.durable_state()
 
 
-# --- the whole way ----------------------------------------------------------------------------------------------
+# --- the whole path ---------------------------------------------------------------------------------------------
 
 
 class Line:
-    """One connection's way through a rig: frames in, replies out, in order."""
+    """The processing of one connection in a rig: frames in, replies out, in order."""
 
     def __init__(self, *, short: bool) -> None:
         self.rig = Rig(partition_count=2)
@@ -229,9 +230,9 @@ class Line:
                 self.taken += len(found[1])
                 self.lane.submit(*found, slot.extend)
             else:
-                self._long_way(backlog.popleft(), slot)
+                self._normal_path(backlog.popleft(), slot)
 
-    def _long_way(self, frame: bytes, slot: list[bytes]) -> None:
+    def _normal_path(self, frame: bytes, slot: list[bytes]) -> None:
         head = frames.read_request_head(frame)
         message, _ = schemas.decode(8, head.version, Kind.REQUEST, frame, head.body)
 
@@ -242,7 +243,7 @@ class Line:
         reply = k08_offset_commit.handle(self.rig, SimpleNamespace(version=head.version), message)  # type: ignore[arg-type]
         if isinstance(reply, GeneratorType):
             reply = Shares(self.rig.process.call_soon).start(reply)
-            self.rig.world.settle()  # its connection serves nothing else meanwhile
+            self.rig.world.settle()  # its connection serves no other request meanwhile
         reply.then(answer) if isinstance(reply, Deferred) else answer(reply)
 
     def replies(self) -> bytes:
@@ -258,7 +259,7 @@ kinds = st.tuples(
             (("t", (0,)),),
             (("t", (1, 2)),),
             (("t", (3, 2, 1, 0)), ("topic-two", (0, 2))),
-            (("t", (0, 9)),),  # one that does not exist
+            (("t", (0, 9)),),  # an unknown partition
             (("gone", (0,)),),
             (("t", (1, 1)),),
         ]
@@ -289,7 +290,7 @@ def _frame(line: Line, kind: Any, number: int) -> bytes:
     message = {
         "group_id": group,
         "generation_id_or_member_epoch": generation,
-        "member_id": "" if generation < 0 else "nobody",
+        "member_id": "" if generation < 0 else "unknown",
         "group_instance_id": None,
         "retention_time": -1,
         "topics": listed,
@@ -319,22 +320,25 @@ def _play(line: Line, script: list[Any]) -> None:
             line.rig.catalog.add("t", 4)
         elif event == "load":
             line.rig.world.settle()
-            line.rig.runtime.load(0, line.rig.partitions[0])  # not awaited: commits meet a shard that is being read
+            line.rig.runtime.load(0, line.rig.partitions[0])  # not awaited: commits arrive while the shard loads
         elif event == "advance":
             line.rig.advance(1000)
         else:
             line.rig.world.settle()
     line.rig.world.settle()
-    line.rig.advance(CATCH_UP_MS)  # a shard that was rebuilt looks then for topics that are gone
+    for partition in line.rig.partitions:
+        partition.fail_with = None  # a failure now would delay the check of a rebuilt shard beyond the end
+    line.rig.advance(CATCH_UP_MS)  # a rebuilt shard then checks for deleted topics
 
 
 @given(script=events, room=st.sampled_from([1, 4000, 20_000, 10 << 20]))
 @settings(max_examples=120)
-def test_the_short_way_is_the_long_way(script: list[Any], room: int) -> None:
+def test_the_fast_path_equals_the_normal_path(script: list[Any], room: int) -> None:
     short, long = Line(short=True), Line(short=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_fast_path, "MAX_PLAN_BYTES", room)
-        patch.setattr(runtime, "LOAD_STEP_S", 0.0)  # else the machine's speed says which commits meet a loading shard
+        # otherwise the speed of the machine would determine which commits arrive during a load
+        patch.setattr(runtime, "LOAD_STEP_S", 0.0)
         for line in (short, long):
             _play(line, script)
     assert short.replies() == long.replies()
@@ -361,8 +365,8 @@ def test_the_short_way_is_the_long_way(script: list[Any], room: int) -> None:
     max_bytes=st.sampled_from([1_048_588, 250]),
 )
 @settings(max_examples=120)
-def test_commits_in_steps_are_answered_and_written_as_others_are(script: list[Any], step: int, max_bytes: int) -> None:
-    # Steps are waited for, and with them the end of the tick: so the others have it behind each event, too.
+def test_commits_in_steps_have_the_same_answers_and_records(script: list[Any], step: int, max_bytes: int) -> None:
+    # The test waits for steps, and so for the end of the tick: without steps each event also needs an end of the tick.
     script = [each for event in script for each in (event, "tick")]
     at_once, in_steps = Line(short=False), Line(short=False)
     for line in (at_once, in_steps):
@@ -375,7 +379,7 @@ def test_commits_in_steps_are_answered_and_written_as_others_are(script: list[An
         patch.setattr(offsets_module, "LONG_COMMIT", 0)
         patch.setattr(commit_plan, "STEP_PARTITIONS", step)
         _play(in_steps, script)
-    if max_bytes > 250:  # how much fits is reckoned more closely for a block than for single records
+    if max_bytes > 250:  # the estimated size of a block is more exact than that of single records
         assert in_steps.replies() == at_once.replies()
         for one, other in zip(in_steps.rig.partitions, at_once.rig.partitions, strict=True):
             assert one.raw() == other.raw()
@@ -391,18 +395,18 @@ def test_commits_in_steps_are_answered_and_written_as_others_are(script: list[An
     assert in_steps.replies() or not in_steps.slots
 
 
-def test_plans_nobody_uses_again_give_way_to_others_and_those_in_use_stay() -> None:
+def test_unused_plans_are_replaced_and_used_plans_stay() -> None:
     line = Line(short=True)
     groups = [(f"group-{number:03}", 8, (("t", (0, 1, 2, 3)),), "", -1) for number in range(50)]
     before, commit_fast_path.MAX_PLAN_BYTES = commit_fast_path.MAX_PLAN_BYTES, 45_000  # ten plans
     try:
         assert line.lane is not None
-        for number in range(20):  # more than there is room for, in turn: most go the long way
+        for number in range(20):  # more than the limit, in turn: most use the normal path
             line.feed([_frame(line, kind, number) for kind in groups])
             assert len(line.lane._plans) <= 10
             assert len(line.lane._old_plans) <= 10
         assert 0 < line.taken < 500
-        for number in range(60):  # now a few are in use, and find room
+        for number in range(60):  # now a few are in use and fit into the limit
             line.feed([_frame(line, kind, number) for kind in groups[30:35]])
         taken = line.taken
         line.feed([_frame(line, kind, 1) for kind in groups[30:35]])
@@ -411,7 +415,7 @@ def test_plans_nobody_uses_again_give_way_to_others_and_those_in_use_stay() -> N
         commit_fast_path.MAX_PLAN_BYTES = before
 
 
-def test_commits_of_one_kind_take_the_short_way_from_the_third_on() -> None:
+def test_equal_commits_use_the_fast_path_from_the_third_on() -> None:
     line = Line(short=True)
     kind = ("g", 8, (("t", (0, 1)),), "", -1)
     line.feed([_frame(line, kind, number) for number in range(50)])

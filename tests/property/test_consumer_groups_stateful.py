@@ -1,7 +1,7 @@
-"""KIP-848 groups under any mix of members, classic ones among them: joins, crashes, restarts, topics that change.
+"""KIP-848 groups with any mix of members, also classic ones: joins, crashes, restarts, topic changes.
 
-What must always hold: no partition has two owners, as the members see it; what a restart reads is what was lived; and
-when everybody obeys for a while, the group is Stable and every partition is owned (behaviours 36 and 38).
+Invariants: no partition has two owners, from the view of the members; a restart reads the live state; and when all
+members follow the protocol for a while, the group is Stable and every partition is owned (behaviours 36 and 38).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SUBSCRIPTIONS: list[tuple[tuple[str, ...], str | None]] = [
 ]
 
 
-def said(topics: tuple[str, ...], owned: dict[str, list[int]]) -> bytes:
+def subscription(topics: tuple[str, ...], owned: dict[str, list[int]]) -> bytes:
     names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
     have = pack_assignment(0, owned.items())[2:-4]
     return b"\0\1" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff" + have
@@ -44,7 +44,7 @@ def said(topics: tuple[str, ...], owned: dict[str, list[int]]) -> bytes:
 
 @dataclass
 class Classic:
-    """A classic consumer that rebalances cooperatively, and leads if it is told to."""
+    """A classic consumer that rebalances cooperatively, and makes assignments when it is the leader."""
 
     rig: ConsumerRig
     topics: tuple[str, ...] = ("t",)
@@ -74,7 +74,7 @@ class Classic:
                 self.forget()
 
     def _join(self) -> None:
-        metadata = said(self.topics, self.owned or {})
+        metadata = subscription(self.topics, self.owned or {})
         self.joining = self.rig.join(GROUP, self.member_id, metadata=metadata, session_ms=45_000, rebalance_ms=30_000)
 
     def _joined(self, reply: object) -> None:
@@ -113,7 +113,7 @@ class Classic:
             got, _ = read_assignment(reply.assignment)  # type: ignore[attr-defined]
             before, self.owned = self.owned, {topic: list(numbers) for topic, numbers in got}
             if any(set(numbers) - set(self.owned.get(topic, ())) for topic, numbers in (before or {}).items()):
-                self._join()  # as cooperative consumers do: it has given something up
+                self._join()  # like cooperative consumers after they have given up a partition
 
 
 class Groups(RuleBasedStateMachine):
@@ -125,11 +125,11 @@ class Groups(RuleBasedStateMachine):
         self.clients: dict[str, Client] = {}
         self.classic: list[Classic] = []
 
-    # --- what happens -----------------------------------------------------------------------------------------
+    # --- actions ----------------------------------------------------------------------------------------------
 
     @rule(name=st.sampled_from(NAMES), how=st.sampled_from(SUBSCRIPTIONS), static=st.booleans())
     def appear(self, name: str, how: tuple[tuple[str, ...], str | None], static: bool) -> None:
-        """A member joins, or reads other topics from now on."""
+        """A member joins, or changes its subscription."""
         client = self.clients.get(name)
         if client is None:
             client = self.clients[name] = Client(self.rig, GROUP, name, instance=f"i-{name}" if static else None)
@@ -185,10 +185,10 @@ class Groups(RuleBasedStateMachine):
         before = self.rig.shard(GROUP).durable_state()
         self.rig.restart()
         for member in self.classic:
-            member.forget()  # whoever waited for an answer has lost its connection
+            member.forget()  # a waiting member has lost its connection
         assert self.rig.shard(GROUP).durable_state() == before
 
-    # --- what holds -------------------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------------------
 
     @invariant()
     def no_partition_has_two_owners(self) -> None:
@@ -201,7 +201,7 @@ class Groups(RuleBasedStateMachine):
                 for topic_id, partitions in owned.items():
                     for partition in partitions:
                         assert seen.setdefault((topic_id, partition), member.member_id) == member.member_id
-        # And no client believes to own what the group has given to another.
+        # No client believes that it owns a partition which the group has assigned to another member.
         for client in self.clients.values():
             if client.member_id in group.members and client.epoch == group.members[client.member_id].epoch:
                 for name, numbers in client.owned.items():
@@ -230,11 +230,12 @@ class Groups(RuleBasedStateMachine):
             self.rig.advance(3_000)
 
     def teardown(self) -> None:
-        """Everybody who is left obeys: the group comes to rest, and all that is read has an owner."""
+        """All remaining members follow the protocol: the group becomes stable, and all subscribed partitions are
+        owned."""
         if not hasattr(self, "rig"):
             return
         self._obey(30)
-        self.change_topic("t")  # and now nothing but this
+        self.change_topic("t")  # the last change
         self._obey(10)
         group = self.rig.shard(GROUP).consumer_groups.get(GROUP)
         if group is None or not self.clients:
@@ -262,7 +263,7 @@ TestGroups.settings = settings(max_examples=100, stateful_step_count=30, deadlin
 
 
 class GroupsInSteps(Groups):
-    """The same where every request takes as many steps as it can, and no record is read to be replayed."""
+    """The same with as many steps as possible for each request, and without a change of state outside of replay."""
 
     def __init__(self) -> None:
         self._patch = pytest.MonkeyPatch()

@@ -1,4 +1,4 @@
-"""The numba kernels against the plain-Python reader, on generated and on damaged batches."""
+"""The numba kernels compared with the pure Python reader, for generated and for damaged batches."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ items = st.builds(
 batches = st.tuples(
     st.builds(mul, st.lists(items, min_size=1, max_size=9), st.sampled_from([1, 1, 1, 8])),
     st.sampled_from(CODECS),
-    st.integers(0, 5),  # offsets missing in front of the batch
+    st.integers(0, 5),  # offsets missing before the batch
     st.booleans(),  # LogAppendTime
     st.booleans(),  # control
 )
@@ -60,7 +60,7 @@ def build(spec: list[Any]) -> bytes:
 
 
 def as_tuples(data: bytes, **options: Any) -> list[tuple[Any, ...]]:
-    """What the kernels give, in the shape of ``expected``."""
+    """The result of the kernels, in the form of ``expected``."""
     found = []
     for batch in RecordSet(data).record_batches("t", 3, columns=COLUMNS, **options):
         batch.validate(full=True)
@@ -98,7 +98,7 @@ def test_columns_equal_rows(spec: list[Any], start: int, length: int, cut_off: b
         types.update(dict.fromkeys(range(header.base_offset, header.last_offset + 1), kind))
         at += header.size_in_bytes
         assert (kind == LOG_APPEND_TIME) == spec[position][3]
-    # What a fetch cuts off behind the last whole batch is no batch: a header that claims more than is there.
+    # An incomplete batch at the end of a fetch is ignored: its header claims more bytes than there are.
     tail = (data[: HEADER_BYTES - 1] + cut_off)[: HEADER_BYTES - 1]
     assert as_tuples(data + tail, start=start, end=start + length) == expected(rows, start, start + length, types)
     assert RecordSet(data).next_offset == rows[-1].offset + 1
@@ -106,14 +106,14 @@ def test_columns_equal_rows(spec: list[Any], start: int, length: int, cut_off: b
 
 @given(st.lists(batches, min_size=1, max_size=3), st.integers(0, 200))
 @settings(max_examples=30)
-def test_every_cut_reads_the_whole_batches(spec: list[Any], cut: int) -> None:
+def test_data_cut_at_any_position_gives_the_complete_batches(spec: list[Any], cut: int) -> None:
     data = build(spec)
     kept = data[: max(0, len(data) - cut)]
     assert [row[0] for row in as_tuples(kept)] == [row.offset for row in iter_records(kept) if not row.is_control]
 
 
 def with_valid_crcs(data: bytes) -> bytes:
-    """So that damage behind the CRC reaches the parser."""
+    """Corrects the CRCs, so that damage after the CRC reaches the parser."""
     out = bytearray(data)
     at = 0
     while len(out) - at >= HEADER_BYTES:
@@ -133,8 +133,11 @@ damage = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_s
 
 @given(st.lists(batches, min_size=1, max_size=3), damage, st.booleans())
 @settings(max_examples=150, phases=WITHOUT_SHRINKING)
-def test_damaged_bytes_raise_or_read(spec: list[Any], changes: list[tuple[int, int]], repair: bool) -> None:
-    """Hostile bytes raise CorruptRecord or are read as the plain reader reads them; never a crash or an over-read."""
+def test_damaged_bytes_raise_corrupt_record_or_are_read(
+    spec: list[Any], changes: list[tuple[int, int]], repair: bool
+) -> None:
+    """Malformed bytes raise CorruptRecord or are read as by the pure Python reader; there is never a crash or a read
+    beyond the end."""
     data = bytearray(build(spec))
     for position, byte in changes:
         data[position % len(data)] = byte
@@ -149,7 +152,7 @@ def test_damaged_bytes_raise_or_read(spec: list[Any], changes: list[tuple[int, i
 
 @given(st.binary(max_size=400))
 @settings(max_examples=150)
-def test_noise_raises_or_is_empty(noise: bytes) -> None:
+def test_random_bytes_raise_corrupt_record_or_are_empty(noise: bytes) -> None:
     body = struct.pack(">hiqqqhii", 0, 3, 0, 0, -1, -1, -1, 4) + noise
     batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
     with pytest.raises(CorruptRecord):
@@ -157,7 +160,7 @@ def test_noise_raises_or_is_empty(noise: bytes) -> None:
 
 
 def hostile_records() -> dict[str, bytes]:
-    """One batch each, whose only record lies about one thing."""
+    """One batch for each error: its only record has one wrong value."""
     largest = b"\xfe\xff\xff\xff\x0f"  # 2^31 - 1 as a zigzag varint
     good = b"\x10\x00\x00\x00\x02k\x02v\x00"
     return {
@@ -182,7 +185,7 @@ def hostile_records() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", hostile_records())
-def test_hostile_record(name: str) -> None:
+def test_malformed_record(name: str) -> None:
     records = hostile_records()[name]
     body = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1) + records
     batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
@@ -193,5 +196,5 @@ def test_hostile_record(name: str) -> None:
 @pytest.mark.slow
 @given(st.lists(batches, min_size=1, max_size=3), damage, st.booleans())
 @settings(max_examples=3_000, phases=WITHOUT_SHRINKING)
-def test_damaged_bytes_at_length(spec: list[Any], changes: list[tuple[int, int]], repair: bool) -> None:
-    test_damaged_bytes_raise_or_read.hypothesis.inner_test(spec, changes, repair)  # type: ignore[attr-defined]
+def test_many_damaged_bytes(spec: list[Any], changes: list[tuple[int, int]], repair: bool) -> None:
+    test_damaged_bytes_raise_corrupt_record_or_are_read.hypothesis.inner_test(spec, changes, repair)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""Damaged record batches through everything that reads them: an error of the family, or the same records from all.
+"""Damaged record batches in every reader: an error of this library, or the same records from all readers.
 
-Plain seeded damage instead of hypothesis: a million inputs take minutes so. A failure names the input in hex.
+A plain seeded mutator instead of hypothesis: a million inputs take minutes. A failure reports the input in hex.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odradek.core.errors import CorruptRecord, KafkaError
 
 CODECS = tuple(CODES)
 MAX_GROWTH_MIB = 48
-"""The largest of what one input may leave behind: allocators keep some of what big batches needed."""
+"""The allowed growth of memory after one input: allocators keep some of the memory of large batches."""
 
 
 class Item(NamedTuple):
@@ -35,7 +35,7 @@ class Item(NamedTuple):
 
 
 def seeds() -> list[bytes]:
-    """Sound batches of every kind."""
+    """Valid batches of every kind."""
     plain = [Item(b"k%d" % n, b"value %d" % n * n, 1_700_000_000_000 + n) for n in range(12)]
     nulls = [Item(None, None), Item(b"", b""), Item(None, b"x", None)]
     headers = [Item(b"k", b"v", 5, (("name", b"value"), ("", None), ("ü", b"")))] * 3
@@ -49,7 +49,7 @@ def seeds() -> list[bytes]:
 
 
 def sealed(data: bytes) -> bytes:
-    """The batch with a length and a CRC that fit it: damage behind the header reaches the parsers."""
+    """The batch with a correct length and CRC: damage after the header reaches the parsers."""
     if len(data) < HEADER_BYTES:
         return data
     out = bytearray(data)
@@ -70,13 +70,13 @@ class Inputs:
     def __next__(self) -> bytes:
         dice, mutator = self._mutator.dice, self._mutator
         way = dice.random()
-        if way < 0.35:  # anything anywhere, sometimes behind a sound batch
+        if way < 0.35:  # any damage at any position, sometimes after a valid batch
             data = mutator.damaged(dice.choice(self._sound), self._sound)
             return data if dice.random() < 0.5 else sealed(data)
-        if way < 0.75:  # the head stays, its records or compressed bytes do not
+        if way < 0.75:  # the header stays valid, the records or compressed bytes are damaged
             batch = dice.choice(self._sound)
             return sealed(batch[:HEADER_BYTES] + mutator.damaged(batch[HEADER_BYTES:]))
-        if way < 0.9:  # damaged records, well compressed
+        if way < 0.9:  # damaged records, correctly compressed
             batch, records = dice.choice(self._bare)
             codec = dice.randrange(len(CODECS))
             head = bytearray(batch[:HEADER_BYTES])
@@ -86,7 +86,7 @@ class Inputs:
 
 
 def read_by_rows(data: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
-    """As far as the kernels look: not at what is cut off, nor into control batches, nor at offsets no log reaches."""
+    """Reads the same parts as the kernels: no incomplete batch, no control batch, no offset beyond the largest."""
     return [
         (row.offset, row.key, row.value)
         for pos, header in islice(scan(data), RecordSet(data).batch_count)
@@ -105,7 +105,7 @@ def read_by_kernel(data: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 def append_path(data: bytes) -> int:
-    """What a log does with a client's batch, without the disk."""
+    """The checks of a log for a client's batch, without the disk."""
     ((pos, header),) = validate(data, max_message_bytes=1 << 20)
     head = stamped_head(data, pos, header, base_offset=77, leader_epoch=3)
     assert read_header(head + data[len(head) : HEADER_BYTES]).base_offset == 77
@@ -115,7 +115,7 @@ def append_path(data: bytes) -> int:
 
 
 def outcome(read: Callable[[bytes], object], data: bytes) -> object:
-    """What it returned, or the KafkaError it raised. Any other error is the fuzzer's find."""
+    """The returned value, or the KafkaError that was raised. Any other error is a bug."""
     try:
         return read(data)
     except KafkaError as error:
@@ -138,11 +138,11 @@ def fuzz(count: int, seed: int) -> None:
                 refused += 1
             else:
                 read += 1
-                assert columns == rows, "the kernel reads what the plain reader does not"
+                assert columns == rows, "the kernel and the pure Python reader differ"
             watch.end()
             if number == min(2000, count // 2):
                 warm = resident_mib()  # caches are full, the kernels loaded
-    assert min(read, refused) > count // 50, f"{read} read, {refused} refused: the inputs are one-sided"
+    assert min(read, refused) > count // 50, f"{read} read, {refused} refused: too few inputs were read or refused"
     assert resident_mib() - warm < MAX_GROWTH_MIB
 
 
@@ -156,8 +156,8 @@ def test_half_a_million_damaged_batches(seed: int) -> None:
     fuzz(100_000, seed)
 
 
-def test_bombs_are_refused_before_they_unfold() -> None:
-    """Some kilobytes that unpack to more than a batch may hold: refused by every reader, within bounded memory."""
+def test_decompression_bombs_are_refused_before_they_are_unpacked() -> None:
+    """A few kilobytes that unpack to more than the limit of a batch: every reader refuses them, with limited memory."""
     head = encode_batch([Item(b"k", b"v")], now_ms=1)[:HEADER_BYTES]
     before = resident_mib()
     for codec in (1, 3, 4):

@@ -1,7 +1,7 @@
-"""Damaged requests: through the codecs, and through a whole broker short of its sockets.
+"""Damaged requests in the codecs, and in a whole broker without its sockets.
 
-Each input is answered, refused with an error of the family, or ends its own connection; none takes long, none leaves
-anything behind, and a sound client is served all along.
+Each input is answered, refused with an error of this library, or closes its own connection. No input takes long or
+leaves anything behind, and a valid client is served all the time.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from odradek.wire.schemas import Kind
 
 MAX_GROWTH_MIB = 48
 CYCLE = 5000
-"""Inputs one broker gets; then it is stopped, as it must let itself be, and its leftovers are counted."""
+"""The number of inputs for one broker. Then the broker is stopped, and its remaining objects are counted."""
 FRAME_LIMIT = 100_000
 TOPICS = ("t", "g-topic", "other")
 
 
 class Plausible(Instances):
-    """Messages about topics, groups and batches that are there, so that damage reaches what lies behind the codecs."""
+    """Messages about existing topics, groups and batches, so that damage reaches the code after the codecs."""
 
     TEXTS = ("t", "t", "g", "g", "", "range", "consumer", "other", "retention.ms", "x" * 130)
     BLOBS = (
@@ -52,9 +52,9 @@ class Plausible(Instances):
         b"",
     )
 
-    # The same name has another type in some messages.
+    # The same name has a different type in some messages.
     KINDS: ClassVar[dict[str, Any]] = {"string": str | None, "int8": int, "float64": float}
-    # What a sound client says in these fields, most of the time.
+    # The usual values of these fields in a valid request.
     USUAL: ClassVar[dict[str, tuple[Any, ...]]] = {
         "session_timeout": (timedelta(seconds=10),),
         "rebalance_timeout": (timedelta(seconds=60),),
@@ -101,14 +101,14 @@ class Plausible(Instances):
 
 
 def served() -> dict[int, tuple[int, int]]:
-    """API -> versions the broker's handlers take."""
+    """API -> versions that the broker's handlers serve."""
     apis = served_apis()
     assert len(apis) == len(handlers.served())
     return {key: (api.oldest, api.newest) for key, api in apis.items()}
 
 
 def sound_requests(per_version: int) -> list[bytes]:
-    """Whole requests, length first, of every API and version."""
+    """Complete requests of every API and version, with their length."""
     out = []
     for api_key, (oldest, newest) in served().items():
         for version in range(oldest, newest + 1):
@@ -116,7 +116,7 @@ def sound_requests(per_version: int) -> list[bytes]:
             for seed in range(per_version):
                 message = plain(Plausible(1000 * version + seed).of(entity))
                 out.append(frames.encode_request(api_key, version, seed, "fuzz", message))
-    # Commits of a group that nobody joins, so that something stays.
+    # Commits of a group without members, so that some state remains.
     out += [
         frames.encode_request(OFFSET_COMMIT, version, 1, "fuzz", commit("standing", offset))
         for version in range(2, 10)
@@ -144,7 +144,7 @@ def sound_replies(per_version: int) -> list[tuple[int, int, bytes]]:
 
 
 def damaged_stream(mutator: Mutator, sound: Sequence[bytes]) -> bytes:
-    """One request; mostly with a length that fits, so that it comes to be parsed."""
+    """One request, mostly with a correct length, so that it is parsed."""
     data = mutator.damaged(mutator.dice.choice(sound), sound)
     if mutator.dice.random() < 0.9:
         data = len(data[4:]).to_bytes(4, "big") + data[4:]
@@ -155,14 +155,14 @@ def damaged_stream(mutator: Mutator, sound: Sequence[bytes]) -> bytes:
 
 
 def parse_requests(data: bytes, piece: int) -> int:
-    """As a connection reads them. Raises ValueError."""
+    """Parses requests like a connection. Raises ValueError."""
     reader = frames.FrameReader(FRAME_LIMIT)
     parsed = 0
     for at in range(0, len(data), piece):
         for frame in reader.feed(data[at : at + piece]):
             head = frames.read_request_head(frame)
             _, size = schemas.decode(head.api_key, head.version, Kind.REQUEST, frame, head.body)
-            assert head.body + size <= len(frame), "it read past its frame"
+            assert head.body + size <= len(frame), "the header reader read beyond its frame"
             parsed += 1
         assert reader.buffered <= FRAME_LIMIT + 4 + piece
     return parsed
@@ -195,7 +195,7 @@ def fuzz_codecs(count: int, seed: int) -> None:
             watch.end()
             if number == min(2000, count // 2):
                 warm = resident_mib()
-    assert min(outcomes.values()) > count // 50, f"{outcomes}: the inputs are one-sided"
+    assert min(outcomes.values()) > count // 50, f"{outcomes}: too few inputs of one kind"
     assert resident_mib() - warm < MAX_GROWTH_MIB
 
 
@@ -212,8 +212,8 @@ def test_three_hundred_thousand_damaged_messages(seed: int) -> None:
 # --- a whole broker ---------------------------------------------------------------------------------------------
 
 
-class Wired:
-    """The transport of a connection that is no socket."""
+class MemoryTransport:
+    """The transport of a connection without a socket."""
 
     def __init__(self) -> None:
         self.written = bytearray()
@@ -244,8 +244,8 @@ class Wired:
     abort = close
 
 
-class Findings(logging.Handler):
-    """What the broker logs with a traceback: an error that is none of the family."""
+class LoggedErrors(logging.Handler):
+    """Records errors that the broker logs with a traceback: errors that are not of this library."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -256,7 +256,7 @@ class Findings(logging.Handler):
             self.found.append(logging.Formatter().format(record))
 
 
-class Stage:
+class FuzzedBroker:
     """A broker on a running loop, and connections to it without sockets."""
 
     def __init__(self, directory: Path) -> None:
@@ -274,7 +274,7 @@ class Stage:
         for name in TOPICS:
             self.broker.create_topic(name, partition_count=2)
         self.broker.ensure_offsets_topic()
-        # Ten thousand partitions are an honest request; here they would only cost time.
+        # Ten thousand partitions are a valid request, but would only cost time in this test.
         change = self.broker.catalog.change
 
         def change_a_little(**options: Any) -> Change:
@@ -292,14 +292,14 @@ class Stage:
             isinstance(request, CreatePartitions)
             or (isinstance(request, CreateTopic) and max(request.partition_count, len(request.assignments)) > 4)
             or (isinstance(request, CreateTopic) and sum(1 for _ in catalog.topics()) > 20)
-            or (isinstance(request, DeleteTopic) and request.topic_id in kept)  # something has to gather in them
+            or (isinstance(request, DeleteTopic) and request.topic_id in kept)  # these topics must collect records
         )
         if too_much:
             raise KafkaError(ErrorCode.policy_violation, "enough")
         return request
 
-    def connect(self) -> tuple[Connection, Wired]:
-        connection, transport = Connection(self.broker), Wired()
+    def connect(self) -> tuple[Connection, MemoryTransport]:
+        connection, transport = Connection(self.broker), MemoryTransport()
         connection.connection_made(transport)  # type: ignore[arg-type]
         return connection, transport
 
@@ -308,7 +308,7 @@ class Stage:
             await asyncio.sleep(0)
 
     async def ask(self, api_key: int, version: int, message: dict[str, Any]) -> Any:
-        """A sound request on a connection of its own."""
+        """A valid request on a new connection."""
         connection, transport = self.connect()
         connection.data_received(frames.encode_request(api_key, version, 1, "sound", message))
         for _ in range(100):
@@ -321,21 +321,21 @@ class Stage:
 
 
 async def fuzz_broker(directory: Path, count: int, mutator: Mutator, sound: Sequence[bytes]) -> int:
-    """Sends the inputs over connections that end after some of them; returns how many were answered."""
-    stage = Stage(directory)
+    """Sends the inputs over connections that end after some inputs. Returns the number of answered inputs."""
+    stage = FuzzedBroker(directory)
     await stage.start()
     answered = 0
     with watched() as watch:
         connection, transport = stage.connect()
         for number in range(count):
-            # Sound ones between them bring the broker into states that the damaged ones then meet.
+            # Valid requests between them bring the broker into various states for the damaged ones.
             is_sound = mutator.dice.random() < 0.25
             data = mutator.dice.choice(sound) if is_sound else damaged_stream(mutator, sound)
             watch.begin(data)
             connection.data_received(data)
             await stage.turn()
             watch.end()
-            # One that waits for the rest of a frame would swallow all that follows.
+            # A connection that waits for the rest of a frame would consume all following inputs.
             waits = connection._reader.buffered and mutator.dice.random() < 0.7
             if transport.ended or waits or mutator.dice.random() < 0.05:
                 answered += sum(1 for _ in frames.FrameReader(1 << 30).feed(bytes(transport.written)))
@@ -346,23 +346,23 @@ async def fuzz_broker(directory: Path, count: int, mutator: Mutator, sound: Sequ
                 await still_serves(stage)
         connection.connection_lost(None)
     await still_serves(stage)
-    # Clients of another broker that had this port before may call; they are none of ours.
-    assert not [each for each in stage.broker.connections if isinstance(each._transport, Wired)]
+    # Clients of another broker that had this port before may connect; they do not count.
+    assert not [each for each in stage.broker.connections if isinstance(each._transport, MemoryTransport)]
     waiting = [key for key, part in stage.broker.directory.partitions.items() if part.waiters]
-    assert not waiting, "nobody waits for bytes whose connection is gone"
+    assert not waiting, "no request waits for a closed connection"
     before = await durable(stage)
-    assert before["group sound"][1], "something is there to be kept"
+    assert before["group sound"][1], "there is state that must be kept"
     assert sum(end for _, _, end in before["__consumer_offsets"]) > count // 200
     await stage.broker.stop()
-    again = Stage(directory)
+    again = FuzzedBroker(directory)
     await again.broker.start()
-    assert await durable(again) == before, "what the inputs changed is there after a restart"
+    assert await durable(again) == before, "a restart keeps the changes of the inputs"
     await again.broker.stop()
     return answered
 
 
-async def durable(stage: Stage) -> dict[str, Any]:
-    """Topics with their partitions and ends, and every committed offset, as clients are told."""
+async def durable(stage: FuzzedBroker) -> dict[str, Any]:
+    """Topics with their partitions and ends, and every committed offset, as clients see them."""
     broker = stage.broker
     found: dict[str, Any] = {}
     for topic in broker.catalog.topics():
@@ -376,18 +376,18 @@ async def durable(stage: Stage) -> dict[str, Any]:
     return found
 
 
-async def settled_group(stage: Stage, asked: dict[str, Any]) -> Any:
-    """A group's offsets once its coordinator has read its log, which a broker that has begun does in steps."""
+async def settled_group(stage: FuzzedBroker, asked: dict[str, Any]) -> Any:
+    """A group's offsets after its coordinator has loaded its log, which a new broker does in steps."""
     until = asyncio.get_running_loop().time() + 30
     while True:
         (group,) = (await stage.ask(OFFSET_FETCH, 8, {"groups": [asked], "require_stable": False})).groups
         if group.error_code is not ErrorCode.coordinator_load_in_progress:
             return group
-        assert asyncio.get_running_loop().time() < until, "its log is still being read"
+        assert asyncio.get_running_loop().time() < until, "the log is still being loaded"
         await asyncio.sleep(0.001)
 
 
-async def still_serves(stage: Stage) -> None:
+async def still_serves(stage: FuzzedBroker) -> None:
     reply = await stage.ask(API_VERSIONS, 0, {})
     assert reply.error_code == 0
     reply = await stage.ask(OFFSET_COMMIT, 7, commit("sound", 5))
@@ -396,7 +396,7 @@ async def still_serves(stage: Stage) -> None:
 
 def fuzz_whole(directory: Path, count: int, seed: int) -> None:
     mutator, sound = Mutator(seed), sound_requests(4)
-    findings = Findings()
+    findings = LoggedErrors()
     log = logging.getLogger("odradek")
     level, propagates = log.level, log.propagate
     log.addHandler(findings)
@@ -413,11 +413,11 @@ def fuzz_whole(directory: Path, count: int, seed: int) -> None:
         log.removeHandler(findings)
         log.setLevel(level)
         log.propagate = propagates
-    assert answered > count // 10, f"{answered} of {count} inputs were answered: too few were understood"
+    assert answered > count // 10, f"{answered} of {count} inputs were answered: too few were valid"
     assert weights[-1] - weights[min(1, len(weights) - 1)] < MAX_GROWTH_MIB, weights
 
 
-def test_damaged_requests_through_a_broker(tmp_path: Path) -> None:
+def test_a_broker_survives_damaged_requests(tmp_path: Path) -> None:
     fuzz_whole(tmp_path, 5000, seed=1)
 
 
@@ -427,7 +427,7 @@ def test_two_hundred_thousand_damaged_requests(tmp_path: Path, seed: int) -> Non
     fuzz_whole(tmp_path, 50_000, seed)
 
 
-def test_damage_is_repeatable() -> None:
+def test_the_same_seed_damages_in_the_same_way() -> None:
     sound = sound_requests(1)
     first, second = ([damaged_stream(Mutator(5), sound)] for _ in range(2))
     assert first == second

@@ -1,4 +1,4 @@
-"""The packed replies of OffsetCommit and OffsetFetch equal what the schemas write, for every version."""
+"""The directly encoded replies of OffsetCommit and OffsetFetch equal those of the schemas, for every version."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ topics = st.lists(st.tuples(names, st.none() | st.uuids(version=4), rows), max_s
 
 @pytest.mark.parametrize("version", range(2, 11))
 @given(topics=topics)
-def test_offset_commit_replies(version: int, topics: list[tuple[str, object, list[tuple[int, int]]]]) -> None:
+def test_offset_commit_replies_equal_those_of_the_schemas(
+    version: int, topics: list[tuple[str, object, list[tuple[int, int]]]]
+) -> None:
     packed = offset_commit_response(
         version,
         [CommittedTopic(name, topic_id, [n for row in rows for n in row]) for name, topic_id, rows in topics],
@@ -72,7 +74,7 @@ fetched_groups = st.lists(
 
 @pytest.mark.parametrize("version", range(6, 11))
 @given(groups=fetched_groups)
-def test_offset_fetch_replies(version: int, groups: list[Any]) -> None:
+def test_offset_fetch_replies_equal_those_of_the_schemas(version: int, groups: list[Any]) -> None:
     if version < 8:
         groups = groups[:1]
     packed, listed = [], []
@@ -103,7 +105,7 @@ steps_of = st.sampled_from(["commit", "commit", "fetch", "everything", "delete"]
 
 @given(steps=st.lists(st.tuples(steps_of, st.sets(st.integers(0, 5), min_size=1)), max_size=30))
 @settings(max_examples=50)
-def test_what_is_kept_of_a_fetch_ends_with_the_next_commit(steps: list[tuple[str, set[int]]]) -> None:
+def test_the_cache_of_a_fetch_ends_with_the_next_commit(steps: list[tuple[str, set[int]]]) -> None:
     rig = Rig(partition_count=1)
     rig.catalog.add("t", 6)
     expected: dict[int, int] = {}

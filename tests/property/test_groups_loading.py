@@ -1,4 +1,4 @@
-"""Loading a log in runs comes to the same as replaying it record by record."""
+"""Loading a log in runs has the same result as replaying it record by record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ epochs = st.sampled_from([-1, 0, 7, 2**31 - 1])
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[tuple[bytes, bytes | None]]:
-    """Commits of one request, as members make them."""
+    """Commits of one request, like those of members."""
     group, topic, time_ms = draw(groups), draw(topics), draw(times)
     metadata = draw(st.sampled_from(["", "", "m", "größer", "m" * 126, "m" * 200]))
     topic_id = draw(st.sampled_from([None, b"\1" * 16]))
@@ -46,7 +46,7 @@ def runs(draw: st.DrawFn) -> list[tuple[bytes, bytes | None]]:
 
 @st.composite
 def odd(draw: st.DrawFn) -> list[tuple[bytes | None, bytes | None]]:
-    """Anything else that may stand in the topic."""
+    """Any other record that the topic may contain."""
     group, topic = draw(groups), draw(topics)
     key = offset_key(group, topic, draw(st.integers(0, 3)))
     usual = bytearray(offset_value(OffsetCommitValue(5, 1, "meta", 9, -1, draw(st.sampled_from([None, b"\2" * 16])))))
@@ -63,8 +63,8 @@ def odd(draw: st.DrawFn) -> list[tuple[bytes | None, bytes | None]]:
                     (key, b""),
                     (bytes(broken), offset_value(OffsetCommitValue(6, 1, "", 9))),
                     (bytes(broken), None),
-                    (b"\0\0" + key[2:], offset_value(OffsetCommitValue(7, 1, "", 9))),  # the key of old
-                    (key, struct.pack(">hqh", 0, 8, 2) + b"mm" + struct.pack(">q", 3)),  # a value of old
+                    (b"\0\0" + key[2:], offset_value(OffsetCommitValue(7, 1, "", 9))),  # the old key version
+                    (key, struct.pack(">hqh", 0, 8, 2) + b"mm" + struct.pack(">q", 3)),  # an old value version
                     (group_key(group), group_value(empty)),
                     (group_key(group), None),
                     (b"\x7f\x7f", b"from the future"),
@@ -79,7 +79,7 @@ logs = st.lists(
     st.tuples(
         st.lists(runs() | runs() | odd(), min_size=1, max_size=6),
         st.sampled_from(["none", "none", "none", "lz4"]),
-        st.booleans(),  # each record with a time of its own
+        st.booleans(),  # each record has a different time
     ),
     max_size=8,
 )
@@ -106,7 +106,7 @@ def _loaded(batches: list[bytes], first_offset: int) -> GroupShard:
 
 @given(log=logs, pending=st.sampled_from([1, 50, 20_000]), first_offset=st.sampled_from([0, 0, 1, 30]))
 @settings(max_examples=100)
-def test_a_log_loaded_in_runs_is_the_log_replayed(log: Any, pending: int, first_offset: int) -> None:
+def test_loading_a_log_in_runs_equals_replaying_it(log: Any, pending: int, first_offset: int) -> None:
     rig = Rig(partition_count=1)
     _write(rig, log)
     batches = rig.partitions[0].batches
@@ -122,10 +122,10 @@ def test_a_log_loaded_in_runs_is_the_log_replayed(log: Any, pending: int, first_
         commit_runs.PENDING_AT_MOST = before
     assert loaded.durable_state() == replayed.durable_state()
     del loaded.skipped["no key"]
-    assert loaded.skipped <= replayed.skipped, "what was overtaken need not be looked at"
+    assert loaded.skipped <= replayed.skipped, "records that later ones replace need not be read"
 
 
-def test_what_is_laid_out_like_a_commit_need_not_be_one() -> None:
+def test_a_record_with_the_layout_of_a_commit_may_be_another_record() -> None:
     key, value = offset_key("g", "t", 0), offset_value(OffsetCommitValue(5, 1, "", START_MS))
     stray = offset_value(OffsetCommitValue(6, 1, "", START_MS))
     rig = Rig(partition_count=1)
@@ -135,8 +135,8 @@ def test_what_is_laid_out_like_a_commit_need_not_be_one() -> None:
     assert loaded.skipped.total() == 1
 
 
-def test_runs_are_cut_and_not_taken_apart() -> None:
-    """What the speed rests on: of two thousand commits of twenty partitions, twenty become objects."""
+def test_only_the_last_commits_of_a_run_are_decoded() -> None:
+    """The reason for the speed: of two thousand commits of twenty partitions, only twenty become objects."""
     made = [
         (offset_key("g", "t", number % 20), offset_value(OffsetCommitValue(number, 0, "", START_MS + number)))
         for number in range(2000)

@@ -1,4 +1,4 @@
-"""Records of ``__consumer_offsets``: what is written is read back, and no bytes make the reader raise."""
+"""Records of ``__consumer_offsets``: encoded records are read back, and the reader raises no error for any bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ids = st.none() | st.binary(min_size=16, max_size=16).filter(any)
 
 
 @given(text, text, i32, i64, i32, text, st.integers(0, 2**47), st.just(-1) | st.integers(0, 2**47), ids)
-def test_offset_commits_survive_the_round_trip(
+def test_encoded_offset_commits_are_read_back(
     group: str,
     topic: str,
     partition: int,
@@ -33,7 +33,8 @@ def test_offset_commits_survive_the_round_trip(
     kept = value if expiry == -1 else value._replace(leader_epoch=-1, topic_id=None)
     assert decode(records.offset_key(group, topic, partition), packed) == (OffsetKey(group, topic, partition), kept)
     version, fields = decode_value(RECORD_TYPES[1], packed)
-    assert encode_value(RECORD_TYPES[1], version, fields) == packed  # the hand-packed bytes are the schema's
+    # the directly encoded bytes are those of the schema
+    assert encode_value(RECORD_TYPES[1], version, fields) == packed
 
 
 members = st.builds(
@@ -42,16 +43,17 @@ members = st.builds(
 
 
 @given(text, text, i32, st.none() | text, st.none() | text, i64, st.lists(members, max_size=3))
-def test_group_metadata_survives_the_round_trip(
+def test_encoded_group_metadata_is_read_back(
     group: str, kind: str, generation: int, protocol: str, leader: str, at: int, joined: list[GroupMember]
 ) -> None:
     value = GroupMetadata(kind, generation, protocol, leader, at, tuple(joined))
     assert decode(records.group_key(group), records.group_value(value)) == (GroupKey(group), value)
 
 
-@pytest.mark.behaviour(12)
+@pytest.mark.claim(86, part="c")
+@pytest.mark.behaviour(12, part="ab")
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=120), st.integers(0, 24))
-def test_no_bytes_make_the_decoder_raise(key: bytes, value: bytes | None, number: int) -> None:
+def test_the_decoder_raises_no_error_for_any_bytes(key: bytes, value: bytes | None, number: int) -> None:
     decode(key, value)
     decode(number.to_bytes(2, "big") + key, value)
     if value is not None:
@@ -59,7 +61,7 @@ def test_no_bytes_make_the_decoder_raise(key: bytes, value: bytes | None, number
 
 
 @given(text, text, i32, i64, i32, text, st.integers(0, 2**47), ids, st.data())
-def test_the_quick_reader_reads_as_the_schemas_do(
+def test_the_fast_reader_reads_the_same_values_as_the_schemas(
     group: str,
     topic: str,
     partition: int,
@@ -70,7 +72,7 @@ def test_the_quick_reader_reads_as_the_schemas_do(
     topic_id: bytes | None,
     data: st.DataObject,
 ) -> None:
-    """Also of bytes that were tampered with: where it does not give up, it says the same."""
+    """Also for damaged bytes: where the fast reader returns a value, it is the same."""
     key = bytearray(records.offset_key(group, topic, partition))
     value = bytearray(records.offset_value(OffsetCommitValue(offset, epoch, metadata, at, -1, topic_id)))
     for target in (key, value):

@@ -1,7 +1,7 @@
-"""Members that join, leave, crash, come back, commit and wait, in any order, with coordinators that restart and fail.
+"""Members that join, leave, crash, return, commit and wait in any order, with coordinators that restart and fail.
 
-After every step: the log replayed gives the state that lives; in a generation a partition has one owner; a group
-that stands still is the group in the log; no rebalance lasts longer than its timeouts allow.
+Invariants after every step: the replay of the log gives the live state; a partition has one owner in a generation; a
+group without a rebalance has the state of the log; no rebalance lasts longer than its timeouts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OK = ErrorCode.none
 
 @dataclass
 class Member:
-    """A client's view: what it knows, and the answer it waits for."""
+    """The view of a client: its member id, its generation, and the answer that it waits for."""
 
     instance: str | None
     protocols: tuple[str, ...]
@@ -54,11 +54,11 @@ class Groups(RuleBasedStateMachine):
         self.rig = Rig(GroupConfig(group_initial_rebalance_delay_ms=delay_ms), partition_count=1)
         self.rig.catalog.add("t", PARTITIONS)
         self.incarnation = 0
-        self.owners: dict[tuple[int, int], dict[int, str]] = {}  # of a generation: partition → member id
+        self.owners: dict[tuple[int, int], dict[int, str]] = {}  # for each generation: partition → member id
         self.committed: dict[int, int] = {}
         self.crashes = 0
 
-    # --- what members do --------------------------------------------------------------------------------------
+    # --- actions of members -----------------------------------------------------------------------------------
 
     @rule(target=members, instance=st.none() | st.sampled_from(["a", "b"]), protocols=st.sampled_from(PROTOCOLS))
     def appear(self, instance: str | None, protocols: tuple[str, ...]) -> Member:
@@ -68,7 +68,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(member=members)
     def go_on(self, member: Member) -> None:
-        """Takes what was answered and does what a consumer does next."""
+        """Reads the answer and does the next step of a consumer."""
         if member.joining is not None:
             if member.joining.answered:
                 self._joined(member, member.joining)
@@ -82,7 +82,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(member=members, protocols=st.sampled_from(PROTOCOLS))
     def rejoin(self, member: Member, protocols: tuple[str, ...]) -> None:
-        """With another subscription, or because topics changed; maybe giving up an answer that is under way."""
+        """Rejoins with another subscription or after a topic change; the answer to an earlier request may be lost."""
         member.protocols = protocols
         self._join(member)
 
@@ -94,7 +94,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(member=consumes(members))
     def crash(self, member: Member) -> None:
-        """Never heard of again; somebody else may come with its instance id."""
+        """The member is lost; another member may use its instance id."""
 
     @rule(member=members, partition=st.integers(0, PARTITIONS - 1), offset=st.integers(0, 99))
     def commit(self, member: Member, partition: int, offset: int) -> None:
@@ -104,7 +104,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(partition=st.integers(0, PARTITIONS - 1), offset=st.integers(0, 99), version=st.sampled_from([3, 5, 6, 9]))
     def commit_from_outside(self, partition: int, offset: int, version: int) -> None:
-        """Version 3 with a retention time of its own, which is another kind of record."""
+        """Version 3 with its own retention time, which writes another version of the record."""
         codes = self.rig.commit(
             GROUP, "t", {partition: offset}, version=version, leader_epoch=3, metadata="m", retention_ms=1_000_000_000
         )
@@ -174,7 +174,7 @@ class Groups(RuleBasedStateMachine):
         elif error is not OK:
             member.forget()
 
-    # --- what the world does ----------------------------------------------------------------------------------
+    # --- other events -----------------------------------------------------------------------------------------
 
     @rule(by_ms=st.sampled_from([1, 500, 3_000, 9_999, 10_001, 20_000, 60_000, 310_000]))
     def wait(self, by_ms: int) -> None:
@@ -189,14 +189,14 @@ class Groups(RuleBasedStateMachine):
     @precondition(lambda self: self.crashes < 5)
     @rule(member=members)
     def a_write_fails(self, member: Member) -> None:
-        """The next thing this member does meets a full disk, if it writes at all."""
+        """The disk is full for the next write that this member causes."""
         self.crashes += 1
         log = self.rig.partitions[0]
         log.fail_with = KafkaError(ErrorCode.kafka_storage_error, "disk full")
         self.go_on(member)
         log.fail_with = None
 
-    # --- what must hold ---------------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------------------
 
     @invariant()
     def replay_gives_what_lives(self) -> None:  # behaviour 36
@@ -216,7 +216,7 @@ class Groups(RuleBasedStateMachine):
         living, written = result_of(group_record(group, Pace())).decoded.value, group.persisted
         assert living is not None
         if group.state is State.EMPTY and group.generation == 0:
-            return  # it has only been told of so far
+            return  # the group has only given out a member id so far
         same_time = written.current_state_timestamp_ms
         ordered = sorted(living.members), sorted(written.members)
         assert ordered[0] == ordered[1]
@@ -226,7 +226,7 @@ class Groups(RuleBasedStateMachine):
     def commits_do_not_get_lost(self) -> None:  # claim 92
         if GROUP not in self.rig.shard(GROUP).groups:
             self.incarnation += 1
-            assert not self.committed, "the group went although it has offsets"
+            assert not self.committed, "a group with offsets was removed"
         for partition, offset in self.committed.items():
             assert self.rig.offset(GROUP, "t", partition) == offset
 
@@ -250,7 +250,7 @@ class Groups(RuleBasedStateMachine):
         assert not group.pending_joins & set(group.members)
 
     def teardown(self) -> None:
-        """When everybody falls silent the group empties, and nobody is left waiting."""
+        """Without requests from members the group becomes empty, and no request stays unanswered."""
         if not hasattr(self, "rig"):
             return
         self.rig.advance(2 * 310_000)

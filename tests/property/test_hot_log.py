@@ -1,4 +1,4 @@
-"""Packed Produce and Fetch replies equal what the schemas write, for every version."""
+"""The directly encoded Produce and Fetch replies equal those of the schemas, for every version."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def topic_lists(partition: st.SearchStrategy) -> st.SearchStrategy:
 @pytest.mark.parametrize("version", range(3, 14))
 @settings(max_examples=15)
 @given(topics=topic_lists(produced), throttle_ms=st.integers(0, 2**31 - 1))
-def test_produce_replies_equal_the_schemas(version, topics, throttle_ms) -> None:
+def test_produce_replies_equal_those_of_the_schemas(version, topics, throttle_ms) -> None:
     expected = schemas.encode(
         0,
         version,
@@ -99,7 +99,7 @@ def test_produce_replies_equal_the_schemas(version, topics, throttle_ms) -> None
 @pytest.mark.parametrize("version", range(4, 19))
 @settings(max_examples=15)
 @given(topics=topic_lists(fetched()), error=code, session=st.integers(0, 2**31 - 1))
-def test_fetch_replies_equal_the_schemas(version, topics, error, session) -> None:
+def test_fetch_replies_equal_those_of_the_schemas(version, topics, error, session) -> None:
     message = {
         "throttle_time": 7,
         "error_code": error,

@@ -1,4 +1,5 @@
-"""Any sequence of append, roll, delete, truncate, retain, crash and reopen equals a plain list."""
+"""For any sequence of appends, rolls, deletions, truncations, retention, crashes and reopenings, the log equals a plain
+list."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class Entry:
     value: bytes
     timestamp: int
     batch: int
-    """Base offset of the batch that holds it."""
+    """The base offset of its batch."""
 
 
 class LogModel(RuleBasedStateMachine):
@@ -47,7 +48,7 @@ class LogModel(RuleBasedStateMachine):
         self.log = self.open(clean=False)
 
     def open(self, *, clean: bool) -> Log:
-        """The broker checkpoints log start and recovery point, here always in time."""
+        """Opens the log with the checkpoints of log start and recovery point, which are always up to date here."""
         point = self.log.recovery_point if hasattr(self, "log") else 0
         return Log.open(
             PATH,
@@ -124,7 +125,7 @@ class LogModel(RuleBasedStateMachine):
             self.records = [entry for entry in self.records if entry.offset < self.end]
             self.start = min(self.start, self.end)
         self.log.truncate_to(offset, self.now_ms)
-        # The producer's past ends with its last batch that is left.
+        # The producer's state ends with its last remaining batch.
         self.sent = [sent for sent in self.sent if sent[1] < self.end]
         self.sequence = self.sent[-1][2] if self.sent else 0
 

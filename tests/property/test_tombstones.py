@@ -1,4 +1,5 @@
-"""Tombstones packed in bulk are the records they stand for: in a batch, in the machine, and in a log that is read."""
+"""Tombstones that are encoded in bulk equal single records: in a batch, in the state machine, and in a log that is
+read."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def _block(of: list[tuple[str, str | None, list[int]]]) -> Tombstones:
 
 
 @given(rows, st.sampled_from([0, 1, 50, 63, 64, 8_180, 8_192]))
-def test_they_are_packed_as_single_records_are(of: list[tuple[str, str | None, list[int]]], first: int) -> None:
+def test_they_are_encoded_like_single_records(of: list[tuple[str, str | None, list[int]]], first: int) -> None:
     block = _block(of)
     records = block.records()
     assert len(records) == block.count
@@ -42,7 +43,7 @@ def test_they_are_packed_as_single_records_are(of: list[tuple[str, str | None, l
 
 
 @given(rows)
-def test_they_are_replayed_as_single_records_are(of: list[tuple[str, str | None, list[int]]]) -> None:
+def test_they_are_replayed_like_single_records(of: list[tuple[str, str | None, list[int]]]) -> None:
     machines = [GroupShard(Rig().config) for _ in range(2)]
     block = _block(of)
     for machine in machines:
@@ -61,7 +62,7 @@ def test_they_are_replayed_as_single_records_are(of: list[tuple[str, str | None,
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(names, names, partitions), max_size=6), st.lists(names, min_size=1, max_size=4))
-def test_groups_that_are_deleted_stay_so(commits: list[tuple[str, str, list[int]]], gone: list[str]) -> None:
+def test_deleted_groups_stay_deleted(commits: list[tuple[str, str, list[int]]], gone: list[str]) -> None:
     rig = Rig(partition_count=1)
     value = offset_value(OffsetCommitValue(1, -1, "", START_MS, -1, None))
     for group, topic, indexes in commits:

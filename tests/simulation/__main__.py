@@ -1,8 +1,8 @@
 """``python -m tests.simulation SEED`` runs one seed and prints what happened; ``FIRST-LAST`` runs many.
 
-python -m tests.simulation 4711               the trace of seed 4711, its end first told in one line
-python -m tests.simulation 4711 --all         the whole of it
-python -m tests.simulation 4711 --shrink      without the faults that do not matter
+python -m tests.simulation 4711               the result of seed 4711 in one line, and its trace
+python -m tests.simulation 4711 --all         the complete trace
+python -m tests.simulation 4711 --shrink      without the faults that are not needed for the failure
 python -m tests.simulation 0-199 --jobs 2     seeds 0 to 199 in two processes; the first failure is printed
 """
 
@@ -19,12 +19,12 @@ from pathlib import Path
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent)]
 
-if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set of strings would be another chance
+if os.environ.get("PYTHONHASHSEED") != "0":  # the iteration order of sets of strings would be random
     os.execve(
         sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"}
     )
 
-from sim_bugs import BUGS, having  # noqa: E402
+from sim_bugs import BUGS, injected  # noqa: E402
 from sim_scenario import FAULTS, Scenario  # noqa: E402
 from support.world import SimulationFailure  # noqa: E402
 
@@ -34,32 +34,32 @@ LINES = 70
 def attempt(seed: int, without: tuple[str, ...] = (), bug: str | None = None) -> tuple[Scenario, Exception | None]:
     scenario = Scenario(seed, without)
     try:
-        with having(bug):
+        with injected(bug):
             scenario.run()
     except Exception as error:
         return scenario, error
     return scenario, None
 
 
-def told(seed: int, lines: int = LINES, without: tuple[str, ...] = (), bug: str | None = None) -> tuple[bool, str]:
-    """Whether a seed passes, and its story."""
+def run_seed(seed: int, lines: int = LINES, without: tuple[str, ...] = (), bug: str | None = None) -> tuple[bool, str]:
+    """Returns whether a seed passes, and its result and trace as text."""
     scenario, error = attempt(seed, without, bug)
     world, ledger = scenario.world, scenario.coordinator.ledger
     if error is None:
-        story = world.trace((), lines)
+        trace = world.trace((), lines)
         head = f"seed {seed} passes: {world.events} events, {ledger.commits} commits, {ledger.fetches} fetches checked"
     else:
         about = error.about if isinstance(error, SimulationFailure) else ()
-        story = world.trace(about, lines)
+        trace = world.trace(about, lines)
         where = "" if isinstance(error, SimulationFailure) else "".join(traceback.format_exception(error))
         head = f"seed {seed} FAILS: {type(error).__name__}: {error}\n{where}"
     groups = ", ".join(f"{group.name} {group.kind} {'/'.join(group.strategies)}" for group in scenario.groups)
     head += f"\n  groups: {groups}\n  faults: {', '.join(sorted(scenario.faults))}\n  {scenario.config}\n"
-    return error is None, "\n".join([head, *story])
+    return error is None, "\n".join([head, *trace])
 
 
 def shrunk(seed: int) -> tuple[str, ...]:
-    """Faults that a failing seed fails without."""
+    """Returns the faults that are not needed for the failure of a seed."""
     without: tuple[str, ...] = ()
     for fault in FAULTS:
         if attempt(seed, (*without, fault))[1] is not None:
@@ -92,13 +92,13 @@ def many(first: int, last: int, jobs: int, keep_going: bool) -> int:
     took = f"{time.perf_counter() - begun:.1f} s, {time.process_time() - cpu:.1f} s of CPU here"
     print(f"{len(seeds)} seeds, {len(failed)} failed {failed[:50]}: {took}")
     if failed:
-        print(told(failed[0])[1])
+        print(run_seed(failed[0])[1])
         print(f"\nagain: python -m tests.simulation {failed[0]}")
     return 1 if failed else 0
 
 
-def seen(bug: str, first: int, last: int) -> tuple[int | None, str]:
-    """The first seed that sees a bug, and how."""
+def detected(bug: str, first: int, last: int) -> tuple[int | None, str]:
+    """Returns the first seed that detects a bug, and its error."""
     for seed in range(first, last + 1):
         error = attempt(seed, (), bug)[1]
         if error is not None:
@@ -109,10 +109,10 @@ def seen(bug: str, first: int, last: int) -> tuple[int | None, str]:
 def all_bugs(first: int, last: int) -> int:
     missed = 0
     for bug in BUGS:
-        seed, how = seen(bug, first, last)
+        seed, how = detected(bug, first, last)
         missed += seed is None
         print(f"{bug}: {'NOT SEEN' if seed is None else f'seed {seed}: {how}'}", flush=True)
-    print(f"{len(BUGS)} bugs, {missed} not seen")
+    print(f"{len(BUGS)} bugs, {missed} not detected")
     return 1 if missed else 0
 
 
@@ -120,26 +120,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__.splitlines()[0])
     parser.add_argument("seeds", help="a seed, or FIRST-LAST")
     parser.add_argument("--all", action="store_true", help="the whole trace")
-    parser.add_argument("--shrink", action="store_true", help="leave out faults that do not matter")
+    parser.add_argument("--shrink", action="store_true", help="leave out faults that are not needed for the failure")
     parser.add_argument("--keep-going", action="store_true", help="after a failure")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--bug", choices=sorted(BUGS), help="put one in")
-    parser.add_argument("--bugs", action="store_true", help="put all in, one after the other")
+    parser.add_argument("--bugs", action="store_true", help="inject all bugs, one after another")
     options = parser.parse_args()
     first, _, last = options.seeds.partition("-")
     if options.bugs:
         return all_bugs(int(first), int(last or first))
     if last and options.bug:
-        seed, how = seen(options.bug, int(first), int(last))
-        print(f"{options.bug}: {'not seen' if seed is None else f'seed {seed}: {how}'}")
+        seed, how = detected(options.bug, int(first), int(last))
+        print(f"{options.bug}: {'not detected' if seed is None else f'seed {seed}: {how}'}")
         return 0
     if last:
         return many(int(first), int(last), options.jobs, options.keep_going)
     without = shrunk(int(first)) if options.shrink else ()
-    passes, story = told(int(first), 0 if options.all else LINES, without, options.bug)
+    passes, trace = run_seed(int(first), 0 if options.all else LINES, without, options.bug)
     if without:
         print(f"without {', '.join(without)}:")
-    print(story)
+    print(trace)
     return 0 if passes else 1
 
 

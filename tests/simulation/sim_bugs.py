@@ -1,6 +1,6 @@
-"""Bugs to put in, each of a kind that somebody might write: the simulator must see them.
+"""Bugs to inject, each of a kind that a developer might write: the simulator must detect them.
 
-Each patches the real modules while a seed runs: ``python -m tests.simulation --bug NAME 0-99``.
+Each bug patches the real modules while a seed runs: ``python -m tests.simulation --bug NAME 0-99``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Bug = Callable[[], Any]
 
 
 def _replacing(owner: Any, name: str, make: Callable[[Any], Any]) -> Bug:
-    """A patch of one attribute by something made from what it was."""
+    """A patch that replaces one attribute by a value made from the original."""
     return lambda: patch.object(owner, name, make(getattr(owner, name)))
 
 
@@ -49,7 +49,7 @@ def _no_fencing_of_static_members(real: Any) -> Any:
     return check
 
 
-def _deletion_forgotten_in_replay(real: Any) -> Any:
+def _deletion_lost_in_replay(real: Any) -> Any:
     def replay(self: Offsets, key: Any, value: Any) -> None:
         if value is not None:
             real(self, key, value)
@@ -57,7 +57,7 @@ def _deletion_forgotten_in_replay(real: Any) -> Any:
     return replay
 
 
-def _group_tombstone_forgotten_in_replay(real: Any) -> Any:
+def _group_tombstone_lost_in_replay(real: Any) -> Any:
     def replay(self: GroupShard, decoded: Any) -> None:
         if decoded.value is not None:
             real(self, decoded)
@@ -65,7 +65,7 @@ def _group_tombstone_forgotten_in_replay(real: Any) -> Any:
     return replay
 
 
-def _tombstones_forgotten_in_load(real: Any) -> Any:
+def _tombstones_lost_in_load(real: Any) -> Any:
     def replay(self: GroupShard, group_id: str, topic: str, commits: Any) -> None:
         real(self, group_id, topic, {one: stored for one, stored in commits.items() if stored is not None})
 
@@ -87,26 +87,26 @@ def _a_partition_for_two(real: Any) -> Any:
     return assign
 
 
-def _what_others_own_counts_as_free(real: Any) -> Any:
+def _partitions_of_others_count_as_free(real: Any) -> Any:
     def step(self: Reconciliation, member: Any) -> Any:
         return real(self._replace(is_taken=lambda topic_id, partition: False), member)
 
     return step
 
 
-def _gives_up_nothing(real: Any) -> Any:
+def _waits_for_no_revocation(real: Any) -> Any:
     return lambda self, partitions: False
 
 
 def _old_assignments_kept(real: Any) -> Any:
-    """A member that the leader's plan leaves out keeps what it had."""
+    """A member that the leader's assignment leaves out keeps its partitions."""
 
     def handle(self: Membership, now_ms: int, request: Any) -> Any:
         group = self._groups.get(request.group_id)
         plan = dict(request.assignments)
         if group is not None and group.leader == request.member_id:
             kept = {one: member.assignment for one, member in group.members.items() if not plan.get(one)}
-            # As bytes alike an empty share: the leader names everybody, so give the first one's share to all.
+            # The leader names every member, so all members get the first member's assignment.
             first = next((share for share in plan.values() if len(share) > 12), b"")
             plan |= {one: share or first for one, share in kept.items()}
             plan = {one: share if len(share) > 12 else first for one, share in plan.items()}
@@ -139,8 +139,8 @@ def _subscribed_topics_expire(real: Any) -> Any:
     return lambda self, topic: False
 
 
-def _retention_forgotten(real: Any) -> Any:
-    """Counts from the commit also where the group has been emptied only now."""
+def _retention_from_the_commit(real: Any) -> Any:
+    """The retention starts at the commit even if the group has only now become empty."""
     return lambda group: offsets.EACH_COMMIT
 
 
@@ -156,7 +156,7 @@ def _no_rebalance_timeout(real: Any) -> Any:
     return handle
 
 
-def _generation_stands_still(real: Any) -> Any:
+def _generation_does_not_change(real: Any) -> Any:
     def start(self: ClassicGroup, now_ms: int, pace: Any) -> Iterator[None]:
         yield from real(self, now_ms, pace)
         if self.generation > 1:
@@ -166,8 +166,8 @@ def _generation_stands_still(real: Any) -> Any:
 
 
 def _stale_epochs_may_commit(real: Any) -> Any:
-    def refuse(self: ConsumerGroup, request: Any, metadata_limit: int) -> ErrorCode:
-        error = real(self, request, metadata_limit)
+    def refuse(group: ConsumerGroup, request: Any, metadata_limit: int) -> ErrorCode:
+        error = real(group, request, metadata_limit)
         return error if error is ErrorCode.unknown_member_id and not request.member_id else ErrorCode.none
 
     return refuse
@@ -189,7 +189,7 @@ def _members_of_848_never_end(real: Any) -> Any:
 
 
 def _newest_record_dropped(real: Any) -> Any:
-    """Compaction keeps the newest record but of one key."""
+    """Compaction removes the newest record of one key."""
 
     def stays(self: RowEngine, record: Any, header: Any, rules: Any, mapped_offset: int) -> bool:
         kept = real(self, record, header, rules, mapped_offset)
@@ -198,12 +198,12 @@ def _newest_record_dropped(real: Any) -> Any:
     return stays
 
 
-def _offsets_stay_when_a_group_goes(real: Any) -> Any:
+def _offsets_stay_when_a_group_is_deleted(real: Any) -> Any:
     return lambda self, group_id: []
 
 
 def _load_stops_early(real: Any) -> Any:
-    """The last run of commits of a log is not taken in."""
+    """The last run of commits of a log is not loaded."""
 
     def finish(self: Loader[Any]) -> Iterator[None]:
         return iter(())
@@ -211,8 +211,8 @@ def _load_stops_early(real: Any) -> Any:
     return finish
 
 
-def _pending_joins_forgotten(real: Any) -> Any:
-    """Who is answered when a rebalance completes is not: the first of them."""
+def _pending_join_not_answered(real: Any) -> Any:
+    """When a rebalance completes, the first member gets no answer."""
 
     def answer(self: Membership, *arguments: Any) -> Any:
         member, reply = arguments[-3:-1]
@@ -249,27 +249,27 @@ def _revocation_never_ends(real: Any) -> Any:
 
 
 BUGS: dict[str, Bug] = {
-    "no fencing of commits": _replacing(offsets, "_refuse_commit", _no_fencing_of_commits),
+    "no fencing of commits": _replacing(offsets, "refuse_classic_commit", _no_fencing_of_commits),
     "no fencing of static members": _replacing(ClassicGroup, "check_member", _no_fencing_of_static_members),
-    "deletion forgotten in replay": _replacing(Offsets, "replay", _deletion_forgotten_in_replay),
-    "group tombstone forgotten": _replacing(GroupShard, "_replay_group", _group_tombstone_forgotten_in_replay),
-    "tombstones forgotten in load": _replacing(GroupShard, "replay_commits", _tombstones_forgotten_in_load),
+    "deletion lost in replay": _replacing(Offsets, "replay", _deletion_lost_in_replay),
+    "group tombstone lost in replay": _replacing(GroupShard, "_replay_group", _group_tombstone_lost_in_replay),
+    "tombstones lost in load": _replacing(GroupShard, "replay_commits", _tombstones_lost_in_load),
     "load stops early": _replacing(Loader, "finish", _load_stops_early),
     "a partition for two": _replacing(assignors, "assign_in_steps", _a_partition_for_two),
     "a share for two": _replacing(Membership, "handle_sync", _old_assignments_kept),
-    "what others own is free": _replacing(Reconciliation, "step", _what_others_own_counts_as_free),
-    "nothing is waited for": _replacing(Reconciliation, "_owns_any", _gives_up_nothing),
+    "partitions of others are free": _replacing(Reconciliation, "step", _partitions_of_others_count_as_free),
+    "no revocation is waited for": _replacing(Reconciliation, "_owns_any", _waits_for_no_revocation),
     "replies before replication": _replacing(Driver, "release", _replies_before_replicas_have_it),
     "replies before the append": _replacing(Driver, "_take", _replies_before_the_append),
     "subscribed topics expire": _replacing(ClassicGroup, "reads", _subscribed_topics_expire),
     "subscribed topics of 848 expire": _replacing(ConsumerGroup, "reads", _subscribed_topics_expire),
-    "retention counts from the commit": _replacing(offsets, "_retention_start", _retention_forgotten),
+    "retention counts from the commit": _replacing(offsets, "_retention_start", _retention_from_the_commit),
     "deleted topics keep offsets": _replacing(Offsets, "on_topics_deleted", _deleted_topics_keep_offsets),
-    "offsets stay when a group goes": _replacing(Offsets, "partitions", _offsets_stay_when_a_group_goes),
+    "offsets stay when a group is deleted": _replacing(Offsets, "partitions", _offsets_stay_when_a_group_is_deleted),
     "no rebalance timeout": _replacing(Membership, "_prepare_rebalance", _no_rebalance_timeout),
-    "a join is not answered": _replacing(Membership, "_answer_join", _pending_joins_forgotten),
-    "generations stand still": _replacing(ClassicGroup, "start_generation", _generation_stands_still),
-    "gone members of 848 may commit": _replacing(ConsumerGroup, "refuse_commit", _stale_epochs_may_commit),
+    "a join is not answered": _replacing(Membership, "_answer_join", _pending_join_not_answered),
+    "generations do not change": _replacing(ClassicGroup, "start_generation", _generation_does_not_change),
+    "removed members of 848 may commit": _replacing(offsets, "refuse_consumer_commit", _stale_epochs_may_commit),
     "first commit of a block wins": _first_commit_of_a_block_wins(None),
     "sessions never end": _replacing(Membership, "on_session_timer", _sessions_never_end),
     "sessions of 848 never end": _replacing(kip848_protocol.MemberTimers, "session_ended", _members_of_848_never_end),
@@ -285,8 +285,8 @@ BUGS: dict[str, Bug] = {
 
 
 @contextmanager
-def having(bug: str | None) -> Iterator[None]:
-    """The world with a bug in it."""
+def injected(bug: str | None) -> Iterator[None]:
+    """Runs the block with a bug injected."""
     if bug is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""A classic consumer: the project's own client-side membership and assignors, on simulated connections."""
+"""A classic consumer: the client membership and assignors of this project, on simulated connections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from odradek.groups.messages import (
 
 
 class ClassicProcess(Process):
-    """``strategy`` names assignors, the best first; ``patience_ms``: how long it takes until it joins again."""
+    """``strategy`` names assignors, the preferred one first. ``patience_ms``: the time until it joins again."""
 
     def __init__(
         self,
@@ -46,8 +46,9 @@ class ClassicProcess(Process):
         )
         self._rebalance_ms = rebalance_ms
         self._new_ids = (f"m{number}-{n}" for n in range(1_000_000))
-        self._is_modern = self.world.chance(0.8)  # knows of MEMBER_ID_REQUIRED
-        # Static members of older versions do not learn that they lead: nobody would see that topics have changed.
+        self._is_modern = self.world.chance(0.8)  # supports MEMBER_ID_REQUIRED
+        # Static members of older versions do not learn that they are leaders, so the leader would not notice topic
+        # changes.
         self._skips_assignment = self.instance_id is not None or self.world.chance(0.5)
         self._busy = False
         self._counts: dict[str, int] = {}
@@ -78,7 +79,7 @@ class ClassicProcess(Process):
     # --- joining ----------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Joins, if that is due and not under way."""
+        """Joins, if a join is due and none is in progress."""
         member = self.membership
         if member.state is ClassicState.FENCED:
             self.note("is fenced")
@@ -163,7 +164,7 @@ class ClassicProcess(Process):
             self._again(following)
 
     def _refused(self, error: Exception) -> None:
-        """Joining again does not help, says the client: a process that is fit for the group may come later."""
+        """Joining again does not help, according to the client. A later process may fit the group."""
         self.note("gives up: {}", error)
         self.die()
 
@@ -220,7 +221,7 @@ class ClassicProcess(Process):
             self.give_up(set(self.owned))
         self.later(0 if following is Next.JOIN_AGAIN else RETRY_MS, self._join)
 
-    # --- while it lasts ---------------------------------------------------------------------------------------
+    # --- heartbeats and the end -------------------------------------------------------------------------------
 
     def _beat(self) -> None:
         self.later(self._beat_ms, self._beat)
@@ -244,7 +245,7 @@ class ClassicProcess(Process):
             try:
                 member.on_heartbeat(error, generation)
             except FencedInstance:
-                pass  # step() sees it
+                pass  # step() handles it
             self.step()
 
         request = Heartbeat(self.group_id, member.member_id, generation, self.instance_id)
@@ -261,14 +262,14 @@ class ClassicProcess(Process):
         self.step()
 
     def leave(self) -> None:
-        """Closes as a client does: commits, gives up, says goodbye; a static member says nothing."""
+        """Closes like a client: commits, gives up its partitions, leaves the group. A static member does not leave."""
         if self.leaving:
             return
         self.leaving = True
         self.note("leaves")
-        self.commit(then=self._say_goodbye)
+        self.commit(then=self._leave_group)
 
-    def _say_goodbye(self) -> None:
+    def _leave_group(self) -> None:
         self.give_up(set(self.owned))
         said = self.membership.leave_request("done")
         if said is None:

@@ -1,4 +1,4 @@
-"""A KIP-848 consumer: it heartbeats, gives up what it is told to after a while, and says so."""
+"""A KIP-848 consumer: it sends heartbeats, gives up revoked partitions after a while, and reports this."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.core.ids import TopicPartition
 from odradek.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 
 LOST = {ErrorCode.fenced_member_epoch, ErrorCode.unknown_member_id, ErrorCode.group_id_not_found}
-"""What it owned belongs to others: it drops all and joins anew."""
+"""Its partitions belong to other members: it drops all of them and joins again."""
 CALM_MS = 500
 OVER = {
     ErrorCode.fenced_instance_id,
@@ -23,7 +23,8 @@ OVER = {
 
 
 class ConsumerProcess(Process):
-    """``pattern`` instead of ``topics``: a regular expression. ``patience_ms``: how long it takes to give things up."""
+    """``pattern`` instead of ``topics``: a regular expression. ``patience_ms``: the time until it gives up
+    partitions."""
 
     def __init__(
         self, *where: Any, pattern: str | None, assignor: str | None, patience_ms: int, rebalance_ms: int, number: int
@@ -40,7 +41,7 @@ class ConsumerProcess(Process):
         self._beating = self._beats_soon = False
         self._revoking = False
         self._beat_again = False
-        self._tell_all = True
+        self._send_all_fields = True
         self._had_strays = False
         self._said_owned: set[TopicPartition] | None = None
         self.target: set[TopicPartition] = set()
@@ -77,8 +78,8 @@ class ConsumerProcess(Process):
             return
         self._beating, self._beat_again = True, False
         joins = self.epoch == 0
-        full = joins or self._tell_all
-        self._tell_all = False
+        full = joins or self._send_all_fields
+        self._send_all_fields = False
         owned = None
         if full or self._said_owned != self.owned:
             owned = self._by_id(set() if joins else self.owned)
@@ -110,10 +111,11 @@ class ConsumerProcess(Process):
         )
 
     def _may_stray(self, epoch: int) -> bool:
-        """One of this epoch that comes late would take back what the member has said since.
+        """Returns whether a heartbeat of this epoch may arrive late.
 
-        One of the epoch before may take along what the member would be told of its assignment. In Kafka too it is told
-        again only when it tells everything itself.
+        A late heartbeat of the current epoch would revert later reports of the member. A late heartbeat of the previous
+        epoch may consume the member's new assignment; in Kafka, too, the member gets it again only after a heartbeat
+        with all fields.
         """
         comes_late = 0 < epoch < self.epoch
         self._had_strays |= comes_late
@@ -124,7 +126,7 @@ class ConsumerProcess(Process):
         if self.leaving:
             return
         if reply is None:
-            self._tell_all = True
+            self._send_all_fields = True
             self._beat_soon(RETRY_MS)
             return
         if reply.error in LOST:
@@ -134,13 +136,13 @@ class ConsumerProcess(Process):
         elif reply.error in OVER:
             self.note("gives up: {}", reply.error.name)
             self.die()
-        elif reply.error is not OK:  # the coordinator moves or loads
+        elif reply.error is not OK:  # the coordinator is moving or loading
             self.note("heartbeat: {}", reply.error.name)
-            self._tell_all = True
+            self._send_all_fields = True
             self._beat_soon(RETRY_MS * 5)
         else:
             if reply.member_epoch != sent_epoch or reply.assignment is not None:
-                self.note("epoch {}: {}", reply.member_epoch, self._told(reply))
+                self.note("epoch {}: {}", reply.member_epoch, self._describe(reply))
             self.epoch = reply.member_epoch
             if reply.assignment is not None:
                 self.target = self._named(reply.assignment)
@@ -157,19 +159,19 @@ class ConsumerProcess(Process):
             self._beats_soon = True
             self.later(by_ms, again)
 
-    def _told(self, reply: ConsumerHeartbeatReply) -> object:
+    def _describe(self, reply: ConsumerHeartbeatReply) -> object:
         return "unchanged" if reply.assignment is None else sorted(map(str, self._named(reply.assignment)))
 
     def _lose_all(self) -> None:
         self.epoch = 0
-        self._revocation += 1  # whatever is being given up is gone already
+        self._revocation += 1  # any running revocation is obsolete
         self._revoking = False
         self.patience_ms = min(self.patience_ms, CALM_MS)
         self.target = set()
         self.give_up(set(self.owned))
 
     def _reconcile(self) -> None:
-        """First it gives up, which takes its time and a commit; then it takes what is new, and tells."""
+        """First gives up partitions, which takes time and a commit. Then takes new partitions, and reports."""
         if self._revoking or self.owned == self.target:
             return
         if self.owned <= self.target:
@@ -195,20 +197,20 @@ class ConsumerProcess(Process):
         self.beat()
 
     def recover(self) -> None:
-        """From a callback that never returned, or what others have heard in its place."""
+        """Recovers from a callback that never returned, or from replies that were lost to late heartbeats."""
         self.patience_ms = min(self.patience_ms, CALM_MS)
-        self._tell_all |= self._had_strays
+        self._send_all_fields |= self._had_strays
         if self.alive and self._revoking:
             self._revoked(self._revocation)
 
     def change_topics(self, topics: tuple[str, ...], pattern: str | None = None) -> None:
         self.topics, self.pattern = topics, pattern
-        self._tell_all = True
+        self._send_all_fields = True
         self.note("reads {} now", pattern or topics)
         self.beat()
 
     def on_topic_deleted(self, topic: str) -> None:
-        """Topics have ids here: another of this name is another."""
+        """Topics have ids here: a new topic of this name is a different topic."""
         self.give_up([tp for tp in self.owned if tp.topic == topic])
         self.target = {tp for tp in self.target if tp.topic != topic}
 
@@ -219,9 +221,9 @@ class ConsumerProcess(Process):
             return
         self.leaving = True
         self.note("leaves")
-        self.commit(then=self._say_goodbye)
+        self.commit(then=self._leave_group)
 
-    def _say_goodbye(self) -> None:
+    def _leave_group(self) -> None:
         self.give_up(set(self.owned))
         if self.epoch == 0:
             self.die()

@@ -1,7 +1,7 @@
-"""The coordinator under test: the real runtime and shards on simulated logs, topics and time, and who watches them.
+"""The coordinator under test: the real runtime and shards on simulated logs, topics and time, and its checks.
 
-``WatchedShard`` is the real shard with a window in it: it shows which records belong to which answer, so that an answer
-that goes out before its records are replayed and replicated is seen.
+``WatchedShard`` is the real shard with a hook: it shows which records belong to which answer. An answer before its
+records are replayed and replicated is detected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from odradek.batches.rows import Row
 from odradek.broker import group_runtime
 from odradek.broker.group_runtime import GroupRuntime
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Block, Complete, Park, Result, SimpleRecord, Steps
+from odradek.core.effects import Block, Complete, Park, Result, ResultSteps, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.records import GroupRecord, OffsetCommitRecord, decode
 from odradek.groups.commit_plan import PlannedCommits
@@ -53,7 +53,7 @@ SMALL_STEPS = (
     (answers_module, "AT_ONCE", 1),
     (timers_module, "AT_ONCE", 2),
 )
-"""What is done in steps where there is much is done in steps for a few members, too."""
+"""Work that is done in steps for many members is done in steps for a few members, too."""
 
 
 class Token:
@@ -70,7 +70,7 @@ class Watch:
     """Which answers of one shard wait for which records."""
 
     def __init__(self) -> None:
-        self._tokens: dict[int, tuple[object, Token]] = {}  # by record; kept, so that no other gets its id
+        self._tokens: dict[int, tuple[object, Token]] = {}  # by record; kept, so that no other record gets its id
         self._parked: dict[Hashable, object] = {}
         self._answers: dict[int, tuple[object, object, Token]] = {}  # by request
 
@@ -98,9 +98,9 @@ class Watch:
             known[1].next_offset = next_offset
 
     def on_answer(self, request: object, reply: object, high_watermark: int) -> None:
-        """Raises SimulationFailure for an answer that came too early."""
+        """Raises SimulationFailure for an answer that is too early."""
         known = self._answers.pop(id(request), None)
-        if known is None or known[1] is not reply:  # refused before or after the machine saw it
+        if known is None or known[1] is not reply:  # refused before or after the machine handled it
             return
         token = known[2]
         if token.left:
@@ -112,7 +112,7 @@ class Watch:
 
 
 class WatchedShard(GroupShard):
-    """The real thing, seen through."""
+    """The real shard, with its results recorded."""
 
     def __init__(
         self,
@@ -125,26 +125,26 @@ class WatchedShard(GroupShard):
         self.watch = Watch()
         self._coordinator = coordinator
 
-    def handle(self, now_ms: int, request: Any) -> Result | Steps:
+    def handle(self, now_ms: int, request: Any) -> Result | ResultSteps:
         made = super().handle(now_ms, request)
         if isinstance(made, Result):
             self.watch.on_result(request, made)
             return made
         return self._handled(request, made)
 
-    def _handled(self, request: Any, steps: Steps) -> Steps:
+    def _handled(self, request: Any, steps: ResultSteps) -> ResultSteps:
         result = yield from steps
         self.watch.on_result(request, result)
         return result
 
-    def on_timer(self, now_ms: int, key: Hashable) -> Result | Steps:
+    def on_timer(self, now_ms: int, key: Hashable) -> Result | ResultSteps:
         made = super().on_timer(now_ms, key)
         if isinstance(made, Result):
             self._see(now_ms, key, made)
             return made
         return self._seen(now_ms, key, made)
 
-    def _seen(self, now_ms: int, key: Hashable, steps: Steps) -> Steps:
+    def _seen(self, now_ms: int, key: Hashable, steps: ResultSteps) -> ResultSteps:
         while True:
             try:
                 part = next(steps)
@@ -160,11 +160,11 @@ class WatchedShard(GroupShard):
         if key == EXPIRY and result.records:
             self._coordinator.on_expiry(self, now_ms, result.records)
 
-    def on_loaded(self, now_ms: int) -> Result | Steps:
+    def on_loaded(self, now_ms: int) -> Result | ResultSteps:
         self._coordinator.on_loaded(self)
         return super().on_loaded(now_ms)
 
-    def catch_up(self, now_ms: int) -> Result | Steps:
+    def catch_up(self, now_ms: int) -> Result | ResultSteps:
         self._coordinator.on_topics_known(self)
         return super().catch_up(now_ms)
 
@@ -178,7 +178,7 @@ class WatchedShard(GroupShard):
 
 
 class SimTopics:
-    """The broker's topics, as groups see them."""
+    """The topics of the broker, as groups see them."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -207,7 +207,7 @@ class SimTopics:
         return None if topic is None else topic.partition_count
 
     def put(self, name: str, partition_count: int) -> None:
-        """Creates a topic, or lets it grow."""
+        """Creates a topic, or adds partitions."""
         known = self._topics.get(name)
         if known is None:
             self._made += 1
@@ -223,7 +223,7 @@ class SimTopics:
 
 
 class _Errors(logging.Handler):
-    """The runtime survives bugs in a machine and logs them; here they count."""
+    """The runtime survives bugs in a shard and logs them; here they are counted."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -234,7 +234,7 @@ class _Errors(logging.Handler):
 
 
 class Coordinator:
-    """One broker with all partitions of the offsets topic; it crashes, comes back, hands partitions over."""
+    """One broker with all partitions of the offsets topic. It crashes, restarts, and hands over partitions."""
 
     def __init__(self, world: World, config: GroupConfig, partition_count: int, delete_retention_ms: int) -> None:
         self.world = world
@@ -248,12 +248,12 @@ class Coordinator:
         ]
         self.shadows = [GroupShard(config, self.topics) for _ in self.logs]
         self.incarnations: dict[str, int] = {}
-        """How often each classic group has ended: generations count anew from there."""
+        """How often each classic group has ended: generations start again after that."""
         self.emptied_ms: dict[str, int | None] = {}
-        """Classic groups by their last record: since when they are empty; None: they have members."""
+        """Classic groups by their last record: the time since which they are empty; None: they have members."""
         self.on_connections_lost: Callable[[], None] = lambda: None
         self.is_read: Callable[[str, str], bool] = lambda group_id, topic: False
-        """Whether a member that the group knows reads a topic."""
+        """Whether a member that the group has subscribes to a topic."""
         self.runtime: GroupRuntime | None = None
         self._process = Process(world)
         self._dirty: set[int] = set()
@@ -266,8 +266,8 @@ class Coordinator:
         self._patched = ExitStack()
         for owner, name, value in (
             (group_runtime, "GroupShard", lambda *given: WatchedShard(self, *given)),
-            (runtime_module, "LOAD_STEP_S", 0.0),  # the time it takes must not matter
-            (driver_module, "LOAD_STEP_BYTES", 2_000),  # so that there is something to race with
+            (runtime_module, "LOAD_STEP_S", 0.0),  # the time of a load must not matter
+            (driver_module, "LOAD_STEP_BYTES", 2_000),  # small steps, so that requests race with a load
             *SMALL_STEPS,
         ):
             self._patched.enter_context(patch.object(owner, name, value))
@@ -298,7 +298,7 @@ class Coordinator:
         self.world.note("broker", "starts")
 
     def crash(self, *, loses_tail: bool) -> None:
-        """kill -9; with ``loses_tail`` what was not replicated is gone when it comes back."""
+        """kill -9. With ``loses_tail`` unreplicated records are lost."""
         self._process.kill()
         self.runtime = None
         self.world.note("broker", "crashes")
@@ -310,7 +310,7 @@ class Coordinator:
         self.on_connections_lost()
 
     def hand_over(self, index: int) -> None:
-        """The partition is led elsewhere for a moment."""
+        """Another broker leads the partition for a moment."""
         if self.runtime is not None:
             self.world.note("broker", "gives {} away", index)
             self.runtime.unload(index)
@@ -324,7 +324,7 @@ class Coordinator:
     def compact(self, index: int) -> None:
         log = self.logs[index]
         if self.world.chance(0.5):
-            log.roll()  # else what came since stays as it is
+            log.roll()  # otherwise newer records are not compacted
         saved = log.compact()
         cleaned = log.log.cleaned_offset
         self.world.note("log", "{} compacted up to {}: {} bytes less, {} left", index, cleaned, saved, log.size)
@@ -336,7 +336,7 @@ class Coordinator:
         return self.logs[0].index if self.runtime is None else self.runtime.group_partition(group_id)
 
     def submit(self, group_id: str, request: Any, answer: Callable[[Any], None]) -> bool:
-        """Hands a request in; False where nobody listens."""
+        """Submits a request. Returns False if no coordinator is there."""
         runtime = self.runtime
         if runtime is None:
             return False
@@ -359,7 +359,7 @@ class Coordinator:
         return True
 
     def _handled(self, request: Any) -> bool:
-        """Leaves out of a commit what the handler refuses before the coordinator sees it; whether anything is left."""
+        """Removes partitions that the handler refuses from a commit. Returns whether any is left."""
         if isinstance(request, PlannedCommits):
             return all(self._exist(row) == list(row.partitions) for row in request.plan.request.topics)
         if isinstance(request, OffsetCommit):
@@ -375,7 +375,7 @@ class Coordinator:
         return [one for one in row.partitions if one[0] < known.partition_count]
 
     def _expect(self, index: int, request: Any) -> Callable[[Any], None]:
-        """Tells the ledger what a request may change; what is returned takes the answer."""
+        """Informs the ledger of the possible changes of a request. The returned function takes the answer."""
         ledger = self.ledger
         if isinstance(request, PlannedCommits):
             return ledger.planned(index, request)
@@ -410,7 +410,7 @@ class Coordinator:
                 self.ledger.topic_deleted(log.index, name, certain=certain)
             self.runtime.on_topics_deleted([name])
 
-    # --- what the shards show ---------------------------------------------------------------------------------
+    # --- events of the shards ---------------------------------------------------------------------------------
 
     def _on_append(self, log: WorldLog, rows: list[Row]) -> None:
         shadow = self.shadows[log.index]
@@ -451,11 +451,11 @@ class Coordinator:
         return shard
 
     def on_loaded(self, shard: WatchedShard) -> None:
-        """The log was read, by the loader's own ways; nothing has happened since."""
+        """The loader has read the log; no request has been handled since."""
         index = self._index_of(shard)
         self._same(shard.durable_state(), self.shadows[index].durable_state(), f"loaded {index}")
         log = self.logs[index]
-        certain = log.high_watermark == log.log_end_offset  # else the end may be lost yet
+        certain = log.high_watermark == log.log_end_offset  # otherwise the end may still be lost
         self.ledger.settle(index, lambda key: shard.committed(*key), certain=certain)
 
     def on_topics_known(self, shard: WatchedShard) -> None:
@@ -463,7 +463,7 @@ class Coordinator:
         self.ledger.topics_known(log.index, self.topics.id_of, certain=log.fail_with is None and log.held_back is None)
 
     def on_expiry(self, shard: WatchedShard, now_ms: int, records: list[SimpleRecord]) -> None:
-        """The log will forget these: were they due?"""
+        """The shard writes tombstones for these: are they due?"""
         for record in records:
             decoded = decode(record.key, record.value)
             if not isinstance(decoded, OffsetCommitRecord):
@@ -471,16 +471,17 @@ class Coordinator:
             key = decoded.key
             value = shard.committed(key.group, key.topic, key.partition)
             if value is None:
-                continue  # it goes already, with its topic
+                continue  # it is already removed, with its topic
             due_ms = self._due_ms(key.group, value.commit_timestamp_ms, value.expire_timestamp_ms)
             if self.is_read(key.group, key.topic):
-                raise SimulationFailure(f"{key} expired while it is read", key.group)
+                raise SimulationFailure(f"{key} expired while a member subscribes to it", key.group)
             if due_ms is None or now_ms < due_ms:
                 raise SimulationFailure(f"{key} expired at {now_ms}, due at {due_ms}", key.group)
             self.ledger.expire(self._index_of(shard), key)
 
     def _due_ms(self, group_id: str, committed_ms: int, expire_ms: int) -> int | None:
-        """When an offset may go, told by the log alone; None: not while the group is what it is."""
+        """Returns the time from which an offset may expire, computed only from the log; None: not in the group's
+        current state."""
         if expire_ms != -1:
             return expire_ms
         emptied_ms = self.emptied_ms.get(group_id)
@@ -498,7 +499,7 @@ class Coordinator:
     # --- checks -----------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """After every event: no bug was logged, and the log says what lives."""
+        """After every event: no bug was logged, and the log has the live state."""
         if self._errors.seen:
             record = self._errors.seen[0]
             error = None if record.exc_info is None else record.exc_info[1]
@@ -515,7 +516,7 @@ class Coordinator:
             self._dirty.discard(index)
 
     def _check_reading(self, log: WorldLog) -> None:
-        """A compacted log says what the whole one said."""
+        """A compacted log gives the same state as the complete one."""
         self._same(self._read(log).durable_state(), self.shadows[log.index].durable_state(), f"compacted {log.index}")
 
     @staticmethod

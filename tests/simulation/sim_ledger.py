@@ -1,7 +1,7 @@
-"""What every group must have committed, kept from what was asked and answered, without looking into the coordinator.
+"""The commits that every group must have, computed from requests and answers, without a look into the coordinator.
 
-Each partition of each group has a history of changes that were asked for, in the order in which they reached the
-coordinator. An answer makes a change certain; a coordinator that went away leaves it open, until the log is read again.
+Each partition of each group has a history of requested changes, in the order in which they reached the coordinator. An
+answer makes a change certain. If the coordinator crashes first, the change stays open until the log is read again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNCERTAIN = {
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.unknown_server_error,
 }
-"""Errors that a request may be told although its records are in the log."""
+"""Errors with which a request may be answered although its records are in the log."""
 
 
 class Key(NamedTuple):
@@ -42,7 +42,7 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Change:
-    """``offset`` None: there is none from now on. ``by``: who asked."""
+    """``offset`` None: there is no commit from now on. ``by``: the requester."""
 
     number: int
     offset: int | None
@@ -51,17 +51,17 @@ class Change:
     fate: Fate = Fate.OPEN
 
 
-NEVER = Change(-1, None, "nobody", None, Fate.DONE)
+NEVER = Change(-1, None, "none", None, Fate.DONE)
 
 
 class Ledger:
-    """``going_back_allowed``: old requests may be on their way when newer ones are answered."""
+    """``going_back_allowed``: old requests may be in flight when newer ones are answered."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._numbers = count()
         self._histories: dict[Key, list[Change]] = {}
-        self._index: dict[str, int] = {}  # of the log that a group is kept in
+        self._index: dict[str, int] = {}  # the index of the log of a group
         self.going_back_allowed = False
         self.commits = 0
         self.fetches = 0
@@ -167,7 +167,7 @@ class Ledger:
             change.fate = Fate.DONE if certain else Fate.UNKNOWN
 
     def topics_known(self, index: int, topic_id: Callable[[str], bytes | None], *, certain: bool) -> None:
-        """Commits for topics that are gone, or are others of the same name, go as well."""
+        """Commits for deleted topics, or for recreated ones of the same name, are removed, too."""
         for key, history in list(self._histories.items()):
             if self._index[key.group] != index or history[-1].offset is None:
                 continue
@@ -176,16 +176,16 @@ class Ledger:
                 self._add(key, None, "topic gone").fate = Fate.DONE if certain else Fate.UNKNOWN
 
     def expire(self, index: int, key: tuple[str, str, int]) -> None:
-        """What the coordinator has just written a tombstone for; it may fail yet."""
+        """The coordinator has just written this tombstone; the append may still fail."""
         self._add(Key(*key), None, "expired").fate = Fate.UNKNOWN
 
-    # --- what must be seen ------------------------------------------------------------------------------------
+    # --- expected state ---------------------------------------------------------------------------------------
 
     @staticmethod
     def _possible(history: list[Change], before: int, *, open_too: bool) -> list[Change]:
-        """What may hold of the changes before a number, newest first, down to the newest certain one.
+        """The changes before a number that may be in effect, newest first, down to the newest certain one.
 
-        ``open_too``: also what is not answered yet. An answer to a fetch comes after those to all commits before it.
+        ``open_too``: also unanswered changes. The answer to a fetch comes after those to all earlier commits.
         """
         found = []
         for change in reversed(history):
@@ -221,7 +221,7 @@ class Ledger:
             raise SimulationFailure(text, key.group)
 
     def settle(self, index: int, committed: Callable[[Key], OffsetCommitValue | None], *, certain: bool) -> None:
-        """The log was read: what was open is decided, if that is ``certain``."""
+        """The log was read: open changes are decided, if ``certain``."""
         before = next(self._numbers)
         for key, history in self._histories.items():
             if self._index[key.group] != index:
@@ -235,11 +235,11 @@ class Ledger:
             if not certain:
                 continue
             topic_id = None if value is None else value.topic_id
-            # In place of the last change: a fetch may be under way already, which this machine is to answer.
+            # Replaces the last change: this shard may still have to answer an earlier fetch.
             self._histories[key] = [Change(history[-1].number, offset, "loaded", topic_id, Fate.DONE)]
 
     def compare(self, committed: Callable[[Key], OffsetCommitValue | None]) -> None:
-        """Now that all is quiet, everything is as the answers said."""
+        """Without requests in flight, the state equals all answers."""
         before = next(self._numbers)
         for key in self._histories:
             value = committed(key)

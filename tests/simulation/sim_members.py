@@ -1,4 +1,4 @@
-"""What members of both protocols have in common: a process with positions that fetches and commits offsets."""
+"""The common part of members of both protocols: a process with positions that fetches and commits offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETRY_MS = 100
 
 
 class Process:
-    """A consumer: alive until it leaves or crashes. Subclasses join groups and say who they are."""
+    """A consumer, alive until it leaves or crashes. Subclasses join groups and return their identity."""
 
     def __init__(
         self,
@@ -40,22 +40,23 @@ class Process:
         self.alive = True
         self.leaving = False
         self.owned: set[TopicPartition] = set()
-        self.of_deleted: set[TopicPartition] = set()  # of what is owned: there may be others of these names now
+        # owned partitions of deleted topics: new topics may have these names now
+        self.of_deleted: set[TopicPartition] = set()
         self.positions: dict[TopicPartition, int] = {}
-        self._tenure = 0  # rises with every change of what is owned
+        self._tenure = 0  # increases with every change of the owned partitions
         self.commit_interval_ms = world.between(500, 4_000)
         self.net = Connection(world, coordinator, weather, name)
         self._plan: tuple[object, CommitPlan] | None = None
         self.later(world.between(0, 500), self.start)
         self.later(self.commit_interval_ms, self._commit_now_and_then)
 
-    # --- what subclasses do -----------------------------------------------------------------------------------
+    # --- implemented by subclasses ----------------------------------------------------------------------------
 
     def start(self) -> None:
         raise TypeError("subclasses join")
 
     def identity(self) -> tuple[str, int]:
-        """Member id and generation or epoch to commit with."""
+        """Member id, and generation or epoch, for commits."""
         raise TypeError("subclasses know")
 
     @property
@@ -67,7 +68,7 @@ class Process:
     # --- life -------------------------------------------------------------------------------------------------
 
     def later(self, by_ms: int, callback: Callable[[], None]) -> None:
-        """Does it then, if the process is still there."""
+        """Calls back after this time, if the process is still alive."""
         self.world.after(by_ms, lambda: callback() if self.alive else None)
 
     def note(self, what: str, *values: Any) -> None:
@@ -83,7 +84,7 @@ class Process:
         self.owned = set()
         self.net.close()
 
-    # --- what is owned ----------------------------------------------------------------------------------------
+    # --- owned partitions -------------------------------------------------------------------------------------
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
         self._tenure += 1
@@ -99,7 +100,7 @@ class Process:
             self.fetch()
 
     def on_topic_deleted(self, topic: str) -> None:
-        """Its positions mean nothing any more, also if there is another of this name soon."""
+        """Its positions are invalid, also if a new topic of this name follows soon."""
         self._tenure += 1
         self.of_deleted |= {tp for tp in self.owned if tp.topic == topic}
         for tp in [tp for tp in self.positions if tp.topic == topic]:
@@ -123,7 +124,7 @@ class Process:
                 self.later(RETRY_MS, self.fetch)
                 return
             if self._tenure != tenure:
-                self.fetch()  # what it was asked for may be gone and come again since
+                self.fetch()  # the topic may have been deleted and created again
                 return
             for topic, rows in reply.topics:
                 for row in rows:
@@ -145,7 +146,7 @@ class Process:
             self.commit()
 
     def commit(self, then: Callable[[], None] | None = None) -> None:
-        """Commits how far it has come; ``then`` goes on whatever came of it."""
+        """Commits its positions. ``then`` is called after any result."""
         known = sorted(tp for tp in self.owned if tp in self.positions)
         if not known or not self.may_commit:
             if then is not None:
@@ -182,7 +183,7 @@ class Process:
         request = OffsetCommit(self.group_id, rows, member_id, generation, self.instance_id)
         if self.world.chance(0.5):
             return request
-        # As the commit lane does with commits of the same partitions: a plan that is used again.
+        # Like the fast path with commits of the same partitions: a plan that is used again.
         facts = tuple(self.coordinator.topics.topic(topic) for topic in topics)
         if any(fact is None or max(topics[fact.name]) >= fact.partition_count for fact in facts):
             return request
@@ -190,7 +191,7 @@ class Process:
         if self._plan is None or self._plan[0] != alike:
             self._plan = (alike, CommitPlan(request))
         offsets = [self.positions[tp] for tp in known]
-        if self.world.chance(0.3):  # two commits that came in one read
+        if self.world.chance(0.3):  # two commits in one read of the socket
             offsets = offsets + [offset + 1 for offset in offsets]
             for tp in known:
                 self.positions[tp] += 1

@@ -1,4 +1,4 @@
-"""Connections between members and the coordinator: they delay, they keep the order, they break."""
+"""Connections between members and the coordinator: they delay requests, keep their order, and break."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOT_LISTENING_MS = 50
 
 @dataclass
 class Weather:
-    """How the network is. ``stray``: a request on a broken connection may still arrive, much later."""
+    """The state of the network. ``stray``: a request on a broken connection may still arrive, much later."""
 
     slow: float = 0.0
     lost_request: float = 0.0
@@ -35,7 +35,7 @@ class Call:
 
 
 class Connection:
-    """One member's way to its coordinator. ``call`` answers once, with None where the connection broke."""
+    """The connection of one member to its coordinator. ``call`` answers once, with None if the connection broke."""
 
     def __init__(self, world: World, coordinator: Coordinator, weather: Weather, name: str) -> None:
         self._world = world
@@ -88,7 +88,7 @@ class Connection:
             call.take(reply)
 
     def break_off(self, why: str, generation: int | None = None) -> None:
-        """Whoever waits on it hears nothing any more; the next call uses a new one."""
+        """Requests in flight get no answer; the next call uses a new connection."""
         if generation is not None and generation != self._generation:
             return
         self._generation += 1
@@ -101,7 +101,7 @@ class Connection:
             call.take(None)
 
     def close(self) -> None:
-        """Of a process that is gone: nobody takes anything any more."""
+        """The connection of a process that has ended: no answer is delivered any more."""
         self._generation += 1
         for call in self._calls:
             call.alarm.cancel()

@@ -1,7 +1,8 @@
-"""One seed's world: which groups and members there are, what befalls them, and what must hold.
+"""The world of one seed: its groups and members, the events, and the invariants.
 
-A run has four parts: a storm of everything the seed chose; calm, in which every group must come to rest with all
-partitions owned; silence, in which every group must empty; and the end of retention, after which nothing is left.
+A run has four parts: a storm of all events that the seed chose; calm, in which every group must become stable with all
+partitions owned; silence, in which every group must become empty; and the end of retention, after which no state is
+left.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from odradek.groups.messages import (
 
 HOUR_MS = 3_600_000
 EVENTS_AT_MOST = 60_000
-"""Many times what a seed has: more is a loop that does not end."""
+"""Far more than any seed has: a larger number is an endless loop."""
 CALM_AT_MOST_MS = 240_000
 FAULTS = (
     "crash",
@@ -51,13 +52,13 @@ FAULTS = (
 )
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 RETENTION = ((20_000, 5_000), (60_000, 5_000), (60_000, 30_000), (HOUR_MS, 30_000), (168 * HOUR_MS, HOUR_MS))
-"""``offsets.retention`` and how often it is looked after."""
+"""``offsets.retention`` and its check interval."""
 PATTERNS = ("t.*", "[ab].*|t0", "t[01]")
 
 
 @dataclass
 class Group:
-    """``kind``: classic, consumer, mixed (both protocols in one), simple (no members, commits only)."""
+    """``kind``: classic, consumer, mixed (both protocols in one group), simple (no members, only commits)."""
 
     name: str
     kind: str
@@ -69,7 +70,7 @@ class Group:
 
 
 class Scenario:
-    """``without``: faults left out, to see which of them matter."""
+    """``without``: faults that are left out, to find those needed for a failure."""
 
     def __init__(self, seed: int, without: tuple[str, ...] = ()) -> None:
         self.world = world = World(seed, EVENTS_AT_MOST)
@@ -121,7 +122,7 @@ class Scenario:
     # --- the four parts ---------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Raises SimulationFailure, or whatever a bug raises."""
+        """Raises SimulationFailure, or the error of a bug."""
         with self.coordinator:
             self._storm()
             self._calm()
@@ -152,7 +153,7 @@ class Scenario:
         world.run_until(world.now_ms + self.storm_ms)
 
     def _calm(self) -> None:
-        """No more faults: whoever is there comes to rest."""
+        """No more faults: all remaining groups become stable."""
         world = self.world
         self._raging = False
         self.weather.clear_up()
@@ -161,9 +162,9 @@ class Scenario:
                 if isinstance(process, ClassicProcess) and process.alive:
                     process.patience_ms = 0
                     if group.kind == "mixed" or process.instance_id is not None:
-                        # In Kafka too, two things are forgotten until somebody asks for a rebalance: that one was due
-                        # when the coordinator crashed just after its group became a classic one, and that topics
-                        # changed while a static leader was away.
+                        # In Kafka, too, two things have no effect until a member requests a rebalance: a rebalance that
+                        # was due when the coordinator crashed just after the group became classic, and a topic change
+                        # while a static leader was absent.
                         process.nudge()
         for log in self.coordinator.logs:
             log.fail_with = None
@@ -185,14 +186,14 @@ class Scenario:
         self.coordinator.ledger.compare(self._committed)
 
     def _recover(self) -> None:
-        """Whoever hung goes on; the coordinator has long given up waiting for it."""
+        """Hanging members continue; the coordinator has long stopped waiting for them."""
         for group in self.groups:
             for process in group.processes:
                 if isinstance(process, ConsumerProcess):
                     process.recover()
 
     def _check_revocations(self, since: dict[tuple[str, str, int], int]) -> None:
-        """Nobody is waited for much longer than a rebalance may take."""
+        """The group waits for no member much longer than the rebalance timeout."""
         waiting = {}
         for group in self.groups:
             machine = self._machine(group.name)
@@ -219,7 +220,7 @@ class Scenario:
             if classic is not None and (classic.members or classic.state is not GroupState.EMPTY):
                 raise SimulationFailure(f"{group.name} is {classic.state} with {list(classic.members)}", group.name)
             if classic is not None and classic.persisted is not None and classic.persisted.members:
-                raise SimulationFailure(f"{group.name} is empty, and its log does not say so", group.name)
+                raise SimulationFailure(f"{group.name} is empty, but not in its log", group.name)
             if consumer is not None and consumer.members:
                 raise SimulationFailure(f"{group.name} still has {list(consumer.members)}", group.name)
         runtime = self.coordinator.runtime
@@ -229,7 +230,7 @@ class Scenario:
                 raise SimulationFailure(f"still waiting: {list(driver._parked)}")
 
     def _forget(self) -> None:
-        """Retention ends for everything; and a log of tombstones is nothing after compaction."""
+        """All retention ends, and compaction removes all tombstones."""
         world, config = self.world, self.config
         end_ms = max(world.clock() + config.offsets_retention_ms, self._longest_expiry_ms())
         world.run_until(end_ms - world.jumped_ms + 2 * config.offsets_retention_check_interval_ms)
@@ -276,7 +277,7 @@ class Scenario:
         if instance is not None and any(p.alive and p.instance_id == instance for p in group.processes):
             instance = None if rng.random() < 0.8 else instance
         names = sorted(f"t{n}" for n in range(3) if rng.random() < 0.7) or ["t0"]
-        if instance is not None:  # who comes back with another subscription is not noticed, in Kafka neither
+        if instance is not None:  # as in Kafka, a new subscription of a returning member is not noticed
             names = group.static_topics
         name = f"{group.name}.p{self._made}"
         where = (self.world, self.coordinator, self.weather, name, group.name, tuple(names), instance)
@@ -341,7 +342,7 @@ class Scenario:
         self.coordinator.fail_next_append(self.world.rng.randrange(len(self.coordinator.logs)))
 
     def _jump(self) -> None:
-        """Somebody sets the clock."""
+        """The clock is set."""
         by_ms = self.world.rng.choice([-5_000, 3_000, 60_000])
         self.world.jumped_ms += by_ms
         self.world.note("world", "the clock is set by {} ms", by_ms)
@@ -361,7 +362,7 @@ class Scenario:
                     process.on_topic_deleted(name)
 
     def _outside_commit(self) -> None:
-        """A consumer that assigns itself, or a tool that resets a group; taken only where the group has no members."""
+        """A standalone consumer, or a tool that resets a group; accepted only if the group has no members."""
         rng = self.world.rng
         group = rng.choice(self.groups)
         name = f"t{rng.randint(0, 2)}"
@@ -397,14 +398,14 @@ class Scenario:
         self.world.note("admin", "{} {}: {}", what, group_id, reply)
 
     def _look(self) -> None:
-        """Reads what everybody may read; the ledger knows what must come."""
+        """Fetches offsets as any client may; the ledger has the expected result."""
         group = self.world.rng.choice(self.groups)
         everything = OffsetFetch(group.name)
         self._admin.call(group.name, everything, lambda reply: None)
         self._admin.call(group.name, DescribeGroup(group.name), lambda reply: None)
         self._admin.call(group.name, ListGroups(), lambda reply: None)
 
-    # --- what must hold ---------------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------------------
 
     def _machine(self, group_id: str) -> Any:
         runtime = self.coordinator.runtime
@@ -428,7 +429,7 @@ class Scenario:
                 self._one_owner_in_generation(group, () if classic is None else classic.members)
 
     def _one_owner_now(self, group: Group, members: Any) -> None:
-        """By what members were told and have not given up: of those the group knows."""
+        """According to the members that the group has: their assignments without revoked partitions."""
         seen: dict[TopicPartition, str] = {}
         for process in group.processes:
             if process.alive and self._is_member(process, members):
@@ -438,8 +439,8 @@ class Scenario:
                         raise SimulationFailure(f"{other} and {process.name} both own {tp}", group.name)
 
     def _held(self, process: Process, members: Any) -> set[TopicPartition]:
-        """What the process owns. A classic member that has joined and not synced may have been away for longer than its
-        session: Kafka takes it in under its old id, and it learns what it has lost when it syncs."""
+        """The partitions that the process owns. A classic member that has joined and not synced may have been away for
+        longer than its session: Kafka accepts its old id, and its next sync has the new assignment."""
         owned = set(process.owned)
         if isinstance(process, ConsumerProcess) or process.at_rest:
             return owned
@@ -464,7 +465,7 @@ class Scenario:
             if not (isinstance(process, ClassicProcess) and process.at_rest and process.owned):
                 continue
             owners = self._owners.setdefault((group.name, ended, process.membership.generation), {})
-            if process.membership.member_id not in members:  # of a generation long past, as it will find out
+            if process.membership.member_id not in members:  # of an old generation, as the member will find out
                 continue
             me = process.instance_id or process.membership.member_id
             for tp in process.owned:
@@ -474,7 +475,7 @@ class Scenario:
                     raise SimulationFailure(text, group.name)
 
     def _is_read(self, group_id: str, topic: str) -> bool:
-        """Whether a member that works on its assignment reads the topic, as the member sees it."""
+        """Whether a member that is reconciling subscribes to the topic, according to the member."""
         machine = self._machine(group_id)
         classic, consumer = machine.groups.get(group_id), machine.consumer_groups.get(group_id)
         for process in next(group for group in self.groups if group.name == group_id).processes:
@@ -492,7 +493,7 @@ class Scenario:
         return False
 
     def _trouble(self, group: Group) -> str:
-        """What keeps a group from being at rest; '' where nothing does."""
+        """The reason why a group is not stable; '' if it is stable."""
         machine = self._machine(group.name)
         if machine is None:
             return "it is not served"
@@ -511,11 +512,12 @@ class Scenario:
         return self._coverage(members)
 
     def _is_stranded(self, alive: list[Process]) -> bool:
-        """Classic members alone in a KIP-848 group, too many for a classic one: in Kafka too nobody plans for them."""
+        """Only classic members are in a KIP-848 group, too many for a classic group: in Kafka, too, no assignment is
+        made for them."""
         return len(alive) > self.config.group_max_size and all(isinstance(one, ClassicProcess) for one in alive)
 
     def _is_kept_out(self, process: Process, classic: ClassicGroup) -> bool:
-        """A KIP-848 consumer before a classic group that has more members than a KIP-848 group may: so in Kafka."""
+        """A KIP-848 consumer cannot join a classic group with more members than a KIP-848 group allows: as in Kafka."""
         return isinstance(process, ConsumerProcess) and len(classic.members) > self.config.consumer_max_size
 
     def _coverage(self, alive: list[Process]) -> str:
@@ -529,11 +531,11 @@ class Scenario:
                 if tp in owned:
                     return f"{tp} is owned by {owned[tp]} and {process.name}"
                 if tp.topic not in mine:
-                    return f"{process.name} owns {tp}, which it does not read"
+                    return f"{process.name} owns {tp}, to which it does not subscribe"
                 owned[tp] = process.name
         wanted = {TopicPartition(name, n) for name in read for n in range(topics.count_of(name) or 0)}
         missing = wanted - owned.keys()
-        return f"nobody owns {sorted(map(str, missing))}" if missing else ""
+        return f"without an owner: {sorted(map(str, missing))}" if missing else ""
 
     def _reads(self, process: Process) -> set[str]:
         if isinstance(process, ConsumerProcess) and process.pattern:

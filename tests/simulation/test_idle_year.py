@@ -1,4 +1,4 @@
-"""A group that stands still for a simulated year: it commits the same offset for ever, and nothing grows or is lost."""
+"""An idle group for a simulated year: it commits the same offset for ever; the log does not grow and loses nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTITIONS = 4
 
 
 class IdleGroup:
-    """One member that does what keeps it alive, and commits every hour what it committed before."""
+    """One member that sends the required requests, and commits the same offsets every hour."""
 
     def __init__(self, protocol: str) -> None:
         self.world = World(seed=1, events_at_most=200_000)
@@ -80,13 +80,13 @@ class IdleGroup:
         self.world.after(HOUR_MS, self.commit)
 
 
-@pytest.mark.claim(54, 88, 89)
-@pytest.mark.behaviour(14, 15)
+@pytest.mark.claim(54, 88, 89, part=True)
+@pytest.mark.behaviour(14, 15, part=True)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_an_idle_group_leaves_a_log_bounded_by_compaction(protocol: str) -> None:
     idle = IdleGroup(protocol)
     world, coordinator = idle.world, idle.coordinator
-    world.checks.clear()  # states are compared once a day: nothing else happens
+    world.checks.clear()  # states are compared once a day: there are no other events
     with coordinator:
         idle.enter()
         idle.beat()
@@ -101,19 +101,19 @@ def test_an_idle_group_leaves_a_log_bounded_by_compaction(protocol: str) -> None
             largest = max(largest, log.size)
             coordinator.check()
         assert log.log_end_offset > 365 * 24 * PARTITIONS
-        assert largest < 2_500, "one record for each partition and what describes the group, plus an empty last batch"
+        assert largest < 2_500, "one record for each partition, the records of the group, and an empty last batch"
         assert len(log.rows()) < 12
         machine = coordinator.runtime.machine(0) if coordinator.runtime is not None else None
         assert machine is not None
         assert [machine.committed("g", "t", n).offset for n in range(PARTITIONS)] == [100] * PARTITIONS
 
-        # A restart reads the bounded log and knows the same.
+        # A restart reads the compacted log and has the same state.
         coordinator.crash(loses_tail=False)
         coordinator.start()
         world.run_until(world.now_ms + 1_000)
         coordinator.check()
 
-        # Once it is gone, so are its offsets, after a week, and then its records.
+        # After the member is gone, its offsets expire after a week, and then its records are removed.
         idle.alive = False
         world.run_until(world.now_ms + 6 * DAY_MS)
         assert len(coordinator.shadows[0].durable_state().offsets) == PARTITIONS

@@ -1,4 +1,4 @@
-"""What the Spark tests run on, and fresh queries."""
+"""Fixtures of the Spark tests, and new queries."""
 
 from __future__ import annotations
 

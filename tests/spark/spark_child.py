@@ -1,9 +1,9 @@
-"""A process of its own for tests that kill it: starts Spark, works, says how far it came, one line each.
+"""A separate process for tests that kill it: starts Spark, works, and prints its progress, one line each.
 
-``probe JAVA``: a query, a Python data source, foreachBatch, then waits to be killed.
-``kill JAVA BOOTSTRAP TOPIC GROUP CHECKPOINT``: reads a topic as a stream, and kills itself with signal 9 when a batch's
-work is done but Spark has not noted it.
-``once JAVA BOOTSTRAP TOPIC GROUP CHECKPOINT``: reads a topic with trigger once, and ends as soon as the query has.
+``probe JAVA``: a query, a Python data source, foreachBatch, then waits until it is killed. ``kill JAVA BOOTSTRAP TOPIC
+GROUP CHECKPOINT``: reads a topic as a stream, and kills itself with signal 9 when a batch is processed but Spark has
+not marked it as complete. ``once JAVA BOOTSTRAP TOPIC GROUP CHECKPOINT``: reads a topic with trigger once, and ends
+with the query.
 """
 
 from __future__ import annotations

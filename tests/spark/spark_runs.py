@@ -1,4 +1,4 @@
-"""What the Spark tests share: rows as pairs, and a query that runs many times over one checkpoint."""
+"""Shared code of the Spark tests: rows as pairs, and a query that runs many times with one checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 
 def rows_of(frame: Any) -> list[tuple[int, int]]:
-    """(partition, offset) of every row, in order; a record read twice is there twice."""
+    """(partition, offset) of every row, in order; a record that was read twice is in the list twice."""
     return sorted((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
 
 
@@ -22,7 +22,7 @@ def span(partition: int, start: int, end: int) -> list[tuple[int, int]]:
 
 @dataclass
 class StreamingRun:
-    """A query that may run many times over one checkpoint, as a scheduled job does."""
+    """A query that may run many times with one checkpoint, like a scheduled job."""
 
     spark: Any
     admin: Admin
@@ -46,7 +46,7 @@ class StreamingRun:
         return reader.options(**chosen).load()
 
     def run(self, **options: str) -> list[list[tuple[int, int]]]:
-        """Reads all there is now (Trigger.AvailableNow); returns what each batch held."""
+        """Reads all available records (Trigger.AvailableNow). Returns the rows of each batch."""
         batches: list[list[tuple[int, int]]] = []
         writer = self.frame(**options).writeStream.foreachBatch(lambda frame, _: batches.append(rows_of(frame)))
         query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
@@ -66,14 +66,14 @@ class StreamingRun:
         return found
 
     def forget_that_the_last_batch_was_done(self) -> int:
-        """What a kill between a batch's work and Spark's note of it leaves behind. Returns the batch's number."""
+        """Makes the state of a kill between a batch's work and Spark's mark of it. Returns the number of the batch."""
         last = self.log("commits")[-1]
         for name in (str(last), f".{last}.crc"):
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
         return last
 
     def query(self) -> str:
-        """The id under which the query commits."""
+        """The id with which the query commits."""
         return str(self.source_offset(self.log("offsets")[-1])["$odradek"]["query"])
 
     # --- the group
@@ -90,7 +90,7 @@ class StreamingRun:
         return {partition: commit.offset for partition, commit in self.commits().items()}
 
     def reset(self, offsets: dict[int, int], metadata: str = "") -> None:
-        """As kafka-consumer-groups --reset-offsets does it: a commit from outside, without our mark."""
+        """Commits like kafka-consumer-groups --reset-offsets: from outside, without our commit mark."""
         assert self.group is not None
         commits = {TopicPartition(self.topic, p): OffsetAndMetadata(o, metadata=metadata) for p, o in offsets.items()}
         self.admin.alter_group_offsets(self.group, commits)

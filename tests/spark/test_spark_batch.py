@@ -1,4 +1,4 @@
-"""Batch reads: what is read equals what was produced, and every way to say from where to where."""
+"""Batch reads: the rows equal the produced records, for all ways to give starts and ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def filled(bootstrap: str) -> str:
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_rows_equal_what_was_produced(spark: Any, bootstrap: str, topic: str, codec: str) -> None:
+def test_rows_equal_the_produced_records(spark: Any, bootstrap: str, topic: str, codec: str) -> None:
     create_topic(bootstrap, topic, 3)
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 20})
     expected = set()
@@ -67,7 +67,7 @@ def test_rows_equal_what_was_produced(spark: Any, bootstrap: str, topic: str, co
         for row in found
     }
     assert seen == expected
-    assert read(spark, bootstrap, topic).columns == frame.columns[:-1], "headers only when asked for"
+    assert read(spark, bootstrap, topic).columns == frame.columns[:-1], "headers only with includeHeaders"
 
 
 STARTS_AND_ENDS = [
@@ -107,7 +107,7 @@ def test_starts_and_ends(
     assert rows_of(read(spark, bootstrap, filled, **chosen)) == span(0, *first) + span(1, *second)
 
 
-def test_start_from_what_a_group_committed(spark: Any, bootstrap: str, filled: str, group: str) -> None:
+def test_start_from_the_committed_offsets_of_a_group(spark: Any, bootstrap: str, filled: str, group: str) -> None:
     commit(bootstrap, group, {(filled, 0): 42})
     options = {"startingOffsets": "committed", "kafka.group.id": group}
     assert rows_of(read(spark, bootstrap, filled, **options)) == span(0, 42, 100) + span(1, 0, 10)
@@ -132,12 +132,12 @@ def test_ranges_are_split_into_tasks(spark: Any, bootstrap: str, filled: str) ->
     assert read(spark, bootstrap, filled, maxRecordsPerPartition="30").rdd.getNumPartitions() == 5
 
 
-def test_no_record_is_no_error(spark: Any, bootstrap: str, topic: str) -> None:
+def test_an_empty_topic_is_no_error(spark: Any, bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic)
     assert rows_of(read(spark, bootstrap, topic)) == []
 
 
-def test_offsets_that_are_not_there_are_named(spark: Any, bootstrap: str, filled: str) -> None:
+def test_errors_name_missing_offsets(spark: Any, bootstrap: str, filled: str) -> None:
     wanted = {"endingOffsets": json.dumps({filled: {"0": 200, "1": -1}})}
     with pytest.raises(Exception, match="data may have been lost") as caught:
         rows_of(read(spark, bootstrap, filled, **wanted))
@@ -149,8 +149,8 @@ def test_offsets_that_are_not_there_are_named(spark: Any, bootstrap: str, filled
 
 
 @pytest.mark.claim(101, part=True)
-def test_mistakes_surface_at_load_in_one_line(spark: Any, bootstrap: str, filled: str) -> None:
-    # as Spark's own source does
+def test_mistakes_are_one_line_at_load(spark: Any, bootstrap: str, filled: str) -> None:
+    # Like Spark's own source.
     with pytest.raises(Exception, match=r"enable\.auto\.commit is not supported") as caught:
         read(spark, bootstrap, filled, **{"kafka.enable.auto.commit": "true"})
     assert "\n" not in (reason(caught.value) or "\n")
@@ -162,14 +162,14 @@ def test_mistakes_surface_at_load_in_one_line(spark: Any, bootstrap: str, filled
     assert filled + "-typo" in (reason(caught.value) or "")
 
 
-def test_a_schema_of_ones_own_is_refused(spark: Any, bootstrap: str, filled: str) -> None:
+def test_a_user_defined_schema_is_refused(spark: Any, bootstrap: str, filled: str) -> None:
     reader = spark.read.format("odradek").option("kafka.bootstrap.servers", bootstrap).option("subscribe", filled)
     with pytest.raises(Exception, match="the schema of this source is fixed"):
         reader.schema("value string").load().collect()
 
 
 def test_python_workers_import_the_installed_pyspark(spark: Any) -> None:
-    """Not ``pyspark.zip``, whose modules each process would compile again."""
+    """They do not import ``pyspark.zip``, whose modules each process would compile again."""
     import pyspark
 
     (found,) = spark.sparkContext.range(1).map(lambda _: __import__("pyspark").__file__).collect()

@@ -1,4 +1,4 @@
-"""When the group learns of a finished batch: once it is finished, whenever the next trigger is, if there is one."""
+"""The commit of a finished batch: it follows at once, at any trigger interval, also without another trigger."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def filled(stream: StreamingRun) -> StreamingRun:
 
 
 class Running:
-    """A query of its own trigger; ``work`` is called with each batch's number after its rows were read."""
+    """A query with its own trigger. ``work`` is called with the number of each batch after its rows were read."""
 
     def __init__(self, run: StreamingRun) -> None:
         self.run = run
@@ -47,7 +47,7 @@ class Running:
         self.query = writer.option("checkpointLocation", str(self.run.checkpoint)).trigger(**trigger).start()
 
     def wait_for_batch(self, batch: int) -> None:
-        """Until Spark has it among those that are done."""
+        """Waits until Spark has marked the batch as complete."""
 
         def is_done() -> bool:
             assert self.query.exception() is None
@@ -57,7 +57,7 @@ class Running:
         eventually(is_done, within_s=60, every_s=0.01, what=f"batch {batch}")
 
     def watched(self) -> list[batch_commits._Run]:
-        """What the driver knows of it. Other modules' queries may be there still."""
+        """The runs of this query that the driver watches. Queries of other modules may still be there."""
         return [
             run
             for listener in batch_commits._listeners.values()
@@ -66,7 +66,7 @@ class Running:
         ]
 
     def wait_for_the_end(self) -> None:
-        """Until what the ended query had left to commit is dealt with."""
+        """Waits until the last commit of the ended query is done or dropped."""
         eventually(lambda: not self.watched(), within_s=30, what="the end of the query")
 
     def wait_for_commit(self, offset: int) -> None:
@@ -85,31 +85,31 @@ def running(filled: StreamingRun) -> Iterator[Running]:
 def test_a_batch_is_committed_when_it_is_finished_not_when_the_next_one_begins(running: Running) -> None:
     running.start(TEN_MINUTES)
     running.wait_for_commit(30)
-    assert running.run.log("offsets") == [0], "nothing was planned since"
+    assert running.run.log("offsets") == [0], "no other batch was planned"
     assert running.query.isActive
 
 
-def test_a_batch_that_runs_is_not_committed(running: Running) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+def test_a_running_batch_is_not_committed(running: Running) -> None:
+    begun, proceed = threading.Event(), threading.Event()
 
     def work(batch: int) -> None:
         if batch == 1:
             begun.set()
-            assert go_on.wait(60)
+            assert proceed.wait(60)
 
     running.start({"processingTime": "1 second"}, work, maxOffsetsPerTrigger="10")
     try:
         assert begun.wait(60)
         running.wait_for_commit(10)
-        # longer than a commit after a finished batch ever waits
-        assert not go_on.wait(batch_commits._REPORT_DELAY_S + batch_commits._TRIGGER_RETRY_S + 0.5)
+        # Longer than any commit waits after a finished batch.
+        assert not proceed.wait(batch_commits._REPORT_DELAY_S + batch_commits._TRIGGER_RETRY_S + 0.5)
         assert running.run.committed() == {0: 10}
     finally:
-        go_on.set()
+        proceed.set()
     running.wait_for_commit(30)
 
 
-def test_the_one_batch_of_trigger_once_is_committed(running: Running) -> None:
+def test_the_only_batch_of_trigger_once_is_committed(running: Running) -> None:
     running.start({"once": True})
     assert running.query.awaitTermination(120)
     running.wait_for_commit(30)
@@ -125,10 +125,10 @@ def test_a_process_that_ends_with_its_query_has_committed(filled: StreamingRun) 
     assert filled.committed() == {0: 30}
 
 
-def test_batches_that_follow_at_once_are_committed_by_the_planner_alone(
+def test_consecutive_batches_are_committed_only_by_the_planner(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver's commits cost such a query nothing."""
+    """The driver's commits add no requests for such a query."""
     commit, written = Lookups.commit, []
 
     def counted(lookups: Lookups, commits: Commits) -> None:  # in the driver: the planner is another process
@@ -140,17 +140,17 @@ def test_batches_that_follow_at_once_are_committed_by_the_planner_alone(
     running.start({"processingTime": "0 seconds"}, maxOffsetsPerTrigger="1")
     running.wait_for_batch(29)
     running.wait_for_commit(30)
-    assert len(written) <= 3, "a machine may stand still between two triggers"
+    assert len(written) <= 3, "a machine may pause between two triggers"
 
 
-def test_a_query_that_is_stopped_right_after_a_batch_leaves_its_commit(running: Running) -> None:
+def test_a_query_that_is_stopped_right_after_a_batch_has_committed_it(running: Running) -> None:
     running.start(TEN_MINUTES)
     running.wait_for_batch(0)
     running.query.stop()
     running.wait_for_commit(30)
 
 
-def test_a_query_that_ends_while_its_commit_is_due_hurts_nobody(running: Running) -> None:
+def test_a_query_that_ends_before_its_commit_is_harmless(running: Running) -> None:
     running.start(TEN_MINUTES)
     (run,) = running.watched()
     running.wait_for_commit(30)
@@ -158,13 +158,13 @@ def test_a_query_that_ends_while_its_commit_is_due_hurts_nobody(running: Running
     running.wait_for_the_end()
     eventually(lambda: run.is_over, what="its connections closed")
     run.settled.clear()
-    assert batch_commits._ends_of_last_batch(run), "there is something to settle"
+    assert batch_commits._ends_of_last_batch(run), "there is a batch to commit"
     batch_commits._settle(run)
     assert [lookups._admin for lookups in run.sources.values()] == [None], "its connections stay closed"
     assert not run.settled
 
 
-def test_a_batch_that_fails_is_not_committed_the_one_before_is(running: Running) -> None:
+def test_a_failed_batch_is_not_committed_and_the_previous_one_is(running: Running) -> None:
     def work(batch: int) -> None:
         if batch == 1:
             raise RuntimeError("no room")
@@ -178,7 +178,7 @@ def test_a_batch_that_fails_is_not_committed_the_one_before_is(running: Running)
     assert running.run.committed() == {0: 10}
 
 
-def test_a_reset_made_during_a_batch_is_left_for_the_next_run(running: Running) -> None:
+def test_a_reset_during_a_batch_is_kept_for_the_next_run(running: Running) -> None:
     running.start({"once": True}, lambda batch: running.run.reset({0: 7}))
     assert running.query.awaitTermination(120)
     running.wait_for_the_end()
@@ -192,7 +192,7 @@ def test_with_on_group_reset_ignore_the_batch_is_committed_over_the_reset(runnin
     running.wait_for_commit(30)
 
 
-def test_members_of_the_group_are_named_and_the_next_commit_is_made(
+def test_a_warning_names_members_of_the_group_and_the_next_commit_succeeds(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "odradek.spark.commits")
@@ -216,7 +216,7 @@ def test_members_of_the_group_are_named_and_the_next_commit_is_made(
     running.wait_for_commit(30)
 
 
-def test_without_commits_nobody_listens_and_a_second_register_adds_no_listener(running: Running) -> None:
+def test_without_commits_there_is_no_listener_and_a_second_register_adds_none(running: Running) -> None:
     from odradek.spark import register
 
     before = list(batch_commits._listeners)
@@ -238,8 +238,8 @@ def one_shuffle_partition(spark: Any) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_shuffle_partition")
-def test_a_stream_joined_with_itself_goes_on(running: Running) -> None:
-    """Spark makes two sources of the one ``load()``, each with an id of its own."""
+def test_a_stream_joined_with_itself_continues(running: Running) -> None:
+    """Spark makes two sources from one ``load()``, each with a different id."""
     run = running.run
     for _ in range(2):
         frame = run.frame()

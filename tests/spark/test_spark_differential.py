@@ -1,7 +1,8 @@
-"""Beside Spark's own Kafka connector, in one session, on one topic: the same options, the same rows and schema.
+"""Comparison with Spark's own Kafka connector, in one session, on one topic: the same options give the same rows and
+schema.
 
-The connector's jars come by Maven; without them these tests skip and say why. They run against odradek's broker, and
-against the Kafka that ODRADEK_TEST_BOOTSTRAP names.
+The connector's jars come from Maven; without them these tests skip with the reason. They run with odradek's broker, and
+with the Kafka broker of ODRADEK_TEST_BOOTSTRAP.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def both(spark: Any) -> Any:
     try:
         jars = spark_connector()
     except Unavailable as error:
-        pytest.skip(f"Spark's Kafka connector is not to be had: {error}")
+        pytest.skip(f"Spark's Kafka connector is not available: {error}")
     for jar in jars:
         spark.sql(f"ADD JAR '{jar}'")
     return spark
@@ -39,14 +40,14 @@ def both(spark: Any) -> Any:
 
 @dataclass(frozen=True)
 class Topics:
-    """``one`` has 3 partitions of 100, 60 and 0 records a second apart, every tenth five seconds late; ``two`` has 1
-    partition of 20."""
+    """``one`` has 3 partitions of 100, 60 and 0 records a second apart, every tenth is five seconds late; ``two`` has 1
+    partition of 20 records."""
 
     one: str
     two: str
 
     def filled_in(self, options: Options) -> Options:
-        """ONE and TWO in options are the topics' names."""
+        """ONE and TWO in the options are replaced by the names of the topics."""
         return {name: text.replace("ONE", self.one).replace("TWO", self.two) for name, text in options.items()}
 
 
@@ -83,7 +84,7 @@ def load(spark: Any, kind: str, bootstrap: str, options: Options) -> Any:
 
 
 def of(offsets: dict[str, list[int]]) -> str:
-    """JSON offsets: topic → one per partition."""
+    """JSON offsets: topic → one offset for each partition."""
     return json.dumps({topic: {str(n): offset for n, offset in enumerate(row)} for topic, row in offsets.items()})
 
 
@@ -166,12 +167,12 @@ def test_the_same_options_give_the_same_rows(both: Any, bootstrap: str, topics: 
     expected = rows(theirs)
     assert rows(ours) == expected
     if name != "too young, latest":
-        assert expected, "a comparison of nothing"
+        assert expected, "there are no rows to compare"
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_transactions_are_seen_alike(both: Any, bootstrap: str, topic: str, isolation: str) -> None:
-    """Committed, aborted and open ones; control records are never rows."""
+def test_transactions_give_the_same_rows(both: Any, bootstrap: str, topic: str, isolation: str) -> None:
+    """Committed, aborted and open transactions; control records are never rows."""
     with Wire(bootstrap) as wire:
         if ADD_PARTITIONS_TO_TXN not in wire.versions():
             pytest.skip("this broker has no transactions")
@@ -221,7 +222,7 @@ REFUSED: dict[str, Options] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_one_refuses_the_other_refuses(both: Any, bootstrap: str, topics: Topics, name: str) -> None:
+def test_both_refuse_the_same_options(both: Any, bootstrap: str, topics: Topics, name: str) -> None:
     options = topics.filled_in(REFUSED[name])
     for kind in ("kafka", "odradek"):
         with pytest.raises(Exception, match=r"\S"):
@@ -238,7 +239,7 @@ STREAMS: dict[str, Options] = {
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_streams_read_the_same(both: Any, bootstrap: str, topics: Topics, tmp_path: Path, name: str) -> None:
+def test_streams_give_the_same_rows(both: Any, bootstrap: str, topics: Topics, tmp_path: Path, name: str) -> None:
     options = {"kafka.bootstrap.servers": bootstrap} | topics.filled_in(STREAMS[name])
     found, schemas, sizes = [], [], []
     for kind in ("kafka", "odradek"):
@@ -252,7 +253,7 @@ def test_streams_read_the_same(both: Any, bootstrap: str, topics: Topics, tmp_pa
         sizes.append([progress.numInputRows for progress in query.recentProgress if progress.numInputRows])
     assert schemas[0] == schemas[1]
     assert found[0] == found[1] != []
-    if name == "limited":  # the connector rounds each partition's share down, ours add up to the limit
+    if name == "limited":  # the connector rounds down the share of each partition; ours add up to the limit
         assert (max(sizes[1]), len(sizes[1])) == (50, len(sizes[0]))
     else:
         assert sizes[0] == sizes[1]
@@ -282,7 +283,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_the_sinks_write_the_same(both: Any, bootstrap: str, name: str) -> None:
+def test_the_sinks_write_the_same_records(both: Any, bootstrap: str, name: str) -> None:
     sql, option = WRITES[name]
     written = []
     for kind in ("kafka", "odradek"):
@@ -296,7 +297,7 @@ def test_the_sinks_write_the_same(both: Any, bootstrap: str, name: str) -> None:
     assert written[0] == written[1] != []
 
 
-def test_the_sinks_have_a_missing_topic_created(both: Any, bootstrap: str) -> None:
+def test_both_sinks_cause_the_creation_of_a_missing_topic(both: Any, bootstrap: str) -> None:
     written = []
     for kind in ("kafka", "odradek"):
         topic = unique("spark-differential")

@@ -1,4 +1,4 @@
-"""Filters pushed down to batch reads: fewer records are read, and the rows are the same as unpushed."""
+"""Pushed filters of batch reads: fewer records are read, and the rows are the same as without them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONF = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture(scope="module")
 def filled(bootstrap: str) -> str:
-    """Four partitions of 100 records, a second apart but for every tenth, which is five seconds late."""
+    """Four partitions of 100 records, a second apart, except every tenth, which is five seconds late."""
     topic = unique("spark-pushdown")
     create_topic(bootstrap, topic, 4)
     times = [T0 + 1000 * n - (5000 if n % 10 == 9 else 0) for n in range(100)]
@@ -53,7 +53,7 @@ CONDITIONS = (
     (f"timestamp >= {time(50)} AND timestamp < {time(60)} AND partition > 2", [(3, n) for n in LATE], 1),
     ("offset IN (3, 97) AND partition = 0 AND CAST(value AS string) = '97'", [(0, 97)], 1),
     ("partition = 1 OR offset = 0", span(0, 0, 1) + span(1, 0, 100) + span(2, 0, 1) + span(3, 0, 1), 4),
-    ("topic = 'nothing'", [], 1),  # Spark makes one empty task of none
+    ("topic = 'nothing'", [], 1),  # Spark makes one empty task for no partition
 )
 
 
@@ -71,7 +71,7 @@ def test_the_rows_are_the_same_with_and_without(spark: Any, bootstrap: str, fill
         assert wanted.rdd.getNumPartitions() == (tasks if pushes == "true" else 4), condition
 
 
-def test_push_filters_names_the_setting_that_it_needs(spark: Any, bootstrap: str, filled: str) -> None:
+def test_the_error_of_push_filters_names_the_required_setting(spark: Any, bootstrap: str, filled: str) -> None:
     assert spark.conf.get(CONF) == "false", "Spark's default"
     with pytest.raises(Exception, match=rf"OdradekReader implements pushFilters.*configuration '{CONF}' is false"):
         loaded(spark, bootstrap, filled, pushFilters="true").where("partition = 2").count()
@@ -82,15 +82,15 @@ def settings_of(spark: Any) -> dict[str, str]:
     return {row.key: row.value for row in spark.sql("SET").collect()}
 
 
-def test_register_changes_no_setting_so_that_other_sources_count_right(spark: Any) -> None:
-    """With the setting Spark keeps a pushed filter with the frame, and a source reads too few rows the next time."""
+def test_register_changes_no_setting_that_affects_other_sources(spark: Any) -> None:
+    """With the setting Spark keeps a pushed filter with the frame, and a source reads too few rows at the next use."""
     fresh = spark.newSession()
     before = settings_of(fresh)
     register(fresh)
     assert settings_of(fresh) == before
 
-    class Taker:
-        """Pushes where it can, and reads all where it cannot, as our own reader does."""
+    class FilterPusher:
+        """Pushes filters if possible, and otherwise reads everything, like our own reader."""
 
         def __init__(self, reader: Any) -> None:
             self.reader = reader
@@ -105,7 +105,7 @@ def test_register_changes_no_setting_so_that_other_sources_count_right(spark: An
 
         @property
         def pushFilters(self) -> Any:
-            return Taker(self)
+            return FilterPusher(self)
 
         def read(self, partition: Any) -> Iterator[tuple[int]]:
             return ((n,) for n in range(10) if not self.wanted or n in self.wanted)
@@ -129,8 +129,8 @@ def test_register_changes_no_setting_so_that_other_sources_count_right(spark: An
 
 
 @pytest.mark.usefixtures("pushing")
-def test_a_frame_used_twice_reads_all_it_should(spark: Any, bootstrap: str, filled: str) -> None:
-    """Spark gives the tasks of the first, filtered, query to the second: so nothing is pushed unasked."""
+def test_a_frame_used_twice_reads_all_records(spark: Any, bootstrap: str, filled: str) -> None:
+    """Spark uses the tasks of the first, filtered, query for the second one, so no filter is pushed by default."""
     frame = loaded(spark, bootstrap, filled)
     first, second = frame.where("partition = 2"), frame.where("partition = 1")
     assert rows_of(first) == span(2, 0, 100)
@@ -156,16 +156,16 @@ def between(first: int, last: int) -> list[Filter]:
 def test_a_range_of_time_becomes_a_range_of_offsets(
     bootstrap: str, config: dict[str, str], options: dict[str, str], expected: tuple[int, int]
 ) -> None:
-    """Its end only where it is known how far back timestamps can go."""
+    """The end becomes an offset only if the allowed age of timestamps is known."""
     topic = unique("spark-pushdown")
     create_topic(bootstrap, topic)
     publish(bootstrap, topic, numbers(100), timestamps_ms=[T0 + 1000 * n for n in range(100)])
     with Admin(bootstrap) as admin:
-        if config:  # afterwards, since these records are years old
+        if config:  # set afterwards, because these records are years old
             admin.alter_topic_configs(topic, {name.replace("_", "."): value for name, value in config.items()})
     chosen = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "pushFilters": "true"} | options
     reader = OdradekReader(parse_options(chosen, streaming=False))
     asked = between(50, 60)
-    assert list(reader.pushFilters(asked)) == asked, "Spark looks at timestamps itself, too"
+    assert list(reader.pushFilters(asked)) == asked, "Spark filters timestamps itself, too"
     (task,) = reader.partitions()
     assert [piece[1:3] for piece in task.pieces] == [expected]

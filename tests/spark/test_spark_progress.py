@@ -1,4 +1,4 @@
-"""What workers tell of their progress, and what a driver makes of it, over real datagrams."""
+"""The progress reports of workers, and their use in the driver, over real datagrams."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def batches(*last: int) -> Any:
     return (pa.record_batch({"offset": pa.array([offset], pa.int64())}) for offset in last)
 
 
-def test_each_batch_brings_a_piece_forward_and_its_end_counts_though_offsets_are_missing() -> None:
+def test_each_batch_advances_a_piece_and_missing_offsets_at_its_end_count() -> None:
     calls: list[int] = []
     with progress_options(session(), calls.append) as options:
         passing = report_progress(options[OPTION], batches(14, 17), T0, 10, 20)
         assert next(passing)["offset"][0].as_py() == 14
         assert next(passing)["offset"][0].as_py() == 17
-        eventually(lambda: calls == [5], what="the first batch is told once the second is asked for")
+        eventually(lambda: calls == [5], what="the first batch is reported when the second is requested")
         assert list(passing) == []
     assert calls == [5, 3, 2]
 
 
-def test_a_task_that_is_tried_again_counts_once() -> None:
+def test_a_repeated_task_counts_once() -> None:
     calls: list[int] = []
     with progress_options(session(), calls.append) as options:
         for _ in range(2):
@@ -48,16 +48,16 @@ def test_a_task_that_is_tried_again_counts_once() -> None:
     assert calls == [5, 5, 5]
 
 
-def test_of_a_query_that_goes_on_the_newest_pieces_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_query_stores_only_the_newest_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_MOST_PIECES", 2)
     calls: list[int] = []
     with progress_options(session(), calls.append) as options:
         for start in (0, 10, 20, 20, 0):
             list(report_progress(options[OPTION], batches(), T0, start, start + 5))
-    assert calls == [5, 5, 5, 5], "the one from 20 on is known, the one from 0 on is not any more"
+    assert calls == [5, 5, 5, 5], "the piece from 20 is stored, the piece from 0 is not any more"
 
 
-def test_what_others_send_counts_nothing() -> None:
+def test_datagrams_of_others_do_not_count() -> None:
     calls: list[int] = []
     with progress_options(session(), calls.append) as options, socket.socket(type=socket.SOCK_DGRAM) as stranger:
         host, port, token = json.loads(options[OPTION])
@@ -70,8 +70,8 @@ def test_what_others_send_counts_nothing() -> None:
     assert calls == [2]
 
 
-class Talkative:
-    """A socket at which something always has arrived; the ear is told to stop by the first of it."""
+class EndlessSocket:
+    """A socket that always has data. The first read stops the receiver."""
 
     def __init__(self, stop: threading.Event) -> None:
         self.stop = stop
@@ -84,22 +84,22 @@ class Talkative:
         return b"noise"
 
 
-def test_one_that_goes_on_sending_does_not_keep_a_run_from_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_datagrams_do_not_prevent_the_end_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_DRAIN_S", 0.1)
     stop = threading.Event()
-    ear = threading.Thread(target=progress._listen, args=(Talkative(stop), "token", print, stop), daemon=True)
+    ear = threading.Thread(target=progress._listen, args=(EndlessSocket(stop), "token", print, stop), daemon=True)
     ear.start()
     ear.join(60)
     assert not ear.is_alive()
 
 
 @pytest.mark.parametrize("to", ['["127.0.0.1", 9, "x"]', '["no.such.host.invalid", 9, "x"]'])
-def test_a_driver_that_cannot_be_told_stops_nobody(to: str) -> None:
+def test_a_driver_that_cannot_be_reached_stops_no_task(to: str) -> None:
     progress._connection.cache_clear()
     assert len(list(report_progress(to, batches(1, 2), T0, 0, 3))) == 2
 
 
-def test_a_place_that_cannot_be_listened_at_is_a_run_without_a_bar() -> None:
+def test_an_address_that_cannot_be_bound_means_a_run_without_progress() -> None:
     with progress_options(session(**{"spark.driver.bindAddress": "203.0.113.1"}), lambda more: None) as options:
         assert options == {}
     assert [batch.num_rows for batch in report_progress(None, batches(1), T0, 0, 2)] == [1]

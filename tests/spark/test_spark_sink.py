@@ -1,4 +1,4 @@
-"""The sink: what DataFrames hold is what topics hold, in batch and streaming queries; mistakes are named."""
+"""The sink: topics get the rows of DataFrames, in batch and streaming queries; errors name the mistake."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def held(bootstrap: str, topic: str, partitions: int, count: int) -> list[Any]:
     return found
 
 
-def test_every_column_arrives_as_it_was(spark: Any, bootstrap: str, topic: str) -> None:
+def test_every_column_arrives_unchanged(spark: Any, bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic, 3)
     headers = [("a", b"1"), ("a", None), ("ü", b"")]
     rows = [
@@ -72,21 +72,21 @@ def test_rows_go_to_the_topics_that_their_column_names_unless_the_option_is_set(
     assert [log_end(bootstrap, name) for name in (one, two)] == [2, 1]
 
 
-def test_timestamps_are_written_when_asked_for(spark: Any, bootstrap: str, topic: str) -> None:
+def test_timestamps_are_written_with_the_option(spark: Any, bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic)
     frame = spark.sql("SELECT 'x' AS value, timestamp_millis(1700000000123) AS timestamp")
     save(frame, bootstrap, topic=topic, includeTimestamp="true")
     save(frame, bootstrap, topic=topic)
     first, second = held(bootstrap, topic, 1, 2)
     assert first.timestamp() == (TIMESTAMP_CREATE_TIME, 1_700_000_000_123)
-    assert second.timestamp()[1] > 1_700_000_000_123, "Spark's own sink leaves the column out, and so do we"
+    assert second.timestamp()[1] > 1_700_000_000_123, "Spark's own sink ignores the column, and ours does, too"
 
 
 def test_the_broker_creates_a_missing_topic_as_it_does_for_sparks_own_sink(spark: Any, bootstrap: str) -> None:
     name = unique("spark-sink")
     save(spark.sql("SELECT 'x' AS value"), bootstrap, topic=name)
     assert [message.value() for message in held(bootstrap, name, 4, 1)] == [b"x"], (
-        "the tests' brokers make 4 partitions"
+        "the brokers of the tests create 4 partitions"
     )
 
 
@@ -108,7 +108,7 @@ def test_the_broker_creates_a_missing_topic_as_it_does_for_sparks_own_sink(spark
         ),
     ],
 )
-def test_mistakes_are_named(
+def test_errors_name_the_mistake(
     spark: Any, bootstrap: str, filled: str, sql: str, options: dict[str, str], message: str
 ) -> None:
     chosen = {name: filled if value == "T" else value for name, value in options.items()}
@@ -160,8 +160,8 @@ def test_a_stream_from_topic_to_topic(spark: Any, bootstrap: str, topic: str, tm
     assert sorted(found, key=str) == sorted(wanted, key=str)
 
 
-def test_a_batch_that_runs_again_is_written_again(stream: StreamingRun, bootstrap: str) -> None:
-    """At least once, as the page says: killed after the rows were sent and before Spark noted it."""
+def test_a_repeated_batch_is_written_again(stream: StreamingRun, bootstrap: str) -> None:
+    """At least once, as the page says: the kill is after the rows were sent and before Spark marked the batch."""
     into = stream.topic + "-out"
     create_topic(bootstrap, stream.topic)
     create_topic(bootstrap, into)
@@ -180,7 +180,7 @@ def test_a_batch_that_runs_again_is_written_again(stream: StreamingRun, bootstra
 
 
 def in_another_thread(work: Callable[[], object]) -> None:
-    """As a web server or a scheduler calls Spark: from a thread that did not start it."""
+    """Calls Spark from a thread that did not start it, like a web server or a scheduler."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(work).result(timeout=240)
 
@@ -203,15 +203,15 @@ def test_any_thread_may_write_and_read(spark: Any, bootstrap: str, topic: str, t
     assert [m.value() for m in held(bootstrap, topic, 1, 4)] == [b"from a batch"] * 2 + [b"from a stream"] * 2
 
 
-def test_a_session_of_its_own_writes_though_another_is_active(spark: Any, bootstrap: str, topic: str) -> None:
+def test_a_session_writes_while_another_one_is_active(spark: Any, bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic, 1)
     other, bare = spark.newSession(), spark.newSession()
     register(other)
-    rows = bare.createDataFrame([("x",)], "value string")  # makes that one active
+    rows = bare.createDataFrame([("x",)], "value string")  # makes this session active
     try:
         save(other.range(2).selectExpr("string(id) value"), bootstrap, topic=topic)
         assert sorted(m.value() for m in held(bootstrap, topic, 1, 2)) == [b"0", b"1"]
         save(rows, bootstrap, topic=topic)
-        assert len(held(bootstrap, topic, 1, 3)) == 3, "Spark finds the source by itself in the one without register"
+        assert len(held(bootstrap, topic, 1, 3)) == 3, "Spark discovers the source in the session without register"
     finally:
         spark.createDataFrame([], "none int")

@@ -1,5 +1,5 @@
-"""Streams and their group: commits after each batch, resets followed, kills survived. The pure rules behind them are
-in tests/unit/test_spark_plan.py; here Spark, its checkpoint and a broker have their say."""
+"""Streams and their group: commits after each batch, followed resets, kills. The rules themselves are tested in
+tests/unit/test_spark_plan.py; these tests include Spark, its checkpoint and a broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST_AND_LAST = 2
 
 @pytest.fixture
 def filled(stream: StreamingRun) -> StreamingRun:
-    """Partition 0 holds 30 records, partition 1 holds 10."""
+    """Partition 0 has 30 records, partition 1 has 10."""
     create_topic(stream.bootstrap, stream.topic, 2)
     publish(stream.bootstrap, stream.topic, numbers(30))
     publish(stream.bootstrap, stream.topic, numbers(10), partition=1)
@@ -38,62 +38,61 @@ def filled(stream: StreamingRun) -> StreamingRun:
 ALL = span(0, 0, 30) + span(1, 0, 10)
 
 
-@pytest.mark.claim(102)
-@pytest.mark.claim(101, part=True)
-def test_each_batch_is_committed_the_last_of_an_available_now_run_too(filled: StreamingRun) -> None:
-    # what the checkpoint says, the group says
+@pytest.mark.claim(101, 102, part=True)
+def test_each_batch_is_committed_also_the_last_of_an_available_now_run(filled: StreamingRun) -> None:
+    # The group has the offsets of the checkpoint.
     assert filled.rows() == ALL
     assert filled.committed() == {0: 30, 1: 10}
     assert [mark_of(commit) for commit in filled.commits().values()] == ["", ""]
-    assert filled.run() == [], "nothing new makes no batch"
+    assert filled.run() == [], "without new records there is no batch"
     publish(filled.bootstrap, filled.topic, numbers(5))
-    assert filled.rows() == span(0, 30, 35), "resumes where it stopped"
+    assert filled.rows() == span(0, 30, 35), "resumes at its last offset"
     assert filled.committed() == {0: 35, 1: 10}
 
 
-@pytest.mark.claim(103)
-def test_a_limit_spreads_over_batches_and_is_kept(filled: StreamingRun) -> None:
-    # a failure could repeat no more than one of these
+@pytest.mark.claim(103, part=True)
+def test_a_limit_applies_to_each_batch(filled: StreamingRun) -> None:
+    # A failure repeats at most one of these batches.
     batches = filled.run(maxOffsetsPerTrigger="16")
     assert [len(batch) for batch in batches] == [16, 16, 8]
     assert sorted(chain(*batches)) == ALL
     assert filled.committed() == {0: 30, 1: 10}
 
 
-def test_limits_of_bytes_and_offsets_hold_together(filled: StreamingRun) -> None:
+def test_limits_of_bytes_and_offsets_apply_together(filled: StreamingRun) -> None:
     publish(filled.bootstrap, filled.topic, [b"x" * 5000] * 10, batch_num_messages=1)
     batches = filled.run(maxOffsetsPerTrigger="39", maxBytesPerTrigger="30k")
     assert sorted(chain(*batches)) == span(0, 0, 40) + span(1, 0, 10)
-    assert len(batches[0]) == 39, "these are small"
+    assert len(batches[0]) == 39, "these records are small"
     large = [sum(1 for row in batch if row >= (0, 30) and row < (1, 0)) for batch in batches[1:]]
     assert sum(large) >= 9
     assert max(large) <= 6
     assert filled.committed() == {0: 40, 1: 10}
 
 
-@pytest.mark.claim(49)
-def test_first_run_starts_where_the_group_stopped(filled: StreamingRun) -> None:
-    # partition 1 has no commit: earliest, the default here
+@pytest.mark.claim(49, part=True)
+def test_the_first_run_starts_at_the_commits_of_the_group(filled: StreamingRun) -> None:
+    # Partition 1 has no commit: it starts at earliest, the default here.
     filled.reset({0: 12})
     assert filled.rows() == span(0, 12, 30) + span(1, 0, 10)
     assert filled.committed() == {0: 30, 1: 10}
     assert filled.run() == []
 
 
-@pytest.mark.claim(51, 52)
-def test_first_run_without_a_commit_obeys_auto_offset_reset(filled: StreamingRun) -> None:
+@pytest.mark.claim(51, 52, part=True)
+def test_the_first_run_without_a_commit_follows_auto_offset_reset(filled: StreamingRun) -> None:
     none = {"kafka.auto.offset.reset": "none"}
     with pytest.raises(Exception, match="no committed offset") as caught:
         filled.run(**none)
     assert f"{filled.topic}-0 has no committed offset" in (reason(caught.value) or "")
     assert filled.rows(**{"kafka.auto.offset.reset": "latest"}) == []
     publish(filled.bootstrap, filled.topic, numbers(3))
-    assert filled.rows(**none) == span(0, 30, 33), "the checkpoint is older than the fallback now"
+    assert filled.rows(**none) == span(0, 30, 33), "the checkpoint has precedence over the fallback now"
 
 
-def test_resets_made_while_the_query_is_down_are_followed_once(filled: StreamingRun) -> None:
+def test_resets_while_the_query_is_stopped_are_followed_once(filled: StreamingRun) -> None:
     filled.rows()
-    for _ in range(2):  # the same one twice rewinds twice
+    for _ in range(2):  # the same reset twice rewinds twice
         filled.reset({0: 25, 1: 0})
         assert filled.rows() == span(0, 25, 30) + span(1, 0, 10)
     assert filled.run() == []
@@ -103,33 +102,33 @@ def test_resets_made_while_the_query_is_down_are_followed_once(filled: Streaming
     assert filled.rows() == span(0, 38, 40), "a skip is a reset, too"
     publish(filled.bootstrap, filled.topic, numbers(5))
     filled.reset({0: 45})
-    assert filled.run() == [[]], "a skip to the end is noted in a batch without records"
+    assert filled.run() == [[]], "a skip to the end makes a batch without records"
     assert filled.source_offset(filled.log("offsets")[-1])[filled.topic] == {"0": 45, "1": 10}
     assert filled.commits()[0] == mark_commit(45, leader_epoch=0, query=filled.query()), (
-        "the epoch that the broker told for the log's end"
+        "the leader epoch of the log end"
     )
 
 
-def test_what_a_kill_left_in_the_group_is_told_from_a_reset(filled: StreamingRun) -> None:
+def test_commits_after_a_kill_are_distinguished_from_a_reset(filled: StreamingRun) -> None:
     filled.rows()
     first, second = filled.partitions()
     filled.reset({0: 20})
     assert filled.rows() == span(0, 20, 30)
     followed = filled.source_offset(filled.log("offsets")[-1])["$odradek"]["followed"][filled.topic]["0"]
-    # killed after the batches' work, before our commits: partition 0 had followed a reset, partition 1 had not
+    # The kill is after the batches' work, before our commits: partition 0 had followed a reset, partition 1 had not.
     assert filled.group is not None
     filled.admin.alter_group_offsets(
         filled.group, {first: mark_commit(20, followed, query=filled.query()), second: mark_commit(3)}
     )
     assert filled.run() == []
     made_up = {p: mark_commit(o, leader_epoch=0, query=filled.query()) for p, o in {0: 30, 1: 10}.items()}
-    assert filled.commits() == made_up, "with the epoch that the checkpoint keeps"
-    # killed after a reset was acknowledged, before the batch that follows it was written down
+    assert filled.commits() == made_up, "with the epoch in the checkpoint"
+    # The kill is after the acknowledgement of a reset, before the plan of the batch that follows it.
     filled.admin.alter_group_offsets(filled.group, {first: mark_commit(20, "acknowledged")})
     assert filled.rows() == span(0, 20, 30)
 
 
-@pytest.mark.claim(43)
+@pytest.mark.claim(43, part=True)
 def test_a_running_query_commits_each_batch_and_follows_resets(filled: StreamingRun) -> None:
     seen: list[tuple[int, int]] = []
 
@@ -159,12 +158,12 @@ def test_a_running_query_commits_each_batch_and_follows_resets(filled: Streaming
             holds(span(1, 8, 10), {0: 32, 1: 10})
         filled.reset({0: 0, 1: 0})
         holds(span(0, 0, 32) + span(1, 0, 10), {0: 32, 1: 10})
-        filled.reset({0: 99})  # a broker takes any offset; reading then falls back to auto.offset.reset
+        filled.reset({0: 99})  # a broker accepts any offset; the read then falls back to auto.offset.reset
         holds(span(0, 0, 32), {0: 32, 1: 10})
         epoch = {filled.partitions()[1]: OffsetAndMetadata(9, leader_epoch=0, metadata="by hand")}
         filled.admin.alter_group_offsets(filled.group or "", epoch)
         holds(span(1, 9, 10), {0: 32, 1: 10})
-        filled.reset({0: 32})  # to where it is: nothing to read, the commit becomes ours
+        filled.reset({0: 32})  # a reset to the current position: there is nothing to read, and the commit becomes ours
         holds([], {0: 32, 1: 10})
     finally:
         query.stop()
@@ -175,12 +174,12 @@ def test_without_a_group_or_with_commits_off_nothing_is_committed(filled: Stream
     assert filled.committed() == {}
     filled.group = None
     publish(filled.bootstrap, filled.topic, numbers(1))
-    assert filled.rows() == span(0, 30, 31), "the checkpoint is enough to go on"
+    assert filled.rows() == span(0, 30, 31), "the checkpoint is enough to continue"
 
 
-@pytest.mark.claim(102, 103)
+@pytest.mark.claim(102, 103, part=True)
 def test_a_kill_after_the_work_repeats_the_batch_with_the_same_range(filled: StreamingRun) -> None:
-    # the group and the log have moved on, the retried batch has not
+    # The group and the log have changed, the repeated batch has not.
     filled.rows()
     filled.reset({0: 20})
     assert filled.rows() == span(0, 20, 30)
@@ -188,12 +187,12 @@ def test_a_kill_after_the_work_repeats_the_batch_with_the_same_range(filled: Str
     publish(filled.bootstrap, filled.topic, numbers(2))
     filled.reset({1: 4})
     batches = filled.run()
-    assert batches[0] == span(0, 20, 30), f"batch {batch} again, from its own record of where to read"
+    assert batches[0] == span(0, 20, 30), f"batch {batch} is repeated with its stored range"
     assert sorted(chain(*batches[1:])) == span(0, 30, 32) + span(1, 4, 10)
     assert filled.committed() == {0: 32, 1: 10}
 
 
-def test_a_kill_in_the_first_batch_repeats_it_whatever_latest_is_by_then(filled: StreamingRun) -> None:
+def test_a_kill_in_the_first_batch_repeats_it_although_latest_has_moved(filled: StreamingRun) -> None:
     filled.reset({0: 12})
     assert filled.rows() == span(0, 12, 30) + span(1, 0, 10)
     filled.forget_that_the_last_batch_was_done()
@@ -202,21 +201,21 @@ def test_a_kill_in_the_first_batch_repeats_it_whatever_latest_is_by_then(filled:
     assert filled.run()[0] == span(0, 12, 30) + span(1, 0, 10)
 
 
-def test_ignore_lets_the_checkpoint_win_and_fail_says_what_moved(filled: StreamingRun) -> None:
+def test_ignore_keeps_the_position_of_the_checkpoint_and_fail_reports_the_reset(filled: StreamingRun) -> None:
     filled.rows()
     filled.reset({0: 20})
     with pytest.raises(Exception, match="were reset by another client") as caught:
         filled.run(onGroupReset="fail")
     assert f"{filled.topic}-0 from 30 to 20" in (reason(caught.value) or "")
-    assert filled.committed()[0] == 20, "left as it was"
+    assert filled.committed()[0] == 20, "not changed"
     assert filled.run(onGroupReset="ignore") == []
     assert filled.committed()[0] == 30, "overwritten"
 
 
 @pytest.mark.claim(69, part=True)
-@pytest.mark.behaviour(4)
-def test_live_members_of_the_group_end_no_query(filled: StreamingRun, caplog: pytest.LogCaptureFixture) -> None:
-    # only members commit to a group with members
+@pytest.mark.behaviour(4, part=True)
+def test_live_members_of_the_group_stop_no_query(filled: StreamingRun, caplog: pytest.LogCaptureFixture) -> None:
+    # Only members can commit to a group with members.
     caplog.set_level(logging.WARNING, "odradek.spark.commits")
     member = consumer(filled.bootstrap, filled.group or "", client_id="the-other-one")
     member.subscribe([filled.topic])
@@ -224,7 +223,7 @@ def test_live_members_of_the_group_end_no_query(filled: StreamingRun, caplog: py
     assert sorted(chain(*filled.run(maxOffsetsPerTrigger="15"))) == ALL
     assert filled.log("commits") == [0, 1, 2]
     eventually(lambda: "the-other-one at 127.0.0.1" in caplog.text, within_s=30, what="the driver's warning")
-    assert caplog.text.count("has live members") == 1, "of the driver's; the planner's own is in Spark's log"
+    assert caplog.text.count("has live members") == 1, "one in the driver; the planner's warning is in Spark's log"
     assert filled.committed() == {}
     member.close()
     assert filled.rows() == []
@@ -244,18 +243,18 @@ def test_a_new_topic_of_a_pattern_is_read_from_its_start(filled: StreamingRun) -
 
 
 def delete_records(stream: StreamingRun, partition: int, before: int) -> None:
-    """As retention does it: the log start rises."""
+    """Raises the log start, like retention."""
     where = TopicPartition(stream.topic, partition, before)
     admin(stream.bootstrap).delete_records([where])[where].result(30)
 
 
-@pytest.mark.claim(2, 57)
-def test_records_that_retention_took_are_named(filled: StreamingRun) -> None:
+@pytest.mark.claim(2, 57, part=True)
+def test_errors_name_records_that_retention_removed(filled: StreamingRun) -> None:
     filled.rows()
     filled.forget_that_the_last_batch_was_done()
     delete_records(filled, 0, 7)
     with pytest.raises(Exception, match="data may have been lost") as caught:
-        filled.run()  # found by the worker: this batch was planned before
+        filled.run()  # the worker detects it: this batch was planned before
     assert f"{filled.topic}-0: offsets 0 to 6 are lost" in (reason(caught.value) or "")
     assert filled.rows(failOnDataLoss="false") == span(0, 7, 30) + span(1, 0, 10)
     publish(filled.bootstrap, filled.topic, numbers(10))
@@ -268,7 +267,7 @@ def test_records_that_retention_took_are_named(filled: StreamingRun) -> None:
 
 @pytest.mark.claim(56, part=True)
 def test_a_partition_added_later_is_read_from_its_start(filled: StreamingRun) -> None:
-    # "latest" would miss its first records
+    # A start at "latest" would miss its first records.
     assert filled.rows(startingOffsets="latest") == []
     admin(filled.bootstrap).create_partitions([NewPartitions(filled.topic, 3)])[filled.topic].result(30)
     eventually(lambda: len(filled.partitions()) == 3, what="the partition in metadata")
@@ -279,7 +278,8 @@ def test_a_partition_added_later_is_read_from_its_start(filled: StreamingRun) ->
 
 @pytest.fixture
 def strict(spark: Any, own_broker: Any, topic: str, group: str, tmp_path: Path) -> Iterator[StreamingRun]:
-    """As ``filled``, on a broker where a topic is not made by asking for it, as librdkafka's admin does again."""
+    """Like ``filled``, on a broker that does not create a topic on request: librdkafka's admin client requests it
+    again."""
     broker = own_broker(auto_create_topics_enable="false")
     create_topic(broker.bootstrap, topic, 2)
     publish(broker.bootstrap, topic, numbers(30))
@@ -288,7 +288,7 @@ def strict(spark: Any, own_broker: Any, topic: str, group: str, tmp_path: Path) 
         yield StreamingRun(spark, client, broker.bootstrap, topic, group, tmp_path / "checkpoint")
 
 
-def test_a_topic_made_anew_is_data_loss(strict: StreamingRun) -> None:
+def test_a_recreated_topic_is_data_loss(strict: StreamingRun) -> None:
     strict.rows()
     strict.admin.delete_topics([strict.topic])
     eventually(lambda: strict.topic not in strict.admin.topics(), what="the deletion")
@@ -296,13 +296,13 @@ def test_a_topic_made_anew_is_data_loss(strict: StreamingRun) -> None:
         strict.run()
     assert f"{strict.topic}-0 is missing (it was read up to offset 30)" in (reason(caught.value) or "")
     create_topic(strict.bootstrap, strict.topic, 2)
-    publish(strict.bootstrap, strict.topic, numbers(35))  # longer than the one that was read
+    publish(strict.bootstrap, strict.topic, numbers(35))  # longer than the old topic
     with pytest.raises(Exception, match="data may have been lost") as caught:
         strict.run()
     message = reason(caught.value) or ""
     assert f"{strict.topic}-0: it was read up to offset 30, but its topic was deleted and created again" in message
     assert f"{strict.topic}-1: it was read up to offset 10, but its topic was deleted and created again" in message
-    strict.reset({0: 34})  # one way out: the group says where to go on
+    strict.reset({0: 34})  # one solution: the group has the offset to continue
     assert strict.rows(failOnDataLoss="false") == span(0, 34, 35)
     assert strict.committed() == {0: 35, 1: 0}
 
@@ -319,10 +319,12 @@ def test_few_records_wait_for_more_until_the_delay_is_over(filled: StreamingRun)
     try:
         eventually(lambda: len(batches) == 1, within_s=60, what="the first batch")
         publish(filled.bootstrap, filled.topic, numbers(5))
-        eventually(lambda: len(batches) == FIRST_AND_LAST, within_s=60, what="a batch as soon as there are enough")
+        eventually(
+            lambda: len(batches) == FIRST_AND_LAST, within_s=60, what="a batch as soon as there are enough records"
+        )
         published = time.monotonic()
         publish(filled.bootstrap, filled.topic, numbers(1))
-        eventually(lambda: len(batches) == FIRST_AND_LAST + 1, within_s=60, what="a batch once the delay is over")
+        eventually(lambda: len(batches) == FIRST_AND_LAST + 1, within_s=60, what="a batch when the delay is over")
         assert [count for _, count in batches] == [40, 5, 1]
         assert batches[-1][0] - batches[-2][0] >= 3, published
     finally:

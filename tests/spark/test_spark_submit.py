@@ -1,4 +1,4 @@
-"""A session under ``spark-submit``: the Spark that it has prepared, with the master and the settings it was told."""
+"""A session under ``spark-submit``: the Spark that it has started, with its master and its settings."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from odradek.spark.session import session
 for name in {names}:
     spark = session(name, master="local[7]", java="/nowhere", config={"spark.sql.shuffle.partitions": "3"})
     jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
-    told = {key: spark.conf.get(key) for key in ("spark.app.name", "spark.master", "spark.sql.session.timeZone")}
-    told["partitions"] = spark.conf.get("spark.sql.shuffle.partitions")
-    print(json.dumps(told | {"is_parent": jvm == os.getppid()}), flush=True)
+    report = {key: spark.conf.get(key) for key in ("spark.app.name", "spark.master", "spark.sql.session.timeZone")}
+    report["partitions"] = spark.conf.get("spark.sql.shuffle.partitions")
+    print(json.dumps(report | {"is_parent": jvm == os.getppid()}), flush=True)
     spark.stop()
 """
 
@@ -34,8 +34,8 @@ for name in {names}:
         (["first", "second"], [], "UTC"),
     ],
 )
-def test_what_spark_submit_was_told_holds(tmp_path: Path, names: list[str], given: list[str], zone: str) -> None:
-    """Also after the session was stopped; no second Java is started, and none looked for."""
+def test_the_settings_of_spark_submit_apply(tmp_path: Path, names: list[str], given: list[str], zone: str) -> None:
+    """Also after a stop of the session. No second Java is started or searched for."""
     import pyspark
 
     try:
@@ -60,6 +60,6 @@ def test_what_spark_submit_was_told_holds(tmp_path: Path, names: list[str], give
         | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    told = [json.loads(line) for line in done.stdout.splitlines()]
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
     expected = {"spark.master": "local[1]", "spark.sql.session.timeZone": zone, "partitions": "3"}
-    assert told == [expected | {"spark.app.name": name, "is_parent": True} for name in names]
+    assert reports == [expected | {"spark.app.name": name, "is_parent": True} for name in names]

@@ -1,4 +1,4 @@
-"""The source as Spark finds it by itself, in sessions where ``register`` was not called."""
+"""The source in sessions without a call of ``register``: Spark discovers it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_reads_streams_and_writes_need_no_register_and_one_afterwards_is_harmles
     def commits() -> int:
         return fresh.read.format("odradek-offsets").option("kafka.bootstrap.servers", bootstrap).load().count()
 
-    assert read() == span(0, 0, 5), "workers of another process read them"
+    assert read() == span(0, 0, 5), "workers in another process read them"
     assert stream.rows() == span(0, 0, 5)
     assert stream.committed() == {0: 5}, "the planner commits"
     assert commits() > 0
@@ -52,7 +52,7 @@ def test_reads_streams_and_writes_need_no_register_and_one_afterwards_is_harmles
 
 
 class Connected:
-    """A session of Spark Connect, as ``register`` uses it: settings cannot be made, registrations are noted."""
+    """A session of Spark Connect, as ``register`` uses it: settings cannot be changed, registrations are recorded."""
 
     def __init__(self) -> None:
         self.registered: list[str] = []
@@ -62,7 +62,7 @@ class Connected:
         self.registered.append(source.name())
 
 
-def test_register_does_nothing_in_a_declarative_pipeline_where_nothing_may_register() -> None:
+def test_register_does_nothing_in_a_declarative_pipeline() -> None:
     registry: Any = object()
     outside, inside = Connected(), Connected()
     register(outside)  # type: ignore[arg-type]  # what is asked of it, it has
@@ -72,8 +72,8 @@ def test_register_does_nothing_in_a_declarative_pipeline_where_nothing_may_regis
     assert inside.registered == []
 
 
-def test_spark_finds_the_source_at_little_cost() -> None:
-    """Every session that uses some data source in Python imports this, ours or not."""
+def test_spark_discovers_the_source_with_few_imports() -> None:
+    """Every session that uses any Python data source imports this package."""
     program = (
         "import sys; from pyspark.sql.worker import lookup_data_sources; before = set(sys.modules);"
         "import pyspark_odradek, pyspark_odradek_offsets;"

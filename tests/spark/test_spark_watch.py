@@ -1,4 +1,4 @@
-"""The lag of running queries, as Spark's progress, our listener, its log and its metrics tell it."""
+"""The lag of running queries in Spark's progress, in our listener, its log and its metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.publish import create_topic, numbers, publish
 from odradek.spark import watch
 
 
-def test_a_query_behind_its_topic_says_how_far_and_how_long(
+def test_a_query_with_lag_reports_its_offsets_and_time(
     stream: StreamingRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     create_topic(stream.bootstrap, stream.topic, 2)
@@ -49,5 +49,5 @@ def test_a_query_behind_its_topic_says_how_far_and_how_long(
     latest, end = first["sources"][0]["latestOffset"], first["sources"][0]["endOffset"]
     assert latest[stream.topic] == {"0": 30, "1": 10}
     assert end[stream.topic] == {"0": 15, "1": 5}
-    assert latest["$odradek"] == {}, "the query asks for no record's age: the watching driver does"
+    assert latest["$odradek"] == {}, "the driver requests the age of records, not the query"
     assert second["sources"][0]["latestOffset"][stream.topic] == {"0": 30, "1": 10}

@@ -1,4 +1,4 @@
-"""The stream's reader as Spark calls it while it plans, without Spark: against a broker, in milliseconds."""
+"""The stream reader as Spark's planner calls it, without Spark: with a broker, in milliseconds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Offset = dict[str, Any]
 
 
 class Planner:
-    """A query as Spark drives it: each planned offset through JSON, every range read."""
+    """A query as Spark runs it: each planned offset passes through JSON, and every range is read."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
         self.client = Admin(bootstrap)
@@ -43,7 +43,7 @@ class Planner:
         self.reader = self.made()
 
     def made(self, **options: str | None) -> OdradekStreamReader:
-        """``None``: without that option."""
+        """``None``: without this option."""
         chosen = {
             "kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, "kafka.group.id": self.group,
             "startingOffsets": "committed", "fetchOffset.numRetries": "0", "onGroupReset": "follow",
@@ -69,7 +69,7 @@ class Planner:
         where = TopicPartition(self.topic, 0)
         self.client.alter_group_offsets(self.group, {where: OffsetAndMetadata(offset, leader_epoch)})
 
-    def make_anew(self, count: int) -> None:
+    def recreate_topic(self, count: int) -> None:
         self.client.delete_topics([self.topic])
         eventually(lambda: self.topic not in self.client.topics(), what="the deletion")
         create_topic(self.bootstrap, self.topic)
@@ -95,7 +95,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @contextmanager
 def member_of(query: Planner) -> Iterator[Any]:
-    """A consumer that is a member of the query's group while the block runs."""
+    """A consumer that is a member of the query's group during the block."""
     member = consumer(query.bootstrap, query.group, client_id="the-newcomer")
     try:
         member.subscribe([query.topic])
@@ -109,12 +109,12 @@ def commit_as(member: Any, query: Planner, offset: int) -> None:
     member.commit(offsets=[Position(query.topic, 0, offset)], asynchronous=False)
 
 
-@pytest.mark.behaviour(4)
+@pytest.mark.behaviour(4, part=True)
 @pytest.mark.parametrize("on_reset", ["asked", "follow"])
-def test_a_member_that_joins_while_the_query_runs_is_named_once_and_the_query_goes_on(
+def test_a_member_that_joins_during_the_query_causes_one_warning_and_the_query_continues(
     query: Planner, caplog: pytest.LogCaptureFixture, on_reset: str
 ) -> None:
-    # only members commit to a group with members
+    # Only members can commit to a group with members.
     query.reader = query.made(onGroupReset=on_reset)
     first = query.next({}, ReadMaxRows(2))
     with member_of(query):
@@ -126,15 +126,15 @@ def test_a_member_that_joins_while_the_query_runs_is_named_once_and_the_query_go
         assert f"not committed to group {query.group} yet: it has live members" in warning
         assert "the-newcomer at " in warning
     assert query.read(third, query.next(third)) == span(6, 10)
-    assert query.commits()[0].offset == 6, "committed as soon as it can be, by the next batch"
+    assert query.commits()[0].offset == 6, "the next batch commits as soon as this is possible"
     with member_of(query):
         query.next(third)
         query.next({query.topic: {"0": 8}})
-    assert len(warnings_of(caplog)) == 2, "another time, another warning"
+    assert len(warnings_of(caplog)) == 2, "each time causes another warning"
 
 
 @pytest.mark.parametrize("on_reset", ["asked", "follow"])
-def test_a_query_begins_beside_members_and_their_commits_do_not_move_it(
+def test_a_query_starts_in_a_group_with_members_and_their_commits_do_not_move_it(
     query: Planner, caplog: pytest.LogCaptureFixture, on_reset: str
 ) -> None:
     query.reset(3)
@@ -144,7 +144,7 @@ def test_a_query_begins_beside_members_and_their_commits_do_not_move_it(
         assert query.read({}, first) == span(3, 5)
         assert "the-newcomer at " in warnings_of(caplog)[0]
         second = query.next(first, ReadMaxRows(2))
-        assert query.read(first, second) == span(5, 7), "not again from the commit that it began at"
+        assert query.read(first, second) == span(5, 7), "not again from the commit at its start"
         commit_as(member, query, 9)
         third = query.next(second, ReadMaxRows(1))
         assert query.read(second, third) == span(7, 8)
@@ -153,7 +153,7 @@ def test_a_query_begins_beside_members_and_their_commits_do_not_move_it(
     assert query.commits()[0].offset == 8
 
 
-def test_a_member_s_commit_is_no_reset_though_no_commit_of_ours_has_failed(query: Planner) -> None:
+def test_a_commit_of_a_member_is_no_reset_although_none_of_ours_has_failed(query: Planner) -> None:
     first = query.next({}, ReadMaxRows(5))
     with member_of(query) as member:
         commit_as(member, query, 1)
@@ -163,7 +163,7 @@ def test_a_member_s_commit_is_no_reset_though_no_commit_of_ours_has_failed(query
     assert query.commits()[0].offset == 7
 
 
-def test_any_cause_is_warned_of_once_and_a_reset_is_followed_when_it_can_be_acknowledged(
+def test_each_cause_is_one_warning_and_a_reset_is_followed_when_it_can_be_acknowledged(
     query: Planner, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query.reset(1)
@@ -184,7 +184,7 @@ def test_any_cause_is_warned_of_once_and_a_reset_is_followed_when_it_can_be_ackn
         assert "this user may not commit" in warning
     fourth = query.next(third)
     assert query.read(third, fourth) == span(2, 10)
-    assert query.next(fourth) == fourth, "followed once"
+    assert query.next(fourth) == fourth, "the reset is followed once"
     assert query.commits()[0].offset == 10
 
 
@@ -204,16 +204,16 @@ def test_a_first_batch_that_cannot_acknowledge_its_start_is_not_read_twice(
     assert query.read(second, query.next(second)) == span(9, 10)
     assert query.commits()[0].offset == 9
     query.reset(4)
-    assert query.read(second, query.next(second)) == span(4, 10), "the same offset once more is a reset"
+    assert query.read(second, query.next(second)) == span(4, 10), "a new commit of the same offset is a reset"
 
 
-def test_commits_of_other_tools_do_not_move_a_query_unless_they_ask_for_it(
+def test_commits_of_other_tools_move_a_query_only_with_a_reset_mark(
     query: Planner, caplog: pytest.LogCaptureFixture
 ) -> None:
     query.reader = query.made(onGroupReset=None)
     where = TopicPartition(query.topic, 0)
     first = query.next({}, ReadMaxRows(5))
-    copied = mark_reset(9, uuid.uuid4())  # MirrorMaker carries metadata over to a topic with another id
+    copied = mark_reset(9, uuid.uuid4())  # MirrorMaker copies metadata to a topic with another id
     carried = OffsetAndMetadata(9, metadata="odradek-spark:1:4")
     for stranger in (OffsetAndMetadata(9), OffsetAndMetadata(1), carried, copied):
         query.client.alter_group_offsets(query.group, {where: stranger})
@@ -226,15 +226,13 @@ def test_commits_of_other_tools_do_not_move_a_query_unless_they_ask_for_it(
     query.client.alter_group_offsets(query.group, plan.commits())
     second = query.next(first)
     assert query.read(first, second) == span(2, 10)
-    assert query.next(second) == second, "followed once"
+    assert query.next(second) == second, "the reset is followed once"
     assert query.commits()[0].offset == 10
     query.client.alter_group_offsets(query.group, {where: mark_reset(7)})
     assert query.read(second, query.next(second)) == span(7, 10), "brokers before 2.8 have no ids"
 
 
-def test_a_report_of_the_latest_offsets_asks_the_cluster_for_nothing(
-    query: Planner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_of_the_latest_offsets_sends_no_request(query: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     first = query.next({}, ReadMaxRows(3))
     asked: list[Any] = []
     monkeypatch.setattr(reader, "samples", lambda *args: asked.append(args) or {})
@@ -257,8 +255,8 @@ def test_a_partition_added_while_the_query_runs_is_read_from_its_start(query: Pl
     assert query.read(first, second) == [(1, 0), (1, 1), (1, 2)]
 
 
-def test_a_reset_that_the_offsets_log_holds_is_read_again_as_it_was(query: Planner) -> None:
-    """A batch that was planned and not finished: whatever the group and the log are by then, it is the same range."""
+def test_a_reset_in_the_offset_log_is_repeated_unchanged(query: Planner) -> None:
+    """A batch that was planned and not finished has the same range, although the group and the log have changed."""
     first = query.next({})
     query.reset(4)
     second = query.next(first)
@@ -268,37 +266,37 @@ def test_a_reset_that_the_offsets_log_holds_is_read_again_as_it_was(query: Plann
     query.reader = query.made()
     assert query.read(first, second) == span(4, 10)
     third = query.next(second)
-    assert query.read(second, third) == span(7, 15), "the later reset comes after it"
+    assert query.read(second, third) == span(7, 15), "the later reset follows it"
 
 
-def test_few_records_wait_while_both_limits_are_given(query: Planner) -> None:
+def test_few_records_wait_if_both_limits_are_set(query: Planner) -> None:
     query.reader = query.made(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="7", maxTriggerDelay="1h")
     limit = query.reader.getDefaultReadLimit()
     first = query.next({}, limit)
     assert query.read({}, first) == span(0, 7), "the first batch never waits"
-    assert query.next(first, limit) == first, "three are left, fewer than five"
+    assert query.next(first, limit) == first, "three records remain, fewer than five"
     publish(query.bootstrap, query.topic, numbers(6))
     second = query.next(first, limit)
     assert query.read(first, second) == span(7, 14)
     assert query.next(second, limit) == second
     query.reader.prepareForTriggerAvailableNow()
-    assert query.read(second, query.next(second, limit)) == span(14, 16), "a run of AvailableNow takes the rest"
+    assert query.read(second, query.next(second, limit)) == span(14, 16), "a run of AvailableNow reads the rest"
 
 
 def span(start: int, end: int) -> list[tuple[int, int]]:
     return [(0, offset) for offset in range(start, end)]
 
 
-def test_a_longer_topic_of_the_same_name_is_not_taken_for_the_one_that_was_read(query: Planner) -> None:
+def test_a_longer_topic_of_the_same_name_is_a_different_topic(query: Planner) -> None:
     first = query.next({})
     assert query.read({}, first) == span(0, 10)
-    query.make_anew(15)
+    query.recreate_topic(15)
     query.reader = query.made()
     with pytest.raises(DataLoss, match=f"{query.topic}-0: it was read up to offset 10, but its topic was deleted"):
         query.next(first)
-    assert query.commits() == {}, "an offset of the old topic is none of the new one"
+    assert query.commits() == {}, "an offset of the old topic does not apply to the new one"
     with pytest.raises(DataLoss, match="deleted and created again"):
-        query.read({}, first)  # planned before, tried again
+        query.read({}, first)  # planned before, and repeated
     query.reader = query.made(failOnDataLoss="false")
     assert query.read({}, first) == []
     second = query.next(first)
@@ -307,21 +305,21 @@ def test_a_longer_topic_of_the_same_name_is_not_taken_for_the_one_that_was_read(
     assert query.commits()[0].offset == 15
 
 
-def test_a_topic_made_anew_with_the_same_length_is_noticed(query: Planner) -> None:
+def test_a_recreated_topic_of_the_same_length_is_detected(query: Planner) -> None:
     first = query.next({})
-    query.make_anew(10)
+    query.recreate_topic(10)
     query.reader = query.made(failOnDataLoss="false")
     second = query.next(first)
     assert second != first
     assert query.read(first, second) == span(0, 10)
 
 
-def test_a_checkpoint_without_ids_goes_on(query: Planner) -> None:
+def test_a_checkpoint_without_ids_continues(query: Planner) -> None:
     older = {query.topic: {"0": 4}}
     assert query.read(older, query.next(older)) == span(4, 10)
 
 
-def test_commits_carry_the_epoch_of_the_leader_whose_log_held_all_below(query: Planner) -> None:
+def test_commits_have_the_epoch_of_the_leader_that_had_all_earlier_records(query: Planner) -> None:
     where = TopicPartition(query.topic, 0)
     epoch = query.client.list_offsets({where: LATEST})[where].leader_epoch
     assert epoch >= 0
@@ -340,9 +338,7 @@ def test_an_acknowledged_reset_keeps_its_leader_epoch(query: Planner) -> None:
     assert query.commits()[0][:2] == (3, 0)
 
 
-def test_a_reset_made_while_the_batch_is_planned_is_not_overwritten(
-    query: Planner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reset_while_the_batch_is_planned_is_not_overwritten(query: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     first = query.next({})
     assert query.next(first) == first
     lookups = query.reader._lookups
@@ -358,10 +354,10 @@ def test_a_reset_made_while_the_batch_is_planned_is_not_overwritten(
     second = query.next(first)
     assert query.read(first, second) == span(5, 10)
     assert query.commits()[0].offset == 5
-    assert query.next(second) == second, "followed once"
+    assert query.next(second) == second, "the reset is followed once"
 
 
-def test_of_two_queries_in_a_group_both_go_on_with_one_warning_each(
+def test_two_queries_in_a_group_both_continue_with_one_warning_each(
     query: Planner, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warnings() -> list[str]:
@@ -373,15 +369,15 @@ def test_of_two_queries_in_a_group_both_go_on_with_one_warning_each(
     later = Planner(query.bootstrap, query.topic, query.group)
     try:
         first = later.next({}, ReadMaxRows(2))
-        assert later.read({}, first) == span(3, 5), "a new checkpoint goes on where the group stopped"
+        assert later.read({}, first) == span(3, 5), "a new checkpoint starts at the commit of the group"
         later_id = first["$odradek"]["query"]
         query.reader = query.made(onGroupReset="fail")
         again = query.next(old, ReadMaxRows(3))
-        assert query.read(old, again) == span(3, 6), "what the other one acknowledged is no reset"
+        assert query.read(old, again) == span(3, 6), "an acknowledgement of the other query is no reset"
         assert query.commits()[0].metadata.endswith(old_id)
         second = later.next(first, ReadMaxRows(2))
         assert later.read(first, second) == span(5, 7)
-        assert later.commits()[0][::2] == (5, f"odradek-spark:1:5::{later_id}"), "the last commit stands"
+        assert later.commits()[0][::2] == (5, f"odradek-spark:1:5::{later_id}"), "the last commit applies"
         query.next(again)
         later.next(second)
         where = f"has overwritten: {query.topic}-0. "
@@ -393,11 +389,11 @@ def test_of_two_queries_in_a_group_both_go_on_with_one_warning_each(
         later.close()
 
 
-def test_another_query_s_commit_that_cannot_be_overwritten_hurts_nobody(query: Planner) -> None:
-    """The log was made anew: what the query before committed stays until there is something else to commit."""
+def test_a_commit_of_another_query_that_cannot_be_overwritten_is_harmless(query: Planner) -> None:
+    """The log was recreated: the commit of the previous query stays until there is another offset to commit."""
     first = query.next({})
     query.client.alter_group_offsets(query.group, {TopicPartition(query.topic, 0): mark_commit(9, query="old")})
-    query.make_anew(15)
+    query.recreate_topic(15)
     query.client.alter_group_offsets(query.group, {TopicPartition(query.topic, 0): mark_commit(9, query="old")})
     query.reader = query.made(failOnDataLoss="false")
     second = query.next(first)
@@ -407,7 +403,7 @@ def test_another_query_s_commit_that_cannot_be_overwritten_hurts_nobody(query: P
     assert query.commits()[0].offset == 15
 
 
-def test_checkpoints_and_marks_without_a_query_s_id_go_on(query: Planner) -> None:
+def test_checkpoints_and_marks_without_a_query_id_continue(query: Planner) -> None:
     first = query.next({}, ReadMaxRows(3))
     older = {query.topic: first[query.topic]}
     query.client.alter_group_offsets(query.group, {TopicPartition(query.topic, 0): mark_commit(2)})
@@ -420,29 +416,29 @@ def test_checkpoints_and_marks_without_a_query_s_id_go_on(query: Planner) -> Non
 
 
 @pytest.mark.parametrize("columns", [DEFAULT_COLUMNS, (*DEFAULT_COLUMNS, "headers")])
-def test_batches_have_spark_s_own_arrow_schema(columns: tuple[str, ...]) -> None:
-    """Names and nullability included, since Spark compares them: so batches go to it as they were decoded."""
+def test_batches_have_sparks_arrow_schema(columns: tuple[str, ...]) -> None:
+    """Including names and nullability, which Spark compares: so decoded batches are passed unchanged."""
     wanted = to_arrow_schema(source_schema("headers" in columns), timezone="UTC")
     assert schema(columns).equals(wanted)
 
 
-def test_a_batch_takes_no_more_bytes_than_it_may(query: Planner) -> None:
+def test_a_batch_stays_within_its_byte_limit(query: Planner) -> None:
     publish(query.bootstrap, query.topic, [b"x" * 1000] * 30, batch_num_messages=1)
     query.reader = query.made(maxBytesPerTrigger="8k")
     limit = query.reader.getDefaultReadLimit()
     assert limit == ReadMaxBytes(8192)
     small = query.next({}, limit)
-    assert query.read({}, small)[:10] == span(0, 10), "the ten records of a byte or two come first"
+    assert query.read({}, small)[:10] == span(0, 10), "the ten records of one or two bytes are first"
     here, taken = small, [len(query.read({}, small))]
     while (after := query.next(here, limit)) != here:
         taken.append(len(query.read(here, after)))
         here = after
     assert sum(taken) == 40
-    assert set(taken[1:-1]) == {7}, "a record takes a thousand bytes and its batch's header"
-    assert query.next({}, ReadAllAvailable())[query.topic] == {"0": 40}, "Trigger.Once takes all"
+    assert set(taken[1:-1]) == {7}, "a record has a thousand bytes and a batch header"
+    assert query.next({}, ReadAllAvailable())[query.topic] == {"0": 40}, "Trigger.Once reads everything"
 
 
-def test_one_record_larger_than_the_limit_still_passes(query: Planner) -> None:
+def test_one_record_larger_than_the_limit_is_still_read(query: Planner) -> None:
     query.reader = query.made(maxBytesPerTrigger="1")
     assert query.read({}, query.next({}, ReadMaxBytes(1))) == span(0, 1)
 
@@ -455,7 +451,7 @@ def test_one_record_larger_than_the_limit_still_passes(query: Planner) -> None:
         ({"retention.ms": "3600000"}, r"removed by retention \(retention.ms=3600000.*\) or DeleteRecords"),
     ],
 )
-def test_a_commit_that_the_log_has_left_behind_is_a_loss(query: Planner, config: dict[str, str], cause: str) -> None:
+def test_a_commit_below_the_log_start_is_a_loss(query: Planner, config: dict[str, str], cause: str) -> None:
     query.client.alter_topic_configs(query.topic, config)
     query.reset(3)
     query.client.delete_records({TopicPartition(query.topic, 0): 7})
@@ -465,7 +461,7 @@ def test_a_commit_that_the_log_has_left_behind_is_a_loss(query: Planner, config:
     assert query.read({}, query.next({})) == span(7, 10)
 
 
-def test_what_is_deleted_between_planning_and_reading_is_named_with_its_cause(query: Planner) -> None:
+def test_errors_name_records_deleted_between_plan_and_read_with_the_cause(query: Planner) -> None:
     end = query.next({})
     query.client.alter_topic_configs(query.topic, {"retention.ms": "-1"})
     query.client.delete_records({TopicPartition(query.topic, 0): 4})

@@ -1,1 +1,1 @@
-"""Helpers that the tests of several folders share."""
+"""Code that the tests of several folders share."""

@@ -1,4 +1,4 @@
-"""Three nodes of Apache Kafka 4.3 from its jars, on loopback: what one broker cannot show."""
+"""Three nodes of Apache Kafka 4.3 from its jars, on loopback, for behaviour that needs several brokers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from odradek.client import Admin
 from odradek.client.model import PartitionDescription
 from odradek.core.errors import ErrorCode
 from support.brokers import Wire, eventually
+from support.jvm import kafka_java_options
 
 ALTER_PARTITION_REASSIGNMENTS = 45
 ELECT_LEADERS = 43
@@ -28,7 +29,7 @@ CONFIG = {
 
 
 class ApacheCluster:
-    """Nodes 1, 2 and 3, each broker and controller. Raises Unavailable where Java or the jars cannot be had."""
+    """Nodes 1, 2 and 3, each broker and controller. Raises Unavailable if Java or the jars are missing."""
 
     def __init__(self, directory: Path) -> None:
         controllers = {node: free_port() for node in (1, 2, 3)}
@@ -38,7 +39,7 @@ class ApacheCluster:
 
     @staticmethod
     def _node(directory: Path, number: int, controller: int, voters: str) -> ApacheBroker:
-        made = ApacheBroker(directory / str(number), CONFIG, heap=HEAP)
+        made = ApacheBroker(directory / str(number), CONFIG, heap=HEAP, java_options=kafka_java_options())
         with (made.directory / "server.properties").open("a") as settings:
             settings.write(f"node.id={number}\ncontroller.quorum.voters={voters}\n")
             settings.write(f"listeners=PLAINTEXT://127.0.0.1:{made.port},CONTROLLER://127.0.0.1:{controller}\n")
@@ -58,13 +59,14 @@ class ApacheCluster:
         for node in self.nodes.values():
             node.kill()
 
-    # --- what clients do not do -----------------------------------------------------------------------------------
+    # --- changes of replicas and leaders --------------------------------------------------------------------------
 
     def partition(self, admin: Admin, topic: str, number: int = 0) -> PartitionDescription:
         return admin.describe_topics([topic])[topic].partitions[number]
 
     def reassign(self, admin: Admin, topic: str, replicas: Sequence[int], number: int = 0) -> None:
-        """Moves a partition, and waits until the first of ``replicas`` leads it and no other has it."""
+        """Moves a partition, and waits until the first of ``replicas`` is the leader and no other broker has a
+        replica."""
         rows = [{"partition_index": number, "replicas": list(replicas)}]
         message = {"timeout": 30_000, "topics": [{"name": topic, "partitions": rows}]}
         self._change(ALTER_PARTITION_REASSIGNMENTS, message)
@@ -77,13 +79,13 @@ class ApacheCluster:
         self.elect(admin, topic, replicas[0], number)
 
     def elect(self, admin: Admin, topic: str, leader: int, number: int = 0) -> None:
-        """Elects the preferred leader, the first replica, which has to be ``leader``."""
+        """Elects the preferred leader, the first replica, which must be ``leader``."""
         rows = [{"topic": topic, "partitions": [number]}]
         self._change(ELECT_LEADERS, {"election_type": 0, "topic_partitions": rows, "timeout": 30_000})
         eventually(lambda: self.partition(admin, topic, number).leader == leader, within_s=60)
 
     def _change(self, api: int, message: Mapping[str, Any]) -> None:
-        """Asks any node that lives; each hands it on to the controller."""
+        """Sends the request to any live node, which forwards it to the controller."""
         node = next(node for node in self.nodes.values() if node.pids)
         with Wire(node.bootstrap) as wire:
             reply = wire.call(api, wire.newest(api), message)

@@ -1,4 +1,4 @@
-"""What the broker tests share: brokers to run against, unique names, waiting with a deadline, a raw connection."""
+"""Shared code of the broker tests: brokers under test, unique names, waits with a deadline, a raw connection."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from odradek.broker.scheduler import finish
 from odradek.catalog.shard import AlterConfigs, DeleteTopic
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import API_VERSIONS
+from support.jvm import kafka_java_options
 
 if TYPE_CHECKING:
     from odradek.broker.server import BrokerServer
@@ -28,11 +29,11 @@ T = TypeVar("T")
 
 
 class RunningBroker(Protocol):
-    """A broker in a process of its own; data and port survive ``kill`` (kill -9) and ``stop`` until ``start``."""
+    """A broker in a separate process. Data and port are kept across ``kill`` (kill -9) and ``stop`` until ``start``."""
 
     bootstrap: str
     directory: Path
-    """The logs are in its ``data``."""
+    """The logs are in ``data`` of this directory."""
 
     def start(self) -> None: ...
     def kill(self) -> None: ...
@@ -46,39 +47,39 @@ begins_epochs = pytest.mark.skipif(
 
 
 def cut_back(running: RunningBroker, topic: str, end: int) -> None:
-    """What an unclean election or a power cut leaves behind: partition 0's log without the records from ``end`` on,
-    which begin a batch. Kills the broker for it, and starts it again."""
+    """Removes the records of partition 0 from ``end`` on, the start of a batch, like an unclean election or a power
+    failure. Kills the broker for it, and starts it again."""
     running.kill()
     log = running.directory / "data" / f"{topic}-0" / f"{0:020}.log"
     data, at = log.read_bytes(), 0
     while at < len(data) and int.from_bytes(data[at : at + 8], "big") < end:
         at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-    assert at < len(data), "there is something to cut off"
+    assert at < len(data), "there are no records to remove"
     assert int.from_bytes(data[at : at + 8], "big") == end
     with log.open("rb+") as file:
         file.truncate(at)
-    for made_of_it in [*log.parent.glob("*index"), *log.parent.glob("*.snapshot")]:
-        made_of_it.unlink()
+    for derived in [*log.parent.glob("*index"), *log.parent.glob("*.snapshot")]:
+        derived.unlink()
     running.start()
 
 
 def odradek_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
-    """Odradek's own broker, not started yet."""
+    """Odradek's broker, not started yet."""
     from odradek.testing.cluster import BrokerProcess
 
     return BrokerProcess(directory, config=config)  # type: ignore[return-value]
 
 
 def apache_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
-    """Apache Kafka from its jars: proves that the tests which restart a broker are right.
+    """Apache Kafka from its jars: it checks that the tests which restart a broker are correct.
 
-    ODRADEK_TEST_ORACLE is 1, or a release such as 3.9.1; before 4.0 the consumer protocol has to be asked for.
+    ODRADEK_TEST_ORACLE is 1, or a release such as 3.9.1; before 4.0 the consumer protocol has to be enabled.
     """
     from bench.apache import ApacheBroker, class_path
 
     release = os.environ.get("ODRADEK_TEST_ORACLE", "1")
     if release == "1":
-        return ApacheBroker(directory, config, heap="512m")
+        return ApacheBroker(directory, config, heap="512m", java_options=kafka_java_options())
     if release.startswith("3."):
         config = {"group.coordinator.rebalance.protocols": "classic,consumer"} | config
     return ApacheBroker(directory, config, cp=class_path(version=release), heap="512m")
@@ -86,7 +87,7 @@ def apache_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
 
 @contextlib.contextmanager
 def kafka_with_transactions(directory: Path) -> Iterator[str]:
-    """``host:port`` of a Kafka that has transactions: the one that was given, or Apache Kafka from its jars."""
+    """``host:port`` of a Kafka broker with transactions: the given one, or Apache Kafka from its jars."""
     if given := os.environ.get("ODRADEK_TEST_BOOTSTRAP"):
         yield given
         return
@@ -105,18 +106,19 @@ CONFIG = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
 
 
 def make_broker(directory: Path, **config: str) -> RunningBroker:
-    """The broker under test: odradek, or Apache Kafka where ODRADEK_TEST_ORACLE is set."""
+    """The broker under test: odradek, or Apache Kafka if ODRADEK_TEST_ORACLE is set."""
     build = apache_broker if os.environ.get("ODRADEK_TEST_ORACLE") else odradek_broker
     return build(directory, CONFIG | {name.replace("_", "."): value for name, value in config.items()})
 
 
 def unique(prefix: str) -> str:
-    """A name no other test or run uses."""
+    """A name that no other test and no other run uses."""
     return f"{prefix}-{uuid.uuid4().hex[:10]}"
 
 
 def eventually(probe: Callable[[], T], *, within_s: float = 20, every_s: float = 0.05, what: str = "") -> T:
-    """Calls ``probe`` until it returns something true, and returns that; fails with its last answer."""
+    """Calls ``probe`` until it returns a true value, and returns that value. Fails with the last value at the
+    deadline."""
     deadline = time.monotonic() + within_s
     while True:
         answer = probe()
@@ -141,7 +143,7 @@ def alter_configs(broker: BrokerServer, request: AlterConfigs) -> None:
 
 
 class Wire:
-    """One blocking connection that speaks Kafka's protocol request by request."""
+    """One blocking connection that sends one request at a time."""
 
     def __init__(self, bootstrap: str, client_id: str = "wire-test", timeout_s: float = 30) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -158,7 +160,7 @@ class Wire:
         self.socket.close()
 
     def send(self, api_key: int, version: int, message: Mapping[str, Any]) -> int:
-        """Writes a request; returns its correlation id."""
+        """Writes a request. Returns its correlation id."""
         correlation_id = next(self._ids)
         self.socket.sendall(frames.encode_request(api_key, version, correlation_id, self.client_id, message))
         return correlation_id
@@ -170,7 +172,7 @@ class Wire:
         return message
 
     def receive_frame(self) -> bytes:
-        """Reads the next reply as it came, without its length."""
+        """Reads the next reply as bytes, without its length."""
         while not self._ready:
             data = self.socket.recv(1 << 16)
             if not data:
@@ -179,17 +181,17 @@ class Wire:
         return self._ready.pop(0)
 
     def has_reply(self, within_s: float) -> bool:
-        """Whether a reply is there, or comes in this time."""
+        """Returns whether a reply is available, or arrives within this time."""
         return bool(self._ready or select.select([self.socket], [], [], within_s)[0])
 
     def call(self, api_key: int, version: int, message: Mapping[str, Any]) -> Any:
         return self.receive(api_key, version, self.send(api_key, version, message))
 
     def versions(self) -> dict[int, tuple[int, int]]:
-        """What ApiVersions advertises."""
+        """The versions that ApiVersions advertises."""
         reply = self.call(API_VERSIONS, 3, {"client_software_name": "t", "client_software_version": "1"})
         return {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in reply.api_keys}
 
     def newest(self, api_key: int) -> int:
-        """The newest version both the broker and our schemas know."""
+        """The newest version that both the broker and our schemas support."""
         return min(self.versions()[api_key][1], schemas.known_versions(api_key)[1])

@@ -1,8 +1,9 @@
-"""What is made once before the tests, so that they need not: compiled kernels, and archives of Java's classes.
+"""Prepares files once before the tests: compiled kernels, and archives of Java's classes.
 
-Each Spark that a test starts loads and verifies some 15,000 classes, each of Kafka's tools 4,000; from an archive
-("class data sharing") that takes half the time. ``make test`` makes all of it while ``make check`` uses the other core.
-Tests run without it as well, only slower, and so they do where Java is none, is another one, or makes no archives.
+Each Spark that a test starts loads and verifies some 15,000 classes, each of Kafka's tools 4,000. With an archive
+("class data sharing") this takes half the time. ``make test`` prepares all of it while ``make check`` uses the other
+core. The tests also run without it, only slower: without Java, with another Java, or with a Java that makes no
+archives.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support.jvm import BUILD, KAFKA, SHORT_LIVED, SPARK, kafka_command
+from support.jvm import BUILD, KAFKA, SHORT_LIVED, SPARK, java_classes, kafka_command
 
 ROOT = Path(__file__).resolve().parents[2]
 _DUMP_S = 120
 _RECORDS = 100
-_KERNELS = (
+KERNELS = (
     "odradek.client.producer.columns",
     "odradek.history.decode_kernel",
     "odradek.pipelines.avro_columns",
@@ -29,12 +30,12 @@ _KERNELS = (
 
 
 def main() -> None:
-    """Leaves an empty file where there is no archive to be had, so that the next run does not try again."""
+    """Writes an empty file if no archive can be made, so that the next run does not try again."""
     from odradek import Broker, Producer
 
-    sys.path.append(str(ROOT))  # for bench
+    sys.path.append(str(ROOT))  # for the package bench
     BUILD.mkdir(exist_ok=True)
-    for kernel in _KERNELS:
+    for kernel in KERNELS:
         importlib.import_module(kernel)
     for archive in (SPARK, KAFKA):
         archive.unlink(missing_ok=True)
@@ -49,21 +50,24 @@ def main() -> None:
 
 
 def _run_kafkas_tool(bootstrap: str) -> None:
-    """The one that loads most."""
+    """The tool that loads the most classes."""
     from bench.apache import Unavailable, class_path
 
     try:
         command = kafka_command(class_path())
+        java_classes(class_path())
     except Unavailable as error:
         print(f"no archive of Kafka's classes: {error}", file=sys.stderr)
         return
+    except FileNotFoundError:  # a Java without its compiler
+        pass
     command[1:1] = [f"-XX:ArchiveClassesAtExit={KAFKA}", "-Xlog:disable"]
     tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, "--describe", "--entity-type", "brokers"]
     subprocess.run([*command, *tool, "--all"], stdout=subprocess.DEVNULL, timeout=_DUMP_S, check=True)
 
 
 def _run_spark(bootstrap: str, table: Path) -> None:
-    """A Spark that does what those of the tests do, and then writes the archive."""
+    """A Spark that does the same as those of the tests, and then writes the archive."""
     from pyspark import SparkContext
 
     from odradek.pipelines import ingest

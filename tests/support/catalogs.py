@@ -1,4 +1,4 @@
-"""Changes of a catalogue, made as the broker's controller makes them."""
+"""Changes of a catalogue, in the way of the broker's controller."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from odradek.catalog.shard import CatalogRequest
 
 
 def changed(catalog: Catalog, *requests: CatalogRequest) -> Change:
-    """A change that is written and true."""
+    """A change that is written and applied."""
     change = catalog.change()
     for request in requests:
         finish(change.add(request))

@@ -1,7 +1,7 @@
-"""Three brokers by the rules in what a consumer sees of them: logs, leaders, views that lag, fetch sessions, faults.
+"""Three simulated brokers as a consumer sees them: logs, leaders, stale metadata, fetch sessions, faults.
 
-Each broker acts on its own view of the cluster, so that a deposed leader goes on serving the log as it stood, and a
-new one refuses, until they hear of it. A story (``tests/client/test_consumer_chance.py``) says what happens.
+Each broker has its own view of the cluster: a deposed leader continues to serve its old log, and a new leader refuses,
+until they learn of the change. A scenario (``tests/client/test_consumer_chance.py``) makes the events.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def pack(
     producer_id: int = -1,
     marker: int | None = None,
 ) -> Batch:
-    """One batch for the offsets from ``base`` to ``last``, of which some may be gone."""
+    """One batch for the offsets from ``base`` to ``last``; some records may be missing."""
     body = []
     first_ms = next(iter(rows.values())).timestamp_ms if rows else 0
     found = rows.items()
@@ -111,7 +111,7 @@ class Log:
     end: int = 0
     high_watermark: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
-    """Leader epochs and where they began."""
+    """Leader epochs and their start offsets."""
 
     def copy(self) -> Log:
         return Log(list(self.batches), self.start, self.end, self.high_watermark, list(self.epochs))
@@ -127,13 +127,13 @@ class Log:
         self.high_watermark = min(self.high_watermark, self.end)
 
     def bounds(self, low: int, high: int) -> list[int]:
-        """The offsets from ``low`` to ``high`` between which no batch stands."""
+        """The offsets from ``low`` to ``high`` that are batch boundaries."""
         return [
             at for at in dict.fromkeys([low, *(batch.last + 1 for batch in self.batches), high]) if low <= at <= high
         ]
 
     def transactions(self) -> list[tuple[int, int, int, int]]:
-        """Producer, first offset, its marker's offset and kind (both -1: it is open)."""
+        """Producer, first offset, and the offset and kind of its marker (both -1: the transaction is open)."""
         begun: dict[int, int] = {}
         found = []
         for batch in self.batches:
@@ -164,7 +164,7 @@ class Log:
         }
 
     def read(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> tuple[bytes, int]:
-        """The bytes, and one past the last offset in them."""
+        """The bytes, and the offset after the last record in them."""
         found = [batch for batch in self.batches if batch.last >= offset and batch.base < limit]
         if not found or (max_bytes <= 0 and not at_least_one):
             return b"", offset
@@ -175,7 +175,7 @@ class Log:
         return data, found[-1].last + 1
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """As LeaderEpochFileCache has it, where each leader notes the end of the log as its epoch's start."""
+        """Like LeaderEpochFileCache, where each leader stores the log end as the start of its epoch."""
         known = dict(self.epochs)
         if known and epoch == max(known):
             return epoch, self.end
@@ -187,13 +187,13 @@ class Log:
 
 @dataclass
 class Lead:
-    """A partition under one leader. Another one gets a log of its own."""
+    """A partition under one leader. A new leader has a separate log."""
 
     leader: int
     epoch: int
     log: Log
     lags: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Of followers that lag: log end offset and high watermark."""
+    """Lagging followers: their log end offset and high watermark."""
 
 
 @dataclass
@@ -206,7 +206,7 @@ class Topic:
 
 
 class Chances(NamedTuple):
-    """How probable a fault is at each request."""
+    """The probability of each fault for a request."""
 
     connection: float = 0.0
     silence: float = 0.0
@@ -278,14 +278,14 @@ class Node:
         if fate == "pieces":
             for at in range(0, len(reply), 1 + len(reply) // 3):
                 connection.sendall(reply[at : at + 1 + len(reply) // 3])
-                time.sleep(0)  # who reads may see this much
+                time.sleep(0)  # a reader may see this much
             return True
         connection.sendall(reply)
         return True
 
 
 class ChanceCluster:
-    """All of it is guarded by ``changed``, which is told of every change."""
+    """``changed`` guards all of it, and is notified of every change."""
 
     def __init__(self, seed: int, partitions: dict[str, int], versions: dict[int, int]) -> None:
         self.changed = threading.Condition(threading.RLock())
@@ -308,7 +308,7 @@ class ChanceCluster:
         }
         self.topics: dict[str, Topic] = {}
         self.history: dict[tuple[TopicPartition, int], list[Written]] = {}
-        """Every record that ever stood at an offset."""
+        """Every record that was ever at an offset."""
         self.commits: dict[TopicPartition, tuple[int, int]] = {}
         self.ever_committed: dict[TopicPartition, set[int]] = {}
         self.wrongs: list[str] = []
@@ -319,7 +319,7 @@ class ChanceCluster:
         self.limits = (1 << 40, 1 << 40, 1 << 40)
         """fetch_max_bytes, max_partition_fetch_bytes, buffer_memory."""
         self.seen: dict[str, int] = {}
-        """How often what came to pass."""
+        """How often each kind of event happened."""
         for name, count in partitions.items():
             self.make(name, count)
         self.nodes = {node_id: Node(self, node_id) for node_id in NODES}
@@ -346,7 +346,7 @@ class ChanceCluster:
                     return name
             return ""
 
-    # --- what happens -----------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------------------
 
     def make(self, name: str, partitions: int) -> None:
         with self.changed:
@@ -357,13 +357,13 @@ class ChanceCluster:
         return self.topics[tp.topic].leads[tp.partition]
 
     def logs(self, tp: TopicPartition) -> list[Log]:
-        """The log, and what brokers that lag behind take for it."""
+        """The log, and the logs that brokers with stale metadata serve."""
         found = [self.lead(tp).log] if tp.topic in self.topics else []
         views = [node.view[tp.topic] for node in self.nodes.values() if tp.topic in node.view]
         return found + [view.leads[tp.partition].log for view in views]
 
     def spread(self, node_id: int | None = None) -> None:
-        """Brokers hear how the cluster stands."""
+        """Brokers learn the current state of the cluster."""
         with self.changed:
             for node in self.nodes.values() if node_id is None else [self.nodes[node_id]]:
                 node.view = {name: topic.copy() for name, topic in self.topics.items()}
@@ -410,7 +410,7 @@ class ChanceCluster:
                     self.append(tp, producer, self.dice.choice(kinds))
 
     def move(self, tp: TopicPartition, leader: int, cut: int | None = None) -> Log:
-        """Another leader, or none (-1), whose log ends at ``cut``; returns the log as it was."""
+        """Moves the partition to another leader, or to none (-1), whose log ends at ``cut``. Returns the old log."""
         with self.changed:
             old = self.lead(tp)
             log = old.log.copy()
@@ -422,7 +422,7 @@ class ChanceCluster:
             return old.log
 
     def retain(self, tp: TopicPartition) -> None:
-        """The log's start moves, into the middle of a batch even."""
+        """Moves the log start, possibly into the middle of a batch."""
         with self.changed:
             log = self.lead(tp).log
             log.start = self.dice.randint(log.start, max(log.start, log.stable(log.high_watermark)))
@@ -471,7 +471,7 @@ class ChanceCluster:
             self.nodes[node_id].hang_up()
 
     def calm(self) -> None:
-        """All is well from now on, and all that was written can be read."""
+        """Ends all faults: all written records can be read from now on."""
         with self.changed:
             self.chances = Chances()
             for name, topic in self.topics.items():
@@ -538,7 +538,7 @@ class ChanceCluster:
         }  # fmt: skip
 
     def _lead_at(self, node: Node, topic: str | UUID, index: int, epoch: int) -> tuple[Lead | None, ErrorCode]:
-        """What a broker takes for the partition, and its objection if it has one."""
+        """The broker's view of the partition, or the error for the request."""
         if isinstance(topic, UUID):
             known = next((one for one in node.view.values() if one.topic_id == topic), None)
             unknown = ErrorCode.unknown_topic_id
@@ -656,13 +656,13 @@ class ChanceCluster:
         rows = self._wait(node, context, message, version)
         topics: dict[str | UUID, list[dict[str, Any]]] = {}
         for (topic, index), row in rows.items():
-            told = context.session is None or context.session.note(
+            is_changed = context.session is None or context.session.note(
                 (topic, index), error_code=row["error_code"], size=len(row["records"]),
                 high_watermark=row["high_watermark"], log_start_offset=row["log_start_offset"], diverging=False,
                 full=context.full,
             )  # fmt: skip
-            # A replica to be preferred is told of in any case.
-            if told or row["preferred_read_replica"] >= 0:
+            # A preferred read replica is always in the reply.
+            if is_changed or row["preferred_read_replica"] >= 0:
                 topics.setdefault(topic, []).append(row)
         responses = [
             {"topic": topic if isinstance(topic, str) else "", "partitions": found}

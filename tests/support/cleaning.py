@@ -1,4 +1,4 @@
-"""What the cleaner's tests share: keyed batches, transactions, cleaning a log by hand with either engine."""
+"""Shared code of the cleaner's tests: keyed batches, transactions, cleanings of a log with either engine."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def open_log(
 
 
 def keyed(*pairs: tuple[bytes | None, bytes | None], at_ms: int = T0, **options: object) -> bytes:
-    """One batch; records one millisecond apart."""
+    """One batch of records that are one millisecond apart."""
     records = [SimpleRecord(key, value, at_ms + number) for number, (key, value) in enumerate(pairs)]  # type: ignore[arg-type]
     return encode_batch(records, now_ms=at_ms, **options)  # type: ignore[arg-type]
 
 
 def put(log: Log, *pairs: tuple[bytes | None, bytes | None], now_ms: int = T0, **options: object) -> int:
-    """Appends a batch as a coordinator would: nothing but CRC and lengths is checked. Returns its base offset."""
+    """Appends a batch like a coordinator: only CRC and lengths are checked. Returns its base offset."""
     data = keyed(*pairs, at_ms=now_ms, **options)
     return log.append(data, now_ms=now_ms, leader_epoch=0, origin="coordinator").base_offset
 
@@ -58,7 +58,7 @@ def job_of(log: Log, now_ms: int = T0, max_keys: int = MAX_KEYS) -> tuple[Dirt, 
 def compact(
     log: Log, now_ms: int = T0, *, engine: Engine | None = None, files: Files | None = None, max_keys: int = MAX_KEYS
 ) -> Finished:
-    """Cleans all that may be cleaned, as the broker does it for small logs."""
+    """Cleans the section of the log that may be cleaned, like the broker for small logs."""
     files = files or OsFiles()
     _, job = job_of(log, now_ms, max_keys)
     by_base = {segment.base_offset: segment for segment in log.segments}
@@ -88,7 +88,7 @@ def rows(log: Log) -> list[Row]:
 
 
 def pairs(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key, value of each record of data."""
+    """Offset, key and value of each data record."""
     return [(row.offset, row.key, row.value) for row in rows(log) if not row.is_control]
 
 
@@ -100,7 +100,7 @@ def contents(directory: Path, files: Files | None = None) -> dict[str, bytes]:
 
 
 def busy_log(path: Path, seed: int) -> Log:
-    """All there is: codecs, tombstones, null keys, headers' place, producers, transactions, many segments."""
+    """A log with every feature: codecs, tombstones, null keys, headers, producers, transactions, many segments."""
     chance = random.Random(seed)
     log = open_log(path, segment_bytes=4_000)
     sequences = dict.fromkeys(range(4), 0)

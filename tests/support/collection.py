@@ -1,4 +1,4 @@
-"""All tests that pytest has collected, before any is deselected."""
+"""All tests that pytest has collected, before any of them is deselected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection without a broker and without a socket: a server of some handlers, and a transport in memory."""
+"""A connection without a broker and without a socket: a server with some handlers, and a transport in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odradek.wire import frames
 
 
 class FakeTransport:
-    """Remembers what was written; ``full`` stands for a client that does not read."""
+    """Records the written bytes. ``full`` simulates a client that does not read."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -57,7 +57,7 @@ class FakeTransport:
 
 
 class Server:
-    """As much of a broker as a connection needs; ``handlers`` maps API keys to functions."""
+    """The parts of a broker that a connection needs. ``handlers`` maps API keys to functions."""
 
     def __init__(self, **handlers: Any) -> None:
         self.config = SimpleNamespace(socket_request_max_bytes=1000, connections_max_idle_ms=600_000)
@@ -66,7 +66,7 @@ class Server:
         self.router = Router(self, apis)  # type: ignore[arg-type]
 
     def use(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = lambda: 0.0) -> None:
-        """Serves on this loop; by this clock no share ever ends."""
+        """Serves on this loop. With this clock no share ends."""
         self.scheduler = Scheduler(loop.call_soon, clock)
         self.reply_memory = ReplyMemory(lambda: 0.0)
         self.request_memory = RequestMemory(-1, loop.call_later, loop.time)

@@ -1,4 +1,4 @@
-"""KIP-848 members on the rig of ``group_rig``: heartbeats by topic names, and a member that does as a client does."""
+"""KIP-848 members on the rig of ``group_rig``: heartbeats with topic names, and a member that follows the protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Assigned = dict[str, list[int]]
 
 @dataclass
 class Beat:
-    """A heartbeat's answer; ``assigned`` None: unchanged."""
+    """The answer to a heartbeat. ``assigned`` None: unchanged."""
 
     error: ErrorCode
     epoch: int
@@ -104,14 +104,15 @@ class ConsumerRig(Rig):
         }
 
     def change_topics(self, *names: str, created: bool = False) -> None:
-        """What the broker tells the groups after it changed the catalogue."""
+        """Sends the notification of a catalogue change to the groups."""
         self.image.version += 1
         self.runtime.on_topics_changed(names, created=created)
 
 
 @dataclass
 class Client:
-    """A member that obeys: it gives up what is taken from it at its next heartbeat, and says what it owns."""
+    """A member that follows the protocol: it gives up revoked partitions at its next heartbeat, and reports its
+    partitions."""
 
     rig: ConsumerRig
     group_id: str
@@ -153,7 +154,7 @@ class Client:
 
 
 def settle(rig: ConsumerRig, *clients: Client, rounds: int = 12) -> None:
-    """Lets members heartbeat until nothing changes: the assignment interval passes in between."""
+    """Members send heartbeats until nothing changes. The assignment interval passes between them."""
     for _ in range(rounds):
         before = [(client.epoch, client.owned) for client in clients]
         for client in clients:
@@ -161,11 +162,11 @@ def settle(rig: ConsumerRig, *clients: Client, rounds: int = 12) -> None:
         rig.advance(1_000)
         if before == [(client.epoch, client.owned) for client in clients] and all(c.epoch for c in clients):
             return
-    raise AssertionError("the group does not come to rest")
+    raise AssertionError("the group does not become stable")
 
 
 def partitions_of(*clients: Client) -> list[tuple[str, int]]:
-    """Everything they own, in order, what two own twice."""
+    """All partitions that the clients own, in order; a partition with two owners is in the list twice."""
     return sorted(
         (topic, partition) for client in clients for topic, owned in client.owned.items() for partition in owned
     )

@@ -1,7 +1,7 @@
-"""Mixed load for the crash test, and the ledger of what was sent and what was acknowledged.
+"""Mixed load for the crash test, and the ledger of sent and acknowledged requests.
 
-Raw workers (threads with a socket of their own) end when the broker dies and are begun again with what they still
-owe; confluent-kafka's clients live through all crashes and find back by themselves.
+Raw workers (threads with their own socket) end when the broker is killed, and continue after its start with their
+unfinished work. confluent-kafka's clients survive all crashes and reconnect.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from support.brokers import Wire, unique
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 WINDOW = 4
-"""Requests a raw worker has under way: fewer than the five batches a broker remembers of each producer."""
+"""Requests in flight of a raw worker: fewer than the five batches of each producer that a broker recognises."""
 NOT_YET = (
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
@@ -43,22 +43,22 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 class Ledger:
-    """What clients were told. Everything in it has to be found again after every crash."""
+    """The acknowledgements that clients got. All of them must be found again after every crash."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.batches: dict[Where, dict[int, bytes]] = defaultdict(dict)
-        """Acknowledged batches by base offset, from their CRC on: what lies before it is the broker's."""
+        """Acknowledged batches by base offset, from their CRC on: the broker changes the bytes before it."""
         self.sent_batches: set[bytes] = set()
         self.records: dict[Where, dict[int, Pair]] = defaultdict(dict)
-        """Acknowledged records by offset, where single ones were acknowledged or are looked for."""
+        """Acknowledged records by offset, for tests that check single records."""
         self.sent_values: set[bytes] = set()
         self.commits: dict[tuple[str, Where], list[int]] = defaultdict(list)
-        """All offsets sent to be committed, by group and partition."""
+        """All sent commits, by group and partition."""
         self.acknowledged_commits: dict[tuple[str, Where], int] = {}
-        """Which of them, by place in that list, was acknowledged last: it or a later one has to be the committed."""
+        """The index of the last acknowledged commit in that list: this or a later one must be the committed offset."""
         self.topics: dict[str, set[UUID | None]] = {}
-        """Ids a topic may have; None: it may be absent. Empty: any new id."""
+        """Ids that a topic may have; None: it may be absent. Empty: any new id."""
         self.first_values: dict[UUID, bytes] = {}
         self.acknowledgements: Counter[str] = Counter()
         self.failures: list[str] = []
@@ -79,7 +79,7 @@ class Ledger:
 
 
 class Worker:
-    """A thread that works until it is told to stop or its connection dies; ``run_once`` is one stretch of work."""
+    """A thread that works until it is stopped or its connection is lost. ``run_once`` is one unit of work."""
 
     def __init__(self, name: str, ledger: Ledger) -> None:
         self.name = name
@@ -106,7 +106,7 @@ class Worker:
                     self.run_once(wire)
                     time.sleep(0.002)
         except OSError:
-            pass  # the broker died, which is what this is about
+            pass  # the broker was killed, as this test intends
         except Exception as error:
             self.ledger.failures.append(f"{self.name}: {error!r}")
 
@@ -117,8 +117,8 @@ class Worker:
 
 
 class RawProducer(Worker):
-    """Batches of one to five records with changing codecs. With ``idempotent`` those without an answer are sent
-    again, in their order; else they are forgotten: they may be in the log or not."""
+    """Batches of one to five records with changing codecs. With ``idempotent``, unanswered batches are sent again in
+    order; otherwise they are dropped, and may be in the log or not."""
 
     def __init__(
         self, name: str, ledger: Ledger, dice: random.Random, targets: list[Where], *, idempotent: bool, keys: int = 0
@@ -190,7 +190,7 @@ class RawProducer(Worker):
 
 
 class Committer(Worker):
-    """Commits rising offsets of several groups without members, several requests under way."""
+    """Commits increasing offsets of several groups without members, with several requests in flight."""
 
     def __init__(self, name: str, ledger: Ledger, dice: random.Random, groups: list[str], targets: list[Where]) -> None:
         super().__init__(name, ledger)
@@ -243,7 +243,7 @@ def _commit(group: str, targets: list[Where], offset: int) -> dict[str, Any]:
 
 
 class TopicChurn(Worker):
-    """Creates and deletes a few topics over and over; each new one gets one record that names its id."""
+    """Creates and deletes a few topics again and again. Each new topic gets one record with its id."""
 
     def __init__(self, name: str, ledger: Ledger, dice: random.Random, count: int = 5) -> None:
         super().__init__(name, ledger)
@@ -282,7 +282,7 @@ class TopicChurn(Worker):
 
 
 class Recreation(Worker):
-    """One name, one partition: created, written to, committed for, cut from the front, deleted, created again."""
+    """One name, one partition: created, written, committed, trimmed at the start, deleted, created again."""
 
     def __init__(self, name: str, ledger: Ledger, dice: random.Random) -> None:
         super().__init__(name, ledger)
@@ -292,11 +292,11 @@ class Recreation(Worker):
         self.begin_life(exists=False)
 
     def begin_life(self, *, exists: bool) -> None:
-        """Forgets the topic before this one; nothing that was true of it may be true of the next."""
+        """Drops the state of the previous topic, which must not apply to the next one."""
         self.may_exist, self.may_be_gone = exists, not exists
         self.values: dict[int, bytes] = {}
         self.starts = (0, 0)
-        """The log start that was acknowledged last, and the one asked for last."""
+        """The log start that was acknowledged last, and the one that was requested last."""
         self.commits: list[int | None] = [None]
         self.acknowledged_commit = 0
 
@@ -356,7 +356,7 @@ class Recreation(Worker):
 
 
 class LibrdkafkaProducer:
-    """confluent-kafka's producer; it lives through all crashes and sends again by itself."""
+    """confluent-kafka's producer; it survives all crashes and retries."""
 
     def __init__(
         self, name: str, ledger: Ledger, bootstrap: str, targets: list[Where], codec: str, **more: Any
@@ -408,14 +408,14 @@ class LibrdkafkaProducer:
         self._ledger.acknowledged(self.name)
 
     def stop(self) -> None:
-        """Sends what is left; the broker has to be up."""
+        """Sends the remaining records; the broker must be running."""
         self._stopped.set()
         self._thread.join(30)
         assert self._producer.flush(60) == 0, f"{self.name} could not deliver"
 
 
 class GroupReader:
-    """A group member that reads and commits each poll; a member of a real group through all crashes."""
+    """A member of a real group that reads and commits each poll, across all crashes."""
 
     def __init__(self, name: str, ledger: Ledger, bootstrap: str, group: str, topic: str) -> None:
         self.name = name
@@ -459,7 +459,7 @@ class GroupReader:
                 offsets=[TopicPartition(*where, offset) for where, offset in ends.items()], asynchronous=False
             )
         except KafkaException:
-            return  # not acknowledged: the broker went away, or the group is being gathered anew
+            return  # not acknowledged: the broker was killed, or the group rebalances
         for row in rows or ():
             if row.error is None:
                 self._ledger.commit_acknowledged(self.group, (row.topic, row.partition), row.offset)
@@ -472,7 +472,7 @@ class GroupReader:
 
 
 class Load:
-    """All of it together. ``log``: raw batches; ``table``: compacted; ``lines``: through confluent-kafka."""
+    """All workers together. ``log``: raw batches; ``table``: compacted; ``lines``: by confluent-kafka."""
 
     def __init__(self, bootstrap: str, dice: random.Random) -> None:
         ledger = self.ledger = Ledger()
@@ -501,7 +501,7 @@ class Load:
         self._lasting: list[LibrdkafkaProducer | GroupReader] = []
 
     def begin_lasting(self) -> None:
-        """The clients that live through everything; their topic exists."""
+        """Starts the clients that survive all crashes; their topic exists."""
         exact, at_least_once = self.line_targets[:2], self.line_targets[2:]
         for codec in ("lz4", "zstd"):
             more = {"enable.idempotence": True}
@@ -525,7 +525,7 @@ class Load:
             worker.join()
 
     def busy(self, acknowledgements: int, within_s: float = 30) -> None:
-        """Waits until every raw worker has been answered and that many answers came in all."""
+        """Waits until every raw worker has got an answer, and this number of answers arrived in total."""
         begun, names = self.ledger.acknowledgements.copy(), [worker.name for worker in self.workers]
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline and not self.ledger.failures:

@@ -1,8 +1,8 @@
-"""Which process runs which file, where several run the tests: ``make test`` with ``--dist loadfile``.
+"""The distribution of test files to processes in ``make test`` with ``--dist loadfile``.
 
 Tests of Spark keep the processors busy, tests of clients mostly wait for sessions, heartbeats and restarts. So the
-first process begins with Spark's, the others begin at the other end with those that wait, and they meet where the files
-are small. One process then has nearly all of Spark's tests, and one session for them.
+first process begins with Spark's tests, the others begin at the other end with tests that wait, and they meet at small
+files. Then one process has nearly all of Spark's tests, with one session for them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import pytest
     from xdist.workermanage import WorkerController
 
-# Those between are in the order of their names.
+# Folders in between are in the order of their names.
 FIRST = ("pipelines", "spark", "demo")
 LAST = ("cli", "interop", "client", "broker")
 
 
 def place(path: str) -> int:
-    """Where a test's file, as ``tests/folder/name.py``, stands among others; less is earlier."""
+    """The position of a test file, such as ``tests/folder/name.py``; a smaller value is earlier."""
     folder = path.removeprefix("tests/").partition("/")[0]
     if folder in FIRST:
         return FIRST.index(folder) - len(FIRST)
@@ -29,7 +29,7 @@ def place(path: str) -> int:
 
 
 def arrange(items: list[pytest.Item]) -> None:
-    """The order in which files are handed out; within a file nothing changes."""
+    """Returns the order of the files; the order within a file does not change."""
     items.sort(key=lambda item: place(item.nodeid))
 
 

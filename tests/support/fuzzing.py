@@ -1,4 +1,4 @@
-"""What the fuzz tests share: a seeded mutator, a bound on each input's time, and what a process weighs."""
+"""Shared code of the fuzz tests: a seeded mutator, a time limit for each input, and the memory of the process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ VARINTS = (b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
 
 
 class Mutator:
-    """Damages bytes in the ways that find bugs in parsers. The same seed damages in the same way."""
+    """Damages bytes in ways that find bugs in parsers. The same seed causes the same damage."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self._ways = (self._flip, self._byte, self._integer, self._varint, self._cut, self._repeat, self._insert)
 
     def damaged(self, data: bytes, others: Sequence[bytes] = ()) -> bytes:
-        """``data`` after one to four changes; now and then spliced with one of ``others``."""
+        """``data`` after one to four changes; sometimes a part of one of ``others`` is inserted."""
         out = bytearray(data)
         if others and self.dice.random() < 0.05:
             other = self.dice.choice(others)
@@ -70,13 +70,13 @@ class Mutator:
         out[at:at] = self.dice.randbytes(self.dice.randint(1, 12))
 
 
-class Hangs(BaseException):
-    """An input took too long; not an Exception, so that nothing on the way takes it for its own."""
+class InputTimeout(BaseException):
+    """An input took too long. It is not an Exception, so that no handler catches it."""
 
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """Within it, ``Watch.begin`` and ``Watch.end`` bound each input's time. The main thread only."""
+    """Within this context, ``Watch.begin`` and ``Watch.end`` limit the time of each input. Only for the main thread."""
     watch = Watch()
     before = signal.signal(signal.SIGALRM, watch.interrupt)
     try:
@@ -90,7 +90,7 @@ def watched() -> Iterator[Watch]:
 
 
 class Watch:
-    """The input under way, for the report; its CPU time."""
+    """The current input, for the report, and its CPU time."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -102,7 +102,8 @@ class Watch:
     def begin(self, data: bytes) -> None:
         self.number += 1
         self.data = data
-        if self.number - self._armed_at >= 100 or self.number == 1:  # a system call per input would cost a tenth
+        # a system call for each input would take a tenth of the time
+        if self.number - self._armed_at >= 100 or self.number == 1:
             signal.setitimer(signal.ITIMER_REAL, HANG_S)
             self._armed_at = self.number
         self._begun = time.process_time()
@@ -114,11 +115,11 @@ class Watch:
             assert took_s < LIMIT_S, f"one input took {took_s:.2f} s"
 
     def interrupt(self, *_: object) -> None:
-        raise Hangs(f"input {self.number} hangs: {self.data.hex()}")
+        raise InputTimeout(f"input {self.number} hangs: {self.data.hex()}")
 
 
 def resident_mib() -> float:
-    """What this process weighs now, in MiB, its garbage collected and free memory given back."""
+    """The memory of this process in MiB, after a garbage collection and a trim of free memory."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     status = Path("/proc/self/status").read_text()

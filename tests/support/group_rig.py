@@ -1,7 +1,7 @@
 """The group coordinator without sockets: its runtime, shards and handlers in a simulated world.
 
-``Rig.call`` sends a request through encode, decode, handler, runtime and back, as a connection would; ``Rig.start``
-leaves it unanswered until something answers it. Time passes only in ``Rig.advance``.
+``Rig.call`` passes a request through encode, decode, handler, runtime and back, like a connection; ``Rig.start`` does
+not wait for the answer. Time passes only in ``Rig.advance``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 from uuid import UUID
 
 from odradek.batches.header import HEADER_BYTES
+from odradek.broker.coordinators import Coordinator
+from odradek.broker.group_coordinator import GROUPS
 from odradek.broker.group_runtime import GroupRuntime
 from odradek.broker.handlers import served
 from odradek.broker.leftovers import Leftovers
@@ -37,7 +39,7 @@ HANDLERS = {
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer says about itself: version 1, its topics, no user data, nothing owned."""
+    """The metadata of a consumer: version 1, its topics, no user data, no owned partitions."""
     names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
     return b"\0\1" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff" + bytes(4)
 
@@ -72,7 +74,7 @@ class FakeCatalog:
 
 
 class RigMetadataImage:
-    """What groups see: the catalogue's topics, and ``settings`` of single groups by (group, name)."""
+    """The view of groups: the catalogue's topics, and ``settings`` of single groups by (group, name)."""
 
     def __init__(self, catalog: FakeCatalog) -> None:
         self._catalog = catalog
@@ -97,7 +99,7 @@ class RigMetadataImage:
 
 
 class Pending:
-    """A request on its way; ``reply`` is what the client would read, once ``answered``."""
+    """A request in progress. ``reply`` is the decoded reply, once ``answered``."""
 
     def __init__(self, api_key: int, version: int) -> None:
         self._api = (api_key, version)
@@ -128,11 +130,18 @@ class Pending:
         return message
 
 
+class RigGroups(Coordinator[GroupRuntime]):
+    """Its topic exists from the start, although it is not in the catalogue."""
+
+    @property
+    def has_topic(self) -> bool:
+        return True
+
+
 class Rig:
-    """A broker's part that the group handlers see."""
+    """The part of a broker that the group handlers use."""
 
     node_id = 1
-    has_offsets_topic = True
 
     def __init__(self, config: GroupConfig | None = None, partition_count: int = 2) -> None:
         self.config = config or GroupConfig()
@@ -142,12 +151,12 @@ class Rig:
         self.partitions = [WorldLog(self.world, index) for index in range(partition_count)]
         self._uuids = itertools.count(1)
         self.reply_bytes: list[int] = []
-        """What handlers have counted of long replies."""
+        """The bytes that handlers have counted for long replies."""
         self.image = RigMetadataImage(self.catalog)
         self.start_process()
 
     def restart(self) -> None:
-        """As after kill -9: what was not in the log is gone."""
+        """As after kill -9: state that is not in the log is lost."""
         self.process.kill()
         for partition in self.partitions:
             partition.crash()
@@ -155,7 +164,7 @@ class Rig:
         self.start_process()
 
     def start_process(self) -> None:
-        self.scheduler = Scheduler(self.process.call_soon, lambda: 0.0)  # by this clock no share ever ends
+        self.scheduler = Scheduler(self.process.call_soon, lambda: 0.0)  # with this clock no share ends
         self.leftovers = Leftovers(self.scheduler.start)
         self.runtime = GroupRuntime(
             self.config,
@@ -163,6 +172,9 @@ class Rig:
             topic_id=self._topic_id,
             image=self.image,
         )
+        groups = RigGroups(GROUPS, self)  # type: ignore[arg-type]  # a rig has fewer parts than a broker
+        groups.made_runtime = self.runtime
+        self.coordinators = SimpleNamespace(of_key_type={groups.type.key_type: groups}.get)
         self.runtime.partition_count = len(self.partitions)
         for index, partition in enumerate(self.partitions):
             self.runtime.load(index, partition)
@@ -172,7 +184,7 @@ class Rig:
         topic = self.catalog.topic(name)
         return None if topic is None else topic.id.bytes
 
-    # --- what handlers ask of a broker ------------------------------------------------------------------------
+    # --- services for handlers --------------------------------------------------------------------------------
 
     def advertised(self, context: Any) -> tuple[str, int]:
         return "localhost", 9092
@@ -183,10 +195,10 @@ class Rig:
     def now_ms(self) -> int:
         return self.world.now_ms
 
-    # --- what tests do ----------------------------------------------------------------------------------------
+    # --- actions of tests -------------------------------------------------------------------------------------
 
     def submit(self, api_key: int, version: int, message: dict[str, Any], client_id: str = "test") -> Pending:
-        """Hands a request in without letting the tick end."""
+        """Submits a request without ending the tick."""
         module, (oldest, newest) = HANDLERS[api_key]
         assert oldest <= version <= newest
         packed = schemas.encode(api_key, version, Kind.REQUEST, message)
@@ -206,7 +218,7 @@ class Rig:
         return pending
 
     def _promise(self, steps: Any) -> Deferred[Any]:
-        """Of a handler that works in steps: the first ones at once, as the router does it."""
+        """Runs the first steps of a handler's generator at once, like the router."""
         task: Task[Any] = Task(self.scheduler, steps)
         if task.run_share(self.scheduler.clock() + SHARE_S):
             self.scheduler.add(task)
@@ -245,7 +257,7 @@ class Rig:
         leader_epoch: int = -1,
         retention_ms: int = -1,
     ) -> dict[int, ErrorCode]:
-        """Commits offsets by partition; the error of each."""
+        """Commits offsets by partition. Returns the error of each."""
         found = self.catalog.topic(topic)
         rows = [
             {
@@ -283,7 +295,7 @@ class Rig:
         rebalance_ms: int = 60_000,
         client_id: str = "test",
     ) -> Pending:
-        """A JoinGroup under way."""
+        """Starts a JoinGroup."""
         said = subscription(*topics) if metadata is None else metadata
         return self.start(
             11,
@@ -300,7 +312,7 @@ class Rig:
         )
 
     def member(self, group_id: str, **how: Any) -> str:
-        """A new dynamic member's id, told but not joined with yet."""
+        """Returns the id of a new dynamic member that has not joined with it yet."""
         reply = self.join(group_id, **how).reply
         assert reply.error_code is ErrorCode.member_id_required
         return str(reply.member_id)
@@ -316,7 +328,7 @@ class Rig:
         version: int = 5,
         protocol: str = "range",
     ) -> Pending:
-        """A SyncGroup under way."""
+        """Starts a SyncGroup."""
         return self.start(
             14,
             version,
@@ -344,7 +356,8 @@ class Rig:
         return str(self.call(15, 5, groups=[group_id], include_authorized_operations=False).groups[0].group_state)
 
     def stable(self, group_id: str, count: int = 1, **how: Any) -> list[str]:
-        """Member ids of a new Stable group of ``count``; the first leads; assignments are ``b"<id>"``."""
+        """Makes a new Stable group of ``count`` members and returns their ids. The first is the leader; assignments are
+        ``b"<id>"``."""
         members: list[str] = []
         for _ in range(count):
             joiner = self.member(group_id, **how)
@@ -362,7 +375,7 @@ class Rig:
         return int(self.shard(group_id).groups[group_id].generation)
 
     def offset(self, group_id: str, topic: str, partition: int) -> int:
-        """What OffsetFetch says; -1 for none."""
+        """The offset in the reply to OffsetFetch; -1 for none."""
         reply = self.call(9, 5, group_id=group_id, topics=[{"name": topic, "partition_indexes": [partition]}])
         return int(reply.topics[0].partitions[0].committed_offset)
 

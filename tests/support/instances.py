@@ -1,4 +1,4 @@
-"""Messages built from kio's schemas: every field at its edges, from a seed."""
+"""Messages built from kio's schemas: extreme values in every field, from a seed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ CODES = list(ErrorCode)
 
 
 class Instances:
-    """Builds instances of kio's dataclasses: every field at its edges sooner or later, arrays of 0 to 3."""
+    """Builds instances of kio's dataclasses: over many instances every field has its extreme values, and arrays have 0
+    to 3 elements."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -69,7 +70,7 @@ class Instances:
 
 
 def plain(value: Any) -> Any:
-    """An instance as the mapping a handler would write: milliseconds for durations and times."""
+    """An instance as the mapping that a handler would write: durations and times in milliseconds."""
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):

@@ -1,4 +1,5 @@
-"""Logs for the tests of storage: batches to append, a log opened with few words, what a consumer gets back."""
+"""Logs for the tests of storage: batches to append, a log with short parameters, and the records that a consumer
+gets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A group member in a process of its own, so that a test can kill -9 it, and the handle a test holds it by.
+"""A group member in a separate process, so that a test can kill -9 it, and the object with which a test controls it.
 
-As a program it prints one JSON line per event: ``{"assigned": [[topic, partition], …]}`` when its assignment
-changes, ``{"record": [topic, partition, offset]}`` per record. SIGTERM makes it leave the group and end.
+As a program it prints one JSON line per event: ``{"assigned": [[topic, partition], …]}`` when its assignment changes,
+``{"record": [topic, partition, offset]}`` for each record. SIGTERM makes it leave the group and end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POLL_S = 0.2
 
 
 class Member:
-    """One consumer of ``client`` (confluent, kafka-python or aiokafka) in ``group``, running until told otherwise."""
+    """One consumer of ``client`` (confluent, kafka-python or aiokafka) in ``group``, which runs until it is stopped."""
 
     def __init__(self, client: str, bootstrap: str, group: str, topic: str, **settings: Any) -> None:
         options = {"client": client, "bootstrap": bootstrap, "group": group, "topic": topic, **settings}
@@ -46,7 +46,7 @@ class Member:
                 self.records.append((event["record"][1], event["record"][2]))
 
     def kill(self) -> None:
-        """kill -9: the group learns nothing before the session runs out."""
+        """kill -9: the group notices nothing before the session timeout."""
         self._process.kill()
         self._process.wait()
 
@@ -64,7 +64,7 @@ class Member:
 
 
 def settled(members: list[Member], partitions: int, *, within_s: float = 30) -> None:
-    """Waits until the members share all partitions, each with one reader and none without any."""
+    """Waits until the members share all partitions, each partition has one reader, and each member has partitions."""
 
     def shared() -> bool:
         sets = [member.assigned for member in members]
@@ -77,18 +77,18 @@ def settled(members: list[Member], partitions: int, *, within_s: float = 30) -> 
 # --- the program ------------------------------------------------------------------------------------------------
 
 
-class _Told:
-    """Set once SIGTERM came."""
+class _StopSignal:
+    """``received`` is true after SIGTERM."""
 
     def __init__(self) -> None:
-        self.stop = False
+        self.received = False
         signal.signal(signal.SIGTERM, self._on_signal)
 
     def _on_signal(self, *_: object) -> None:
-        self.stop = True
+        self.received = True
 
 
-class _Teller:
+class _Output:
     """Prints assignments when they change."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class _Teller:
 def _run_confluent(options: dict[str, Any]) -> None:
     from confluent_kafka import Consumer
 
-    told, tell = _Told(), _Teller()
+    stop_signal, output = _StopSignal(), _Output()
     classic = {
         "session.timeout.ms": options.get("session_timeout_ms", 6000),
         "heartbeat.interval.ms": 500,
@@ -124,12 +124,12 @@ def _run_confluent(options: dict[str, Any]) -> None:
         | ({"group.protocol": "consumer"} if options.get("protocol") == "consumer" else classic)
     )
     consumer.subscribe([options["topic"]])
-    while not told.stop:
+    while not stop_signal.received:
         messages = consumer.consume(500, timeout=POLL_S)
-        tell.assigned(consumer.assignment())
+        output.assigned(consumer.assignment())
         for message in messages:
             if message.error() is None:
-                tell.record(message.topic(), message.partition(), message.offset())
+                output.record(message.topic(), message.partition(), message.offset())
         if messages and options.get("commit"):
             consumer.commit(asynchronous=False)
     consumer.close()
@@ -144,7 +144,7 @@ def _run_kafka_python(options: dict[str, Any]) -> None:
         "range": range_module.RangePartitionAssignor,
         "roundrobin": roundrobin.RoundRobinPartitionAssignor,
     }
-    told, tell = _Told(), _Teller()
+    stop_signal, output = _StopSignal(), _Output()
     consumer = KafkaConsumer(
         options["topic"],
         bootstrap_servers=options["bootstrap"],
@@ -156,15 +156,15 @@ def _run_kafka_python(options: dict[str, Any]) -> None:
         heartbeat_interval_ms=500,
         partition_assignment_strategy=[assignors[options.get("assignor", "range")]],
     )
-    # It joins without waiting for metadata, and where these come while it assigns, as leader, it keeps its empty
-    # assignment for minutes.
+    # The consumer joins without waiting for metadata. If they arrive while it makes the assignment as leader, it keeps
+    # an empty assignment for minutes.
     eventually(lambda: consumer.partitions_for_topic(options["topic"]))
-    while not told.stop:
+    while not stop_signal.received:
         polled = consumer.poll(timeout_ms=int(POLL_S * 1000))
-        tell.assigned(consumer.assignment())
+        output.assigned(consumer.assignment())
         for records in polled.values():
             for record in records:
-                tell.record(record.topic, record.partition, record.offset)
+                output.record(record.topic, record.partition, record.offset)
         if polled and options.get("commit"):
             consumer.commit()
     consumer.close()
@@ -176,7 +176,7 @@ async def _run_aiokafka(options: dict[str, Any]) -> None:
     from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
     assignors = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
-    told, tell = _Told(), _Teller()
+    stop_signal, output = _StopSignal(), _Output()
     consumer = AIOKafkaConsumer(
         options["topic"],
         bootstrap_servers=options["bootstrap"],
@@ -189,12 +189,12 @@ async def _run_aiokafka(options: dict[str, Any]) -> None:
         partition_assignment_strategy=(assignors[options.get("assignor", "range")],),
     )
     await consumer.start()
-    while not told.stop:
+    while not stop_signal.received:
         polled = await consumer.getmany(timeout_ms=int(POLL_S * 1000))
-        tell.assigned(consumer.assignment())
+        output.assigned(consumer.assignment())
         for records in polled.values():
             for record in records:
-                tell.record(record.topic, record.partition, record.offset)
+                output.record(record.topic, record.partition, record.offset)
         if polled and options.get("commit"):
             await consumer.commit()
     await consumer.stop()

@@ -1,4 +1,4 @@
-"""MinIO, an object store with S3's interface, as a process of its own on the loopback."""
+"""MinIO, an object store with S3's interface, in a separate process on the loopback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USER, PASSWORD = "odradek-tests", "only on the loopback"
 
 
 class ObjectStore(NamedTuple):
-    """``filesystem`` is pyarrow's; ``spark_conf`` what Spark needs to reach the same."""
+    """``filesystem`` is pyarrow's; ``spark_conf`` has the settings with which Spark uses the same store."""
 
     endpoint: str
     filesystem: Any
@@ -39,10 +39,10 @@ class ObjectStore(NamedTuple):
 
 
 def minio_program() -> Path:
-    """The built program. Skips where there is no Go, or where its module cannot be had."""
+    """The built program. Skips the test without Go, or if the module cannot be downloaded."""
     go = shutil.which("go")
     if go is None:
-        pytest.skip("there is no go to build MinIO with")
+        pytest.skip("there is no go command to build MinIO")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odradek-interop" / f"minio-{VERSION}"
     path = cache / "minio"
     if not path.exists():
@@ -62,7 +62,7 @@ def minio_program() -> Path:
 
 @contextlib.contextmanager
 def object_store(place: Path, bucket: str) -> Iterator[ObjectStore]:
-    """Runs MinIO on files below ``place``, with one bucket. Skips, saying why, where it cannot be had."""
+    """Runs MinIO on files below ``place``, with one bucket. Skips the test with a reason if it is not available."""
     from pyarrow.fs import S3FileSystem
 
     program = minio_program()

@@ -1,4 +1,4 @@
-"""Pages whose examples run: the programs of a page in order, each with the output that the page shows below it."""
+"""Documentation pages with examples that run: the programs of a page in order, each with the output that follows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VARIABLE = (
 
 
 class Example:
-    """A program, the line of the page where it begins, its expected output, and what it needs besides the broker."""
+    """A program, the line of the page where it begins, its expected output, and its needs in addition to the broker."""
 
     def __init__(self, page: Path, line: int, program: str, needs: str) -> None:
         self.page, self.line, self.program, self.needs = page, line, program, needs
@@ -60,7 +60,7 @@ def imported_packages(programs: list[Example]) -> set[str]:
 
 
 def close_all(namespace: dict[str, Any], names: tuple[str, ...]) -> None:
-    """Closes what a failed example has left open."""
+    """Closes objects that a failed example has left open."""
     for name in names:
         if name in namespace:
             with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""A broker on this process's loop and clients of it without sockets, which take what they are sent or do not."""
+"""A broker on this process's loop, and clients of it without sockets, which read their replies or do not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.wire import frames, schemas
 
 
 class Peer:
-    """A client's end of a connection: a transport without a socket. With ``takes`` False it takes nothing."""
+    """The client's end of a connection: a transport without a socket. With ``takes`` False it reads nothing."""
 
     def __init__(self, broker: BrokerServer) -> None:
         self.written: list[bytes] = []
@@ -52,7 +52,7 @@ class Peer:
     abort = close
 
     async def ask(self, api_key: int, version: int, message: dict[str, Any] | bytes) -> Any:
-        """The reply, decoded; None if the connection is closed instead."""
+        """The decoded reply, or None if the connection is closed instead."""
         data = await self.exchange(frames.encode_request(api_key, version, 7, "c", message))
         if data is None:
             return None
@@ -87,7 +87,7 @@ class Client:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Looks in each turn of the loop at first, and then each millisecond, so that threads get to work."""
+    """Checks in each turn of the loop at first, and then each millisecond, so that threads can run."""
     async with asyncio.timeout(60):
         looks = 0
         while not condition():
@@ -97,7 +97,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def serving(directory: Path, **settings: str) -> AsyncIterator[BrokerServer]:
-    """A broker with one partition for groups' offsets and topic ``t`` of two partitions."""
+    """A broker with one partition for group offsets, and topic ``t`` with two partitions."""
     texts = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"} | settings
     broker = BrokerServer(BrokerConfig(texts), directory, ("127.0.0.1", 0))
     await broker.start()

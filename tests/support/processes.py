@@ -1,4 +1,4 @@
-"""Killing what a process has started, as an out-of-memory killer or a power cut would."""
+"""Kills the processes that a process has started, like an out-of-memory killer or a power failure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TextIO
 
 
 def kill_tree(root: int, report: TextIO | None = None) -> None:
-    """kill -9 of all that a process has started, directly or not. None of them sees another die first."""
+    """kill -9 of all direct and indirect children of a process. None of them sees the end of another one first."""
     stopped: dict[int, str] = {}
     while fresh := [pid for pid in descendants(root) if pid not in stopped]:
         for pid in fresh:

@@ -1,4 +1,4 @@
-"""Small Python programs in a process of their own."""
+"""Small Python programs in a separate process."""
 
 from __future__ import annotations
 

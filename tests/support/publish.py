@@ -1,4 +1,4 @@
-"""Setting a stage with confluent-kafka: topics, records, committed offsets. Every acknowledgement is checked."""
+"""Prepares topics, records and committed offsets with confluent-kafka. Every acknowledgement is checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
 from support.brokers import Wire, eventually
 
 T = TypeVar("T")
-# What a coordinator answers while it starts.
+# The errors of a coordinator while it starts.
 STARTING = (
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
@@ -25,7 +25,7 @@ STARTING = (
 
 @cache
 def admin(bootstrap: str) -> AdminClient:
-    """One admin client per broker; dropping one drops the answers it still owes."""
+    """One admin client for each broker; a deleted client loses its outstanding answers."""
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
 
 
@@ -33,7 +33,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str)
     """Creates a topic and waits until metadata shows it."""
     client = admin(bootstrap)
     names = {name.replace("_", "."): value for name, value in config.items()}
-    if os.environ.get("ODRADEK_TEST_BOOTSTRAP"):  # whose broker would delete what is dated years ago
+    if os.environ.get("ODRADEK_TEST_BOOTSTRAP"):  # this broker would delete records that are dated years ago
         names.setdefault("retention.ms", "-1")
     client.create_topics([NewTopic(topic, partitions, 1, config=names)])[topic].result(30)
 
@@ -54,7 +54,7 @@ def publish(
     timestamps_ms: Iterable[int] | None = None,
     **config: Any,
 ) -> list[int]:
-    """Produces to one partition with acks=all; returns the offset of each record, in the order of ``values``."""
+    """Produces to one partition with acks=all. Returns the offset of each record, in the order of ``values``."""
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "log_level": 2}
     producer = Producer(settings | {name.replace("_", "."): value for name, value in config.items()})
     offsets: dict[int, int] = {}
@@ -88,7 +88,7 @@ _COORDINATOR_BUSY = {
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """Repeats ``ask`` while the coordinator starts; every other error is the caller's."""
+    """Repeats ``ask`` while the coordinator starts; every other error is raised."""
     answers: list[T] = []
 
     def answered() -> bool:
@@ -108,7 +108,7 @@ def numbers(count: int) -> list[bytes]:
 
 
 def consumer(bootstrap: str, group: str, **config: Any) -> Consumer:
-    """A consumer without auto commit; keyword names are Kafka's with underscores for dots."""
+    """A consumer without auto commit. Keyword names are Kafka's with underscores for dots."""
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -124,7 +124,7 @@ def consumer(bootstrap: str, group: str, **config: Any) -> Consumer:
 
 
 def read(source: Consumer, count: int, *, within_s: float = 20) -> list[Any]:
-    """The next ``count`` messages; raises KafkaException where the consumer reports an error instead."""
+    """The next ``count`` messages. Raises KafkaException if the consumer reports an error."""
     found: list[Any] = []
 
     def enough() -> bool:
@@ -141,7 +141,7 @@ def read(source: Consumer, count: int, *, within_s: float = 20) -> list[Any]:
 
 
 def commit(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int], metadata: str = "") -> None:
-    """Commits as a standalone consumer does (no members)."""
+    """Commits like a standalone consumer (without members)."""
     source = consumer(bootstrap, group)
     rows = [TopicPartition(*where, offset, metadata) for where, offset in offsets.items()]
     answered = patiently(lambda: source.commit(offsets=rows, asynchronous=False))
@@ -151,7 +151,8 @@ def commit(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int], m
 
 
 def commit_on(wire: Wire, group: str, topic: str, rows: Mapping[int, tuple[int, int, str]]) -> None:
-    """Commits ``partition -> (offset, leader epoch, metadata)`` without a member, bytes chosen by us alone."""
+    """Commits ``partition -> (offset, leader epoch, metadata)`` without a member, with fields that no client library
+    changes."""
     partitions = [
         {
             "partition_index": partition,
@@ -178,7 +179,7 @@ def commit_on(wire: Wire, group: str, topic: str, rows: Mapping[int, tuple[int, 
 
 
 def commit_raw(bootstrap: str, group: str, topic: str, rows: Mapping[int, tuple[int, int, str]]) -> None:
-    """``commit_on`` a connection of its own, once the coordinator is found (which makes the offsets topic)."""
+    """``commit_on`` a new connection, when the coordinator is available (which creates the offsets topic)."""
     with Wire(bootstrap) as wire:
         asked = {"key_type": 0, "coordinator_keys": [group]}
 
@@ -190,9 +191,9 @@ def commit_raw(bootstrap: str, group: str, topic: str, rows: Mapping[int, tuple[
 
 
 def committed(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
-    """All committed offsets of a group, as OffsetFetch tells them.
+    """All committed offsets of a group, from OffsetFetch.
 
-    Through a raw connection: confluent-kafka crashes the process when a coordinator answers "still loading".
+    Uses a raw connection: confluent-kafka crashes the process when a coordinator answers "still loading".
     """
     wanted = {"group_id": group, "topics": None, "member_id": None, "member_epoch": -1}
     with Wire(bootstrap) as wire:
@@ -211,7 +212,7 @@ def committed(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
 
 
 def log_end(bootstrap: str, topic: str, partition: int = 0) -> int:
-    """Offset the next record of the partition gets."""
+    """The offset of the next record of the partition."""
     source = consumer(bootstrap, "log-end")
     _, high = source.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
     source.close()

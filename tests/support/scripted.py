@@ -1,4 +1,4 @@
-"""Brokers that answer what a test tells them to: for what one real broker cannot be made to do."""
+"""Brokers with scripted answers, for behaviour that one real broker cannot show."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SERVED = (FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORD
 SERVED += (DESCRIBE_GROUPS, LIST_GROUPS, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS)
 
 Reply = dict[str, Any] | bytes | None
-"""A mapping is encoded at the request's version, bytes are sent as they are, None closes the connection."""
+"""A mapping is encoded in the version of the request, bytes are sent unchanged, None closes the connection."""
 
 
 class ScriptedBroker:
-    """Listens on a port of its own; ``answers[api_key](message, version)`` replies. ``asked`` is what came in."""
+    """Listens on its own port; ``answers[api_key](message, version)`` replies. ``asked`` has the requests."""
 
     def __init__(self, cluster: ScriptedCluster, node_id: int) -> None:
         self.cluster = cluster
@@ -46,7 +46,7 @@ class ScriptedBroker:
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = []
         self.asking = threading.local()
-        """``asking.id``: the correlation id of the request that is being answered."""
+        """``asking.id``: the correlation id of the current request."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -58,7 +58,7 @@ class ScriptedBroker:
 
     def stop(self) -> None:
         for one in [self._listener, *self._open]:
-            with suppress(OSError):  # not connected (any more)
+            with suppress(OSError):  # not connected
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
 
@@ -108,7 +108,7 @@ class ScriptedBroker:
     def _ranges(self) -> list[dict[str, int]]:
         return [{"api_key": k, "min_version": low, "max_version": high} for k, (low, high) in self.ranges.items()]
 
-    # --- answers of a well-behaved broker; a test replaces some ------------------------------------------------
+    # --- answers of a correct broker; a test replaces some -----------------------------------------------------
 
     def answer_18(self, message: Any, version: int) -> Reply:
         return {"error_code": 0, "api_keys": self._ranges(), "throttle_time": 0}
@@ -117,7 +117,7 @@ class ScriptedBroker:
         return self.cluster.metadata(message)
 
     def answer_1(self, message: Any, version: int) -> Reply:
-        """The cluster's log from the asked offset on, by its leader only."""
+        """The cluster's log from the requested offset on, only from its leader."""
         asked = message.topics[0].partitions[0]
         if self.cluster.leader != self.node_id:
             return fetch_reply(self.cluster, error=ErrorCode.not_leader_or_follower)
@@ -187,7 +187,8 @@ class ScriptedCluster:
         return self.log[-1][0] + 1 if self.log else 0
 
     def fall_over(self) -> None:
-        """With the first fetch broker 1 is over: broker 2 leads, whose log parts from the old one's at offset 8."""
+        """The first fetch ends the leadership of broker 1: broker 2 leads, and its log diverges from the old one at
+        offset 8."""
         self.epoch_0_end = 8
 
         def answer(message: Any, version: int) -> Reply:

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on this machine, whose workers may not see what the driver sees."""
+"""A standalone Spark cluster on this machine, whose workers may lack a folder that the driver has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 
 @functools.cache
 def mount_command() -> tuple[str, ...]:
-    """What starts a program with mounts of its own; empty where this user may not."""
+    """The command that starts a program with its own mounts; empty if this user may not do so."""
     for command in (("unshare", "-m"), ("unshare", "-r", "-m")):
         probe = [*command, "sh", "-c", "mount -t tmpfs none /mnt"]
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -32,14 +32,21 @@ def mount_command() -> tuple[str, ...]:
     return ()
 
 
-needs_mounts = pytest.mark.skipif(not mount_command(), reason="unshare -m and mount are not to be had here")
+needs_mounts = pytest.mark.skipif(not mount_command(), reason="unshare -m and mount are not available")
 
 
 class Cluster:
-    """``address`` is the master's. ``show`` lets all workers see the hidden folder."""
+    """``address`` is the master's. ``show`` lets all workers see the hidden folder.
 
-    def __init__(self, address: str, hidden: Path | None) -> None:
+    ``options`` are for a command: the address, and a delay of the first task until each worker has an executor.
+    Otherwise the first worker could do all the work.
+    """
+
+    def __init__(self, address: str, hidden: Path | None, cores: int) -> None:
         self.address = address
+        self.options = ["--master", address, "--conf", f"spark.cores.max={cores}"]
+        self.options += ["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
+        self.options += ["--conf", "spark.scheduler.maxRegisteredResourcesWaitingTime=300s"]
         self._hidden = hidden
         self.workers: list[subprocess.Popen[bytes]] = []
         self.running: list[subprocess.Popen[bytes]] = []
@@ -58,8 +65,8 @@ class Cluster:
 def standalone(
     place: Path, sees: Sequence[bool], hidden: Path | None = None, hosts: Sequence[str] = ()
 ) -> Iterator[Cluster]:
-    """A master and a worker of one core for each element of ``sees``, which says whether that worker sees ``hidden``.
-    Their files are below ``place``. ``hosts``: addresses of the workers, where they differ."""
+    """A master and, for each element of ``sees``, a worker with one core; the element says whether this worker sees
+    ``hidden``. Their files are below ``place``. ``hosts``: different addresses for the workers."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -81,7 +88,7 @@ def standalone(
             line = [*mount_command(), "sh", "-c", mount]
         lines.append(line)
     logs = [place / f"cluster-{number}.log" for number in range(len(lines))]
-    cluster = Cluster(address, hidden)
+    cluster = Cluster(address, hidden, len(sees))
     try:
         for number, (line, log) in enumerate(zip(lines, logs, strict=True)):
             with log.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run Spark: one session for all tests of a folder in a process, and an Admin."""
+"""Fixtures of the tests that run Spark: one session per process for all tests of a folder, and an Admin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.client.admin import Admin
 
 @pytest.fixture(scope="session")
 def spark(bootstrap: str) -> Iterator[Any]:
-    """Depends on the broker, so that the broker, started first, outlives it."""
+    """Depends on the broker, so that the broker starts before the session and ends after it."""
     from odradek.spark.registration import register
     from odradek.spark.session import session
 

@@ -1,4 +1,4 @@
-"""Programs that a test reads line by line and kills, and the commits that such a program has left behind."""
+"""Programs that a test reads line by line and kills, and the commits of such a program."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple
 
-from odradek.client import Admin, offsets_topic
+from odradek.client import Admin
+from odradek.client.admin import offsets_topic
 from odradek.core import records
 
 
 class Victim:
-    """A program in a process of its own. ``lines`` are those it has printed so far."""
+    """A program in a separate process. ``lines`` are the lines that it has printed so far."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -26,11 +27,11 @@ class Victim:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.endswith("\n"):  # a line that the kill cut short tells nothing
+            if line.endswith("\n"):  # an incomplete line at the kill is dropped
                 self.lines.append(line.rstrip("\n"))
 
     def starting(self, word: str) -> list[list[str]]:
-        """The words of the lines that begin with ``word``, without it."""
+        """The words of the lines that begin with ``word``, without this word."""
         return [line.split()[1:] for line in list(self.lines) if line.startswith(word)]
 
     @property
@@ -44,13 +45,13 @@ class Victim:
         self._process.stdin.flush()
 
     def wait(self) -> int:
-        """Its exit code, once it has ended by itself."""
+        """Waits until it ends, and returns its exit code."""
         code = self._process.wait(timeout=60)
         self._reader.join(timeout=60)
         return code
 
     def kill(self) -> None:
-        """kill -9. What it printed before is in ``lines`` then."""
+        """kill -9. Afterwards ``lines`` has all lines that it printed."""
         self._process.kill()
         self._process.wait()
         self._reader.join(timeout=60)
@@ -72,7 +73,7 @@ class Commit(NamedTuple):
 
 
 def commits_of(bootstrap: str, group: str) -> list[Commit]:
-    """All that a group has committed, in the order of the log."""
+    """All commits of a group, in the order of the log."""
     with Admin(bootstrap) as admin:
         found = [records.decode(entry.key, entry.value) for entry in offsets_topic.entries(admin, group)]
     return [
@@ -83,5 +84,5 @@ def commits_of(bootstrap: str, group: str) -> list[Commit]:
 
 
 def repeated(processed: Sequence[tuple[str, int, int]], committed: dict[tuple[str, int], int]) -> int:
-    """How many of the processed records the next run gets again."""
+    """The number of processed records that the next run reads again."""
     return sum(offset >= committed.get((topic, partition), 0) for topic, partition, offset in set(processed))

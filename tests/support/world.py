@@ -1,6 +1,6 @@
-"""A simulated world: one clock, its alarms, one source of chance. What happens in it follows from its seed alone.
+"""A simulated world: one clock, its alarms, one random generator. All events follow from the seed.
 
-The rigs of the unit tests and the simulator run the real runtime of the coordinators in here (``Process.environment``),
+The rigs of the unit tests and the simulator run the real runtime of the coordinators in it (``Process.environment``),
 on real logs in memory (``support.world_log``). Times are in ms of the world's steady clock.
 """
 
@@ -21,7 +21,7 @@ TRACE_LINES = 4_000
 
 
 class SimulationFailure(AssertionError):
-    """Something that must hold did not. ``about`` names what it is about: a group, a member, a partition."""
+    """An invariant is violated. ``about`` names what it concerns: a group, a member, a partition."""
 
     def __init__(self, text: str, *about: str) -> None:
         super().__init__(text)
@@ -29,7 +29,7 @@ class SimulationFailure(AssertionError):
 
 
 class Alarm:
-    """A callback that is due at some time, until it is cancelled or its process is killed."""
+    """A callback at a given time, until it is cancelled or its process is killed."""
 
     __slots__ = ("_process", "callback")
 
@@ -46,8 +46,8 @@ class Alarm:
 
 
 class World:
-    """``at`` and ``after`` make things happen; ``run_until`` and ``advance`` let time pass, ``settle`` and ``step`` let
-    happen what is due without that. ``rng`` is the only chance there is."""
+    """``at`` and ``after`` schedule callbacks; ``run_until`` and ``advance`` let time pass; ``settle`` and ``step`` run
+    due callbacks without letting time pass. ``rng`` is the only source of randomness."""
 
     def __init__(self, seed: int = 0, events_at_most: int = sys.maxsize) -> None:
         self.seed = seed
@@ -55,7 +55,7 @@ class World:
         self.rng = random.Random(seed)
         self.now_ms = START_MS
         self.jumped_ms = 0
-        """By how much the calendar's time was set off from the steady clock."""
+        """The difference of the system time from the steady clock."""
         self.events = 0
         self.checks: list[Callable[[], None]] = []
         """Called after every event."""
@@ -66,7 +66,7 @@ class World:
     # --- time -------------------------------------------------------------------------------------------------
 
     def clock(self) -> int:
-        """The calendar's time."""
+        """The system time."""
         return self.now_ms + self.jumped_ms
 
     def steady(self) -> int:
@@ -81,7 +81,7 @@ class World:
         return self.at(self.now_ms + by_ms, callback)
 
     def run_until(self, end_ms: int) -> None:
-        """Lets everything happen that is due until then, in order."""
+        """Runs all callbacks that are due until then, in order."""
         heap = self._heap
         while heap and heap[0][0] <= end_ms:
             self._run(*heapq.heappop(heap))
@@ -91,11 +91,11 @@ class World:
         self.run_until(self.now_ms + by_ms)
 
     def settle(self) -> None:
-        """Lets everything happen that is due now."""
+        """Runs all callbacks that are due now."""
         self.run_until(self.now_ms)
 
     def due(self) -> list[Callable[[], None]]:
-        """What is due now, in order."""
+        """The callbacks that are due now, in order."""
         return [
             alarm.callback
             for at_ms, _, alarm in sorted(self._heap)
@@ -104,14 +104,14 @@ class World:
 
     @property
     def is_due(self) -> bool:
-        """Whether anything is due now."""
+        """Whether a callback is due now."""
         heap = self._heap
         while heap and not heap[0][2].is_set:
             heapq.heappop(heap)
         return bool(heap) and heap[0][0] <= self.now_ms
 
     def step(self) -> bool:
-        """Lets the next thing happen that is due now; whether there was one."""
+        """Runs the next callback that is due now. Returns whether there was one."""
         if not self.is_due:
             return False
         self._run(*heapq.heappop(self._heap))
@@ -123,7 +123,7 @@ class World:
         self.now_ms = max(self.now_ms, at_ms)
         self.events += 1
         if self.events > self._events_at_most:
-            raise SimulationFailure(f"more than {self._events_at_most} events: somebody goes round in circles")
+            raise SimulationFailure(f"more than {self._events_at_most} events: probably an endless loop")
         alarm.callback()
         for check in self.checks:
             check()
@@ -136,14 +136,14 @@ class World:
     def between(self, low: int, high: int) -> int:
         return self.rng.randint(low, high)
 
-    # --- what happened ----------------------------------------------------------------------------------------
+    # --- the trace --------------------------------------------------------------------------------------------
 
     def note(self, who: str, what: str, *values: Any) -> None:
-        """Remembers a step; ``what`` is formatted with ``values`` when somebody reads it."""
+        """Records an event; ``what`` is formatted with ``values`` when the trace is read."""
         self._trace.append((self.now_ms, who, what, values))
 
     def trace(self, about: tuple[str, ...] = (), last: int = 60) -> list[str]:
-        """The last steps; with ``about`` only those that mention one of these, and what befell everybody."""
+        """The last events; with ``about`` only those that mention one of these, and those that concern all."""
         lines = []
         for at_ms, who, what, values in self._trace:
             line = f"{(at_ms - START_MS) / 1000:10.3f}  {who:<14} {what.format(*values)}"
@@ -153,7 +153,7 @@ class World:
 
 
 class Process:
-    """What runs in the world until it is killed: then none of its callbacks comes any more."""
+    """Code that runs in the world until it is killed: then none of its callbacks is called any more."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -166,9 +166,9 @@ class Process:
         return self.world.at(self.world.now_ms, callback, self)
 
     def call_at(self, at_ms: int, callback: Callable[[], None]) -> Alarm:
-        """``at_ms`` is a time of the calendar."""
+        """``at_ms`` is a system time."""
         return self.world.at(at_ms - self.world.jumped_ms, callback, self)
 
     def environment(self) -> Environment:
-        """For a runtime of coordinators."""
+        """The environment for a runtime of coordinators."""
         return Environment(self.call_soon, self.call_at, self.world.clock, self.world.steady)

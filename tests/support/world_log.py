@@ -1,5 +1,5 @@
-"""A partition of an internal topic on the real log, on a disk in memory: with faults, a high watermark that may lag,
-crashes and compaction."""
+"""A partition of an internal topic on the real log, on a disk in memory: with faults, a lagging high watermark, crashes
+and compaction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.world import World
 
 
 class WorldLog(Partition):
-    """``fail_with`` makes the next append raise it. ``on_append(log, rows)`` is called with what was written."""
+    """``fail_with`` is the error of the next append. ``on_append(log, rows)`` is called with the appended rows."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class WorldLog(Partition):
     def _opened(self) -> Log:
         return Log.open(self._path, self._settings, self.world.clock(), clean=False, files=self.files)
 
-    # --- what the runtime uses --------------------------------------------------------------------------------
+    # --- used by the runtime ----------------------------------------------------------------------------------
 
     @property
     def max_message_bytes(self) -> int:
@@ -71,7 +71,7 @@ class WorldLog(Partition):
             self._on_append(self, list(iter_records(stored)))
         return info
 
-    # --- what tests look at -----------------------------------------------------------------------------------
+    # --- read by tests ----------------------------------------------------------------------------------------
 
     @property
     def batches(self) -> list[bytes]:
@@ -94,11 +94,11 @@ class WorldLog(Partition):
     def size(self) -> int:
         return self.log.size
 
-    # --- what befalls it --------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------------------
 
     @property
     def held_back(self) -> int | None:
-        """The high watermark, as long as replicas lag; None: it is the log's end."""
+        """The high watermark while replicas lag; None: it is the log end."""
         return self._held_back
 
     @held_back.setter
@@ -106,22 +106,22 @@ class WorldLog(Partition):
         self._held_back = self.log.high_watermark = value  # type: ignore[assignment]
 
     def replicate(self) -> None:
-        """Replicas have all there is now."""
+        """The replicas have all records now."""
         if self._held_back is not None:
             self.held_back = self.log_end_offset
 
     def put(self, *records: tuple[bytes | None, bytes | None]) -> None:
-        """Writes records behind the coordinator's back."""
+        """Writes records without the coordinator's knowledge."""
         rows = [SimpleNamespace(key=key, value=value, timestamp_ms=None) for key, value in records]
         self.append(encode_batch(rows, now_ms=self.world.clock()))
 
     def crash(self) -> None:
-        """kill -9 of the broker, and its next start, which finds what was written."""
+        """kill -9 of the broker, and its next start, which reads the log."""
         cleaned = self.log.cleaned_offset
         self.log.abandon()
         self.files.crash()
         self._log = self._opened()
-        self.log.cleaned_offset = cleaned  # it stands in a checkpoint file of the broker
+        self.log.cleaned_offset = cleaned  # the broker stores it in a checkpoint file
         self.held_back = self._held_back
 
     def rewrite(self, batches: list[bytes]) -> None:
@@ -133,19 +133,19 @@ class WorldLog(Partition):
         self._log = self._opened()
 
     def truncate_to_high_watermark(self) -> int:
-        """As when a replica that never got the end of the log leads next; how many records are lost."""
+        """The next leader is a replica without the end of the log. Returns the number of lost records."""
         lost = self.log_end_offset - self.high_watermark
         self.log.truncate_to(self.high_watermark, self.world.clock())
         return lost
 
     def roll(self) -> None:
-        """Begins a segment: what stands in the others may be compacted."""
+        """Begins a segment: records in the earlier ones may be compacted."""
         self.log.roll(self.world.clock())
 
     def compact(self, *, knows_last: bool = True) -> int:
-        """Cleans the segments that may be cleaned, as the broker does it for small logs; how many bytes that saved.
+        """Cleans the segments that may be cleaned, like the broker for small logs. Returns the number of saved bytes.
 
-        Without ``knows_last`` it is not known where the last cleaning ended, so that all of the log counts as dirty.
+        Without ``knows_last`` the end of the last cleaning is unknown, so that the whole log is dirty.
         """
         if not knows_last:
             self.log.cleaned_offset = None

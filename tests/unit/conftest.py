@@ -1,4 +1,5 @@
-"""A unit test opens no socket and starts no process. One that does fails: it belongs into another folder."""
+"""A unit test must not open a socket or start a process. The guard makes it fail: such a test belongs in another
+folder."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ FORBIDDEN = frozenset({
     "socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyaddr", "socket.gethostbyname",
     "socket.sendmsg", "socket.sendto",
 })  # fmt: skip
-"""Events of Python's audit. A socket pair, with which each event loop wakes itself up, raises none of them."""
+"""Events of Python's audit. The socket pair with which each event loop wakes itself up raises none of them."""
 NETWORK = (socket.AF_INET, socket.AF_INET6)
 
 
 class Guard:
-    """Records what a unit test does of this, and refuses it. ``others``: threads from before the test."""
+    """Records forbidden events during a unit test, and refuses them. ``others``: threads from before the test."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -29,14 +30,14 @@ class Guard:
         self.seen: list[str] = []
 
     def on_event(self, event: str, args: tuple[Any, ...]) -> None:
-        """An audit hook. Python cannot remove it, so it has to be fast while no unit test runs."""
+        """An audit hook. Python cannot remove it, so it must be fast between unit tests."""
         if self.is_on and is_forbidden(event, args) and threading.get_ident() not in self.others:
             self.seen.append(event)
             raise AssertionError(f"a unit test opens no socket and starts no process: {event}")
 
 
 def is_forbidden(event: str, args: tuple[Any, ...]) -> bool:
-    # uvloop binds and connects without an event, but Python makes the sockets on which it listens.
+    # uvloop binds and connects without an event, but Python creates its listening sockets.
     return event in FORBIDDEN or (event == "socket.__new__" and args[1] in NETWORK)
 
 
@@ -46,7 +47,7 @@ sys.addaudithook(GUARD.on_event)
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Fails at the end, too: the test, or what it tests, may have caught the error."""
+    """Also fails at the end: the test, or the code that it tests, may have caught the error."""
     GUARD.seen.clear()
     GUARD.others = frozenset(one.ident or 0 for one in threading.enumerate()) - {threading.get_ident()}
     GUARD.is_on = True
@@ -65,7 +66,7 @@ def pytest_runtest_setup() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
-    """The teardown is free: that of the last test stops the brokers which other folders share."""
+    """The teardown is not guarded: that of the last test stops the brokers that other folders share."""
     with guarded():
         yield
 

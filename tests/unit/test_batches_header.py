@@ -1,4 +1,4 @@
-"""Checks a producer's bytes must pass before they are kept, and what stamping changes."""
+"""The checks of a producer's batch before the log stores it, and the header fields that stamping changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def batch(count: int = 3, **options: object) -> bytes:
 
 
 def patched(data: bytes, offset: int, layout: str, value: int) -> bytes:
-    """The batch with one header field changed and its CRC made right again."""
+    """The batch with one header field changed and a correct CRC."""
     changed = bytearray(data)
     struct.pack_into(">" + layout, changed, offset, value)
     if offset >= ATTRIBUTES_OFFSET:
@@ -45,7 +45,7 @@ def code_of(data: bytes, **options: object) -> ErrorCode:
     return caught.value.code
 
 
-def test_header_tells_what_was_encoded() -> None:
+def test_the_header_has_the_values_that_were_encoded() -> None:
     data = batch(
         3, base_offset=40, leader_epoch=7, producer_id=9, producer_epoch=2, base_sequence=11, compression="zstd"
     )
@@ -69,7 +69,7 @@ def test_sequence_wraps_at_2_31() -> None:
     assert header.last_sequence == 0
 
 
-def test_scan_leaves_out_a_cut_off_last_batch() -> None:
+def test_scan_omits_a_last_batch_that_is_cut_off() -> None:
     data = batch() + batch()[:-1]
     assert [pos for pos, _ in scan(data)] == [0]
     assert [pos for pos, _ in scan(batch() + batch()[:30])] == [0]
@@ -81,7 +81,7 @@ def test_scan_refuses_a_length_below_the_header(length: int) -> None:
         list(scan(patched(batch(), 8, "i", length)))
 
 
-def test_every_flipped_byte_behind_the_crc_is_noticed() -> None:
+def test_each_changed_byte_after_the_crc_is_detected() -> None:
     data = batch()
     for pos in range(17, len(data)):
         changed = bytearray(data)
@@ -89,7 +89,7 @@ def test_every_flipped_byte_behind_the_crc_is_noticed() -> None:
         assert code_of(bytes(changed)) is ErrorCode.corrupt_message
 
 
-@pytest.mark.behaviour(56, part=True)
+@pytest.mark.behaviour(56, part="c")
 def test_larger_than_max_message_bytes_is_refused() -> None:
     data = batch()
     assert code_of(data, max_message_bytes=len(data) - 1) is ErrorCode.message_too_large
@@ -119,7 +119,7 @@ def test_bad_fields_are_refused(offset: int, layout: str, value: int, code: Erro
     assert code_of(patched(batch(), offset, layout, value)) is code
 
 
-def test_nothing_is_not_a_batch() -> None:
+def test_an_empty_request_is_not_a_batch() -> None:
     assert code_of(b"") is ErrorCode.invalid_record
 
 
@@ -128,13 +128,13 @@ def test_part_of_a_batch_is_corrupt(size: int) -> None:
     assert code_of(batch()[:size]) is ErrorCode.corrupt_message
 
 
-def test_clients_send_one_batch_coordinators_many() -> None:
+def test_clients_may_send_one_batch_and_coordinators_several() -> None:
     two = batch() + batch(base_offset=3)
     assert code_of(two) is ErrorCode.invalid_record
     assert [pos for pos, _ in validate(two, client=False)] == [0, len(batch())]
 
 
-def test_stamp_needs_no_new_crc() -> None:
+def test_stamping_does_not_change_the_crc() -> None:
     data = bytearray(batch())
     before = read_header(data)
     stamp(data, 0, base_offset=1 << 40, leader_epoch=3)
@@ -155,7 +155,7 @@ def test_stamp_with_log_append_time() -> None:
     assert {row.timestamp for row in iter_records(data)} == {NOW + 5000}
 
 
-def test_stamp_clears_a_timestamp_type_the_producer_set() -> None:
+def test_stamping_clears_a_timestamp_type_that_the_producer_set() -> None:
     data = bytearray(patched(batch(), 21, "h", 0x08))
     stamp(data, 0, base_offset=0, leader_epoch=0)
     header = read_header(data)
@@ -164,7 +164,7 @@ def test_stamp_clears_a_timestamp_type_the_producer_set() -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_recompressing_changes_the_codec_alone(codec: int) -> None:
+def test_recompression_changes_only_the_codec(codec: int) -> None:
     data = batch(50, compression="gzip", producer_id=4, producer_epoch=1, base_sequence=6)
     again = recompress(data, read_header(data), codec)
     ((_, header),) = validate(again)

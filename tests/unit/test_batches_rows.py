@@ -1,4 +1,4 @@
-"""Records out of batches: what was written comes back, hostile bytes raise and cost nothing."""
+"""Records read from batches: equal to the encoded ones; malformed bytes raise errors and use little memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ records = st.builds(
 
 
 @given(st.lists(records, min_size=1, max_size=80), st.sampled_from(CODECS), st.integers(0, 1 << 50))
-def test_what_was_encoded_comes_back(items: list[Headed], codec: str, base_offset: int) -> None:
+def test_decoded_records_equal_the_encoded_ones(items: list[Headed], codec: str, base_offset: int) -> None:
     data = encode_batch(items, now_ms=NOW, compression=codec, base_offset=base_offset)
     rows = list(iter_records(data))
     assert [(row.key, row.value, row.headers) for row in rows] == [(r.key, r.value, r.headers) for r in items]
@@ -55,7 +55,7 @@ def test_what_was_encoded_comes_back(items: list[Headed], codec: str, base_offse
     assert read_header(data).max_timestamp == max(times)
 
 
-@pytest.mark.claim(10)
+@pytest.mark.claim(10, part="a")
 def test_claim_10_codecs_shrink_repetitive_records() -> None:
     items = [
         SimpleRecord(b"tail-%d" % (n % 50), b'{"carrier":"UA","origin":"EWR","dest":"IAH"}', NOW) for n in range(500)
@@ -73,7 +73,7 @@ def test_varints_are_zigzag(value: int) -> None:
 
 
 def with_payload(payload: bytes, count: int, codec: int = 0) -> bytes:
-    """A batch with a right CRC around any bytes."""
+    """A batch with a correct CRC and any payload."""
     head = struct.pack(">qiib", 0, HEADER_BYTES - 12 + len(payload), 0, 2)
     checked = struct.pack(">hiqqqhii", codec, max(count - 1, 0), NOW, NOW, -1, -1, -1, count)
     return head + struct.pack(">I", crc32c(checked + payload)) + checked + payload
@@ -93,22 +93,22 @@ GOOD = encode_batch([SimpleRecord(b"key", b"value", NOW)], now_ms=NOW)[HEADER_BY
         GOOD[:4] + b"\x7e" + GOOD[5:],  # key reaches beyond the record
         GOOD[:-1] + b"\x7e",  # 63 headers in no bytes
         GOOD[:-1] + b"\x01",  # -1 headers
-        GOOD + b"\x00",  # something behind the last record
+        GOOD + b"\x00",  # a byte after the last record
     ],
 )
-def test_hostile_records_raise(payload: bytes) -> None:
+def test_malformed_records_raise_an_error(payload: bytes) -> None:
     with pytest.raises(CorruptRecord):
         list(iter_records(with_payload(payload, 1)))
 
 
-def test_absurd_count_allocates_nothing() -> None:
+def test_an_impossible_record_count_allocates_nothing() -> None:
     with pytest.raises(CorruptRecord):
         list(iter_records(with_payload(GOOD, 0x7FFFFFFF)))
 
 
 @given(st.data())
-def test_flipped_bits_raise_or_read(data: st.DataObject) -> None:
-    """No error but CorruptRecord, whatever the bytes: the CRC is not looked at here."""
+def test_flipped_bits_raise_corrupt_record_or_are_read(data: st.DataObject) -> None:
+    """Any bytes are read or raise CorruptRecord. The CRC is not checked here."""
     codec = data.draw(st.integers(0, 4))
     items = [SimpleRecord(b"k%d" % n, b"v" * n, NOW) for n in range(20)]
     batch = bytearray(encode_batch(items, now_ms=NOW, compression=CODECS[codec]))
@@ -124,7 +124,7 @@ BOMB = 40 << 20
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_bombs_are_defused(codec: int) -> None:
+def test_decompression_bombs_are_refused(codec: int) -> None:
     packed = {
         1: lambda: gzip.compress(bytes(BOMB)),
         2: lambda: bytes(cramjam.snappy.compress_raw(bytes(BOMB))),
@@ -152,7 +152,7 @@ def test_codecs_round_trip(codec: str, size: int) -> None:
     assert bytes(compression.decompress(code, compression.compress(code, data))) == data
 
 
-def test_snappy_as_librdkafka_and_as_java_write_it() -> None:
+def test_snappy_is_read_in_the_formats_of_librdkafka_and_java() -> None:
     data = b"snap" * 30_000
     raw = bytes(cramjam.snappy.compress_raw(data))
     assert bytes(compression.decompress(compression.SNAPPY, raw)) == data
@@ -161,25 +161,25 @@ def test_snappy_as_librdkafka_and_as_java_write_it() -> None:
     assert bytes(compression.decompress(compression.SNAPPY, framed)) == data
 
 
-def test_lz4_as_kafka_wants_it_and_as_others_write_it() -> None:
+def test_lz4_is_written_as_kafka_requires_and_read_as_other_clients_write_it() -> None:
     data = random.Random(1).randbytes(50_000) + b"lz4 " * 40_000
     ours = compression.compress(compression.LZ4, data)
-    assert ours[:7].hex() == "04224d18604082"  # independent blocks, or Kafka's reader gives up
+    assert ours[:7].hex() == "04224d18604082"  # independent blocks, otherwise Kafka's reader refuses the frame
     assert bytes(cramjam.lz4.decompress(ours)) == data
     assert bytes(compression.decompress(compression.LZ4, bytes(cramjam.lz4.compress(data)))) == data
 
 
-def test_gzip_of_several_members() -> None:
+def test_gzip_data_of_several_members_is_read() -> None:
     packed = gzip.compress(b"one") + gzip.compress(b"two")
     assert bytes(compression.decompress(compression.GZIP, packed)) == b"onetwo"
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_cut_off_streams_raise(codec: int) -> None:
+def test_streams_that_are_cut_off_raise_an_error(codec: int) -> None:
     packed = compression.compress(codec, b"some bytes " * 100)
     for size in range(1, len(packed), 3):
         if codec == compression.SNAPPY and size == 16:
-            continue  # the xerial framing has no end mark: its 16 bytes of head alone are an empty stream
+            continue  # the xerial framing has no end mark: its header of 16 bytes is a valid empty stream
         with pytest.raises(CorruptRecord):
             compression.decompress(codec, packed[:size])
 

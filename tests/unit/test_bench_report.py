@@ -1,15 +1,18 @@
-"""The benchmark's page: sections replaced one by one, aims judged, a plot that is XML."""
+"""The benchmark page: each section is replaced separately, aims are compared with medians, the plot is valid XML."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 from bench import ablation, report
 from bench.measures import COLUMNS, MEASURES, Column
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 
-def test_each_section_is_replaced_by_its_own_run_only(tmp_path: Path) -> None:
+
+def test_a_run_replaces_only_its_own_section(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     report.write(page, "first run")
     report.write(page, "only fan-out", "fan-out")
@@ -20,6 +23,13 @@ def test_each_section_is_replaced_by_its_own_run_only(tmp_path: Path) -> None:
     assert text.startswith("# Benchmarks")
     assert [part in text for part in ("first run", "only fan-out")] == [False, False]
     assert text.index("second run") < text.index("fan-out again") < text.index("written by hand")
+
+
+def test_make_bench_runs_every_benchmark() -> None:
+    programs = {found for path in ROOT.glob("bench/*.py") for found in re.findall(r'prog="(.+?)"', path.read_text())}
+    assert {"python -m bench", "python -m bench.sending"} <= programs
+    recipe = (ROOT / "Makefile").read_text().split("\nbench:", 1)[1].split("\n\n", 1)[0]
+    assert {line.removeprefix("\t$(BIN)/") for line in recipe.splitlines()[1:]} == programs
 
 
 def test_an_aim_is_met_by_the_median_of_the_ratios() -> None:
@@ -34,7 +44,7 @@ def test_an_aim_is_met_by_the_median_of_the_ratios() -> None:
     assert report.aim(Column("t", "bytes", most=300), [172.0], []) == "≤ 300 bytes (met)"
 
 
-def test_every_figure_of_issues_4_and_5_has_its_aim_in_the_table() -> None:
+def test_every_figure_of_issues_4_and_5_has_an_aim_in_the_table() -> None:
     aims = {key: column.aim for key, column in COLUMNS.items() if column.aim}
     assert aims == {
         "start": 8, "idle_rss": 4, "loaded_rss": 4, "produce": 1.5, "producer_perf": 1, "latency_p50": 2,
@@ -44,7 +54,7 @@ def test_every_figure_of_issues_4_and_5_has_its_aim_in_the_table() -> None:
     }  # fmt: skip
     assert COLUMNS["compact_share"].most == 2
     assert COLUMNS["offset_bytes"].most == 300
-    assert list(MEASURES)[-3:] == ["offsets-memory", "restart", "groups-restart"], "they start the broker again"
+    assert list(MEASURES)[-3:] == ["offsets-memory", "restart", "groups-restart"], "they restart the broker"
 
 
 def test_the_plot_draws_every_bar_to_the_scale_of_its_group() -> None:

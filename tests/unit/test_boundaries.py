@@ -1,4 +1,5 @@
-"""What handlers name and use: fields of the schemas, the services of the broker, no single API on the way of all."""
+"""What handlers may use: fields of the schemas and the services of the broker. Code for all requests names no single
+API."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def mapping_keys(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Dict):
             texts = {key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
-            if not any("." in text for text in texts):  # a table of Kafka's settings is no reply
+            if not any("." in text for text in texts):  # a table of Kafka's settings is not a reply
                 keys |= texts
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "dict":
             keys |= {keyword.arg for keyword in node.keywords if keyword.arg}
@@ -60,13 +61,13 @@ def mapping_keys(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", APIS)
-def test_replies_name_fields_the_schemas_have(name: str) -> None:
-    """The writer ignores keys a version lacks, so a misspelt one would go out as its default."""
+def test_replies_use_only_fields_of_the_schemas(name: str) -> None:
+    """The writer ignores a key that a version lacks, so the default value would replace the value of a misspelt key."""
     assert mapping_keys(HANDLERS / f"{name}.py") - reply_fields(int(name[1:3])) == set()
 
 
 @pytest.mark.parametrize("name", APIS)
-def test_handlers_serve_versions_the_schemas_know(name: str) -> None:
+def test_handlers_serve_only_versions_of_the_schemas(name: str) -> None:
     key = int(name[1:3])
     ((oldest, newest),) = [api.versions for api in served() if api.name == name]
     known = schemas.known_versions(key)
@@ -80,7 +81,7 @@ def test_each_handler_file_is_served_and_has_a_handler() -> None:
         assert callable(import_module(f"odradek.broker.handlers.{name}").handle)
 
 
-def test_a_misspelt_field_would_be_seen() -> None:
+def test_a_misspelt_field_is_found() -> None:
     assert "partition_index" in reply_fields(8)
     assert "partition_idx" not in reply_fields(8)
     assert len(APIS) >= 20
@@ -90,7 +91,7 @@ def test_a_misspelt_field_would_be_seen() -> None:
 
 
 def names_for_type_checkers(tree: ast.Module) -> dict[str, str]:
-    """What a file imports or derives for type checkers alone, with where it comes from."""
+    """What a file imports or derives only for type checkers, with its source."""
     origins: dict[str, str] = {}
     for block in tree.body:
         if not isinstance(block, ast.If) or ast.unparse(block.test) != "TYPE_CHECKING":
@@ -105,7 +106,7 @@ def names_for_type_checkers(tree: ast.Module) -> dict[str, str]:
 
 
 def message_classes(source: str) -> set[str]:
-    """The classes that a handler's message is said to be of."""
+    """The classes in the annotations of a handler's message."""
     tree = ast.parse(source)
     origins = names_for_type_checkers(tree)
     (handle,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "handle")
@@ -115,7 +116,8 @@ def message_classes(source: str) -> set[str]:
 
 
 def fields_of_older_versions(name: str) -> Iterator[tuple[str, set[str]]]:
-    """Fields that a handler adds to newest classes, and how the older versions that it serves have them."""
+    """Fields that a handler adds to the newest classes, and the types of these fields in the older versions it
+    serves."""
     ((oldest, newest),) = [api.versions for api in served() if api.name == name]
     modules = [
         import_module(schemas.message_type(int(name[1:3]), version, Kind.REQUEST).__module__)
@@ -143,7 +145,7 @@ def parameters_of_any_type(source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", APIS)
-def test_a_message_is_typed_as_that_of_the_newest_version(name: str) -> None:
+def test_messages_have_the_type_of_the_newest_version(name: str) -> None:
     ((_, newest),) = [api.versions for api in served() if api.name == name]
     newest_class = schemas.message_type(int(name[1:3]), newest, Kind.REQUEST)
     source = (HANDLERS / f"{name}.py").read_text()
@@ -152,7 +154,7 @@ def test_a_message_is_typed_as_that_of_the_newest_version(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", APIS)
-def test_fields_of_older_versions_are_those_of_the_schemas(name: str) -> None:
+def test_fields_of_older_versions_have_the_types_of_the_schemas(name: str) -> None:
     for declared, known in fields_of_older_versions(name):
         assert {declared.partition(": ")[2]} == known, declared
 
@@ -184,15 +186,15 @@ ASKING = [*sorted(HANDLERS.glob("*.py")), BROKER_ROOM / "config_changes.py"]
 FOLLOWING = {
     f"odradek.broker.{name}"
     for name in (
-        "group_runtime", "host_limits", "log_cleaner", "log_directory", "metadata_loader",
+        "group_coordinator", "group_runtime", "host_limits", "log_cleaner", "log_directory", "metadata_loader",
         "metadata_publishers", "metadata_snapshot", "producer_ids", "server",
     )
 }  # fmt: skip
-"""What follows the committed records, and what makes it do so."""
+"""The modules that apply committed records, and the module that calls them."""
 
 
 def members(module: str, protocol: str) -> set[str]:
-    """What a Protocol has, by its source: some are there for type checkers alone."""
+    """The members of a Protocol, from its source code: some of them exist only for type checkers."""
     tree = ast.parse((BROKER_ROOM / f"{module}.py").read_text())
     (found,) = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == protocol)
     methods = {node.name for node in found.body if isinstance(node, ast.FunctionDef)}
@@ -202,7 +204,8 @@ def members(module: str, protocol: str) -> set[str]:
 SERVICES = members("api", "BrokerServices")
 USES = {
     "catalog": members("catalog_image", "CatalogImage"),
-    "controller": {"auto_create", "ensure_offsets_topic", "new_topic", "update_features", "write"},
+    "controller": {"auto_create", "ensure_internal_topic", "new_topic", "update_features", "write"},
+    "coordinators": {"of_key_type", "runtime"},
     "producer_ids": {"next"},
     "quotas": {"limited", "most_in_window", "record", "take_back"},
     "runtime": {"batch_bytes", "group_partition", "loaded", "submit"},
@@ -213,7 +216,7 @@ ACTS = {
     "on_metadata_update", "on_notice", "on_topics_changed", "on_topics_deleted", "open_topic", "publish",
     "reconfigure", "replay", "set_dynamic", "steps_of", "unload",
 }  # fmt: skip
-"""Methods that change what follows the catalogue. No handler calls one of this name, of any object."""
+"""Methods that change state which follows from the catalogue. No handler calls a method of this name on any object."""
 
 
 def is_broker(node: ast.expr) -> bool:
@@ -221,7 +224,7 @@ def is_broker(node: ast.expr) -> bool:
 
 
 def own_acts(source: str) -> list[str]:
-    """What a handler's source does itself that is to follow from a record."""
+    """Calls in a handler's source that a publisher must do after a record is committed."""
     tree = ast.parse(source)
     found = []
     services = {  # names for a service, such as ``quotas = broker.quotas``
@@ -249,7 +252,7 @@ def own_acts(source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", ASKING, ids=lambda path: path.stem)
-def test_handlers_do_not_do_what_follows_from_a_record(path: Path) -> None:
+def test_handlers_leave_the_effects_of_records_to_publishers(path: Path) -> None:
     assert own_acts(path.read_text()) == []
 
 
@@ -261,6 +264,7 @@ def test_handlers_do_not_do_what_follows_from_a_record(path: Path) -> None:
         "broker.quotas.take(limits)",
         "quotas = broker.quotas\nquotas.take(limits)",
         "broker.runtime.partition_count = None",
+        "broker.coordinators.stop()",
         "runtime = self.broker.runtime\nruntime.load(0, partition)",
         "broker.config.set_dynamic({})",
         "broker.config.num_partitions = 3",
@@ -273,12 +277,12 @@ def test_handlers_do_not_do_what_follows_from_a_record(path: Path) -> None:
         "from odradek.broker.metadata_log import Catalog",
     ],
 )
-def test_a_handler_that_would_do_so_is_found(source: str) -> None:
+def test_a_handler_that_applies_an_effect_itself_is_found(source: str) -> None:
     assert own_acts(source)
 
 
 def test_each_service_is_used() -> None:
-    """What no request needs any more is taken out of ``BrokerServices``."""
+    """``BrokerServices`` has no member that no request needs."""
     using = [*ASKING, *(BROKER_ROOM / f"{name}.py" for name in ("router", "commit_fast_path"))]
     used = {
         node.attr
@@ -293,17 +297,18 @@ def test_each_service_is_used() -> None:
 # --- what knows no single API -----------------------------------------------------------------------------------
 
 GENERAL = ["broker/connection.py", "broker/router.py", "broker/middleware.py", "wire/frames.py"]
-"""They serve all APIs alike: what is special about one stands in its handler's file, or in a module of its own."""
+"""These modules serve all APIs. Code for a single API belongs in its handler or in a separate module."""
 
 
 def api_names() -> set[str]:
-    """``OFFSET_COMMIT`` and ``OffsetCommit``, and so on. A name of one word is a word of other texts, too."""
+    """``OFFSET_COMMIT`` and ``OffsetCommit``, and so on. Names of one word are left out: they occur in other texts,
+    too."""
     constants = {name for name, value in vars(api_keys).items() if isinstance(value, int)}
     return constants | {"".join(map(str.capitalize, name.split("_"))) for name in constants if "_" in name}
 
 
 @pytest.mark.parametrize("name", GENERAL)
-def test_the_way_of_all_requests_knows_no_single_api(name: str) -> None:
+def test_code_for_all_requests_names_no_single_api(name: str) -> None:
     source = HANDLERS.parent.parent.joinpath(name).read_text()
     words = set(re.findall(r"\w+", source))
     assert words & api_names() == set()
@@ -312,5 +317,5 @@ def test_the_way_of_all_requests_knows_no_single_api(name: str) -> None:
     assert not [word for word in words if re.fullmatch(r"k\d\d_\w+", word)]
 
 
-def test_an_api_in_the_way_of_all_requests_is_found() -> None:
+def test_the_name_of_an_api_in_code_for_all_requests_is_found() -> None:
     assert {"OFFSET_COMMIT", "OffsetCommit", "FETCH", "ApiVersions"} <= api_names()

@@ -1,4 +1,4 @@
-"""A clock that can be moved, and alarms that follow it."""
+"""A clock that tests move, and alarms that follow it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.broker.clock import Alarms, Clock
 
 
 class Loop:
-    """Time in seconds that passes when told to."""
+    """An event loop whose time in seconds passes only in ``run``."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -58,40 +58,40 @@ class LoopClock(Clock):
         return int(self._loop.now * 1000) + self._offset_ms
 
 
-def test_alarms_ring_in_time() -> None:
+def test_alarms_call_back_at_their_time() -> None:
     loop = Loop()
-    rung: list[str] = []
+    called: list[str] = []
     alarms = Alarms(loop, LoopClock(loop))
-    alarms.call_at(500, lambda: rung.append("a"))
-    alarms.call_at(2000, lambda: rung.append("b"))
+    alarms.call_at(500, lambda: called.append("a"))
+    alarms.call_at(2000, lambda: called.append("b"))
     loop.run(0.4)
-    assert rung == []
+    assert called == []
     loop.run(0.2)
-    assert rung == ["a"]
+    assert called == ["a"]
     loop.run(10)
-    assert rung == ["a", "b"]
+    assert called == ["a", "b"]
     assert not alarms.pending
 
 
-def test_moving_the_clock_rings_what_became_due() -> None:
+def test_moving_the_clock_calls_the_alarms_that_are_due() -> None:
     loop = Loop()
     clock = LoopClock(loop)
-    rung: list[str] = []
+    called: list[str] = []
     alarms = Alarms(loop, clock)
-    alarms.call_at(8 * 86_400_000, lambda: rung.append("week"))
-    alarms.call_at(30 * 86_400_000, lambda: rung.append("month"))
+    alarms.call_at(8 * 86_400_000, lambda: called.append("week"))
+    alarms.call_at(30 * 86_400_000, lambda: called.append("month"))
     clock.advance(8 * 86_400_000)
     loop.run()
-    assert rung == ["week"]
+    assert called == ["week"]
     loop.run(22 * 86_400)
-    assert rung == ["week", "month"]
+    assert called == ["week", "month"]
 
 
-def test_a_cancelled_alarm_stays_silent() -> None:
+def test_a_cancelled_alarm_does_not_call_back() -> None:
     loop = Loop()
     clock = LoopClock(loop)
     alarms = Alarms(loop, clock)
-    alarm = alarms.call_at(10, lambda: pytest.fail("rang"))
+    alarm = alarms.call_at(10, lambda: pytest.fail("the alarm called back"))
     alarm.cancel()
     clock.advance(100)
     loop.run(1)
@@ -99,34 +99,34 @@ def test_a_cancelled_alarm_stays_silent() -> None:
     assert not loop.waiting
 
 
-def test_the_clock_never_goes_back() -> None:
+def test_the_clock_never_moves_backwards() -> None:
     with pytest.raises(ValueError, match="back"):
         Clock().advance(-1)
 
 
 @pytest.mark.parametrize("jump_ms", [7_200_000, -7_200_000])
-def test_alarms_do_not_care_that_the_systems_time_is_set(jump_ms: int) -> None:
+def test_a_change_of_the_system_time_does_not_change_alarms(jump_ms: int) -> None:
     loop = Loop()
     clock = LoopClock(loop)
-    rung: list[str] = []
+    called: list[str] = []
     alarms = Alarms(loop, clock)
-    alarms.call_at(clock.now_ms() + 10_000, lambda: rung.append("before"))
+    alarms.call_at(clock.now_ms() + 10_000, lambda: called.append("before"))
     clock.set_by_ms = jump_ms
-    alarms.call_at(clock.now_ms() + 10_000, lambda: rung.append("after"))
+    alarms.call_at(clock.now_ms() + 10_000, lambda: called.append("after"))
     assert not alarms.due
     loop.run(9.9)
-    assert rung == []
+    assert called == []
     loop.run(0.2)
-    assert rung == ["before", "after"]
+    assert called == ["before", "after"]
 
 
-def test_a_clock_reads_the_systems_time_and_a_steady_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_reads_the_system_time_and_the_monotonic_time(monkeypatch: pytest.MonkeyPatch) -> None:
     wall, awake = 1_700_000_000_000, 5_000
     monkeypatch.setattr("time.time_ns", lambda: wall * 1_000_000)
     monkeypatch.setattr("time.monotonic_ns", lambda: awake * 1_000_000)
     clock = Clock()
     assert clock.now_ms() == clock.steady_ms() == wall
-    wall += 3_600_000  # asleep
+    wall += 3_600_000  # the process was suspended
     awake += 20
     assert (clock.now_ms(), clock.steady_ms()) == (wall, wall - 3_600_000 + 20)
     clock.advance(1_000)

@@ -1,4 +1,5 @@
-"""Settings: Kafka's names, defaults and limits; what is unknown or ill is refused in one clear line."""
+"""Settings have Kafka's names, defaults and limits. An unknown name or an invalid value is refused with one clear
+line."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ from dataclasses import dataclass
 import pytest
 
 from odradek.broker import config, config_keys, config_table
-from odradek.broker.config import BrokerConfig, log_config
+from odradek.broker.config import BrokerConfig, check_topic_configs, log_config
 from odradek.broker.config_description import describe_broker, describe_topic
 from odradek.broker.config_ignored import DYNAMIC
 from odradek.broker.config_keys import ConfigSource
+from odradek.broker.group_coordinator import GROUPS
 from odradek.broker.quotas import Quotas
+from odradek.core.declared_settings import setting
 from odradek.core.errors import ConfigError
 from odradek.groups import config as groups_config
 from odradek.groups.config import GroupConfig
@@ -39,9 +42,21 @@ from odradek.groups.config import GroupConfig
         ("background.threads=many", "Not a number of type INT"),
     ],
 )
-def test_ill_settings_are_refused(setting: str, complaint: str) -> None:
+def test_invalid_settings_are_refused(setting: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         BrokerConfig.parse([setting])
+
+
+def test_the_offsets_topic_can_be_created_with_the_least_settings() -> None:
+    """A value that a start accepts and the controller refuses would leave groups without a coordinator."""
+    least = {"num.partitions": 1, "replication.factor": 1, "segment.bytes": 1 << 20}
+    for name, number in least.items():
+        with pytest.raises(ConfigError, match=f"offsets.topic.{name}: Value must be at least {number}"):
+            BrokerConfig({f"offsets.topic.{name}": str(number - 1)})
+    config = BrokerConfig({f"offsets.topic.{name}": str(number) for name, number in least.items()})
+    spec = GROUPS.topic_spec(config)
+    assert (spec.partition_count, spec.replication_factor) == (1, 1)
+    assert check_topic_configs(spec.configs, config) == spec.configs
 
 
 def test_every_default_is_valid_and_has_its_attribute() -> None:
@@ -53,7 +68,14 @@ def test_every_default_is_valid_and_has_its_attribute() -> None:
             assert hasattr(broker, name.replace(".", "_"))
 
 
-def test_no_name_is_in_two_tables() -> None:
+@pytest.mark.claim(15, 89, part="b")
+def test_the_cleaner_and_the_offsets_topic_have_kafkas_defaults() -> None:
+    broker = BrokerConfig()
+    assert (broker.log_cleaner_backoff_ms, log_config(broker, {}).min_cleanable_dirty_ratio) == (15_000, 0.5)
+    assert broker.offsets_topic_segment_bytes == 104_857_600
+
+
+def test_each_name_is_in_one_table_only() -> None:
     assert not config_keys.broker_keys().keys() & config_keys.inert_broker_keys().keys()
     rows = [*config_table.BROKER.strip().splitlines(), *GroupConfig.rows()]
     assert sorted(row.partition(" |")[0] for row in rows) == sorted(config_keys.broker_keys())
@@ -62,10 +84,10 @@ def test_no_name_is_in_two_tables() -> None:
 
 @dataclass(slots=True, frozen=True)
 class MorePatient(GroupConfig):
-    """The settings of groups, and one more."""
+    """The settings of groups and one additional setting."""
 
-    patience_ms: int = groups_config._setting(
-        "group.patience.minutes | int | 7 | 1.. | How long nothing is said.", lambda minutes: minutes * 60_000
+    patience_ms: int = setting(
+        "group.patience.minutes | int | 7 | 1.. | The time without messages.", lambda minutes: minutes * 60_000
     )
 
 
@@ -82,7 +104,7 @@ def one_more(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_more")
-def test_one_declaration_makes_a_setting_of_groups() -> None:
+def test_one_declaration_is_enough_for_a_group_setting() -> None:
     broker = BrokerConfig.parse(["group.patience.minutes=9"])
     assert MorePatient.of(broker.value).patience_ms == 9 * 60_000
     assert MorePatient.of(BrokerConfig().value) == MorePatient()
@@ -92,7 +114,7 @@ def test_one_declaration_makes_a_setting_of_groups() -> None:
     broker.set_dynamic({"group.patience.minutes": "3"})
     assert MorePatient.of(broker.value).patience_ms == 3 * 60_000
     (row,) = (row for row in describe_broker(broker) if row.key.name == "group.patience.minutes")
-    assert (row.value, row.key.default, row.key.doc) == ("3", "7", "How long nothing is said.")
+    assert (row.value, row.key.default, row.key.doc) == ("3", "7", "The time without messages.")
 
 
 def test_groups_and_the_broker_have_the_same_defaults() -> None:
@@ -101,7 +123,7 @@ def test_groups_and_the_broker_have_the_same_defaults() -> None:
         BrokerConfig.parse(["group.patience.minutes=9"])
 
 
-def test_every_setting_acts_or_says_why_not() -> None:
+def test_every_setting_has_an_effect_or_the_reason_why_not() -> None:
     for key in config_keys.broker_keys().values():
         assert key.doc
     for key in config_keys.inert_broker_keys().values():
@@ -111,13 +133,13 @@ def test_every_setting_acts_or_says_why_not() -> None:
 
 
 @pytest.mark.claim(78, part=True)
-def test_embedded_defaults_that_differ_from_kafka_say_so() -> None:
+def test_embedded_defaults_that_differ_from_kafkas_are_listed() -> None:
     # Kafka's offsets.topic.replication.factor is 3, which one broker cannot meet
     for name in ("offsets.topic.replication.factor", "group.initial.rebalance.delay.ms", "node.id"):
         assert "Kafka" in config_keys.broker_keys()[name].doc
 
 
-def test_a_topic_takes_its_own_value_then_the_brokers_then_the_default() -> None:
+def test_a_topic_uses_its_own_value_then_the_brokers_then_the_default() -> None:
     broker = BrokerConfig.parse(["log.retention.hours=2", "log.segment.bytes=2097152"])
     assert log_config(broker, {}).retention_ms == 7_200_000
     assert log_config(broker, {"retention.ms": "5"}).retention_ms == 5
@@ -125,13 +147,13 @@ def test_a_topic_takes_its_own_value_then_the_brokers_then_the_default() -> None
     assert log_config(BrokerConfig(), {}).retention_ms == 604_800_000
 
 
-def test_the_finest_unit_wins() -> None:
+def test_the_smallest_unit_has_precedence() -> None:
     settings = ["log.retention.hours=2", "log.retention.minutes=3", "log.retention.ms=4"]
     assert [log_config(BrokerConfig.parse(settings[:n]), {}).retention_ms for n in (1, 2, 3)] == [7_200_000, 180_000, 4]
     assert log_config(BrokerConfig.parse(["log.retention.hours=-1"]), {}).retention_ms == -1
 
 
-def test_settings_changed_while_running_win_and_can_be_taken_back() -> None:
+def test_settings_changed_at_run_time_have_precedence_and_can_be_removed() -> None:
     broker = BrokerConfig.parse(["log.retention.ms=4"])
     broker.set_dynamic({"log.retention.ms": "9"})
     assert log_config(broker, {}).retention_ms == 9
@@ -140,7 +162,7 @@ def test_settings_changed_while_running_win_and_can_be_taken_back() -> None:
     assert log_config(broker, {}).retention_ms == 4
 
 
-def test_descriptions_name_where_a_value_comes_from() -> None:
+def test_descriptions_have_the_source_of_each_value() -> None:
     broker = BrokerConfig.parse(["message.max.bytes=99"])
     (row,) = describe_topic(broker, {"max.message.bytes": "7"}, ["max.message.bytes"])
     assert (row.value, row.source) == ("7", ConfigSource.TOPIC)
@@ -168,8 +190,8 @@ def test_advertised_address() -> None:
     )
 
 
-def test_every_setting_of_a_topic_follows_its_brokers() -> None:
-    """Each of the broker's names for it, in its own unit, at the start and while running."""
+def test_every_topic_setting_defaults_to_the_broker_setting() -> None:
+    """Each of the broker's names for it, in its own unit, at the start and at run time."""
     other = {"boolean": "true", "int": "1500000", "long": "1500000", "double": "0.25", "list": "compact"}
     checked = 0
     for name, key in config_keys.topic_keys().items():
@@ -203,7 +225,7 @@ def test_topic_settings_that_contradict_each_other_are_refused() -> None:
         config.check_topic_configs({"leader.replication.throttled.replicas": fine})
 
 
-def test_one_brokers_settings_win_over_those_of_all() -> None:
+def test_settings_of_one_broker_have_precedence_over_those_of_all_brokers() -> None:
     broker = BrokerConfig.parse(["log.retention.ms=4"])
     broker.set_dynamic({"log.retention.ms": "9"}, {"log.retention.ms": "8", "log.roll.ms": "7"})
     (row,) = describe_broker(broker, ["log.retention.ms"])
@@ -216,7 +238,7 @@ def test_one_brokers_settings_win_over_those_of_all() -> None:
     assert log_config(broker, {}).segment_ms == 7
 
 
-def test_quota_windows_are_as_they_are_set() -> None:
+def test_quota_windows_follow_their_settings() -> None:
     settings = ["quota.window.num=3", "quota.window.size.seconds=2"]
     quotas = Quotas(BrokerConfig.parse(settings), lambda: 0)
     quotas.take({(("client-id", None),): {"consumer_byte_rate": 100.0}})
@@ -244,8 +266,9 @@ def test_quota_windows_are_as_they_are_set() -> None:
         ("log.cleaner.io.max.bytes.per.second=1_0", "Not a number of type DOUBLE"),
     ],
 )
-def test_what_kafka_refuses_at_the_start_it_refuses_while_running(setting: str, complaint: str) -> None:
-    """Before anything is written down: no topic could be made from a broker's ill value, nor the broker started."""
+def test_values_that_kafka_refuses_at_the_start_are_refused_at_run_time(setting: str, complaint: str) -> None:
+    """Before the change is stored: with an invalid broker value no topic can be created and the broker cannot
+    restart."""
     with pytest.raises(ConfigError, match=complaint):
         BrokerConfig.parse([setting])
     name, _, value = setting.partition("=")
@@ -261,7 +284,7 @@ def test_numbers_are_read_as_java_reads_them() -> None:
     assert log_config(BrokerConfig.parse(["log.retention.ms=-5"]), {}).retention_ms == -1
 
 
-def test_settings_that_go_together_are_checked_together_while_running() -> None:
+def test_settings_that_depend_on_each_other_are_checked_at_run_time() -> None:
     broker = BrokerConfig()
     broker.set_dynamic({}, {"log.cleaner.threads": "2"})
     with pytest.raises(ConfigError, match="1MB per cleaner thread"):
@@ -273,7 +296,7 @@ def test_settings_that_go_together_are_checked_together_while_running() -> None:
     assert broker.cluster_wide == {"min.insync.replicas": "1", "log.cleaner.threads": "2"}
 
 
-def test_what_kafka_keeps_for_its_tests_is_taken_and_listed_only_where_it_is_set() -> None:
+def test_settings_for_kafkas_tests_are_accepted_and_listed_only_if_set() -> None:
     names = {row.key.name for row in describe_broker(BrokerConfig.parse(["log.initial.task.delay.ms=0"]))}
     assert "log.initial.task.delay.ms" in names
     assert "unstable.api.versions.enable" not in names

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions: what a reply may leave out, and when client and broker have lost each other."""
+"""Incremental fetch sessions: the partitions that a reply may omit, and lost sessions."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ def code_of(call) -> ErrorCode:
     return caught.value.code
 
 
-def test_epoch_minus_one_keeps_nothing() -> None:
+def test_epoch_minus_one_creates_no_session() -> None:
     broker = Broker()
     context = broker.fetch(0, -1, 0, 1)
     assert (context.session, context.full, partitions(context)) == (None, True, [0, 1])
     assert len(broker.sessions) == 0
 
 
-def test_a_session_may_begin_with_nothing() -> None:
+def test_a_session_may_begin_without_partitions() -> None:
     broker = Broker()
     session_id = broker.fetch(0, 0).session_id
     assert session_id != 0
     assert partitions(broker.fetch(session_id, 1, 0)) == [0]
 
 
-def test_a_session_remembers_and_leaves_out_what_did_not_change() -> None:
+def test_a_session_omits_partitions_that_did_not_change() -> None:
     broker = Broker()
     first = broker.fetch(0, 0, 0, 1)
     assert first.full
@@ -75,7 +75,7 @@ def test_a_session_remembers_and_leaves_out_what_did_not_change() -> None:
     assert note(fourth, 0, start=3)
 
 
-def test_errors_are_told_and_told_to_be_over() -> None:
+def test_a_partition_is_in_the_reply_when_its_error_begins_and_when_it_ends() -> None:
     broker = Broker()
     first = broker.fetch(0, 0, 0)
     note(first, 0)
@@ -85,7 +85,7 @@ def test_errors_are_told_and_told_to_be_over() -> None:
     assert not note(broker.fetch(first.session_id, 4), 0)
 
 
-def test_partitions_come_change_and_go() -> None:
+def test_partitions_are_added_changed_and_removed() -> None:
     broker = Broker()
     first = broker.fetch(0, 0, 0, 1)
     assert partitions(broker.fetch(first.session_id, 1, 2)) == [0, 1, 2]
@@ -94,14 +94,14 @@ def test_partitions_come_change_and_go() -> None:
     assert changed.wanted[0] == Wanted("t", 0, 77, 9)
 
 
-def test_whoever_gave_records_goes_to_the_end() -> None:
+def test_a_partition_that_returned_records_moves_to_the_end() -> None:
     broker = Broker()
     first = broker.fetch(0, 0, 0, 1, 2)
     note(first, 0, size=10)
     assert partitions(broker.fetch(first.session_id, 1)) == [1, 2, 0]
 
 
-def test_lost_sessions_and_epochs() -> None:
+def test_unknown_sessions_and_wrong_epochs_are_refused() -> None:
     broker = Broker()
     first = broker.fetch(0, 0, 0)
     assert code_of(lambda: broker.fetch(999, 1)) is ErrorCode.fetch_session_id_not_found
@@ -111,7 +111,7 @@ def test_lost_sessions_and_epochs() -> None:
     assert code_of(lambda: broker.fetch(first.session_id, 1)) is ErrorCode.fetch_session_id_not_found
 
 
-def test_an_emptied_session_ends() -> None:
+def test_a_session_without_partitions_ends() -> None:
     broker = Broker()
     first = broker.fetch(0, 0, 0)
     context = broker.fetch(first.session_id, 1, forgotten=[0])
@@ -119,7 +119,7 @@ def test_an_emptied_session_ends() -> None:
     assert len(broker.sessions) == 0
 
 
-def test_a_full_cache_serves_without_session_until_one_grew_old() -> None:
+def test_a_full_cache_creates_no_session_until_another_is_old() -> None:
     broker = Broker(slots=2)
     first = broker.fetch(0, 0, 0)
     broker.fetch(0, 0, 0)

@@ -1,4 +1,4 @@
-"""Whatever bytes come, a connection answers, waits or closes; it never raises and never keeps more than it may."""
+"""For any bytes, a connection answers, waits or closes. It never raises and never exceeds its memory limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refuse(*_: object) -> None:
 
 
 class AllApis(Server):
-    """Every API at its real versions; the handlers refuse whatever could be read."""
+    """Every API with its real versions. The handlers refuse each message that can be read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class AllApis(Server):
 
 @st.composite
 def frames(draw: st.DrawFn) -> bytes:
-    """A frame with a plausible head, a body that is anything, and a length that is mostly right."""
+    """A frame with a plausible header, any body and, in most cases, the correct length."""
     api_key = draw(st.sampled_from(sorted(KNOWN)) | st.integers(-1, 100))
     version = draw(st.integers(-1, 19))
     name = draw(st.binary(max_size=8))
@@ -59,7 +59,7 @@ async def _try(data: bytes, piece: int) -> None:
             connection.data_received(data[at : at + piece])
     while SERVER.scheduler.busy:
         await asyncio.sleep(0)
-    assert not connection._slots, "every request was answered or ended the connection"
+    assert not connection._slots, "each request was answered or closed the connection"
     assert connection._reader.buffered <= 1000 + 4 + piece
     transport.replies()
     connection.connection_lost(None)

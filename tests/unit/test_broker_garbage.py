@@ -1,4 +1,4 @@
-"""Full collections wait while a long request is at work, but not for ever."""
+"""Full collections of garbage wait for the end of a long request, up to a limit."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from odradek.broker.garbage import DUE_COLLECTIONS, INTERVAL_S, PATIENCE, Collec
 
 
 class Node:
-    """A part of a cycle."""
+    """An object in a reference cycle."""
 
     def __init__(self) -> None:
         self.me = self
 
 
 @pytest.fixture(autouse=True)
-def collector_as_it_was() -> Iterator[None]:
+def restored_collector() -> Iterator[None]:
     threshold, enabled = gc.get_threshold(), gc.isenabled()
     yield
     gc.unfreeze()
@@ -33,7 +33,7 @@ def full_collections() -> int:
     return gc.get_stats()[2]["collections"]
 
 
-def test_no_full_collection_runs_by_itself() -> None:
+def test_python_starts_no_full_collection() -> None:
     Collector(Loop().call_later, lambda: True).start()
     before = full_collections()
     kept = [[number] for number in range(500_000)]
@@ -42,7 +42,7 @@ def test_no_full_collection_runs_by_itself() -> None:
     assert len(kept) == 500_000
 
 
-def test_one_runs_when_it_is_due_and_the_broker_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_collection_runs_when_it_is_due_and_the_broker_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, state = Loop(), SimpleNamespace(busy=True, count=DUE_COLLECTIONS - 1, collected=0)
 
     def collect() -> None:
@@ -61,19 +61,19 @@ def test_one_runs_when_it_is_due_and_the_broker_is_not_busy(monkeypatch: pytest.
     Collector(loop.call_later, lambda: state.busy, lambda: followed.append(state.collected)).start()
     state.busy = False
     loop.run(10 * INTERVAL_S)
-    assert state.collected == 0, "too little has been made"
+    assert state.collected == 0, "too few objects were allocated"
     state.count, state.busy = DUE_COLLECTIONS, True
     loop.run(PATIENCE * INTERVAL_S)
     assert state.collected == 0
     loop.run(INTERVAL_S)
-    assert state.collected == 1, "the broker is never without long requests"
+    assert state.collected == 1, "the broker always serves a long request"
     state.busy = False
     loop.run(INTERVAL_S)
     assert state.collected == 2
     assert followed == [1, 2]
 
 
-def test_cycles_go() -> None:
+def test_cycles_are_collected() -> None:
     loop = Loop()
     Collector(loop.call_later, lambda: False).start()
     for _ in range(200_000):

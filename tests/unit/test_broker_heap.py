@@ -1,4 +1,4 @@
-"""Free memory goes back to the system after a burst: when, how often, and whether it does."""
+"""After a burst, free memory is returned to the system: when, how often, and whether it is returned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_one_trim_follows_a_burst() -> None:
     heap = Heap(loop.call_later, jobs.append)
     heap.freed(TRIM_BYTES - 1)
     loop.run(10 * PAUSE_S)
-    assert jobs == [], "a little is left to the C library"
+    assert jobs == [], "the C library keeps a small amount"
     heap.freed(1)
     heap.freed(5 * TRIM_BYTES)
     assert jobs == []
@@ -27,10 +27,10 @@ def test_one_trim_follows_a_burst() -> None:
     assert jobs == [trim]
     heap.freed(TRIM_BYTES - 1)
     loop.run(10 * PAUSE_S)
-    assert jobs == [trim], "it counts from the last trim on"
+    assert jobs == [trim], "the count starts at the last trim"
 
 
-def test_a_trim_waits_for_the_request_whose_bytes_it_is_about() -> None:
+def test_a_trim_waits_for_the_end_of_the_request_that_caused_it() -> None:
     loop = Loop()
     jobs: list[Callable[[], None]] = []
     at_work = [True]
@@ -46,7 +46,7 @@ def test_a_trim_waits_for_the_request_whose_bytes_it_is_about() -> None:
     assert loop.waiting == 0
 
 
-def test_a_broker_that_is_always_at_work_trims_now_and_then() -> None:
+def test_a_broker_that_is_never_idle_trims_at_intervals() -> None:
     loop = Loop()
     jobs: list[Callable[[], None]] = []
     at_work = [True]
@@ -56,15 +56,15 @@ def test_a_broker_that_is_always_at_work_trims_now_and_then() -> None:
     assert jobs == [trim, trim]
     at_work[0] = False
     loop.run(PAUSE_S)
-    assert jobs == [trim, trim, trim], "once more at the end of the work"
+    assert jobs == [trim, trim, trim], "one more trim at the end of the work"
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
-def test_a_trim_gives_pages_back() -> None:
+def test_a_trim_returns_pages_to_the_system() -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    blocks = [bytearray(100_000) for _ in range(1000)]  # too small for maps of their own
+    blocks = [bytearray(100_000) for _ in range(1000)]  # too small for memory mappings of their own
     kept = blocks[::20]
     del blocks
     before = resident()

@@ -1,4 +1,4 @@
-"""Waiting fetches: woken by bytes or time, once; forgotten without a trace."""
+"""Fetches that wait: bytes or a timeout complete them once, and nothing of them remains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def park(loop: Loop, partitions, missing: int, wait_ms: int = 500):
     return purgatory.park(client, partitions, missing, wait_ms, lambda changed: done.append((loop.now, changed))), done
 
 
-def test_enough_bytes_wake_it_in_the_next_round() -> None:
+def test_enough_bytes_complete_a_fetch_in_the_next_round() -> None:
     loop, partitions = Loop(), [Partition(), Partition()]
     parked, done = park(loop, partitions, 100)
     parked.arrived(60)
@@ -34,16 +34,16 @@ def test_enough_bytes_wake_it_in_the_next_round() -> None:
     assert done == [(0.0, True)]
 
 
-def test_time_wakes_it_with_whatever_is_there() -> None:
+def test_a_timeout_completes_a_fetch_with_the_available_bytes() -> None:
     loop = Loop()
     _, done = park(loop, [Partition()], 100, wait_ms=250)
     loop.run(0.2)
     assert not done
     loop.run(0.1)
-    assert done == [(0.25, False)], "and what was read before still holds"
+    assert done == [(0.25, False)], "the result of the first read is still valid"
 
 
-def test_what_came_but_was_too_little_is_told_too() -> None:
+def test_bytes_below_the_minimum_are_reported_at_the_timeout() -> None:
     loop = Loop()
     parked, done = park(loop, [Partition()], 100, wait_ms=250)
     parked.arrived(1)
@@ -51,7 +51,7 @@ def test_what_came_but_was_too_little_is_told_too() -> None:
     assert done == [(0.25, True)]
 
 
-def test_it_completes_once_and_leaves_nothing_behind() -> None:
+def test_a_fetch_completes_once_and_is_removed() -> None:
     loop, partitions = Loop(), [Partition(), Partition()]
     parked, done = park(loop, partitions, 1)
     parked.arrived(5)
@@ -63,7 +63,7 @@ def test_it_completes_once_and_leaves_nothing_behind() -> None:
     assert not loop.waiting
 
 
-def test_an_abandoned_fetch_is_forgotten() -> None:
+def test_an_abandoned_fetch_is_removed() -> None:
     loop, partitions = Loop(), [Partition()]
     parked, done = park(loop, partitions, 1)
     parked.abandon()
@@ -74,7 +74,7 @@ def test_an_abandoned_fetch_is_forgotten() -> None:
     assert not loop.waiting
 
 
-def test_an_idle_one_costs_one_timer_and_no_rounds() -> None:
+def test_a_fetch_without_new_bytes_uses_one_timer_and_no_rounds() -> None:
     loop = Loop()
     for _ in range(100):
         park(loop, [Partition()], 1, wait_ms=60_000)

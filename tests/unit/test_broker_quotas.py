@@ -1,4 +1,4 @@
-"""Quotas: whom they bind, how rates are taken over windows, how permits come back."""
+"""Quotas: the clients that they apply to, rates over windows, and permits that are refilled over time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_young_rate_is_divided_by_all_windows_but_one() -> None:
     assert rate.measure(10_500) == (5000 * 1000 / 10_500, 10_500.0)
 
 
-def test_what_is_older_than_all_windows_counts_no_more() -> None:
+def test_samples_older_than_all_windows_do_not_count() -> None:
     rate = QuotaRate(11, 1000)
     rate.record(0, 5000)
     rate.record(5000, 1000)
@@ -60,14 +60,14 @@ def test_what_is_older_than_all_windows_counts_no_more() -> None:
     assert rate.measure(16_000)[0] == 0
 
 
-def test_records_of_one_window_are_one_sample_and_samples_are_as_many_as_windows() -> None:
+def test_each_window_has_one_sample() -> None:
     rate = QuotaRate(3, 1000)
     for at_ms in range(0, 10_000, 100):
         rate.record(at_ms, 10)
     assert rate.measure(9900)[0] == pytest.approx(300 * 1000 / 2900)
 
 
-def test_how_long_to_rest_for_a_rate_above_its_limit() -> None:
+def test_the_throttle_time_of_a_rate_above_its_limit() -> None:
     rate = QuotaRate(11, 1000)
     rate.record(0, 10_500)
     assert rate.throttle_ms(0, 1000) == 500
@@ -77,7 +77,7 @@ def test_how_long_to_rest_for_a_rate_above_its_limit() -> None:
     assert rate.throttle_ms(600, 1000) == round((20_000 / 10.6 - 1000) / 1000 * 10_600)
 
 
-# --- who is bound -----------------------------------------------------------------------------------------------
+# --- quotas and clients -----------------------------------------------------------------------------------------
 
 LEVELS: list[tuple[Entity, tuple[str, str | None, str | None]]] = [
     ((("client-id", "c"), ("user", "u")), ("u", "c")),
@@ -92,7 +92,7 @@ LEVELS: list[tuple[Entity, tuple[str, str | None, str | None]]] = [
 
 
 @pytest.mark.parametrize("strongest", range(len(LEVELS)))
-def test_the_first_that_exists_binds_in_kafkas_order(clock: Clock, strongest: int) -> None:
+def test_the_first_existing_quota_in_kafkas_order_applies(clock: Clock, strongest: int) -> None:
     limits = {entity: {PRODUCER_BYTE_RATE: float(100 + place)} for place, (entity, _) in enumerate(LEVELS)}
     kept = dict(list(limits.items())[strongest:])
     bound = quotas(clock, kept).binding(PRODUCER_BYTE_RATE, "u", "c")
@@ -101,7 +101,7 @@ def test_the_first_that_exists_binds_in_kafkas_order(clock: Clock, strongest: in
     assert bound.bucket == (PRODUCER_BYTE_RATE, *LEVELS[strongest][1])
 
 
-def test_others_are_not_bound(clock: Clock) -> None:
+def test_quotas_do_not_apply_to_other_clients(clock: Clock) -> None:
     found = quotas(clock, {(("client-id", "c"),): {PRODUCER_BYTE_RATE: 1.0}})
     assert found.limited(PRODUCER_BYTE_RATE)
     assert not found.limited(REQUEST_PERCENTAGE)
@@ -111,7 +111,7 @@ def test_others_are_not_bound(clock: Clock) -> None:
     assert found.record(REQUEST_PERCENTAGE, "u", "c", 1e9) == 0
 
 
-def test_clients_of_a_user_share_its_rate_and_clients_by_id_do_not(clock: Clock) -> None:
+def test_clients_of_a_user_share_its_rate_and_client_ids_do_not(clock: Clock) -> None:
     shared = quotas(clock, {(("user", "u"),): {PRODUCER_BYTE_RATE: 1000.0}})
     assert shared.record(PRODUCER_BYTE_RATE, "u", "a", 9000) == 0
     assert shared.record(PRODUCER_BYTE_RATE, "u", "b", 9000) == 8000
@@ -120,7 +120,7 @@ def test_clients_of_a_user_share_its_rate_and_clients_by_id_do_not(clock: Clock)
     assert single.record(PRODUCER_BYTE_RATE, "u", "b", 9000) == 0
 
 
-def test_a_changed_limit_holds_at_once_and_what_was_used_still_counts(clock: Clock) -> None:
+def test_a_changed_limit_applies_at_once_and_earlier_use_counts(clock: Clock) -> None:
     entity: Entity = (("client-id", "c"),)
     found = quotas(clock, {entity: {PRODUCER_BYTE_RATE: 10_000.0}})
     assert found.record(PRODUCER_BYTE_RATE, "u", "c", 50_000) == 0
@@ -130,13 +130,13 @@ def test_a_changed_limit_holds_at_once_and_what_was_used_still_counts(clock: Clo
     assert found.record(PRODUCER_BYTE_RATE, "u", "c", 1e9) == 0
 
 
-def test_work_makes_nobody_rest_longer_than_one_window(clock: Clock) -> None:
+def test_request_time_throttles_for_at_most_one_window(clock: Clock) -> None:
     found = quotas(clock, {(("client-id", "c"),): {REQUEST_PERCENTAGE: 1.0}})
     assert found.record(REQUEST_PERCENTAGE, "u", "c", 5.0) == 0
     assert found.record(REQUEST_PERCENTAGE, "u", "c", 1e6) == 1000
 
 
-def test_rates_of_clients_long_gone_are_forgotten(clock: Clock) -> None:
+def test_rates_of_inactive_clients_are_removed(clock: Clock) -> None:
     found = quotas(clock, {(("client-id", None),): {PRODUCER_BYTE_RATE: 1000.0}})
     for number in range(5000):
         clock.ms += 100
@@ -144,7 +144,7 @@ def test_rates_of_clients_long_gone_are_forgotten(clock: Clock) -> None:
     assert len(found._rates) <= 1001
 
 
-def test_permits_of_clients_long_gone_are_forgotten_and_debts_are_not(clock: Clock) -> None:
+def test_permits_of_inactive_clients_are_removed_unless_overdrawn(clock: Clock) -> None:
     found = quotas(clock, {(("client-id", None),): {CONTROLLER_MUTATION_RATE: 1.0}})
     found.mutate("u", "debtor", 1_000_000, strict=False)
     for number in range(3000):
@@ -158,7 +158,7 @@ def test_permits_of_clients_long_gone_are_forgotten_and_debts_are_not(clock: Clo
 # --- permits ----------------------------------------------------------------------------------------------------
 
 
-def test_permits_may_be_overdrawn_once_and_come_back_with_time(clock: Clock) -> None:
+def test_permits_may_be_overdrawn_once_and_are_refilled_over_time(clock: Clock) -> None:
     found = quotas(clock, {(("client-id", "c"),): {CONTROLLER_MUTATION_RATE: 2.0}})
     found.mutate("u", "c", 22, strict=True)
     assert found.mutation_throttle_ms("u", "c") == 0
@@ -177,7 +177,7 @@ def test_permits_may_be_overdrawn_once_and_come_back_with_time(clock: Clock) -> 
     found.mutate("someone", "else", 1000, strict=True)
 
 
-def test_connections_from_an_address(clock: Clock) -> None:
+def test_the_rate_of_connections_from_an_address(clock: Clock) -> None:
     found = quotas(clock, {(("ip", None),): {CONNECTION_CREATION_RATE: 1.0}, (("ip", "::1"),): {
         CONNECTION_CREATION_RATE: 3.0}})  # fmt: skip
     assert [bool(found.connected("127.0.0.1")) for _ in range(12)] == [False] * 10 + [True] * 2
@@ -187,11 +187,11 @@ def test_connections_from_an_address(clock: Clock) -> None:
     assert quotas(clock, {}).connected("127.0.0.1") == 0
 
 
-# --- replies that say so ----------------------------------------------------------------------------------------
+# --- throttle times in replies ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_a_produce_reply_packed_by_hand_says_so(version: int) -> None:
+def test_a_directly_encoded_produce_reply_has_the_throttle_time(version: int) -> None:
     topic = b"\1" * 16 if version >= 13 else "t"
     reply = produce_response(version, [(topic, [ProducedPartition(0, base_offset=7)])])
     found, _ = schemas.decode(0, version, Kind.RESPONSE, throttled(0, version, reply, 1234))
@@ -200,20 +200,20 @@ def test_a_produce_reply_packed_by_hand_says_so(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_a_fetch_reply_packed_by_hand_says_so(version: int) -> None:
+def test_a_directly_encoded_fetch_reply_has_the_throttle_time(version: int) -> None:
     chunks = throttled(1, version, fetch_response(version, (), session_id=9), 1234)
     found, _ = schemas.decode(1, version, Kind.RESPONSE, b"".join(chunks))
     assert milliseconds(found.throttle_time) == 1234
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_a_commit_reply_packed_by_hand_says_so(version: int) -> None:
+def test_a_directly_encoded_commit_reply_has_the_throttle_time(version: int) -> None:
     reply = throttled(8, version, offset_commit_response(version, [CommittedTopic("t", None, [0, 0])]), 1234)
     found, _ = schemas.decode(8, version, Kind.RESPONSE, reply)
     assert version < 3 or milliseconds(found.throttle_time) == 1234
     assert found.topics[0].partitions[0].error_code == 0
 
 
-def test_other_replies() -> None:
+def test_other_replies_have_the_throttle_time() -> None:
     assert throttled(12, 4, {"error_code": 0}, 5) == {"error_code": 0, "throttle_time": 5}
     assert throttled(12, 4, b"packed", 5) == b"packed"

@@ -1,4 +1,4 @@
-"""From frame to reply without a socket: what handlers return and raise, order, and when a connection stops reading."""
+"""From frame to reply without a socket: results and errors of handlers, order, and when a connection stops reading."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def raising(error: Exception) -> Any:
     return handle
 
 
-def test_handlers_are_listed_by_number_and_offer_versions_that_exist() -> None:
+def test_handlers_are_in_order_of_number_and_serve_existing_versions() -> None:
     router = Router(SimpleNamespace(), served_apis())  # type: ignore[arg-type]
     assert [api.key for api in served()] == list(router.apis)
     for key, api in router.apis.items():
@@ -77,7 +77,7 @@ def test_replies_keep_the_order_of_requests(loop) -> None:
     assert [(n, code_of(f)) for n, f in transport.replies()] == [(1, 1), (2, 2), (3, 3)]
 
 
-def test_none_is_no_reply_and_holds_up_nobody(loop) -> None:
+def test_none_is_no_reply_and_delays_no_other_reply(loop) -> None:
     answers = iter([None, {"error_code": 0}])
     connection, transport = connect(loop, Server(k12=lambda *_: next(answers)))
     connection.data_received(heartbeat(1) + heartbeat(2))
@@ -91,8 +91,8 @@ def test_a_kafka_error_becomes_its_code(loop) -> None:
 
 
 @pytest.mark.parametrize("at", ["once", "the first step", "a later step", "a promise"])
-def test_what_a_refused_request_held_is_free_at_once(loop, at: str) -> None:
-    """Without a collection of garbage: it may not come for a long time, and a request has up to 100 MB."""
+def test_the_memory_of_a_refused_request_is_freed_at_once(loop, at: str) -> None:
+    """Without a garbage collection: the next one may be far away, and a request has up to 100 MB."""
     held: list[weakref.ref[Any]] = []
 
     def handle(broker: Any, context: Any, message: Any) -> Any:
@@ -128,7 +128,7 @@ def test_what_a_refused_request_held_is_free_at_once(loop, at: str) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 3])
-def test_what_a_request_held_is_free_when_its_connection_is_closed_for_it(loop, steps: int) -> None:
+def test_the_memory_of_a_request_that_closes_its_connection_is_freed(loop, steps: int) -> None:
     held: list[weakref.ref[Any]] = []
 
     def handle(broker: Any, context: Any, message: Any) -> Any:
@@ -152,7 +152,7 @@ def test_what_a_request_held_is_free_when_its_connection_is_closed_for_it(loop, 
         gc.enable()
 
 
-def test_a_bug_is_logged_and_answered_where_there_is_a_place_for_it(loop, caplog) -> None:
+def test_a_bug_is_logged_and_answered_if_the_reply_has_an_error_field(loop, caplog) -> None:
     connection, transport = connect(loop, Server(k12=raising(ZeroDivisionError("oops"))))
     with caplog.at_level(logging.ERROR):
         connection.data_received(heartbeat(1))
@@ -161,21 +161,21 @@ def test_a_bug_is_logged_and_answered_where_there_is_a_place_for_it(loop, caplog
     assert not transport.closed
 
 
-def test_without_a_place_for_an_error_the_connection_closes(loop) -> None:
+def test_without_an_error_field_in_the_reply_the_connection_closes(loop) -> None:
     server = Server(k03=raising(ZeroDivisionError()), k12=lambda *_: {"error_code": 0})
     connection, transport = connect(loop, server)
     connection.data_received(heartbeat(1) + metadata(2) + heartbeat(3))
-    assert [n for n, _ in transport.replies()] == [1], "what came before is answered, what comes after is not"
+    assert [n for n, _ in transport.replies()] == [1], "requests before it are answered, requests after it are not"
     assert transport.closed
 
 
-def test_a_reply_that_cannot_be_packed_is_an_error_too(loop) -> None:
+def test_a_reply_that_cannot_be_encoded_is_an_error(loop) -> None:
     connection, transport = connect(loop, Server(k12=lambda *_: {"error_code": "nonsense"}))
     connection.data_received(heartbeat(1))
     assert code_of(transport.replies()[0][1]) == ErrorCode.unknown_server_error
 
 
-def test_a_promise_that_fails_to_be_packed_closes_only_its_connection(loop) -> None:
+def test_a_promised_reply_that_cannot_be_encoded_closes_only_its_connection(loop) -> None:
     promise: Deferred[Any] = Deferred()
     connection, transport = connect(loop, Server(k03=lambda *_: promise))
     connection.data_received(metadata(1))
@@ -183,7 +183,7 @@ def test_a_promise_that_fails_to_be_packed_closes_only_its_connection(loop) -> N
     assert transport.aborted
 
 
-def test_an_answer_that_cannot_be_made_of_a_promise_is_an_error(loop) -> None:
+def test_a_promise_that_cannot_be_converted_to_a_reply_is_an_error(loop) -> None:
     promise: Deferred[Any] = Deferred()
     connection, transport = connect(loop, Server(k12=lambda *_: promise.map(lambda _: 1 // 0)))
     connection.data_received(heartbeat(1))
@@ -192,7 +192,7 @@ def test_an_answer_that_cannot_be_made_of_a_promise_is_an_error(loop) -> None:
     assert code_of(transport.replies()[0][1]) == ErrorCode.unknown_server_error
 
 
-def test_a_hangup_closes(loop) -> None:
+def test_a_hangup_closes_the_connection(loop) -> None:
     connection, transport = connect(loop, Server(k12=raising(Hangup("acks=0 failed"))))
     connection.data_received(heartbeat(1))
     assert transport.closed
@@ -250,7 +250,7 @@ def test_reading_stops_while_too_many_bytes_of_replies_wait_for_an_earlier_one(l
     assert transport.reading
 
 
-def test_nothing_is_served_while_the_client_does_not_read(loop) -> None:
+def test_requests_wait_while_the_client_does_not_read(loop) -> None:
     served = []
     connection, transport = connect(loop, Server(k12=lambda *_: served.append(1) or {"error_code": 0}))
     connection.pause_writing()
@@ -262,7 +262,7 @@ def test_nothing_is_served_while_the_client_does_not_read(loop) -> None:
     assert transport.reading
 
 
-def test_a_lost_connection_forgets_what_waits_for_it(loop) -> None:
+def test_a_lost_connection_abandons_its_requests_that_wait(loop) -> None:
     promise: Deferred[Any] = Deferred()
     connection, transport = connect(loop, Server(k12=lambda *_: promise))
     abandoned = []
@@ -280,7 +280,7 @@ def test_a_lost_connection_forgets_what_waits_for_it(loop) -> None:
     assert transport.written == b""
 
 
-def test_a_frame_too_long_closes(loop) -> None:
+def test_a_frame_that_is_too_long_closes_the_connection(loop) -> None:
     connection, transport = connect(loop, Server(k12=lambda *_: {"error_code": 0}))
     connection.data_received(heartbeat(1) + struct.pack(">i", 1001))
     assert [n for n, _ in transport.replies()] == [1]
@@ -289,7 +289,7 @@ def test_a_frame_too_long_closes(loop) -> None:
     assert len(transport.replies()) == 1
 
 
-def test_a_client_that_takes_a_long_reply_slowly_is_not_idle(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_client_that_reads_a_long_reply_slowly_is_not_idle(loop: asyncio.AbstractEventLoop) -> None:
     server = Server()
     server.config.connections_max_idle_ms = 1000
     now_s, unsent = 0.0, 10
@@ -303,10 +303,10 @@ def test_a_client_that_takes_a_long_reply_slowly_is_not_idle(loop: asyncio.Abstr
     assert not transport.aborted
     now_s += 1.5
     connection._watch_idleness()
-    assert transport.aborted, "it has taken nothing for longer than that"
+    assert transport.aborted, "the client has not read for longer than the idle time"
 
 
-def test_a_message_that_quotes_a_long_name_is_cut() -> None:
+def test_an_error_message_with_a_long_name_is_shortened() -> None:
     row = {"error_code": ErrorCode.invalid_request, "error_message": "no " + "x" * 32_767, "configs": ()}
     reply = {"results": [row | {"resource_type": 2, "resource_name": "x" * 32_767}]}
     for version in (1, 4):

@@ -1,4 +1,4 @@
-"""Memory that is claimed and given back, and work in threads, whatever becomes of who asked for it."""
+"""Claims of memory and work in threads, also when the request that needs them is abandoned."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from odradek.batches.steps import Call, Claim, Map, Steps, begin, finish
+from odradek.batches.steps import BatchSteps, Call, Claim, Map, begin, finish
 from odradek.broker.scheduler import Scheduler
 from odradek.broker.workers import LARGE_MEMORY_BYTES, SMALL_CLAIM_BYTES, SMALL_MEMORY_BYTES, Memory, Workers
 
 MIB = 1 << 20
 
 
-def test_claims_are_granted_in_their_order_as_long_as_there_is_room() -> None:
+def test_claims_are_granted_in_order_while_memory_is_free() -> None:
     memory = Memory(100)
     first, second, third, fourth = (memory.claim(size) for size in (60, 50, 10, 40))
     assert [claimed.granted.resolved for claimed in (first, second, third, fourth)] == [True, False, False, False]
     third.release()
-    assert memory.used == 60, "it was not granted yet"
+    assert memory.used == 60, "the claim was not granted yet"
     first.release()
     assert [claimed.granted.resolved for claimed in (second, third, fourth)] == [True, False, True]
     assert memory.used == 90
@@ -31,7 +31,7 @@ def test_claims_are_granted_in_their_order_as_long_as_there_is_room() -> None:
     assert memory.used == 0
 
 
-def test_a_claim_that_is_withdrawn_lets_those_behind_it_in() -> None:
+def test_a_withdrawn_claim_lets_later_claims_be_granted() -> None:
     memory = Memory(100)
     held, large, small = memory.claim(50), memory.claim(100), memory.claim(50)
     assert held.granted.resolved
@@ -40,7 +40,7 @@ def test_a_claim_that_is_withdrawn_lets_those_behind_it_in() -> None:
     assert small.granted.resolved
 
 
-def test_a_claim_for_more_than_all_gets_all() -> None:
+def test_a_claim_above_the_total_gets_the_total() -> None:
     memory = Memory(100)
     claimed = memory.claim(1000)
     assert claimed.granted.resolved
@@ -57,7 +57,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 class Rig:
-    """Workers and a scheduler on a loop that is run by hand."""
+    """Workers and a scheduler on a loop that tests run."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -72,7 +72,7 @@ class Rig:
 
         self.loop.run_until_complete(wait())
 
-    def result(self, steps: Steps[Any]) -> Any:
+    def result(self, steps: BatchSteps[Any]) -> Any:
         promise = self.scheduler.start(self.workers.run(steps))
         self.until(lambda: promise.resolved)
         return promise.value
@@ -93,7 +93,7 @@ def test_steps_get_memory_and_the_values_of_calls(rig: Rig) -> None:
     used: list[int] = []
     kept: list[mmap] = []
 
-    def work() -> Steps[tuple[int, str]]:
+    def work() -> BatchSteps[tuple[int, str]]:
         yield Claim(1000)
         memory = yield Map(20 * MIB)
         kept.append(memory)
@@ -110,8 +110,8 @@ def test_steps_get_memory_and_the_values_of_calls(rig: Rig) -> None:
     assert kept[0].closed
 
 
-def test_an_exception_of_a_call_is_raised_in_the_steps_and_one_of_the_steps_is_the_result(rig: Rig) -> None:
-    def work(*, handles: bool) -> Steps[str]:
+def test_an_error_of_a_call_is_raised_in_the_steps_and_an_error_of_the_steps_is_the_result(rig: Rig) -> None:
+    def work(*, handles: bool) -> BatchSteps[str]:
         yield Claim(10)
         try:
             yield Call(lambda: 1 // 0)
@@ -129,10 +129,10 @@ def test_an_exception_of_a_call_is_raised_in_the_steps_and_one_of_the_steps_is_t
         finish(work(handles=False))
 
 
-def test_work_that_is_given_up_keeps_its_memory_until_its_thread_is_done(rig: Rig) -> None:
+def test_abandoned_work_keeps_its_memory_until_its_thread_ends(rig: Rig) -> None:
     entered, may_end = threading.Event(), threading.Event()
 
-    def work() -> Steps[None]:
+    def work() -> BatchSteps[None]:
         memory = yield Map(SMALL_CLAIM_BYTES)
 
         def write() -> None:
@@ -147,13 +147,13 @@ def test_work_that_is_given_up_keeps_its_memory_until_its_thread_is_done(rig: Ri
     steps.send(None)
     assert entered.wait(20)
     steps.close()
-    assert rig.used == SMALL_CLAIM_BYTES, "a thread writes into it"
+    assert rig.used == SMALL_CLAIM_BYTES, "a thread still writes into the memory"
     may_end.set()
     rig.until(lambda: rig.used == 0)
 
 
-def test_work_that_is_given_up_while_it_waits_for_memory_waits_no_more(rig: Rig) -> None:
-    def work() -> Steps[None]:
+def test_abandoned_work_stops_waiting_for_memory(rig: Rig) -> None:
+    def work() -> BatchSteps[None]:
         yield Map(LARGE_MEMORY_BYTES)
         yield None
 
@@ -169,7 +169,7 @@ def test_work_that_is_given_up_while_it_waits_for_memory_waits_no_more(rig: Rig)
 
 
 def test_small_claims_do_not_wait_behind_large_ones(rig: Rig) -> None:
-    def work(size: int) -> Steps[None]:
+    def work(size: int) -> BatchSteps[None]:
         yield Claim(size)
         yield None
 
@@ -182,19 +182,19 @@ def test_small_claims_do_not_wait_behind_large_ones(rig: Rig) -> None:
     assert rig.used <= LARGE_MEMORY_BYTES + SMALL_MEMORY_BYTES
 
 
-def test_what_is_asked_for_after_the_end_fails(rig: Rig) -> None:
+def test_work_that_is_submitted_after_the_close_fails(rig: Rig) -> None:
     rig.workers.stop()
 
-    def work() -> Steps[None]:
+    def work() -> BatchSteps[None]:
         yield Call(lambda: None)
 
     assert isinstance(rig.result(work()), RuntimeError)
 
 
-def test_steps_that_were_begun_go_on_where_they_are() -> None:
+def test_a_generator_that_has_started_continues_in_the_workers() -> None:
     seen: list[Any] = []
 
-    def work(first: int) -> Steps[list[Any]]:
+    def work(first: int) -> BatchSteps[list[Any]]:
         for number in range(first):
             seen.append(number)
             yield None
@@ -210,14 +210,14 @@ def test_steps_that_were_begun_go_on_where_they_are() -> None:
     assert not isinstance(rest, list)
     assert finish(rest) == [0, 1, "value", "raised"]
 
-    def nothing() -> Steps[int]:
+    def nothing() -> BatchSteps[int]:
         return 7
         yield None
 
     assert begin(nothing()) == 7
     closed: list[bool] = []
 
-    def watched() -> Steps[None]:
+    def watched() -> BatchSteps[None]:
         try:
             yield None
             yield None

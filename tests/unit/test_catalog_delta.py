@@ -1,4 +1,4 @@
-"""What records change, as publishers get it."""
+"""The changes of records, as publishers get them."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ USER = (("user", "u"),)
 
 
 def image_of(*requests: CatalogRequest) -> CatalogShard:
-    """An image in which all of these are published."""
+    """An image in which the results of all these requests are published."""
     image = CatalogShard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
     for request in requests:
-        for record in result_of(image.generate(request)).records:
+        for record in result_of(image.generate(request)):
             image.take(0, record)
     return image
 
 
 def delta_of(image: CatalogShard, *requests: CatalogRequest) -> Delta:
-    return replayed(image, *(record for each in requests for record in result_of(image.generate(each)).records))
+    return replayed(image, *(record for each in requests for record in result_of(image.generate(each))))
 
 
 def replayed(image: CatalogShard, *records: MetadataRecord) -> Delta:
@@ -60,7 +60,7 @@ def replayed(image: CatalogShard, *records: MetadataRecord) -> Delta:
 
 
 def named(delta: Delta) -> dict[str, list[object]]:
-    """What the delta names, without what it leaves empty."""
+    """What the delta contains, without its empty parts."""
     found = {
         "created": [(topic.name, topic.partition_count) for topic in delta.created.values()],
         "grown": [(topic.name, topic.partition_count) for topic in delta.grown.values()],
@@ -109,7 +109,7 @@ def test_a_delta_names_what_a_request_changes(request_: CatalogRequest, expected
     assert named(delta) == expected
 
 
-def test_new_topics_wait_in_the_delta_and_all_else_is_true_at_once() -> None:
+def test_new_topics_are_only_in_the_delta_and_other_changes_are_in_the_image_at_once() -> None:
     image = image_of(TWO)
     present = image.topics["t"]
     requests = (
@@ -120,15 +120,15 @@ def test_new_topics_wait_in_the_delta_and_all_else_is_true_at_once() -> None:
     assert image.topics == {"t": present}
     assert present.partition_count == 2
     assert image.topic_configs("t") == {"retention.ms": "6"}
-    assert image.topic_configs("u") == {"retention.ms": "1"}, "its logs are made with these"
+    assert image.topic_configs("u") == {"retention.ms": "1"}, "its logs are created with these settings"
     assert [topic.name for topic in delta.new_topics] == ["u", "t"]
     for topic in delta.new_topics:
         image.publish(topic)
     assert {name: topic.partition_count for name, topic in image.topics.items()} == {"t": 5, "u": 1}
 
 
-def test_what_one_batch_makes_and_removes_is_not_in_its_delta() -> None:
-    """No request of ours comes to such records; the log of another controller may hold them."""
+def test_a_topic_that_one_batch_creates_and_deletes_is_not_in_the_delta() -> None:
+    """Our requests write no such records; the log of another controller may contain them."""
     image = image_of()
     made = (TopicRecord("u", OTHER), PartitionRecord(0, OTHER, (1,), (1,), 1), ConfigRecord(TOPIC, "u", "a", "b"))
     assert named(replayed(image, *made, RemoveTopicRecord(OTHER))) == {"configs": [(TOPIC, "u")]}
@@ -138,13 +138,13 @@ def test_what_one_batch_makes_and_removes_is_not_in_its_delta() -> None:
     assert named(again)["created"] == [("u", 1)]
 
 
-def test_a_topic_that_grows_and_goes_in_one_batch_has_the_logs_that_it_had() -> None:
+def test_a_topic_that_one_batch_extends_and_deletes_has_its_old_partitions_in_the_delta() -> None:
     image = image_of(TWO)
     grown = PartitionRecord(2, ID, (1,), (1,), 1)
     assert named(replayed(image, grown, RemoveTopicRecord(ID))) == {"deleted": [("t", 2)]}
 
 
-def test_epochs_of_new_partitions_are_those_of_their_topic() -> None:
+def test_new_partitions_have_the_epoch_of_their_topic() -> None:
     image = image_of(TWO)
     grown, again = PartitionRecord(2, ID, (1,), (1,), 1), PartitionRecord(2, ID, (1,), (1,), 1, leader_epoch=4)
     old = PartitionRecord(0, ID, (1,), (1,), 1, leader_epoch=3)
@@ -155,12 +155,12 @@ def test_epochs_of_new_partitions_are_those_of_their_topic() -> None:
 
 
 @pytest.mark.parametrize("record", [PartitionRecord(0, OTHER, (1,), (1,), 1), RemoveTopicRecord(OTHER)])
-def test_a_record_about_a_topic_that_never_was_is_refused(record: MetadataRecord) -> None:
+def test_a_record_for_an_unknown_topic_is_refused(record: MetadataRecord) -> None:
     with pytest.raises(ValueError, match="topic id that does not exist"):
         replayed(image_of(TWO), record)
 
 
-def test_the_initial_delta_names_the_whole_image() -> None:
+def test_the_initial_delta_contains_the_whole_image() -> None:
     changes = (
         TWO, CreatePartitions("t", 3), AlterConfigs(BROKER, "1", {"log.retention.ms": "7"}),
         AlterClientQuotas(USER, {"producer_byte_rate": 1.0}), CREDENTIAL, AllocateProducerIds(1),
@@ -174,5 +174,5 @@ def test_the_initial_delta_names_the_whole_image() -> None:
         "quotas": [USER],
         "users": ["u"],
         "features": list(image.features),
-    }, "ids that an earlier start allocated may be in use"
+    }, "producer ids that were allocated before the restart may be in use"
     assert ProducerIdsRecord not in map(type, delta.producer_ids)

@@ -1,4 +1,4 @@
-"""Feature levels: those of a new Apache Kafka 4.3, and what an update may make of them."""
+"""Feature levels: those of a new Apache Kafka 4.3 cluster, and what an update may change."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from odradek.catalog import records
 from odradek.catalog.features import (
     AT_FIRST,
     ELIGIBLE_LEADERS,
@@ -22,24 +23,24 @@ from odradek.catalog.features import (
     UpdateFeatures,
 )
 from odradek.catalog.shard import CatalogShard
-from odradek.core.effects import SimpleRecord
+from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
 
 
 class Catalogue:
-    def __init__(self, log: Iterable[SimpleRecord] = ()) -> None:
+    def __init__(self, log: Iterable[bytes] = ()) -> None:
         self.shard = CatalogShard(lambda data: uuid.UUID(bytes=data), (1,), uuid.UUID(int=9))
-        self.log: list[SimpleRecord] = []
+        self.log: list[bytes] = []
         self.take(log)
 
-    def take(self, records: Iterable[SimpleRecord]) -> None:
-        for record in records:
-            self.shard.replay(len(self.log), record)
-            self.log.append(record)
+    def take(self, values: Iterable[bytes]) -> None:
+        for value in values:
+            self.shard.replay(len(self.log), value)
+            self.log.append(value)
 
     def update(self, *updates: tuple[str, int, int]) -> dict[str, int]:
         request = UpdateFeatures({name: FeatureUpdate(name, level, how) for name, level, how in updates})
-        self.take(self.shard.handle(1000, request).records)
+        self.take(map(records.encode, result_of(self.shard.generate(request))))
         return dict(self.shard.features)
 
 
@@ -51,18 +52,18 @@ def test_a_new_cluster_has_the_levels_of_apache_kafka() -> None:
     assert all(SUPPORTED[name][0] <= level <= SUPPORTED[name][1] for name, level in AT_FIRST.items())
 
 
-def test_levels_go_down_and_up_again_and_are_read_back() -> None:
+def test_levels_are_lowered_raised_and_read_back() -> None:
     catalogue = Catalogue()
-    told = catalogue.update((GROUP, 0, SAFE_DOWNGRADE), (TRANSACTION, 1, UNSAFE_DOWNGRADE), (KRAFT, 1, UPGRADE))
-    assert GROUP not in told, "a feature at level 0 is in no list"
-    assert (told[TRANSACTION], told[KRAFT]) == (1, 1)
-    assert Catalogue(catalogue.log).shard.features == told
+    levels = catalogue.update((GROUP, 0, SAFE_DOWNGRADE), (TRANSACTION, 1, UNSAFE_DOWNGRADE), (KRAFT, 1, UPGRADE))
+    assert GROUP not in levels, "a feature at level 0 is in no list"
+    assert (levels[TRANSACTION], levels[KRAFT]) == (1, 1)
+    assert Catalogue(catalogue.log).shard.features == levels
     again = catalogue.update((GROUP, 1, UPGRADE), (TRANSACTION, 2, UPGRADE))
     assert again == {**AT_FIRST, KRAFT: 1}
     assert Catalogue(catalogue.log).shard.features == again
 
 
-def test_what_is_there_already_is_not_written() -> None:
+def test_an_update_to_the_current_level_writes_no_record() -> None:
     catalogue = Catalogue()
     for how in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         catalogue.update(*((name, level, how) for name, level in AT_FIRST.items()), (KRAFT, 0, how))
@@ -94,7 +95,7 @@ def test_an_update_that_kafka_refuses_changes_nothing(update: tuple[str, int, in
     assert catalogue.shard.features == AT_FIRST
 
 
-def test_the_quorums_feature_stays_up() -> None:
+def test_the_quorum_feature_cannot_be_lowered() -> None:
     catalogue = Catalogue()
     catalogue.update((KRAFT, 1, UPGRADE))
     for how in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):

@@ -1,4 +1,4 @@
-"""Records of the metadata log: Kafka's framing, read back as written."""
+"""Records of the metadata log: Kafka's framing; decoded records equal the encoded ones."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def test_a_quota_record_has_kafkas_bytes() -> None:
     assert records.encode(ClientQuotaRecord((("ip", "x"),), "k", None))[-10:] == bytes(8) + b"\x01\x00"
 
 
-def test_a_change_of_leader_has_kafkas_bytes() -> None:
-    # API key 5: partition, topic id, then one tagged field, number 1, of four bytes. Other tags tell of what is not
-    # kept here.
+def test_a_leader_change_has_kafkas_bytes() -> None:
+    # API key 5: partition, topic id, then one tagged field, number 1, of four bytes. Other tags have fields that are
+    # not stored here.
     topic_id = uuid.UUID(int=7)
     packed = b"\x01\x05\x00" + b"\x00\x00\x00\x03" + topic_id.bytes
     assert records.encode(PartitionChangeRecord(3, topic_id, 2)) == packed + b"\x01\x01\x04\x00\x00\x00\x02"
@@ -91,25 +91,25 @@ def test_a_change_of_leader_has_kafkas_bytes() -> None:
         records.decode(packed + b"\x01\x01\x02\x00\x02", make_id)
 
 
-def test_kinds_unknown_here_are_skipped() -> None:
+def test_unknown_record_types_are_skipped() -> None:
     assert records.decode(b"\x01\x11\x00rest of a NoOpRecord of some kind", make_id) is None
 
 
 @given(any_record, st.data())
-def test_cut_off_records_raise(record, data) -> None:
+def test_records_that_are_cut_off_raise_an_error(record, data) -> None:
     packed = records.encode(record)
     cut = data.draw(st.integers(1, len(packed) - 2))
     with pytest.raises(ValueError, match=r"truncated|can't decode"):
         records.decode(packed[:cut], make_id)
 
 
-def test_another_frame_version_raises() -> None:
+def test_an_unknown_frame_version_raises_an_error() -> None:
     with pytest.raises(ValueError, match="frame version 2"):
         records.decode(b"\x02\x02\x00", make_id)
 
 
-# Read from the metadata log of an Apache Kafka 4.3: user a, SHA-256, 4096 iterations, salt "salt", and the keys that
-# follow from a salted password of 32 x.
+# Read from the metadata log of an Apache Kafka 4.3: user a, SHA-256, 4096 iterations, salt "salt", and the keys for a
+# salted password of 32 x.
 KAFKAS_CREDENTIAL = bytes.fromhex(
     "010b000261010573616c74"
     "21f4695af4c64263f1e68abd850edb59b206bded8ce10d6fdd8b8af9a1db8007fd"
@@ -118,7 +118,7 @@ KAFKAS_CREDENTIAL = bytes.fromhex(
 )
 
 
-def test_a_credential_is_read_as_kafka_writes_it_and_written_so() -> None:
+def test_a_credential_is_read_and_written_in_kafkas_format() -> None:
     record = records.decode(KAFKAS_CREDENTIAL, make_id)
     assert isinstance(record, UserScramCredentialRecord)
     assert (record.user, record.mechanism, record.credential.iterations) == ("a", 1, 4096)

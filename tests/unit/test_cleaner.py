@@ -1,4 +1,4 @@
-"""The cleaner on one log: what stays and what goes, by Kafka's rules; the same bytes from both engines."""
+"""The cleaner on one log: which records it keeps and removes by Kafka's rules. Both engines write the same bytes."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return request.param()  # type: ignore[no-any-return]
 
 
-# which records stay
+# records that stay
 
 
-@pytest.mark.claim(14)
+@pytest.mark.claim(14, part="a")
 def test_claim_14_compaction_keeps_a_keys_newest_record_at_its_offset(path: Path, engine: Engine) -> None:
     log = open_log(path)
     for key, value in [(b"K1", b"a"), (b"K2", b"b"), (b"K1", b"c"), (b"K1", b"d"), (b"K3", b"e")]:
@@ -57,10 +57,10 @@ def test_claim_14_compaction_keeps_a_keys_newest_record_at_its_offset(path: Path
     compact(log, engine=engine)
     assert pairs(log) == [(1, b"K2", b"b"), (3, b"K1", b"d"), (4, b"K3", b"e")]
     assert (log.log_start_offset, log.log_end_offset) == (0, 5)
-    assert log.read(0, 1).base_offset == 1, "a read in a gap begins with what follows it"
+    assert log.read(0, 1).base_offset == 1, "a read in a gap begins at the next record"
 
 
-@pytest.mark.claim(14)
+@pytest.mark.claim(14, part="b")
 def test_claim_14_newest_is_by_offset_not_by_time(path: Path, engine: Engine) -> None:
     log = open_log(path)
     put(log, (b"k", b"sent late"), now_ms=T0 + 60_000)
@@ -70,7 +70,7 @@ def test_claim_14_newest_is_by_offset_not_by_time(path: Path, engine: Engine) ->
     assert pairs(log) == [(1, b"k", b"sent early")]
 
 
-def test_records_inside_of_a_batch_go_and_the_batch_keeps_its_offsets_and_times(path: Path, engine: Engine) -> None:
+def test_a_batch_that_loses_records_keeps_its_offsets_and_times(path: Path, engine: Engine) -> None:
     log = open_log(path)
     put(log, (b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4"), (b"b", b"5"), now_ms=T0)
     before = {row.offset: row for row in rows(log)}
@@ -80,16 +80,16 @@ def test_records_inside_of_a_batch_go_and_the_batch_keeps_its_offsets_and_times(
     first, second = batches(log)
     header, kept = first
     assert [row.offset for row in kept] == [2, 4]
-    assert kept == [before[2], before[4]], "times, keys, values, headers as they were"
+    assert kept == [before[2], before[4]], "times, keys, values and headers are unchanged"
     assert (header.base_offset, header.last_offset, header.record_count) == (0, 4, 2)
-    assert header.base_timestamp == T0 + 2, "the first record that is left begins the batch's time, as in Kafka"
+    assert header.base_timestamp == T0 + 2, "the base timestamp is that of the first remaining record, as in Kafka"
     assert header.max_timestamp == T0 + 4
     assert second[0].base_offset == 5
 
 
 @pytest.mark.claim(16)
 @pytest.mark.parametrize("codec", CODECS)
-def test_claim_16_compaction_drops_records_and_leaves_the_codec(path: Path, engine: Engine, codec: str) -> None:
+def test_claim_16_compaction_removes_records_and_keeps_the_codec(path: Path, engine: Engine, codec: str) -> None:
     log = open_log(path)
     for number in range(20):
         put(log, *((b"key%d" % (n % 7), b"value" * 9 + b"%d" % n) for n in range(number, number + 10)),
@@ -102,7 +102,7 @@ def test_claim_16_compaction_drops_records_and_leaves_the_codec(path: Path, engi
     assert len(rows(log)) == 7
 
 
-def test_batches_that_lose_nothing_are_copied_byte_by_byte(path: Path, engine: Engine) -> None:
+def test_batches_that_lose_no_record_are_copied_unchanged(path: Path, engine: Engine) -> None:
     log = open_log(path)
     for number, codec in enumerate(CODECS):
         put(log, (b"a%d" % number, b"v"), (b"b%d" % number, b"v"), compression=codec)
@@ -112,7 +112,7 @@ def test_batches_that_lose_nothing_are_copied_byte_by_byte(path: Path, engine: E
     assert contents(path) == before
 
 
-def test_a_record_without_a_key_goes(path: Path, engine: Engine) -> None:
+def test_a_record_without_a_key_is_removed(path: Path, engine: Engine) -> None:
     log = open_log(path)
     put(log, (None, b"1"), (b"a", b"2"), (None, b"3"))
     put(log, (b"b", b"4"))
@@ -121,8 +121,8 @@ def test_a_record_without_a_key_goes(path: Path, engine: Engine) -> None:
     assert pairs(log) == [(1, b"a", b"2"), (3, b"b", b"4")]
 
 
-@pytest.mark.claim(15)
-def test_the_active_segment_is_spared(path: Path, engine: Engine) -> None:
+@pytest.mark.claim(15, part=True)
+def test_the_active_segment_is_not_cleaned(path: Path, engine: Engine) -> None:
     log = open_log(path)
     put(log, (b"k", b"1"))
     put(log, (b"k", b"2"))
@@ -133,8 +133,8 @@ def test_the_active_segment_is_spared(path: Path, engine: Engine) -> None:
     assert [value for _, _, value in pairs(log)] == [b"2", b"3", b"4"]
 
 
-def test_the_last_batch_of_the_section_stays_even_when_empty(path: Path, engine: Engine) -> None:
-    """Otherwise the log would not know where it ends when the active segment is empty."""
+def test_the_last_batch_of_the_cleaned_section_stays_even_if_it_is_empty(path: Path, engine: Engine) -> None:
+    """Otherwise the log would lose its end offset when the active segment is empty."""
     log = open_log(path)
     put(log, (b"k", b"1"))
     put(log, (None, b"gone"))
@@ -147,7 +147,7 @@ def test_the_last_batch_of_the_section_stays_even_when_empty(path: Path, engine:
     assert open_log(path).log_end_offset == 2
 
 
-def test_log_append_time_stays(path: Path, engine: Engine) -> None:
+def test_log_append_time_is_kept(path: Path, engine: Engine) -> None:
     log = open_log(path, message_timestamp_type="LogAppendTime")
     data = keyed((b"a", b"1"), (b"b", b"2"), (b"a", None), at_ms=T0)
     log.append(data, now_ms=T0 + 500, leader_epoch=0)
@@ -161,7 +161,7 @@ def test_log_append_time_stays(path: Path, engine: Engine) -> None:
 
 
 def test_a_tombstone_stays_for_delete_retention_after_it_was_first_cleaned(path: Path, engine: Engine) -> None:
-    """KIP-534: the horizon stands in the batch, bit 6 of the attributes and base timestamp."""
+    """KIP-534: the batch contains the horizon: bit 6 of the attributes, and the base timestamp."""
     log = open_log(path, delete_retention_ms=DAY_MS)
     put(log, (b"k", b"1"), (b"l", b"1"))
     put(log, (b"k", None), (b"m", b"1"))
@@ -172,7 +172,7 @@ def test_a_tombstone_stays_for_delete_retention_after_it_was_first_cleaned(path:
     assert header.has_delete_horizon
     assert header.base_timestamp == T0 + 5_000 + DAY_MS
     assert (row.offset, row.timestamp) == (2, T0)
-    assert [value for _, key, value in pairs(log) if key == b"k"] == [None], "what it deletes has gone"
+    assert [value for _, key, value in pairs(log) if key == b"k"] == [None], "the record that it deletes is removed"
 
     for now_ms, stays in [(T0 + DAY_MS, True), (T0 + 4_999 + DAY_MS, True), (T0 + 5_000 + DAY_MS, False)]:
         put(log, (b"other", b"1"))
@@ -182,7 +182,7 @@ def test_a_tombstone_stays_for_delete_retention_after_it_was_first_cleaned(path:
     assert (3, b"m", b"1") in pairs(log)
 
 
-def test_a_horizon_is_given_once(path: Path, engine: Engine) -> None:
+def test_a_delete_horizon_is_set_once(path: Path, engine: Engine) -> None:
     log = open_log(path, delete_retention_ms=DAY_MS)
     put(log, (b"k", None), (b"l", None))
     log.roll(T0)
@@ -198,7 +198,7 @@ def test_a_horizon_is_given_once(path: Path, engine: Engine) -> None:
 # producers and transactions
 
 
-@pytest.mark.behaviour(55)
+@pytest.mark.behaviour(55, part=True)
 def test_the_last_batch_of_an_active_producer_stays(path: Path, engine: Engine) -> None:
     log = open_log(path)
     for number in range(3):
@@ -218,8 +218,8 @@ def test_the_last_batch_of_an_active_producer_stays(path: Path, engine: Engine) 
     assert (state.last_sequence, state.epoch) == (2, 1)
 
 
-@pytest.mark.behaviour(39)
-def test_data_of_an_aborted_transaction_goes_and_does_not_shadow_older_data(path: Path, engine: Engine) -> None:
+@pytest.mark.behaviour(39, part=True)
+def test_data_of_an_aborted_transaction_is_removed_and_does_not_replace_older_data(path: Path, engine: Engine) -> None:
     log = open_log(path)
     put(log, (b"k", b"committed"))
     put(log, (b"k", b"aborted"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
@@ -232,7 +232,7 @@ def test_data_of_an_aborted_transaction_goes_and_does_not_shadow_older_data(path
 
 @pytest.mark.behaviour(39)
 @pytest.mark.parametrize("kind", [0, 1], ids=["abort", "commit"])
-def test_behaviour_39_a_marker_stays_while_its_data_survives_then_until_the_horizon(
+def test_behaviour_39_a_marker_stays_while_its_data_exists_then_until_its_horizon(
     path: Path, engine: Engine, kind: int
 ) -> None:
     log = open_log(path, delete_retention_ms=1_000)
@@ -240,7 +240,7 @@ def test_behaviour_39_a_marker_stays_while_its_data_survives_then_until_the_hori
     log.roll(T0)
     marker(log, 5, kind)
     log.roll(T0)
-    # The producer goes on elsewhere, so neither the batch nor the marker are kept for its sequence.
+    # A later batch of the producer is the last one, so neither this batch nor the marker is kept for its sequence.
     put(log, (b"p", b"p"), producer_id=5, producer_epoch=0, base_sequence=2, now_ms=T0 + 1)
     log.roll(T0)
 
@@ -249,16 +249,16 @@ def test_behaviour_39_a_marker_stays_while_its_data_survives_then_until_the_hori
 
     now_ms = T0
     compact(log, now_ms, engine=engine)
-    assert markers() == [(2, False)], "its transaction was seen in this round, so it stays"
+    assert markers() == [(2, False)], "this round saw data of its transaction, so the marker stays"
     put(log, (b"k", b"2"), (b"l", b"2"))
     log.roll(T0)
     compact(log, now_ms, engine=engine)
-    if kind == 1:  # the commit's data went only now
+    if kind == 1:  # only this round removed the data of the commit
         assert markers() == [(2, False)]
         put(log, (b"m", b"1"))
         log.roll(T0)
         compact(log, now_ms, engine=engine)
-    assert markers() == [(2, True)], "nothing is left of its transaction: its horizon begins"
+    assert markers() == [(2, True)], "no data of its transaction remains: its horizon begins"
     horizon = next(header.base_timestamp for header, _ in batches(log) if header.is_control)
     assert horizon == now_ms + 1_000
     for now_ms, stays in [(T0 + 999, True), (T0 + 1_000, False)]:
@@ -268,9 +268,9 @@ def test_behaviour_39_a_marker_stays_while_its_data_survives_then_until_the_hori
         assert bool(markers()) is stays
 
 
-@pytest.mark.behaviour(39)
-def test_behaviour_39_an_abort_found_behind_the_cleaned_section(path: Path, engine: Engine) -> None:
-    """Data in a closed segment, the marker in the active one, below the last stable offset."""
+@pytest.mark.behaviour(39, part=True)
+def test_behaviour_39_an_abort_marker_after_the_cleaned_section_counts(path: Path, engine: Engine) -> None:
+    """The data is in a closed segment, the marker is in the active one, below the last stable offset."""
     log = open_log(path)
     put(log, (b"k", b"old"))
     put(log, (b"k", b"aborted"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
@@ -282,7 +282,7 @@ def test_behaviour_39_an_abort_found_behind_the_cleaned_section(path: Path, engi
     assert (1, b"k", b"aborted") not in pairs(log)
 
 
-def test_an_open_transaction_bounds_what_is_cleaned(path: Path) -> None:
+def test_an_open_transaction_limits_the_cleaned_section(path: Path) -> None:
     log = open_log(path)
     put(log, (b"k", b"1"))
     log.roll(T0)
@@ -295,10 +295,10 @@ def test_an_open_transaction_bounds_what_is_cleaned(path: Path) -> None:
     assert measure(log, T0).end_offset == 3
 
 
-def test_a_marker_alone_of_an_active_producer_stays(path: Path, engine: Engine) -> None:
+def test_a_marker_of_an_active_producer_stays_without_its_data(path: Path, engine: Engine) -> None:
     log = open_log(path, delete_retention_ms=0)
     put(log, (b"k", b"1"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
-    marker(log, 5, 1, epoch=1)  # a new epoch: no data of it is known
+    marker(log, 5, 1, epoch=1)  # a new epoch, without data
     put(log, (b"k", b"2"))
     put(log, (b"z", b"z"))
     log.roll(T0)
@@ -309,7 +309,7 @@ def test_a_marker_alone_of_an_active_producer_stays(path: Path, engine: Engine) 
     assert [(h.base_offset, h.producer_epoch) for h, _ in batches(log) if h.is_control] == [(1, 1)]
 
 
-def test_the_transaction_index_keeps_what_is_left(path: Path, engine: Engine) -> None:
+def test_the_transaction_index_keeps_transactions_that_still_have_data(path: Path, engine: Engine) -> None:
     log = open_log(path)
     put(log, (b"a", b"a"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
     abort = marker(log, 5, 0)
@@ -322,10 +322,10 @@ def test_the_transaction_index_keeps_what_is_left(path: Path, engine: Engine) ->
     assert (path / "00000000000000000000.txnindex").read_bytes() == index[:34]
 
 
-# what is cleaned when
+# when a log is cleaned
 
 
-def test_dirt_counts_whole_closed_segments(path: Path) -> None:
+def test_the_dirty_section_consists_of_whole_closed_segments(path: Path) -> None:
     log = open_log(path)
     for number in range(4):
         put(log, (b"k%d" % number, b"v" * 100))
@@ -341,7 +341,7 @@ def test_dirt_counts_whole_closed_segments(path: Path) -> None:
     assert dirt.is_due(0.24)
 
 
-def test_min_compaction_lag_spares_young_segments(path: Path) -> None:
+def test_young_segments_within_min_compaction_lag_are_not_cleaned(path: Path) -> None:
     log = open_log(path, min_compaction_lag_ms=1_000)
     for number in range(3):
         put(log, (b"k", b"v"), now_ms=T0 + 400 * number)
@@ -357,13 +357,13 @@ def test_max_compaction_lag_forces_a_cleaning_and_rolls_the_active_segment(path:
     put(log, (b"k", b"v"), now_ms=T0 + 1_000)
     assert len(log.segments) == 1
     put(log, (b"k", b"v"), now_ms=T0 + 1_001)
-    assert len(log.segments) == 2, "segment.ms is a week, but the lag has passed"
+    assert len(log.segments) == 2, "segment.ms is a week, but max.compaction.lag.ms has passed"
     assert not measure(log, T0 + 1_000).is_due(1.0)
     assert measure(log, T0 + 1_001).is_due(1.0)
 
 
 @pytest.mark.parametrize(("known", "why"), [(3, "starts at 4"), (99, "ends at 6")])
-def test_a_place_outside_of_the_log_does_not_count(path: Path, known: int, why: str) -> None:
+def test_a_cleaned_offset_outside_the_log_is_ignored(path: Path, known: int, why: str) -> None:
     log = open_log(path)
     for number in range(6):
         put(log, (b"%d" % number, b"v"))
@@ -374,7 +374,7 @@ def test_a_place_outside_of_the_log_does_not_count(path: Path, known: int, why: 
     assert why in dirt.reset
 
 
-def test_truncation_takes_the_cleaned_offset_along(path: Path) -> None:
+def test_truncation_lowers_the_cleaned_offset(path: Path) -> None:
     log = open_log(path)
     for number in range(6):
         put(log, (b"%d" % number, b"v"))
@@ -402,11 +402,11 @@ def test_segments_are_grouped_within_their_limits(path: Path) -> None:
     assert bases(SourceSegment(0, 5, 1, 1, 1), SourceSegment(5, 1 << 31, 1, 1, 1)) == [[0, 5]]
     assert bases(SourceSegment(0, 5, 1, 1, 1), SourceSegment(5, (1 << 31) + 1, 1, 1, 1)) == [[0], [5]]
     assert bases(SourceSegment(0, 5, 1, 1, 1), SourceSegment(5, 1 << 40, 0, 0, 0)) == [[0, 5]], (
-        "an empty one reaches nowhere"
+        "an empty segment does not extend the offsets of its group"
     )
 
 
-def test_small_segments_end_up_in_one(path: Path, engine: Engine) -> None:
+def test_small_segments_are_merged_into_one(path: Path, engine: Engine) -> None:
     log = open_log(path)
     for number in range(9):
         put(log, (b"%d" % (number % 3), b"v"))
@@ -416,7 +416,7 @@ def test_small_segments_end_up_in_one(path: Path, engine: Engine) -> None:
     assert [offset for offset, _, _ in pairs(log)] == [6, 7, 8]
 
 
-def test_a_full_map_cleans_as_far_as_it_reaches_and_goes_on_next_time(path: Path, engine: Engine) -> None:
+def test_a_full_offset_map_cleans_a_part_and_the_next_round_continues(path: Path, engine: Engine) -> None:
     log = open_log(path)
     for number in range(12):
         put(log, (b"k%d" % number, b"old"))
@@ -429,10 +429,12 @@ def test_a_full_map_cleans_as_far_as_it_reaches_and_goes_on_next_time(path: Path
     assert ends == [5, 10, 15, 20, 24]
     compact_again = [value for _, _, value in pairs(log)]
     assert compact_again.count(b"new") == 12
-    assert compact_again.count(b"old") == 0, "each round drops what its keys shadow in all that came before"
+    assert compact_again.count(b"old") == 0, (
+        "each round removes the older records of its keys from all earlier segments"
+    )
 
 
-def test_a_map_too_small_for_one_batch_says_so(path: Path, engine: Engine) -> None:
+def test_an_offset_map_too_small_for_one_batch_raises_an_error(path: Path, engine: Engine) -> None:
     log = open_log(path)
     put(log, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"))
     log.roll(T0)
@@ -441,7 +443,7 @@ def test_a_map_too_small_for_one_batch_says_so(path: Path, engine: Engine) -> No
     assert max_keys(128 << 20, 0.9) == 5_033_164
 
 
-def test_rotten_bytes_are_neither_believed_nor_blessed(path: Path, engine: Engine) -> None:
+def test_corrupt_bytes_are_neither_read_nor_given_a_valid_crc(path: Path, engine: Engine) -> None:
     log = open_log(path)
     put(log, (b"aaaa", b"1"), (b"bbbb", b"1"))
     put(log, (b"aaaa", b"2"))
@@ -452,7 +454,8 @@ def test_rotten_bytes_are_neither_believed_nor_blessed(path: Path, engine: Engin
     file.write_bytes(data)
     with pytest.raises(CorruptRecord, match="CRC"):
         compact(log, engine=engine)
-    # Where the batch was clean already nobody looks at its keys, but before it is written anew.
+    # The cleaner does not check keys in a batch that is already clean, but it checks them before it writes the batch
+    # again.
     log.discard_cleaned()
     log.cleaned_offset = 2
     put(log, (b"aaaa", b"3"))
@@ -462,7 +465,7 @@ def test_rotten_bytes_are_neither_believed_nor_blessed(path: Path, engine: Engin
     assert file.read_bytes() == data
 
 
-def test_a_coarse_batch_is_left_to_the_other_process(path: Path) -> None:
+def test_a_batch_with_large_records_is_left_to_the_other_process(path: Path) -> None:
     log = open_log(path)
     put(log, (b"a", random.Random(1).randbytes(5_000)), compression="zstd")
     log.roll(T0)
@@ -472,7 +475,7 @@ def test_a_coarse_batch_is_left_to_the_other_process(path: Path) -> None:
     assert not list(path.glob("*.cleaned"))
 
 
-# both engines, both ways
+# both engines
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -493,7 +496,7 @@ def test_both_engines_write_the_same_bytes(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("chunk_bytes", [61, 1_000, 1 << 20])
-def test_chunks_leave_no_trace(tmp_path: Path, chunk_bytes: int) -> None:
+def test_the_chunk_size_does_not_change_the_result(tmp_path: Path, chunk_bytes: int) -> None:
     log = busy_log(tmp_path / "a-0", 3)
     _, job = job_of(log)
     written = []
@@ -507,7 +510,7 @@ def test_chunks_leave_no_trace(tmp_path: Path, chunk_bytes: int) -> None:
     assert contents(log.path).items() >= {n.removesuffix(".cleaned"): data for n, data in written[0].items()}.items()
 
 
-def test_a_log_that_was_truncated_meanwhile_takes_nothing(path: Path) -> None:
+def test_a_log_that_was_truncated_during_a_cleaning_refuses_its_result(path: Path) -> None:
     log = open_log(path)
     for number in range(4):
         put(log, (b"k", b"%d" % number))
@@ -524,8 +527,9 @@ def test_a_log_that_was_truncated_meanwhile_takes_nothing(path: Path) -> None:
     ]
 
 
-def test_leavings_of_another_cleaning_do_not_undo_a_swap(path: Path) -> None:
-    """At a start, ``.cleaned`` files mean that swaps behind them had not begun: there must be none below a swap."""
+def test_files_of_an_interrupted_cleaning_do_not_undo_a_swap(path: Path) -> None:
+    """At a start, a ``.cleaned`` file means that the swaps after it had not begun. No such file may exist before a
+    swap."""
     files = FailingFiles()
     log = open_log(path, files)
     for number in range(4):
@@ -558,7 +562,7 @@ class FailingFiles(OsFiles):
             raise Crash
 
 
-def test_a_cleaned_segment_looks_as_old_as_what_it_stands_for(path: Path) -> None:
+def test_a_cleaned_segment_has_the_modification_time_of_its_sources(path: Path) -> None:
     log = open_log(path)
     for number in range(2):
         put(log, (b"k", b"%d" % number))
@@ -568,7 +572,7 @@ def test_a_cleaned_segment_looks_as_old_as_what_it_stands_for(path: Path) -> Non
     assert OsFiles().modified_ms(path / "00000000000000000000.log") == T0 - 5_000
 
 
-def test_keys_of_any_length_and_headers_survive(path: Path, engine: Engine) -> None:
+def test_keys_of_any_length_and_headers_are_kept(path: Path, engine: Engine) -> None:
     log = open_log(path)
     keys = [b"x" * size for size in (*range(20), 63, 64, 65, 300)]
     for value in (b"1", b"2"):
@@ -578,7 +582,7 @@ def test_keys_of_any_length_and_headers_survive(path: Path, engine: Engine) -> N
     assert sorted((key or b"", value) for _, key, value in pairs(log)) == sorted((key, b"2") for key in keys)
 
 
-def test_producers_travel_with_the_job(path: Path) -> None:
+def test_the_job_contains_the_producers(path: Path) -> None:
     log = open_log(path)
     put(log, (b"a", b"1"), producer_id=9, producer_epoch=3, base_sequence=0)
     _, job = job_of(log)

@@ -1,4 +1,4 @@
-"""The command line's shell: help, version, one-line errors, exit codes."""
+"""The command line: help, version, one-line errors, exit codes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_help_has_examples_and_fits_a_terminal(
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_hidden_options_stay_hidden(capsys: Captured) -> None:
+def test_hidden_options_are_not_in_the_help(capsys: Captured) -> None:
     run(["demo", "--help"])
     run(["serve", "--help"])
     text = capsys.readouterr().out
@@ -41,7 +41,7 @@ def test_hidden_options_stay_hidden(capsys: Captured) -> None:
     assert "--exit-with-parent" not in text
 
 
-def test_nothing_given_shows_the_help(capsys: Captured) -> None:
+def test_no_arguments_show_the_help(capsys: Captured) -> None:
     assert run([]) == 2
     assert "Commands:" in capsys.readouterr().out
 
@@ -93,7 +93,7 @@ def test_a_file_as_data_directory_is_refused(tmp_path: Path, capsys: Captured) -
         (terminal.CommandError("x", exit_code=1), 1),
     ],
 )
-def test_errors_raised_on_purpose_end_in_one_line(
+def test_expected_errors_are_one_line(
     error: OdradekError, code: int, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(options: demo_command.DemoOptions) -> int:
@@ -104,12 +104,12 @@ def test_errors_raised_on_purpose_end_in_one_line(
     assert capsys.readouterr().err == f"odradek: {error}\n"
 
 
-def test_a_message_of_several_lines_becomes_one(capsys: Captured) -> None:
+def test_an_error_message_of_several_lines_becomes_one_line(capsys: Captured) -> None:
     terminal.error_line("first\n   second\n\tthird")
     assert capsys.readouterr().err == "odradek: first second third\n"
 
 
-def test_ctrl_c_is_quiet(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_prints_no_traceback(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(options: demo_command.DemoOptions) -> int:
         raise KeyboardInterrupt
 
@@ -118,7 +118,7 @@ def test_ctrl_c_is_quiet(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> N
     assert capsys.readouterr().err == ""
 
 
-def test_options_arrive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_options_reach_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[demo_command.DemoOptions] = []
 
     def note(options: demo_command.DemoOptions) -> int:

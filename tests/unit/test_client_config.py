@@ -1,4 +1,4 @@
-"""Addresses and settings: what is taken, and what is said about the rest."""
+"""Addresses and settings: the accepted forms, and the error messages for others."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from odradek.client.config import Address, ClientConfig, as_config, parse_address, parse_addresses
+from odradek.client.consumer.config import ConsumerConfig
 from odradek.core.errors import ConfigError
 
 
@@ -27,7 +28,7 @@ def test_addresses(text: str, address: Address) -> None:
 @pytest.mark.parametrize(
     "text", ["", "localhost", "localhost:", ":9092", "a:0", "a:65536", "a:-1", "a:b", "a:９０９２"]
 )
-def test_bad_addresses_are_shown(text: str) -> None:
+def test_error_messages_quote_bad_addresses(text: str) -> None:
     with pytest.raises(ConfigError, match="expected HOST:PORT, for example 127"):
         parse_address(text)
 
@@ -43,17 +44,22 @@ def test_several_addresses_keep_their_order() -> None:
         parse_addresses(" , ")
 
 
-def test_names_with_dots_or_underscores_and_values_as_text() -> None:
+def test_names_may_have_dots_or_underscores_and_values_may_be_text() -> None:
     config = ClientConfig.of(
         {"bootstrap.servers": "a:1", "request.timeout.ms": "500", "check_crcs": "false", "client.id": "me"}
     )
     assert config == ClientConfig("a:1", client_id="me", request_timeout_ms=500, check_crcs=False)
 
 
+@pytest.mark.claim(31, 45, part="d")
+@pytest.mark.claim(70, 71, 72, part="b")
 def test_defaults_are_kafkas() -> None:
     config = ClientConfig("a:1")
     assert (config.request_timeout_ms, config.default_api_timeout_ms) == (30_000, 60_000)
     assert (config.retry_backoff_ms, config.metadata_max_age_ms, config.fetch_max_wait_ms) == (100, 300_000, 500)
+    consumer = ConsumerConfig("a:1")
+    assert (consumer.session_timeout_ms, consumer.heartbeat_interval_ms) == (45_000, 3_000)
+    assert (consumer.max_poll_interval_ms, consumer.max_poll_records) == (300_000, 500)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +85,7 @@ def test_errors_name_the_setting(settings: dict[str, object], message: str) -> N
         ClientConfig.of(settings)
 
 
-def test_a_config_can_key_a_cache_and_travel_to_workers() -> None:
+def test_a_config_can_be_hashed_and_pickled() -> None:
     config = ClientConfig("a:1", retry_backoff_ms=7)
     assert pickle.loads(pickle.dumps(config)) == config
     assert len({config, ClientConfig("a:1", retry_backoff_ms=7)}) == 1

@@ -1,4 +1,4 @@
-"""Fetch replies and assignments from bytes, for every version, and from damaged bytes. No sockets."""
+"""Fetch replies and assignments decoded from bytes, for every version, also from damaged bytes. No sockets."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_fetch_replies_of_every_version(version: int, message: dict[str, Any]) -
         assert found.diverging_epoch == expected
 
 
-def test_records_are_a_view_and_no_copy() -> None:
+def test_records_are_a_view_of_the_reply() -> None:
     row = {
         "partition_index": 0, "error_code": 0, "high_watermark": 1, "last_stable_offset": 1, "log_start_offset": 0,
         "aborted_transactions": None, "preferred_read_replica": -1, "records": b"abc",
@@ -122,7 +122,7 @@ def test_assignments_round_trip(assigned: list[TopicPartition]) -> None:
     assert sorted(found) == sorted(assigned)
 
 
-def test_assignment_as_java_writes_it() -> None:
+def test_an_assignment_in_javas_format_is_read() -> None:
     data = bytes.fromhex("0003 00000001 0005 666f6f2d61 00000002 00000000 00000002 ffffffff")
     assert decode_assignment(data) == (TopicPartition("foo-a", 0), TopicPartition("foo-a", 2))
     assert decode_assignment(b"") == ()
@@ -146,11 +146,11 @@ def test_malformed_assignments_raise_value_error(data: bytes) -> None:
         errors.BrokerUnreachable("cannot reach a:1: connection refused"),
     ],
 )
-def test_errors_travel_between_processes(error: Exception) -> None:
+def test_errors_can_be_pickled(error: Exception) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), copy.__dict__) == (type(error), str(error), error.__dict__)
 
 
-def test_out_of_range_says_what_there_is() -> None:
+def test_the_out_of_range_error_has_the_bounds_of_the_log() -> None:
     error = errors.OffsetOutOfRange(TopicPartition("flights", 1), 5, 6, 9)
     assert str(error) == "OFFSET_OUT_OF_RANGE: offset 5 of flights-1: the log starts at 6 and ends at 9"

@@ -1,4 +1,4 @@
-"""Memory for large replies: written again only once nobody sees what was received into it before."""
+"""Memory for large replies: it is used again only when nothing refers to the data received into it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def place(reply: memoryview) -> int:
 @pytest.mark.parametrize("size", [100_000, 4 << 20])
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("numpy_is_loaded", [True, False])
-def test_what_somebody_sees_is_not_written_again(
+def test_memory_with_a_live_view_is_not_overwritten(
     size: int, view: Callable[[memoryview], Any], numpy_is_loaded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def receive() -> None:

@@ -25,15 +25,15 @@ def rig() -> ConsumerRig:
 # --- joining and leaving ------------------------------------------------------------------------------------------
 
 
-def test_the_first_member_gets_everything_at_once(rig: ConsumerRig) -> None:
+def test_the_first_member_gets_all_partitions_at_once(rig: ConsumerRig) -> None:
     reply = rig.enter("g", "m", "t")
     assert (reply.error, reply.member_id, reply.epoch, reply.assigned) == (OK, "m", 2, ALL)
     assert reply.interval_ms == 5_000
     assert rig.epochs("g") == ("Stable", 2, 2)
     again = rig.beat("g", "m", 2)
-    assert (again.error, again.epoch, again.assigned) == (OK, 2, None)  # nothing new, nothing said
-    told = rig.beat("g", "m", 2, topics=("t",), owned=ALL, rebalance_ms=30_000)
-    assert told.assigned == ALL  # who says everything is told everything
+    assert (again.error, again.epoch, again.assigned) == (OK, 2, None)  # no change, so no assignment in the reply
+    full = rig.beat("g", "m", 2, topics=("t",), owned=ALL, rebalance_ms=30_000)
+    assert full.assigned == ALL  # a heartbeat with all fields gets the whole assignment
 
 
 def test_a_member_of_version_0_is_given_an_id(rig: ConsumerRig) -> None:
@@ -41,7 +41,7 @@ def test_a_member_of_version_0_is_given_an_id(rig: ConsumerRig) -> None:
     assert reply.member_id is not None
     assert len(reply.member_id) == 22
     assert rig.beat("g", reply.member_id, 2, version=0).error is OK
-    assert rig.enter("g", "", "t").error is ErrorCode.invalid_request  # from version 1 on it brings one
+    assert rig.enter("g", "", "t").error is ErrorCode.invalid_request  # from version 1 on, the member brings its own id
 
 
 @pytest.mark.parametrize(
@@ -57,20 +57,20 @@ def test_a_member_of_version_0_is_given_an_id(rig: ConsumerRig) -> None:
         ("invalid_regular_expression", {"pattern": "[t", "owned": {}, "rebalance_ms": 1}),
     ],
 )
-def test_first_heartbeats_that_are_refused(rig: ConsumerRig, error: str, how: dict[str, Any]) -> None:
+def test_invalid_first_heartbeats_are_refused(rig: ConsumerRig, error: str, how: dict[str, Any]) -> None:
     reply = rig.beat("g", "m", 0, **how)
     assert reply.error is ErrorCode[error]
     assert reply.text
     assert rig.described("g").error_code is ErrorCode.group_id_not_found
 
 
-def test_heartbeats_that_are_refused(rig: ConsumerRig) -> None:
+def test_invalid_heartbeats_are_refused(rig: ConsumerRig) -> None:
     assert rig.beat("g", "m", 1).error is ErrorCode.group_id_not_found
     assert rig.beat("g", "m", -1).error is ErrorCode.group_id_not_found
     rig.enter("g", "m", "t")
     assert rig.beat("", "m", 2).error is ErrorCode.invalid_request
     assert rig.beat("g", "m", -3).error is ErrorCode.invalid_request
-    assert rig.beat("g", "m", -2).error is ErrorCode.invalid_request  # only static members come back
+    assert rig.beat("g", "m", -2).error is ErrorCode.invalid_request  # only static members may return
     assert rig.beat("g", "other", 2).error is ErrorCode.unknown_member_id
     assert rig.beat("g", "other", -1).error is ErrorCode.unknown_member_id
     assert rig.beat("g", "m", 3).error is ErrorCode.fenced_member_epoch
@@ -78,16 +78,17 @@ def test_heartbeats_that_are_refused(rig: ConsumerRig) -> None:
     assert rig.beat("g", "m", 2).error is OK
 
 
-def test_an_epoch_before_is_taken_where_the_reply_was_lost(rig: ConsumerRig) -> None:
+def test_the_previous_epoch_is_accepted_because_a_reply_may_be_lost(rig: ConsumerRig) -> None:
     first, second = Client(rig, "g", "a", ("t",)), Client(rig, "g", "b", ("t",))
     settle(rig, first, second)
     assert rig.beat("g", "a", 2, owned={"t": [0]}).epoch == 3
-    assert rig.beat("g", "a", 2).error is ErrorCode.fenced_member_epoch  # it does not say what it owns
+    # the heartbeat does not contain its owned partitions
+    assert rig.beat("g", "a", 2).error is ErrorCode.fenced_member_epoch
     assert rig.beat("g", "a", 2, owned=ALL).error is ErrorCode.fenced_member_epoch
-    assert rig.beat("g", "b", 0, topics=("t",), owned={}, rebalance_ms=1).epoch == 3  # it may always begin anew
+    assert rig.beat("g", "b", 0, topics=("t",), owned={}, rebalance_ms=1).epoch == 3  # a member may always join again
 
 
-def test_who_leaves_is_gone_and_the_epoch_rises(rig: ConsumerRig) -> None:
+def test_a_leaving_member_is_removed_and_the_epoch_rises(rig: ConsumerRig) -> None:
     rig.enter("g", "m", "t")
     left = rig.beat("g", "m", -1)
     assert (left.error, left.epoch, left.assigned) == (OK, -1, None)
@@ -96,7 +97,7 @@ def test_who_leaves_is_gone_and_the_epoch_rises(rig: ConsumerRig) -> None:
     assert rig.enter("g", "m", "t").error is OK
 
 
-def test_a_full_group_takes_nobody_else(rig: ConsumerRig) -> None:
+def test_a_full_group_refuses_more_members(rig: ConsumerRig) -> None:
     rig.config = GroupConfig(consumer_max_size=1)
     rig.restart()
     rig.enter("g", "m", "t")
@@ -107,14 +108,15 @@ def test_a_full_group_takes_nobody_else(rig: ConsumerRig) -> None:
 # --- reconciliation -----------------------------------------------------------------------------------------------
 
 
-def test_a_partition_moves_only_when_it_was_given_up(rig: ConsumerRig) -> None:
+def test_a_partition_moves_only_after_its_owner_gives_it_up(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
     rig.advance(1_000)
     waiting = rig.enter("g", "b", "t")
     assert (waiting.epoch, waiting.assigned) == (3, {})
     assert rig.epochs("g") == ("Reconciling", 3, 3)
     asked = rig.beat("g", "a", 2)
-    assert (asked.epoch, asked.assigned) == (2, {"t": [0, 1]})  # it stays in its epoch until it has obeyed
+    # it stays in its epoch until it has given up the partitions
+    assert (asked.epoch, asked.assigned) == (2, {"t": [0, 1]})
     assert rig.beat("g", "b", 3).assigned is None
     assert rig.beat("g", "a", 2, owned=ALL).epoch == 2  # not yet
     done = rig.beat("g", "a", 2, owned={"t": [0, 1]})
@@ -123,7 +125,7 @@ def test_a_partition_moves_only_when_it_was_given_up(rig: ConsumerRig) -> None:
     assert rig.epochs("g") == ("Stable", 3, 3)
 
 
-def test_assignments_keep_their_distance(rig: ConsumerRig) -> None:
+def test_new_assignments_wait_for_the_assignment_interval(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
     early = rig.enter("g", "b", "t")
     assert (early.epoch, early.assigned) == (2, {})
@@ -149,7 +151,7 @@ def test_a_group_may_have_settings_of_its_own(rig: ConsumerRig) -> None:
     assert rig.beat("g", "b", 3).error is ErrorCode.unknown_member_id
 
 
-def test_many_members_share_evenly_and_keep_what_they_have(rig: ConsumerRig) -> None:
+def test_many_members_share_evenly_and_keep_their_partitions(rig: ConsumerRig) -> None:
     rig.catalog.add("wide", 17)
     clients = [Client(rig, "g", f"m{i}", ("t", "wide")) for i in range(6)]
     for count in (1, 3, 6):
@@ -164,7 +166,7 @@ def test_many_members_share_evenly_and_keep_what_they_have(rig: ConsumerRig) -> 
     assert all(kept[client.member_id] <= set(partitions_of(client)) for client in clients[1:])
 
 
-def test_the_assignor_most_members_ask_for_is_taken(rig: ConsumerRig) -> None:
+def test_the_assignor_with_most_votes_is_used(rig: ConsumerRig) -> None:
     assert rig.described("g").assignor_name == ""
     clients = [
         Client(rig, "g", name, ("t",), assignor=how)
@@ -178,7 +180,7 @@ def test_the_assignor_most_members_ask_for_is_taken(rig: ConsumerRig) -> None:
 # --- timeouts -----------------------------------------------------------------------------------------------------
 
 
-def test_a_silent_member_is_dropped_when_its_session_ends(rig: ConsumerRig) -> None:
+def test_a_member_without_heartbeats_is_removed_after_its_session_timeout(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
     rig.enter("g", "b", "t")
     rig.advance(44_999)
@@ -190,11 +192,11 @@ def test_a_silent_member_is_dropped_when_its_session_ends(rig: ConsumerRig) -> N
     assert rig.epochs("g")[0] == "Empty"
 
 
-def test_who_does_not_give_up_is_fenced_after_its_rebalance_timeout(rig: ConsumerRig) -> None:
+def test_a_member_that_keeps_revoked_partitions_is_fenced_after_its_rebalance_timeout(rig: ConsumerRig) -> None:
     rig.beat("g", "a", 0, topics=("t",), owned={}, rebalance_ms=20_000)
     rig.advance(1_000)
     rig.enter("g", "b", "t")
-    rig.beat("g", "a", 2)  # told now
+    rig.beat("g", "a", 2)  # the reply asks it to give up partitions
     for _ in range(4):
         rig.advance(4_999)
         assert rig.beat("g", "a", 2, owned=ALL).error is OK
@@ -216,8 +218,8 @@ def test_a_clock_that_jumps_ends_no_session(rig: ConsumerRig) -> None:
 # --- static members -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.behaviour(43)
-def test_a_static_member_keeps_its_place_while_it_is_away(rig: ConsumerRig) -> None:
+@pytest.mark.behaviour(43, part="ac")
+def test_a_static_member_keeps_its_assignment_while_it_is_away(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t", instance="i")
     assert rig.enter("g", "b", "t", instance="i").error is ErrorCode.unreleased_instance_id
     assert rig.beat("g", "b", 2, instance="i").error is ErrorCode.fenced_instance_id
@@ -232,7 +234,7 @@ def test_a_static_member_keeps_its_place_while_it_is_away(rig: ConsumerRig) -> N
     assert rig.beat("g", "a", 2, instance="i").error is ErrorCode.fenced_instance_id
 
 
-def test_a_static_member_that_stays_away_is_dropped(rig: ConsumerRig) -> None:
+def test_a_static_member_that_stays_away_is_removed(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t", instance="i")
     rig.beat("g", "a", -2, instance="i")
     rig.advance(45_000)
@@ -240,7 +242,7 @@ def test_a_static_member_that_stays_away_is_dropped(rig: ConsumerRig) -> None:
     assert rig.enter("g", "b", "t", instance="i").assigned == ALL
 
 
-def test_a_static_member_leaves_for_good(rig: ConsumerRig) -> None:
+def test_a_static_member_leaves_permanently(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t", instance="i")
     assert rig.beat("g", "b", -1, instance="i").error is ErrorCode.fenced_instance_id
     assert rig.beat("g", "a", -1, instance="i").error is OK
@@ -265,7 +267,7 @@ def test_new_partitions_and_new_topics_are_assigned(rig: ConsumerRig) -> None:
     assert client.owned == {"t": [0, 1, 2, 3, 4], "later": [0]}
 
 
-def test_a_deleted_topic_is_given_up_and_its_successor_assigned(rig: ConsumerRig) -> None:
+def test_partitions_of_a_deleted_topic_are_given_up_and_those_of_its_successor_assigned(rig: ConsumerRig) -> None:
     client = Client(rig, "g", "a", ("t",))
     settle(rig, client)
     epoch = client.epoch
@@ -280,7 +282,7 @@ def test_a_deleted_topic_is_given_up_and_its_successor_assigned(rig: ConsumerRig
     assert client.owned == {"t": [0, 1]}
 
 
-def test_topics_nobody_reads_change_nothing(rig: ConsumerRig) -> None:
+def test_changes_of_topics_without_subscribers_change_nothing(rig: ConsumerRig) -> None:
     client = Client(rig, "g", "a", ("t",))
     settle(rig, client)
     rig.catalog.add("else")
@@ -289,12 +291,12 @@ def test_topics_nobody_reads_change_nothing(rig: ConsumerRig) -> None:
     assert client.epoch == 2
 
 
-def test_another_subscription_moves_at_once_what_it_leaves(rig: ConsumerRig) -> None:
+def test_a_changed_subscription_releases_partitions_at_once(rig: ConsumerRig) -> None:
     rig.catalog.add("u", 2)
     client = Client(rig, "g", "a", ("t", "u"))
     settle(rig, client)
     assert client.owned == {**ALL, "u": [0, 1]}
-    early = rig.beat("g", "a", 2, topics=("u",))  # the assignment interval holds the new target back or not
+    early = rig.beat("g", "a", 2, topics=("u",))  # the assignment interval may delay the new target
     assert early.assigned == {"u": [0, 1]}
     client.topics, client.owned = ("u",), {"u": [0, 1]}
     settle(rig, client)
@@ -305,7 +307,7 @@ def test_another_subscription_moves_at_once_what_it_leaves(rig: ConsumerRig) -> 
 # --- patterns -----------------------------------------------------------------------------------------------------
 
 
-def test_a_pattern_stands_for_the_topics_it_matches_whole(rig: ConsumerRig) -> None:
+def test_a_pattern_must_match_the_whole_topic_name(rig: ConsumerRig) -> None:
     for name in ("ta", "tab", "xta"):
         rig.catalog.add(name, 1)
     client = Client(rig, "g", "a", pattern="t[a-z]*")
@@ -317,20 +319,20 @@ def test_a_pattern_stands_for_the_topics_it_matches_whole(rig: ConsumerRig) -> N
     assert (member.subscribed_topic_regex, member.subscribed_topic_names) == ("t[a-z]*", ())
 
 
-def test_a_pattern_takes_up_topics_created_later(rig: ConsumerRig) -> None:
+def test_a_pattern_includes_topics_that_are_created_later(rig: ConsumerRig) -> None:
     client = Client(rig, "g", "a", pattern="t.*")
     settle(rig, client)
     rig.catalog.add("t2", 1)
     rig.change_topics("t2", created=True)
     client.beat()
-    assert client.owned == ALL  # patterns rest for ten seconds
+    assert client.owned == ALL  # patterns are resolved at most every ten seconds
     rig.advance(10_001)
-    client.beat()  # this one has them looked at
+    client.beat()  # this heartbeat starts the resolution
     settle(rig, client)
     assert client.owned == {**ALL, "t2": [0]}
 
 
-def test_patterns_and_names_add_up_and_go_with_their_last_member(rig: ConsumerRig) -> None:
+def test_patterns_and_names_are_combined_and_removed_with_their_last_member(rig: ConsumerRig) -> None:
     rig.catalog.add("x", 1)
     one, two = Client(rig, "g", "a", ("x",), pattern="t"), Client(rig, "g", "b", ("x",))
     settle(rig, one, two)
@@ -352,8 +354,8 @@ def kinds(rig: ConsumerRig) -> list[tuple[int, bool]]:
     return [(record.kind.number, record.value is None) for record in found]
 
 
-@pytest.mark.claim(86)
-def test_records_come_as_in_kafka(rig: ConsumerRig) -> None:
+@pytest.mark.claim(86, part="a")
+def test_records_have_kafkas_order(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
     assert kinds(rig) == [(5, False), (3, False), (7, False), (6, False), (8, False)]
     rig.beat("g", "a", -1)
@@ -363,12 +365,12 @@ def test_records_come_as_in_kafka(rig: ConsumerRig) -> None:
     assert rig.described("g").error_code is ErrorCode.group_id_not_found
 
 
-@pytest.mark.behaviour(36)
+@pytest.mark.behaviour(36, part=True)
 def test_a_restart_keeps_groups_epochs_and_assignments(rig: ConsumerRig) -> None:
     clients = [Client(rig, "g", name, ("t",)) for name in "abc"]
     clients.append(Client(rig, "g", "d", pattern="t.*", instance="i", assignor="range"))
     settle(rig, *clients[:3])
-    clients[3].beat()  # and in the middle of a rebalance
+    clients[3].beat()  # in the middle of a rebalance
     rig.advance(1_000)
     clients[3].beat()
     clients[0].beat()
@@ -381,7 +383,7 @@ def test_a_restart_keeps_groups_epochs_and_assignments(rig: ConsumerRig) -> None
     assert partitions_of(*clients) == [("t", i) for i in range(4)]
 
 
-def test_sessions_and_timeouts_go_on_after_a_restart(rig: ConsumerRig) -> None:
+def test_sessions_and_timeouts_continue_after_a_restart(rig: ConsumerRig) -> None:
     rig.beat("g", "a", 0, topics=("t",), owned={}, rebalance_ms=20_000)
     rig.advance(1_000)
     rig.enter("g", "b", "t")
@@ -404,7 +406,7 @@ def test_a_failed_append_changes_nothing(rig: ConsumerRig) -> None:
     assert rig.enter("g", "b", "t").error is OK
 
 
-def test_what_no_batch_can_take_is_refused_and_nobody_else_notices(rig: ConsumerRig) -> None:
+def test_records_too_large_for_a_batch_are_refused_without_effect_on_other_groups(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
     rig.partition_of("g").max_message_bytes = 2_000
     before = rig.shard("g")
@@ -415,8 +417,8 @@ def test_what_no_batch_can_take_is_refused_and_nobody_else_notices(rig: Consumer
     assert rig.epochs("g") == ("Stable", 2, 2)
 
 
-@pytest.mark.behaviour(37)
-def test_what_a_cleaned_log_has_lost_does_not_stop_a_load(rig: ConsumerRig) -> None:
+@pytest.mark.behaviour(37, part=True)
+def test_records_that_compaction_removed_do_not_stop_a_load(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
     rig.beat("g", "a", -1)
     rig.enter("g", "b", "t")
@@ -433,8 +435,9 @@ def test_what_a_cleaned_log_has_lost_does_not_stop_a_load(rig: ConsumerRig) -> N
 # --- offsets and administration -----------------------------------------------------------------------------------
 
 
-@pytest.mark.behaviour(28, 30)
-def test_who_may_commit(rig: ConsumerRig) -> None:
+@pytest.mark.behaviour(30)
+@pytest.mark.behaviour(28, part="a")
+def test_commits_are_checked_against_member_and_epoch(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
     assert rig.commit("g", "t", {0: 1}, member="a", generation=2) == {0: OK}
     assert rig.commit("g", "t", {0: 1}, member="a", generation=3) == {0: ErrorCode.stale_member_epoch}
@@ -443,24 +446,25 @@ def test_who_may_commit(rig: ConsumerRig) -> None:
     assert rig.commit("g", "t", {0: 1}) == {0: ErrorCode.unknown_member_id}
     assert rig.commit("g", "t", {0: 1}, member="a", generation=2, version=8) == {0: ErrorCode.unsupported_version}
     rig.beat("g", "a", -1)
-    assert rig.commit("g", "t", {0: 7}) == {0: OK}  # nobody is there: tools may
+    assert rig.commit("g", "t", {0: 7}) == {0: OK}  # the group has no members: tools may commit
 
 
 @pytest.mark.behaviour(31)
-def test_an_older_epoch_may_commit_what_it_had(rig: ConsumerRig) -> None:
+def test_an_older_epoch_may_commit_partitions_that_it_owned(rig: ConsumerRig) -> None:
     first, second = Client(rig, "g", "a", ("t",)), Client(rig, "g", "b", ("t",))
     settle(rig, first)
     settle(rig, first, second)
     assert (first.epoch, first.owned, second.owned) == (3, {"t": [0, 1]}, {"t": [2, 3]})
     assert rig.commit("g", "t", {0: 5, 1: 6}, member="a", generation=2) == {0: OK, 1: OK}
     stale = ErrorCode.stale_member_epoch
-    assert rig.commit("g", "t", {0: 5, 2: 6}, member="a", generation=2) == {0: stale, 2: stale}  # 2 is not its own now
+    # the member does not own partition 2 any more
+    assert rig.commit("g", "t", {0: 5, 2: 6}, member="a", generation=2) == {0: stale, 2: stale}
     assert rig.commit("g", "t", {0: 5}, member="a", generation=1) == {0: stale}
-    assert rig.commit("g", "t", {2: 5}, member="b", generation=2) == {2: stale}  # it got it in epoch 3
+    assert rig.commit("g", "t", {2: 5}, member="b", generation=2) == {2: stale}  # the member owns it only since epoch 3
 
 
-@pytest.mark.behaviour(28)
-def test_who_may_fetch(rig: ConsumerRig) -> None:
+@pytest.mark.behaviour(28, part="a")
+def test_offset_fetches_are_checked_against_member_and_epoch(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
     rig.commit("g", "t", {0: 1}, member="a", generation=2)
 
@@ -475,8 +479,9 @@ def test_who_may_fetch(rig: ConsumerRig) -> None:
     assert fetch("b", 2) is fetch("", -1) is ErrorCode.unknown_member_id
 
 
-@pytest.mark.behaviour(15, 18, 21)
-def test_offsets_of_topics_that_are_read_stay(rig: ConsumerRig) -> None:
+@pytest.mark.behaviour(15, 21)
+@pytest.mark.behaviour(18, part=True)
+def test_offsets_of_subscribed_topics_do_not_expire(rig: ConsumerRig) -> None:
     rig.config = GroupConfig(offsets_retention_ms=20_000, offsets_retention_check_interval_ms=1_000)
     rig.restart()
     rig.catalog.add("u")
@@ -499,7 +504,7 @@ def test_offsets_of_topics_that_are_read_stay(rig: ConsumerRig) -> None:
     assert kinds(rig)[-1] == (3, True)
 
 
-def test_lists_and_descriptions_tell_the_kind(rig: ConsumerRig) -> None:
+def test_lists_and_descriptions_show_the_group_type(rig: ConsumerRig) -> None:
     rig.enter("g", "a", "t")
 
     def listed(**filters: list[str]) -> list[tuple[str, str, str, str]]:

@@ -1,4 +1,5 @@
-"""The server's assignors, held against what any assignment must be and, for small groups, against all there are."""
+"""The coordinator's assignors, compared with the rules for any assignment and, for small groups, with all possible
+assignments."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def plan_of(
 
 
 def flat(plan: dict[str, Partitions]) -> dict[tuple[bytes, int], list[str]]:
-    """Who has each partition."""
+    """Partition -> its owners."""
     owners: dict[tuple[bytes, int], list[str]] = {}
     for member_id, topics in plan.items():
         for topic_id, partitions in topics.items():
@@ -58,7 +59,7 @@ def groups(draw: st.DrawFn, *, same: bool) -> tuple[dict[str, MemberSpec], dict[
 
 
 def check(members: dict[str, MemberSpec], counts: dict[bytes, int], plan: dict[str, Partitions]) -> None:
-    """Every partition that anybody reads has exactly one owner, and that one reads it."""
+    """Every partition with a subscriber has exactly one owner, and the owner subscribes to its topic."""
     read = {(t, p) for member in members.values() for t in member.topics for p in range(counts[t])}
     owners = flat(plan)
     assert owners.keys() == read
@@ -68,7 +69,7 @@ def check(members: dict[str, MemberSpec], counts: dict[bytes, int], plan: dict[s
 
 @settings(max_examples=150, deadline=None)
 @given(groups(same=True))
-def test_members_that_read_the_same_share_evenly_and_move_little(
+def test_members_with_equal_subscriptions_share_evenly_and_move_few_partitions(
     group: tuple[dict[str, MemberSpec], dict[bytes, int]],
 ) -> None:
     members, counts = group
@@ -77,8 +78,8 @@ def test_members_that_read_the_same_share_evenly_and_move_little(
     sizes = loads(plan, members)
     assert sizes[-1] - sizes[0] <= 1
     again = plan_of({name: spec._replace(assigned=plan[name]) for name, spec in members.items()}, counts)
-    assert again == plan  # what is balanced stays as it is
-    # Nobody gives up more than it must: who gave something up has its full share left.
+    assert again == plan  # a balanced assignment does not change
+    # No member gives up more than it must: a member that lost a partition still has its full share.
     share = sum(counts[topic_id] for topic_id in next(iter(members.values())).topics) // len(members)
     for name, spec in members.items():
         had = {(t, p) for t, partitions in spec.assigned.items() if t in spec.topics for p in partitions}
@@ -88,14 +89,14 @@ def test_members_that_read_the_same_share_evenly_and_move_little(
 
 @settings(max_examples=150, deadline=None)
 @given(groups(same=False))
-def test_members_that_read_different_topics_are_balanced(
+def test_members_with_different_subscriptions_are_balanced(
     group: tuple[dict[str, MemberSpec], dict[bytes, int]],
 ) -> None:
     members, counts = group
     plan = plan_of(members, counts, homogeneous=False)
     check(members, counts, plan)
     size = {name: sum(map(len, plan.get(name, NOTHING).values())) for name in members}
-    for (topic_id, _), (owner,) in flat(plan).items():  # moving any one partition would not help
+    for (topic_id, _), (owner,) in flat(plan).items():  # moving one partition cannot improve the balance
         readers = [name for name, spec in members.items() if topic_id in spec.topics]
         assert size[owner] - min(size[name] for name in readers) <= 1
     again = {name: spec._replace(assigned=plan.get(name, NOTHING)) for name, spec in members.items()}
@@ -126,7 +127,7 @@ def test_ranges_are_consecutive_and_in_order(group: tuple[dict[str, MemberSpec],
         shares = [sorted(plan[name].get(topic_id, ())) for name in readers]
         assert [partition for share in shares for partition in share] == list(range(counts[topic_id] if readers else 0))
         sizes = [len(share) for share in shares]
-        assert sizes == sorted(sizes, reverse=True)  # the first ones have what is left over
+        assert sizes == sorted(sizes, reverse=True)  # the first members get the remainder
         assert not sizes or sizes[0] - sizes[-1] <= 1
 
 
@@ -137,20 +138,20 @@ def test_static_members_come_first_in_ranges() -> None:
     assert {name: sorted(shares[TOPICS[0]]) for name, shares in plan.items()} == {"z": [0], "y": [1], "a": [2]}
 
 
-def test_nobody_and_nothing() -> None:
+def test_no_members_and_no_topics() -> None:
     assert plan_of({}, {}) == {}
     assert flat(plan_of({"a": MemberSpec(frozenset(), {TOPICS[0]: frozenset({1})})}, {})) == {}
     assert flat(plan_of({"a": MemberSpec(frozenset(), {})}, {}, homogeneous=False)) == {}
 
 
-# --- what Java does -------------------------------------------------------------------------------------------------
+# --- compatibility with Java ----------------------------------------------------------------------------------------
 
 
-def test_the_order_of_javas_hash_maps() -> None:
-    """As ``new HashMap`` of 14 such strings is gone through on a JVM."""
+def test_the_iteration_order_of_javas_hash_maps() -> None:
+    """The iteration order of a ``HashMap`` with 14 such strings on a JVM."""
     names = [f"member-{i}-x" for i in range(14)]
     assert hash_order(["range", "uniform"], java_string_hash) == ["uniform", "range"]
-    assert hash_order([17, 1, 16, 0], lambda number: number) == [16, 0, 17, 1]  # one bucket each for two
+    assert hash_order([17, 1, 16, 0], lambda number: number) == [16, 0, 17, 1]  # 17 and 1, and 16 and 0, share a bucket
     order = [names.index(name) for name in hash_order(names, java_string_hash)]
     assert order == [12, 11, 10, 8, 9, 4, 5, 6, 7, 0, 1, 2, 3, 13]
     assert uuid_hash(bytes(15) + b"\1") == 1
@@ -173,7 +174,7 @@ def test_xxh3_gives_what_hash4j_gives(size: int, hash_: int) -> None:
     assert xxh3(bytes((at * 7 + 3) & 255 for at in range(size))) == hash_ & (1 << 64) - 1
 
 
-def test_a_topics_hash_depends_on_all_of_it() -> None:
+def test_a_topic_hash_depends_on_name_partitions_and_racks() -> None:
     topic = TopicFacts("flights", TOPICS[0], 4)
     others = [
         topic._replace(name="flight"), topic._replace(topic_id=TOPICS[1]), topic._replace(partition_count=5),
@@ -188,7 +189,7 @@ def test_a_topics_hash_depends_on_all_of_it() -> None:
 
 
 def test_no_pattern_keeps_the_broker_busy() -> None:
-    """With Python's ``re`` each of these would take longer than anybody has."""
+    """With Python's ``re`` each of these patterns would take practically for ever."""
     longest = "a" * 249
     assert resolve(["(a|aa)+b", "(a*)*b", "(a?){100}a{100}"], [longest]) == {
         "(a|aa)+b": frozenset(),
@@ -197,6 +198,6 @@ def test_no_pattern_keeps_the_broker_busy() -> None:
     }
     assert resolve(["(a|aa)+", "[", "b|a+"], [longest, "b", "bb"]) == {
         "(a|aa)+": {longest},
-        "[": frozenset(),  # a faulty one, from a broker that let it through, stands for nothing
+        "[": frozenset(),  # an invalid pattern, which an older broker accepted, matches nothing
         "b|a+": {longest, "b"},
     }

@@ -1,4 +1,4 @@
-"""Classic groups that become KIP-848 groups and back, and classic members inside of KIP-848 groups."""
+"""Classic groups that become KIP-848 groups and back, and classic members in KIP-848 groups."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def rig() -> ConsumerRig:
 
 
 def said(*topics: str, owned: dict[str, list[int]] | None = None) -> bytes:
-    """A consumer's subscription, with what it owns."""
+    """A consumer's subscription, with its owned partitions."""
     names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
     have = pack_assignment(0, (owned or {}).items())[2:-4]
     return b"\0\1" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff" + have
 
 
 def classic(rig: ConsumerRig, group: str = "g", instance: str | None = None) -> str:
-    """A Stable classic group of one consumer that has all of ``t``; its member's id."""
+    """Makes a Stable classic group of one consumer that owns all of ``t``. Returns the id of the member."""
     member = "" if instance else rig.member(group, metadata=said("t"))
     joined = rig.join(group, member, metadata=said("t"), instance=instance).reply
     plan = {joined.member_id: pack_assignment(1, ALL.items())}
@@ -67,22 +67,22 @@ def types(rig: ConsumerRig) -> dict[str, str]:
     return {row.group_id: row.group_type for row in rows}
 
 
-# --- up -----------------------------------------------------------------------------------------------------------
+# --- classic to KIP-848 -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.behaviour(38)
-def test_a_classic_group_comes_along_with_its_first_new_member(rig: ConsumerRig) -> None:
+@pytest.mark.behaviour(38, part=True)
+def test_the_first_kip_848_member_converts_a_classic_group(rig: ConsumerRig) -> None:
     old = classic(rig)
     rig.commit("g", "t", {0: 5}, member=old, generation=1)
     new = rig.enter("g", "new", "t")
-    assert (new.error, new.epoch, new.assigned) == (OK, 2, {})  # the old one has not given up anything yet
+    assert (new.error, new.epoch, new.assigned) == (OK, 2, {})  # the classic member has not given up any partition yet
     assert types(rig) == {"g": "consumer"}
     assert rig.offset("g", "t", 0) == 5
     assert rig.heartbeat("g", old, 1) is REJOIN
     assert rig.sync("g", old, 1).reply.error_code is REJOIN
     assert rejoin(rig, old, [0, 1, 2, 3]).generation_id == 1
     assert assigned(rig, old, 1) == [0, 1]
-    assert rig.heartbeat("g", old, 1) is REJOIN  # it is to say that it has given up the others
+    assert rig.heartbeat("g", old, 1) is REJOIN  # the classic member has to join again and give up partitions
     reply = rejoin(rig, old, [0, 1])
     assert (reply.generation_id, reply.protocol_name, reply.leader, reply.members) == (2, "range", "", ())
     assert rig.beat("g", "new", 2).assigned == {"t": [2, 3]}
@@ -92,9 +92,9 @@ def test_a_classic_group_comes_along_with_its_first_new_member(rig: ConsumerRig)
     assert {m.member_id: m.member_type for m in rig.described("g").members} == {old: 0, "new": 1}
 
 
-def test_members_that_wait_in_a_classic_group_join_again(rig: ConsumerRig) -> None:
+def test_members_that_wait_in_a_converted_group_join_again(rig: ConsumerRig) -> None:
     old = classic(rig)
-    waiting = rig.join("g", rig.member("g", metadata=said("t")), metadata=said("t"))  # a rebalance is under way
+    waiting = rig.join("g", rig.member("g", metadata=said("t")), metadata=said("t"))  # a rebalance is in progress
     assert not waiting.answered
     assert rig.enter("g", "new", "t").error is OK
     assert waiting.reply.error_code is REJOIN
@@ -102,7 +102,7 @@ def test_members_that_wait_in_a_classic_group_join_again(rig: ConsumerRig) -> No
 
 
 @pytest.mark.behaviour(29)
-def test_commits_of_classic_members_keep_the_classic_errors(rig: ConsumerRig) -> None:
+def test_commits_of_classic_members_get_the_classic_errors(rig: ConsumerRig) -> None:
     old = classic(rig)
     rig.enter("g", "new", "t")
     assert rig.commit("g", "t", {0: 1}, member=old, generation=1) == {0: OK}
@@ -122,7 +122,7 @@ def test_commits_of_classic_members_keep_the_classic_errors(rig: ConsumerRig) ->
         ({"config": GroupConfig(consumer_max_size=0)}, "size"),
     ],
 )
-def test_classic_groups_that_stay_what_they_are(rig: ConsumerRig, how: dict[str, Any], text: str) -> None:
+def test_classic_groups_that_cannot_be_converted(rig: ConsumerRig, how: dict[str, Any], text: str) -> None:
     if "config" in how:
         rig.config = how["config"]
         rig.restart()
@@ -140,7 +140,7 @@ def test_classic_groups_that_stay_what_they_are(rig: ConsumerRig, how: dict[str,
     assert rig.heartbeat("g", member, 1) is OK
 
 
-def test_empty_groups_change_sides_without_ado(rig: ConsumerRig) -> None:
+def test_empty_groups_are_converted_at_once(rig: ConsumerRig) -> None:
     rig.commit("g", "t", {0: 7})  # a simple group
     rig.enter("g", "new", "t")
     assert types(rig) == {"g": "consumer"}
@@ -158,11 +158,12 @@ def test_empty_groups_change_sides_without_ado(rig: ConsumerRig) -> None:
     assert types(rig) == {"g": "consumer"}
 
 
-# --- down ---------------------------------------------------------------------------------------------------------
+# --- KIP-848 to classic -------------------------------------------------------------------------------------------
 
 
 def mixed(rig: ConsumerRig) -> str:
-    """A Stable group of ``new`` (partitions 2 and 3) and a classic member, whose id this is."""
+    """Makes a Stable group of ``new`` (partitions 2 and 3) and a classic member. Returns the id of the classic
+    member."""
     old = classic(rig)
     rig.enter("g", "new", "t")
     rejoin(rig, old, [0, 1, 2, 3])
@@ -172,9 +173,9 @@ def mixed(rig: ConsumerRig) -> str:
     return old
 
 
-@pytest.mark.behaviour(38)
+@pytest.mark.behaviour(38, part=True)
 @pytest.mark.parametrize("how", ["leaves", "dies", "is removed"])
-def test_a_group_is_classic_again_when_its_last_new_member_goes(rig: ConsumerRig, how: str) -> None:
+def test_a_group_becomes_classic_when_its_last_kip_848_member_leaves(rig: ConsumerRig, how: str) -> None:
     old = mixed(rig)
     if how == "leaves":
         assert rig.beat("g", "new", -1).error is OK
@@ -193,7 +194,7 @@ def test_a_group_is_classic_again_when_its_last_new_member_goes(rig: ConsumerRig
     assert (done.error_code, done.assignment) == (OK, pack_assignment(1, ALL.items()))
 
 
-def test_a_group_may_be_told_to_stay_new(rig: ConsumerRig) -> None:
+def test_the_migration_policy_can_prevent_the_conversion_to_classic(rig: ConsumerRig) -> None:
     rig.config = GroupConfig(consumer_migration_policy="upgrade")
     rig.restart()
     old = mixed(rig)
@@ -204,8 +205,8 @@ def test_a_group_may_be_told_to_stay_new(rig: ConsumerRig) -> None:
     assert assigned(rig, old, 3) == [0, 1, 2, 3]
 
 
-@pytest.mark.behaviour(43)
-def test_a_static_member_turns_classic_and_takes_the_group_along(rig: ConsumerRig) -> None:
+@pytest.mark.behaviour(43, part=True)
+def test_a_static_member_that_becomes_classic_converts_the_group(rig: ConsumerRig) -> None:
     rig.enter("g", "new", "t", instance="i")
     rig.advance(1_000)
     old = rig.member("g", metadata=said("t"))
@@ -217,7 +218,7 @@ def test_a_static_member_turns_classic_and_takes_the_group_along(rig: ConsumerRi
     turned = rejoin(rig, "", [0, 1], instance="i")
     assert (turned.error_code, turned.generation_id) == (OK, 3)
     assert types(rig) == {"g": "classic"}
-    assert rig.heartbeat("g", old, 3) is OK  # nothing has to move
+    assert rig.heartbeat("g", old, 3) is OK  # no partition has to move
     assert assigned(rig, turned.member_id, 3, instance="i") == [0, 1]
     before = rig.shard("g").durable_state()
     rig.restart()
@@ -225,7 +226,7 @@ def test_a_static_member_turns_classic_and_takes_the_group_along(rig: ConsumerRi
     assert rig.heartbeat("g", turned.member_id, 3, instance="i") is OK
 
 
-def test_a_static_member_turns_classic_and_reads_something_else(rig: ConsumerRig) -> None:
+def test_a_static_member_becomes_classic_with_another_subscription(rig: ConsumerRig) -> None:
     rig.catalog.add("u", 1)
     rig.enter("g", "new", "t", instance="i")
     old = rig.member("g", metadata=said("t"))
@@ -233,7 +234,7 @@ def test_a_static_member_turns_classic_and_reads_something_else(rig: ConsumerRig
     turned = rig.join("g", metadata=said("u"), instance="i").reply
     assert turned.error_code is OK
     assert types(rig) == {"g": "classic"}
-    assert rig.state("g") == "PreparingRebalance"  # the assignment there is does not fit
+    assert rig.state("g") == "PreparingRebalance"  # the current assignment does not fit the subscription
     assert rig.heartbeat("g", old, turned.generation_id) is not OK
     joins = [rig.join("g", old, metadata=said("t")), rig.join("g", turned.member_id, metadata=said("u"), instance="i")]
     assert {join.reply.error_code for join in joins} == {OK}
@@ -241,7 +242,7 @@ def test_a_static_member_turns_classic_and_reads_something_else(rig: ConsumerRig
     assert rig.state("g") == "CompletingRebalance"
 
 
-def test_a_static_classic_member_turns_new(rig: ConsumerRig) -> None:
+def test_a_static_classic_member_becomes_a_kip_848_member(rig: ConsumerRig) -> None:
     old = classic(rig, instance="i")
     turned = rig.enter("g", "new", "t", instance="i")
     assert (turned.error, turned.assigned) == (OK, ALL)
@@ -249,9 +250,10 @@ def test_a_static_classic_member_turns_new(rig: ConsumerRig) -> None:
     assert types(rig) == {"g": "consumer"}
 
 
-@pytest.mark.behaviour(36, 38)
+@pytest.mark.behaviour(38)
+@pytest.mark.behaviour(36, part=True)
 @pytest.mark.parametrize("up_only", [True, False])
-def test_changing_sides_survives_replay(rig: ConsumerRig, up_only: bool) -> None:
+def test_conversions_are_the_same_after_a_replay(rig: ConsumerRig, up_only: bool) -> None:
     old = mixed(rig)
     if not up_only:
         rig.beat("g", "new", -1)
@@ -268,7 +270,7 @@ def test_changing_sides_survives_replay(rig: ConsumerRig, up_only: bool) -> None
         assert rejoin(rig, old, [0, 1]).generation_id == 3
 
 
-def test_one_side_is_erased_before_the_other_is_written(rig: ConsumerRig) -> None:
+def test_tombstones_of_the_old_type_precede_records_of_the_new_type(rig: ConsumerRig) -> None:
     mixed(rig)
     rig.beat("g", "new", -1)
     log = rig.partition_of("g").records()
@@ -287,10 +289,10 @@ def test_one_side_is_erased_before_the_other_is_written(rig: ConsumerRig) -> Non
     assert value.current_state_timestamp_ms >= START_MS
 
 
-# --- classic members inside -----------------------------------------------------------------------------------------
+# --- classic members in KIP-848 groups ------------------------------------------------------------------------------
 
 
-def test_classic_members_join_a_new_group(rig: ConsumerRig) -> None:
+def test_classic_members_join_a_kip_848_group(rig: ConsumerRig) -> None:
     rig.enter("g", "new", "t")
     assert rig.join("g", metadata=said("t"), protocol_type="connect").reply.error_code is not OK
     member = rig.member("g", metadata=said("t"))
@@ -301,14 +303,15 @@ def test_classic_members_join_a_new_group(rig: ConsumerRig) -> None:
     )
     assert rig.sync("g", member, 2, protocol="other").reply.error_code is ErrorCode.inconsistent_group_protocol
     assert rig.sync("g", member, 1).reply.error_code is ErrorCode.illegal_generation
-    assert rig.sync("g", "new", 2).reply.error_code is ErrorCode.unknown_member_id  # it does not speak so
+    # a KIP-848 member cannot use SyncGroup
+    assert rig.sync("g", "new", 2).reply.error_code is ErrorCode.unknown_member_id
     assert rig.heartbeat("g", "new", 2) is ErrorCode.unknown_member_id
     assert rig.heartbeat("g", member, 1) is ErrorCode.illegal_generation
     assert rig.join("g", metadata=said("t"), session_ms=1).reply.error_code is ErrorCode.invalid_session_timeout
 
 
-@pytest.mark.behaviour(43)
-def test_static_classic_members_of_a_new_group(rig: ConsumerRig) -> None:
+@pytest.mark.behaviour(43, part=True)
+def test_static_classic_members_of_a_kip_848_group(rig: ConsumerRig) -> None:
     rig.enter("g", "new", "t")
     first = rejoin(rig, "", [], instance="i")
     assert first.error_code is OK
@@ -322,9 +325,9 @@ def test_static_classic_members_of_a_new_group(rig: ConsumerRig) -> None:
     assert rig.leave("g", "", instance="i") == [ErrorCode.unknown_member_id]
 
 
-@pytest.mark.behaviour(44)
+@pytest.mark.behaviour(44, part=True)
 @pytest.mark.parametrize("missed", ["join", "sync", "session"])
-def test_classic_members_that_do_not_come_are_dropped(rig: ConsumerRig, missed: str) -> None:
+def test_classic_members_that_do_not_rejoin_are_removed(rig: ConsumerRig, missed: str) -> None:
     client = Client(rig, "g", "new", ("t",))
     settle(rig, client)
     member = rig.member("g", metadata=said("t"))
@@ -335,7 +338,7 @@ def test_classic_members_that_do_not_come_are_dropped(rig: ConsumerRig, missed: 
         rig.advance(5_000)
         client.beat()
         if missed != "session":
-            rig.heartbeat("g", member, epoch)  # which tells it to join again: there is something to get
+            rig.heartbeat("g", member, epoch)  # the reply asks it to join again: there are partitions for it
     settle(rig, client)
     assert [each.member_id for each in rig.described("g").members] == ["new"]
     assert client.owned == ALL
@@ -361,8 +364,8 @@ def test_subscriptions_of_every_version_are_read() -> None:
     assert read_assignment(pack_assignment(1, {"t": [2, 1]}.items())) == ([("t", [1, 2])], b"")
 
 
-def test_a_subscription_may_name_so_many_topics_and_partitions_and_no_more() -> None:
-    """It is read in one step, in which other clients wait."""
+def test_a_subscription_has_a_limit_of_topics_and_partitions() -> None:
+    """One step reads it, and other clients wait for the step."""
     topics = [f"{number:05}" for number in range(MAX_ELEMENTS // 2)]
     most = {"t": list(range(MAX_ELEMENTS - len(topics) - 1))}
     assert len(read_subscription(said(*topics, owned=most)).topics) == len(topics)
@@ -375,7 +378,7 @@ def test_a_subscription_may_name_so_many_topics_and_partitions_and_no_more() -> 
 # --- the protocols that all classic members support -----------------------------------------------------------------
 
 
-def test_a_protocol_is_common_when_every_classic_member_supports_it() -> None:
+def test_a_protocol_is_common_if_every_classic_member_supports_it() -> None:
     common = ClassicProtocols()
     assert common.all_support_one_of(["range"]), "no member objects"
     first = ClassicSide(

@@ -1,4 +1,5 @@
-"""The codec of subscriptions and assignments: a leader reads leniently, a coordinator strictly, both in bounds."""
+"""The codec of subscriptions and assignments. A leader reads leniently, a coordinator reads strictly, both have
+limits."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def test_both_readers_refuse_each_cut_within_a_field(strict: bool) -> None:
             _ = ProtocolReader(data[:cut], strict=strict).version() or ProtocolReader(data[2:cut]).partitions()
 
 
-def test_the_bound_counts_partitions_or_topics_and_partitions() -> None:
+def test_the_limit_counts_partitions_or_topics_and_partitions() -> None:
     assert read_subscription(ProtocolReader(WHOLE, most=3)) == FIELDS
     with pytest.raises(MalformedProtocol, match="more than 2 partitions"):
         read_subscription(ProtocolReader(WHOLE, most=2))

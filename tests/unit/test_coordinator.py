@@ -1,179 +1,29 @@
-"""The room ``coordinator/`` without groups: a ledger of accounts, driven by the real runtime on real logs.
+"""The package ``coordinator/`` without groups: a ledger of accounts on the real runtime and real logs.
 
-The ledger has what the next coordinator needs, too: requests that wait, timers, steps, work aside, events, a rebuild.
+The ledger uses all that a coordinator needs: parked requests, timers, steps, background work, events, a rebuild.
 """
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
-from collections.abc import Callable, Generator, Hashable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import pytest
+from support.ledger import WAIT_MS, Await, Closed, Deposit, Ledger, Limit, Open, Total
 from support.world import START_MS, Process, World
 from support.world_log import WorldLog
 
 from odradek.coordinator.runtime import Runtime
 from odradek.core.deferred import Deferred
-from odradek.core.effects import (
-    Block,
-    CancelTimer,
-    Complete,
-    Park,
-    Request,
-    Result,
-    SetTimer,
-    SimpleRecord,
-    Steps,
-    Work,
-)
+from odradek.core.effects import Request, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 
 SOURCE = Path(__file__).resolve().parent.parent.parent / "src" / "odradek"
 ROOM = sorted((SOURCE / "coordinator").glob("*.py"))
-WAIT_MS = 1000
-
-
-@dataclass(slots=True)
-class Deposit:
-    """The reply is the new balance."""
-
-    batched: ClassVar[bool] = False
-    account: str
-    amount: int
-
-    def failed(self, error: ErrorCode) -> ErrorCode:
-        return error
-
-
-@dataclass(slots=True)
-class Open:
-    """Opens an account, whatever was in it; the reply is 0."""
-
-    batched: ClassVar[bool] = True
-    account: str
-
-    def failed(self, error: ErrorCode) -> ErrorCode:
-        return error
-
-
-@dataclass(slots=True)
-class Await:
-    """Waits until the account holds so much; the reply is its balance, REQUEST_TIMED_OUT after ``WAIT_MS``."""
-
-    batched: ClassVar[bool] = True
-    account: str
-    amount: int
-
-    def failed(self, error: ErrorCode) -> ErrorCode:
-        return error
-
-
-@dataclass(slots=True)
-class Total:
-    """The reply is the sum of all balances, counted in steps or aside."""
-
-    batched: ClassVar[bool] = False
-    aside: bool = False
-
-    def failed(self, error: ErrorCode) -> ErrorCode:
-        return error
-
-
-class Closed(NamedTuple):
-    """The event: an account is closed."""
-
-    account: str
-
-
-class Limit(NamedTuple):
-    """The notice: from now on no account may hold more."""
-
-    amount: int
-
-
-class Ledger:
-    """Accounts and their balances, each a record; who waits for a balance. The whole of a ``CoordinatorShard``."""
-
-    def __init__(self, is_open: Callable[[str], bool]) -> None:
-        self.skipped: Counter[str] = Counter()
-        self.balances: dict[str, int] = {}
-        self._is_open = is_open
-        self._limit = 1000
-        self._waiting: set[tuple[str, int]] = set()
-
-    def handle(self, now_ms: int, request: Request) -> Result | Steps:
-        if isinstance(request, Deposit):
-            return self._deposit(request)
-        if isinstance(request, Open):
-            return Result(0, [SimpleRecord(request.account.encode(), b"0")])
-        if isinstance(request, Await):
-            key = request.account, request.amount
-            self._waiting.add(key)
-            return Result(effects=[Park(key), SetTimer(key, now_ms + WAIT_MS)])
-        assert isinstance(request, Total)
-        return Result(effects=[Park("total"), Work("total", self._sum())]) if request.aside else self._total()
-
-    def _deposit(self, request: Deposit) -> Result:
-        balance = self.balances.get(request.account, 0) + request.amount
-        if balance > self._limit:
-            return Result(ErrorCode.policy_violation)
-        out = Result(balance, [SimpleRecord(request.account.encode(), b"%d" % balance)])
-        for key in [one for one in self._waiting if one[0] == request.account and one[1] <= balance]:
-            self._waiting.remove(key)
-            out.effects += [CancelTimer(key), Complete(key, balance)]
-        return out
-
-    def _sum(self) -> Generator[None, None, int]:
-        total = 0
-        for balance in list(self.balances.values()):
-            total += balance
-            yield None
-        return total
-
-    def _total(self) -> Steps:
-        return Result((yield from self._sum()))
-
-    def dropped(self, request: Request, error: ErrorCode) -> Any:
-        return request.failed(error)
-
-    def replay(self, offset: int, record: SimpleRecord) -> None:
-        account = record.key.decode()
-        if record.value is None:
-            self.balances.pop(account, None)
-        else:
-            self.balances[account] = int(record.value)
-
-    def replay_block(self, offset: int, block: Block) -> None:
-        raise AssertionError("a ledger makes none")
-
-    def on_loaded(self, now_ms: int) -> Result:
-        return Result()
-
-    def catch_up(self, now_ms: int) -> Result:
-        return Result(records=[SimpleRecord(one.encode(), None) for one in self.balances if not self._is_open(one)])
-
-    def on_timer(self, now_ms: int, key: Hashable) -> Result:
-        self._waiting.discard(key)
-        return Result(effects=[Complete(key, ErrorCode.request_timed_out)])
-
-    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result:
-        return Result(effects=[Complete(key, value)])
-
-    def on_event(self, now_ms: int, event: object) -> Result:
-        assert isinstance(event, Closed)
-        return Result(records=[SimpleRecord(event.account.encode(), None)])
-
-    def on_notice(self, notice: object) -> None:
-        assert isinstance(notice, Limit)
-        self._limit = notice.amount
-
-    def on_clock_jumped(self, by_ms: int) -> None:
-        """A ledger holds no times."""
 
 
 class Bank:
@@ -206,7 +56,7 @@ class Bank:
         self.world.settle()
 
     def ask(self, request: Request, index: int = 0) -> Deferred[Any]:
-        """Hands a request in without letting the tick end."""
+        """Submits a request without ending the tick."""
         return self.runtime.submit(index, request)
 
     def call(self, request: Request, index: int = 0) -> Any:
@@ -228,7 +78,7 @@ def bank() -> Bank:
 # --- requests and the log ---------------------------------------------------------------------------------------
 
 
-def test_a_request_is_answered_when_its_record_is_in_the_log(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_is_answered_after_its_record_is_in_the_log(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     answer: Deferred[Any] = Deferred()
     before: list[tuple[bool, dict[str, int]]] = []
     append = WorldLog.append
@@ -243,7 +93,7 @@ def test_a_request_is_answered_when_its_record_is_in_the_log(bank: Bank, monkeyp
     assert (answer.value, bank.balances(), bank.logs[0].log_end_offset) == (5, {"a": 5}, 1)
 
 
-def test_batched_requests_of_a_tick_share_a_batch_and_any_other_finds_them_replayed(bank: Bank) -> None:
+def test_batched_requests_of_a_tick_share_a_batch_and_other_requests_see_their_results(bank: Bank) -> None:
     opened = [bank.ask(Open("a")), bank.ask(Open("b"))]
     assert ([one.resolved for one in opened], bank.balances(), bank.logs[0].log_end_offset) == ([False, False], {}, 0)
     total = bank.ask(Deposit("a", 5))
@@ -255,10 +105,11 @@ def test_batched_requests_of_a_tick_share_a_batch_and_any_other_finds_them_repla
 
 
 @pytest.mark.parametrize(("kind", "is_rebuilt"), [(Open, False), (lambda name: Deposit(name, 1), True)])
-def test_a_request_whose_records_fit_into_no_batch_is_refused(
+def test_a_request_with_records_too_large_for_a_batch_is_refused(
     bank: Bank, kind: Callable[[str], Request], is_rebuilt: bool
 ) -> None:
-    """A batched one has changed nothing else; of any other the machine may believe that its records were written."""
+    """A batched request has changed nothing else; after another request the shard may assume that its records are
+    written."""
     bank.call(Deposit("a", 5))
     before, waiting = bank.runtime.machine(0), bank.ask(Await("a", 9))
     assert bank.call(kind("b" * 2_000_000)) is ErrorCode.unknown_server_error
@@ -276,15 +127,15 @@ def test_an_answer_waits_for_the_high_watermark(bank: Bank) -> None:
     assert answer.value == 5
 
 
-def test_the_partition_of_a_key_is_known_once_the_topic_is(bank: Bank) -> None:
+def test_the_partition_of_a_key_is_known_when_the_topic_exists(bank: Bank) -> None:
     assert {bank.runtime.partition_of(key) for key in "abcdef"} == {0, 1}
     bank.runtime.partition_count = None
     assert bank.runtime.partition_of("a") == -1
     assert bank.call(Total(), index=7) is ErrorCode.not_coordinator
 
 
-def test_an_append_that_fails_leaves_no_trace(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine is built from its log again; who waited in it gets an answer."""
+def test_a_failed_append_changes_nothing(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shard is rebuilt from its log; a request that waits in it gets an answer."""
     bank.call(Deposit("a", 5))
     before, waiting = bank.runtime.machine(0), bank.ask(Await("a", 9))
 
@@ -300,7 +151,7 @@ def test_an_append_that_fails_leaves_no_trace(bank: Bank, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("request_", [Deposit("a", 1), Open("a"), Total()])
-def test_a_machine_that_fails_is_rebuilt_whatever_it_was_asked(
+def test_a_shard_that_raises_is_rebuilt_for_every_kind_of_request(
     bank: Bank, monkeypatch: pytest.MonkeyPatch, request_: Request
 ) -> None:
     bank.call(Deposit("a", 5))
@@ -317,7 +168,7 @@ def test_a_machine_that_fails_is_rebuilt_whatever_it_was_asked(
     assert bank.balances() == {"a": 5}
 
 
-def test_a_machine_that_fails_at_a_notice_is_rebuilt(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_that_raises_at_a_notice_is_rebuilt(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     bank.call(Deposit("a", 5))
     before = bank.runtime.machine(0)
 
@@ -331,7 +182,7 @@ def test_a_machine_that_fails_at_a_notice_is_rebuilt(bank: Bank, monkeypatch: py
     assert bank.call(Deposit("a", 1)) == 6
 
 
-def test_a_restart_finds_what_was_answered(bank: Bank) -> None:
+def test_a_restart_keeps_all_answered_changes(bank: Bank) -> None:
     for number in range(600):
         bank.ask(Deposit(f"account {number % 7}", 1))
     bank.world.settle()
@@ -357,20 +208,20 @@ def test_a_record_that_cannot_be_read_is_skipped_and_counted(bank: Bank, monkeyp
     assert (bank.balances(), bank.runtime.skipped_records) == ({"b": 6}, 1)
 
 
-# --- who waits --------------------------------------------------------------------------------------------------
+# --- requests that wait -----------------------------------------------------------------------------------------
 
 
-def test_who_waits_is_answered_by_the_request_of_another(bank: Bank) -> None:
+def test_a_waiting_request_is_answered_by_a_later_request(bank: Bank) -> None:
     waiting = bank.ask(Await("a", 7))
     bank.call(Deposit("a", 5))
     assert not waiting.resolved
     bank.call(Deposit("a", 2))
     assert waiting.value == 7
-    bank.world.advance(2 * WAIT_MS)  # its timer is gone
+    bank.world.advance(2 * WAIT_MS)  # its timer was cancelled
 
 
 @pytest.mark.parametrize("jump_ms", [0, 3_600_000])
-def test_who_waits_too_long_gets_an_answer_whatever_the_calendar_says(bank: Bank, jump_ms: int) -> None:
+def test_a_waiting_request_times_out_also_when_the_system_time_changes(bank: Bank, jump_ms: int) -> None:
     waiting = bank.ask(Await("a", 7))
     bank.world.jumped_ms = jump_ms
     bank.world.advance(WAIT_MS - 1)
@@ -379,7 +230,7 @@ def test_who_waits_too_long_gets_an_answer_whatever_the_calendar_says(bank: Bank
     assert waiting.value is ErrorCode.request_timed_out
 
 
-def test_who_waits_gets_an_answer_when_the_shard_is_led_elsewhere(bank: Bank) -> None:
+def test_a_waiting_request_is_answered_when_the_shard_moves(bank: Bank) -> None:
     waiting = bank.ask(Await("a", 7))
     bank.runtime.unload(0)
     assert waiting.value is ErrorCode.not_coordinator
@@ -388,7 +239,7 @@ def test_who_waits_gets_an_answer_when_the_shard_is_led_elsewhere(bank: Bank) ->
 # --- steps ------------------------------------------------------------------------------------------------------
 
 
-def test_steps_are_alone_in_their_shard_and_let_others_work(bank: Bank) -> None:
+def test_steps_block_their_own_shard_only(bank: Bank) -> None:
     for number in range(50):
         bank.call(Deposit(f"account {number}", 1))
     total, behind, elsewhere = bank.ask(Total()), bank.ask(Deposit("account 0", 10)), bank.ask(Deposit("b", 3), 1)
@@ -399,7 +250,7 @@ def test_steps_are_alone_in_their_shard_and_let_others_work(bank: Bank) -> None:
     assert (total.value, behind.value) == (50, 11)
 
 
-def test_work_aside_keeps_no_request_waiting(bank: Bank) -> None:
+def test_background_work_delays_no_request(bank: Bank) -> None:
     for number in range(50):
         bank.call(Deposit(f"account {number}", 1))
     total, behind = bank.ask(Total(aside=True)), bank.ask(Deposit("account 0", 10))
@@ -410,10 +261,10 @@ def test_work_aside_keeps_no_request_waiting(bank: Bank) -> None:
     assert total.value == 50
 
 
-# --- the world outside ------------------------------------------------------------------------------------------
+# --- events and notices -----------------------------------------------------------------------------------------
 
 
-def test_an_event_is_written_and_a_notice_is_not(bank: Bank) -> None:
+def test_an_event_writes_a_record_and_a_notice_does_not(bank: Bank) -> None:
     bank.call(Deposit("a", 5))
     bank.runtime.on_event(Closed("a"))
     bank.world.settle()
@@ -425,10 +276,10 @@ def test_an_event_is_written_and_a_notice_is_not(bank: Bank) -> None:
     assert bank.call(Deposit("a", 4)) == 4
 
 
-def test_what_was_missed_is_written_after_a_load_and_later_after_a_rebuild(
+def test_missed_events_are_written_at_once_after_a_load_and_later_after_a_rebuild(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once it might be written, fail, and rebuild the machine, for ever."""
+    """If it were written at once, the write could fail and rebuild the shard again, for ever."""
     bank.call(Deposit("a", 5))
     bank.call(Deposit("b", 6))
     bank.closed.add("a")
@@ -444,11 +295,11 @@ def test_what_was_missed_is_written_after_a_load_and_later_after_a_rebuild(
     assert bank.world.now_ms == START_MS + 10_000
 
 
-# --- the room ---------------------------------------------------------------------------------------------------
+# --- the package ------------------------------------------------------------------------------------------------
 
 
 def imports_of(path: Path) -> set[str]:
-    """Rooms of odradek that a module imports, type checking included."""
+    """The packages of odradek that a module imports, also for type checking."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
     names += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
@@ -472,14 +323,15 @@ def classes_of(room: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("path", ROOM, ids=lambda path: path.stem)
-def test_the_room_knows_no_tenant_and_no_broker(path: Path) -> None:
+@pytest.mark.parametrize("path", [*ROOM, SOURCE / "core" / "effects.py"], ids=lambda path: path.stem)
+def test_the_package_imports_no_tenant_and_no_broker(path: Path) -> None:
     assert imports_of(path) <= {"storage", "batches", "core", "coordinator"}
     assert names_in(path) & classes_of("groups") == set()
     assert "__consumer_offsets" not in path.read_text()
+    assert re.findall(r"(?i)\w*(?:group|member|transaction_)\w*", path.read_text()) == []
 
 
-def test_the_rules_of_the_room_bite() -> None:
+def test_violations_of_the_package_rules_are_found() -> None:
     assert len(ROOM) >= 8
     tenant = SOURCE / "broker" / "group_runtime.py"
     assert "groups" in imports_of(tenant)

@@ -1,4 +1,5 @@
-"""Two threads decode what was fetched: the same records come as when one does, and what is broken is met as ever."""
+"""Two threads decode fetched records: the result equals that of one thread, and broken batches raise the same
+errors."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 def made(seed: int, codecs: tuple[str, ...]) -> tuple[bytes, int]:
-    """Record batches, and the offset behind them."""
+    """Record batches, and the offset after the last one."""
     chance, parts, offset = random.Random(seed), [], 0
     for _ in range(chance.randrange(1, 12)):
         records = [
@@ -47,8 +48,10 @@ def rows(batches: list[Any]) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("codecs", [("none",), ("lz4",), ("zstd",), ("gzip", "lz4"), NAMES])
-def test_a_thread_goes_on_where_another_one_stopped(codecs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "CHUNK_BYTES", 20_000)  # so that a part is several RecordBatches
+def test_a_thread_continues_where_another_thread_stopped(
+    codecs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow, "CHUNK_BYTES", 20_000)  # so that one part has several RecordBatches
     switches = 0
     with ThreadPoolExecutor(1) as other:
         for seed in range(40):
@@ -80,7 +83,7 @@ def chunk(tp: TopicPartition, data: bytes, **more: Any) -> Chunk:
     return Chunk(tp, 1, 0, records.next_offset, 0, (), records, len(data), **more)
 
 
-def test_what_is_broken_is_left_to_who_returns_it() -> None:
+def test_a_broken_chunk_is_left_to_the_poll_that_returns_it() -> None:
     sent = [encode_batch([SimpleRecord(None, b"v" * 30_000)] * 100, now_ms=1, base_offset=n * 100) for n in range(3)]
     broken = bytearray(b"".join(sent))
     broken[-5] ^= 1
@@ -100,23 +103,24 @@ def test_what_is_broken_is_left_to_who_returns_it() -> None:
             one.next()
 
 
-def test_what_comes_before_the_broken_one_is_returned_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_before_a_broken_batch_are_returned_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "CHUNK_BYTES", 20_000)
     sent = [encode_batch([SimpleRecord(None, b"v" * 300)] * 100, now_ms=1, base_offset=n * 100) for n in range(3)]
     broken = bytearray(b"".join(sent))
-    broken[len(sent[0]) + len(sent[1]) + 61] = 0xFF  # the third one's first record claims to be longer than it is
+    # the first record of the third batch claims a length beyond the batch
+    broken[len(sent[0]) + len(sent[1]) + 61] = 0xFF
     one = chunk(T0, bytes(broken))
     one.begin(DEFAULT_COLUMNS, check_crcs=False)
     for _ in range(3):
         one.decode_ahead()
-    assert not one.ready, "all of it is decoded once more by who returns it"
+    assert not one.ready, "the poll that returns the chunk decodes it again"
     one.begin(DEFAULT_COLUMNS, check_crcs=False)
     assert [one.next().num_rows for _ in range(2)] == [100, 100]
     with pytest.raises(CorruptRecord, match="batch at offset 200"):
         one.next()
 
 
-def test_other_columns_than_were_decoded_ahead() -> None:
+def test_columns_that_differ_from_those_decoded_ahead() -> None:
     data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
     one = chunk(T0, data)
     one.begin(DEFAULT_COLUMNS, check_crcs=True)
@@ -132,17 +136,17 @@ def claim(buffer: FetchBuffer, **how: Any) -> Callable[[], Chunk | None]:
     )
 
 
-def test_only_what_comes_after_the_next_is_claimed() -> None:
+def test_only_chunks_after_the_next_one_are_claimed() -> None:
     data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
     buffer = FetchBuffer(1 << 20)
     first, second, third, deep = (chunk(tp, data) for tp in (T0, T1, T2, T1))
     assert claim(buffer)() is None
     buffer.put(first)
-    assert claim(buffer)() is None, "who polls would have to wait for it"
+    assert claim(buffer)() is None, "a poll would have to wait for the decoder"
     for one in (second, third, deep):
         buffer.put(one)
     assert buffer.held(T1) == 2 * len(data)
-    assert claim(buffer, least=1 << 16)() is None, "little is decoded sooner than handed over"
+    assert claim(buffer, least=1 << 16)() is None, "decoding a small chunk takes less time than handing it over"
     assert claim(buffer)() is second
     assert claim(buffer)() is third
     assert claim(buffer)() is deep
@@ -150,7 +154,7 @@ def test_only_what_comes_after_the_next_is_claimed() -> None:
     assert buffer.front() is first
     assert buffer.front(take=True) is first
     buffer.done(first)
-    assert buffer.front() is None, "all are being decoded"
+    assert buffer.front() is None, "every chunk is claimed"
     buffer.release_claim(third)
     assert buffer.front(take=True) is third
     buffer.release_claim(second)
@@ -167,7 +171,7 @@ def test_only_what_comes_after_the_next_is_claimed() -> None:
 
 @pytest.mark.parametrize("returned", [0, 2, 3])
 @pytest.mark.parametrize("helped", [False, True])
-def test_what_lies_apart_does_not_keep_the_reply_it_came_in(returned: int, helped: bool) -> None:
+def test_records_in_other_memory_do_not_keep_their_fetch_reply(returned: int, helped: bool) -> None:
     data = b"".join(encode_batch([SimpleRecord(b"k", b"%d" % n)], now_ms=1, base_offset=n) for n in range(4))
     reply = np.zeros(1 << 20, np.uint8)
     reply[100 : 100 + len(data)] = np.frombuffer(data, np.uint8)
@@ -195,7 +199,7 @@ def test_what_lies_apart_does_not_keep_the_reply_it_came_in(returned: int, helpe
     assert values == [b"%d" % n for n in range(returned, 4)]
 
 
-def test_what_somebody_decodes_is_not_moved() -> None:
+def test_a_chunk_that_is_being_decoded_is_not_moved() -> None:
     data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
     reply = memoryview(bytes(1 << 20) + data)
     buffer = FetchBuffer(1 << 22)
@@ -209,7 +213,7 @@ def test_what_somebody_decodes_is_not_moved() -> None:
     assert first.records.memory_bytes == len(data)
 
 
-def test_no_more_is_ready_than_may_be() -> None:
+def test_the_number_of_decoded_chunks_is_limited() -> None:
     data = encode_batch([SimpleRecord(b"k", b"v")] * 5, now_ms=1)
     buffer = FetchBuffer(1 << 20)
     for _ in range(5):
@@ -222,4 +226,4 @@ def test_no_more_is_ready_than_may_be() -> None:
         helped.append(one)
     assert len(helped) == 2
     assert claim(buffer, most=0)() is None
-    assert claim(buffer, most=3)() not in (None, *helped), "what is decoded to its end needs no more decoding"
+    assert claim(buffer, most=3)() not in (None, *helped), "a chunk that is decoded completely is not claimed again"

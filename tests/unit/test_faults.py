@@ -1,4 +1,5 @@
-"""Faults without a socket: where a code goes in each reply, whom a fault strikes, in what order requests go on."""
+"""Injected faults without a socket: the place of the error code in each reply, the affected requests, and their
+order."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ T_ID = UUID(int=7)
 
 
 def refused(api_key: int, version: int, request: Any) -> Any:
-    """The refusal of ``request``, as a client reads it."""
+    """The refusal of ``request``, decoded as by a client."""
     reply = refusal(api_key, version, request, CODE, "why")
     assert reply is not None
     packed = schemas.encode(api_key, version, Kind.RESPONSE, reply)
@@ -52,29 +53,30 @@ def request(api_key: int, version: int, message: dict[str, Any]) -> Any:
     return schemas.decode(api_key, version, Kind.REQUEST, packed)[0]
 
 
-# --- where a code goes --------------------------------------------------------------------------------------------
+# --- the place of the error code ----------------------------------------------------------------------------------
 
 
 TOKENS = {38, 39, 40}
-"""Delegation tokens: kio cannot read the times of -1 that Kafka gives beside an error."""
+"""Delegation tokens: kio cannot read the times of -1 that Kafka sends with an error."""
 
 
 @pytest.mark.parametrize("api_key", sorted(APIS.keys() - TOKENS), ids=kafka_name)
 def test_every_api_can_be_refused_in_every_version(api_key: int) -> None:
-    """Whatever is asked, the reply can be packed, and says the code wherever it says one."""
+    """For each request, the reply can be encoded and has the code in each error field."""
     api = APIS[api_key]
-    told = 0
+    found_codes = 0
     for version in range(api.oldest, api.newest + 1):
         for seed in range(8):
             asked = Instances(seed).of(schemas.message_type(api_key, version, Kind.REQUEST))
             reply = refused(api_key, version, asked)
             found = codes(reply)
-            if api_key in (1, 3) and hasattr(reply, "error_code"):  # their upper place is for other trouble
+            # their field at the top is for errors of the session or the throttle
+            if api_key in (1, 3) and hasattr(reply, "error_code"):
                 found.remove(ErrorCode.none)
                 assert reply.error_code is ErrorCode.none
             assert found == [CODE] * len(found)
-            told += CODE in found
-    assert told
+            found_codes += CODE in found
+    assert found_codes
 
 
 def test_partitions_are_refused_one_by_one() -> None:
@@ -87,8 +89,8 @@ def test_partitions_are_refused_one_by_one() -> None:
     assert rows == [("a", 0, CODE), ("a", 2, CODE), ("b", 0, CODE), ("b", 2, CODE)]
 
 
-def test_what_was_asked_for_is_no_answer() -> None:
-    """ListOffsets asks with a timestamp, the epoch lookup with an epoch: neither comes back as if it were found."""
+def test_a_refusal_does_not_repeat_requested_values_as_results() -> None:
+    """ListOffsets requests contain a timestamp and epoch lookups an epoch: neither appears in a refusal as a result."""
     partition = {"partition_index": 1, "current_leader_epoch": 0, "timestamp": 1_700_000_000_000}
     asked = request(
         2, 7, {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "t", "partitions": [partition]}]}
@@ -101,7 +103,7 @@ def test_what_was_asked_for_is_no_answer() -> None:
     assert (row.partition, row.error_code, row.leader_epoch, row.end_offset) == (1, CODE, -1, -1)
 
 
-def test_names_in_a_bare_list_are_refused_by_name() -> None:
+def test_names_in_a_plain_list_are_refused_by_name() -> None:
     groups = refused(15, 5, request(15, 5, {"groups": ["g", "h"], "include_authorized_operations": False})).groups
     assert [(group.group_id, group.error_code) for group in groups] == [("g", CODE), ("h", CODE)]
     topics = refused(20, 5, request(20, 5, {"topic_names": ["t"], "timeout": 1000})).responses
@@ -111,7 +113,7 @@ def test_names_in_a_bare_list_are_refused_by_name() -> None:
     assert (found.partition_index, found.error_code, found.committed_offset) == (3, CODE, -1)
 
 
-def test_a_place_at_the_top_is_taken_alone() -> None:
+def test_only_the_top_level_error_field_is_used_if_there_is_one() -> None:
     leave = refused(
         13, 5, request(13, 5, {"group_id": "g", "members": [{"member_id": "m", "group_instance_id": None}]})
     )
@@ -121,7 +123,7 @@ def test_a_place_at_the_top_is_taken_alone() -> None:
 # --- names --------------------------------------------------------------------------------------------------------
 
 
-def test_names_are_found_or_the_nearest_is_named() -> None:
+def test_an_unknown_name_raises_an_error_with_the_nearest_name() -> None:
     assert [find_api(APIS, name) for name in ("OffsetCommit", "offset_commit", 8)] == [8, 8, 8]
     with pytest.raises(ValueError, match="no API 'OfsetCommit' is served; did you mean 'OffsetCommit'"):
         find_api(APIS, "OfsetCommit")
@@ -136,11 +138,11 @@ def test_names_are_found_or_the_nearest_is_named() -> None:
     assert not names_topics(12, 4)
 
 
-# --- whom it strikes ----------------------------------------------------------------------------------------------
+# --- affected requests --------------------------------------------------------------------------------------------
 
 
 class Rig:
-    """Faults over a broker of nothing but two handlers, with time that moves by ``pass_time``."""
+    """Faults in front of a broker that has only two handlers. Time moves by ``pass_time``."""
 
     def __init__(self, reply: Callable[[Any], Any] = lambda message: {"served": message}) -> None:
         self.done: list[Any] = []
@@ -185,7 +187,7 @@ class Rig:
         return self.connections[name]
 
     def ask(self, key: int, message: Any, *, client: str = "c", on: str = "one", version: int | None = None) -> Any:
-        """What the router gets: a reply, or a Deferred of one."""
+        """The result for the router: a reply, or a Deferred of one."""
         context: Any = SimpleNamespace(
             api_key=key, client_id=client, connection=self.connection(on), version=version or APIS[key].newest
         )
@@ -211,7 +213,7 @@ def produce(*topics: str, acks: int = -1) -> Any:
     return request(0, 9, {"transactional_id": None, "acks": acks, "timeout": 1, "topic_data": data})
 
 
-def test_nothing_is_asked_while_nothing_is_set() -> None:
+def test_without_faults_the_middleware_does_nothing() -> None:
     rig = Rig()
     assert not rig.broker.router.has_middleware
     rig.faults.add("error", "Heartbeat", code="NOT_COORDINATOR", times=2)
@@ -224,7 +226,7 @@ def test_nothing_is_asked_while_nothing_is_set() -> None:
     assert rig.ask(12, beat()) == {"served": beat()}
 
 
-def test_a_fault_strikes_its_api_topic_and_client_only() -> None:
+def test_a_fault_affects_only_its_api_topic_and_client() -> None:
     rig = Rig()
     rig.faults.add("error", "Produce", code=16, times=None, topic="t", client_id="c")
     for message, client in [(produce("u"), "c"), (produce("t"), "d"), (beat(), "c")]:
@@ -241,20 +243,20 @@ def test_a_fault_strikes_its_api_topic_and_client_only() -> None:
     assert (rig.faults.pending(), list(rig.faults.fired), rig.broker.router.has_middleware) == ([], [], False)
 
 
-def test_topics_are_told_by_name_by_id_and_through_a_session() -> None:
+def test_topics_match_by_name_by_id_and_by_session() -> None:
     rig = Rig()
     rig.faults.add("drop", "Produce", topic="by-id", times=None)
     by_id = {"topic_id": T_ID, "partition_data": [{"index": 0, "records": b""}]}
     message = request(0, 13, {"transactional_id": None, "acks": -1, "timeout": 1, "topic_data": [by_id]})
     assert isinstance(rig.ask(0, message, version=13), Deferred)
     rig.faults.clear()
-    # A fetch that names nothing reads what its session remembers.
+    # A fetch without topics reads the partitions of its session.
     wanted = [Wanted(T_ID, 0, 0, 1)]
     rig.broker.fetch_sessions.begin(0, 0, 0, wanted, (), by_id=True, new_id=lambda: 5)
     rig.faults.add("drop", "Fetch", topic="by-id")
     fetch = request(1, 17, FETCH | {"session_id": 5, "session_epoch": 1})
     assert isinstance(rig.ask(1, fetch, version=17, on="two"), Deferred)
-    # Metadata of all topics is about each of them.
+    # Metadata of all topics concerns each of them.
     rig.faults.add("drop", "Metadata", topic="anything")
     everything = request(3, 12, METADATA)
     assert isinstance(rig.ask(3, everything, version=12, on="three"), Deferred)
@@ -265,7 +267,7 @@ FETCH = {"max_wait": 500, "min_bytes": 1, "max_bytes": 100, "isolation_level": 0
          "forgotten_topics_data": [], "rack_id": ""}  # fmt: skip
 
 
-def test_a_refused_fetch_keeps_its_session_and_names_what_is_in_it() -> None:
+def test_a_refused_fetch_keeps_its_session_and_refuses_its_partitions() -> None:
     def serve(message: Any) -> Any:
         assert message.max_wait.total_seconds() == 0
         return fetch_response(17, [(T_ID.bytes, [FetchedPartition(0)])], session_id=5)
@@ -283,7 +285,7 @@ def test_a_refused_fetch_keeps_its_session_and_names_what_is_in_it() -> None:
     assert rows == [(T_ID, index, ErrorCode.not_leader_or_follower, None) for index in (0, 3)]
 
 
-def test_a_fault_that_cannot_be_is_refused_at_once() -> None:
+def test_an_impossible_fault_is_refused_at_once() -> None:
     rig = Rig()
     for wrong in [
         {"kind": "eror", "api": "Heartbeat"},
@@ -299,10 +301,10 @@ def test_a_fault_that_cannot_be_is_refused_at_once() -> None:
     assert not rig.broker.router.has_middleware
 
 
-# --- what becomes of the request ----------------------------------------------------------------------------------
+# --- processing of the request ------------------------------------------------------------------------------------
 
 
-def test_before_nothing_is_done_and_after_it_is() -> None:
+def test_a_fault_before_the_handler_prevents_the_work_and_a_later_one_does_not() -> None:
     rig = Rig()
     rig.faults.add("error", "Heartbeat", code="NOT_COORDINATOR", when="after")
     assert rig.ask(12, beat(1))["error_code"] is CODE
@@ -315,7 +317,7 @@ def test_before_nothing_is_done_and_after_it_is() -> None:
     assert [message.generation_id for message in rig.done] == [1, 3]
 
 
-def test_a_delayed_request_holds_up_its_connection_and_no_other() -> None:
+def test_a_delayed_request_delays_only_its_own_connection() -> None:
     rig = Rig()
     rig.faults.add("delay", "Heartbeat", seconds=2)
     replies = [rig.ask(12, beat(n)) for n in (1, 2, 3)]
@@ -329,7 +331,7 @@ def test_a_delayed_request_holds_up_its_connection_and_no_other() -> None:
     assert not rig.broker.router.has_middleware
 
 
-def test_a_delayed_request_is_done_though_its_client_has_gone() -> None:
+def test_a_delayed_request_is_processed_after_its_client_disconnects() -> None:
     rig = Rig()
     rig.faults.add("delay", "Heartbeat", seconds=2)
     for number in (1, 2):
@@ -340,7 +342,7 @@ def test_a_delayed_request_is_done_though_its_client_has_gone() -> None:
     assert not rig.broker.router.has_middleware
 
 
-def test_requests_behind_a_delayed_one_can_be_delayed_again() -> None:
+def test_requests_after_a_delayed_one_can_be_delayed_again() -> None:
     rig = Rig()
     rig.faults.add("delay", "Heartbeat", seconds=2, times=2)
     replies = [rig.ask(12, beat(n)) for n in (1, 2, 3)]
@@ -351,7 +353,7 @@ def test_requests_behind_a_delayed_one_can_be_delayed_again() -> None:
     assert [reply.resolved for reply in replies] == [True] * 3
 
 
-def test_a_late_reply_is_late_though_its_request_was_done() -> None:
+def test_a_delayed_reply_is_sent_late_after_its_request_is_processed() -> None:
     waits: Deferred[Any] = Deferred()
     rig = Rig(lambda message: waits)
     rig.faults.add("delay", "Heartbeat", seconds=1, when="after")
@@ -364,7 +366,7 @@ def test_a_late_reply_is_late_though_its_request_was_done() -> None:
     assert reply.value == "reply"
 
 
-def test_a_dropped_request_gets_no_reply_and_neither_does_what_follows() -> None:
+def test_a_dropped_request_and_those_after_it_get_no_reply() -> None:
     rig = Rig()
     rig.faults.add("drop", "Heartbeat", when="after")
     replies = [rig.ask(12, beat(n)) for n in (1, 2)]
@@ -373,14 +375,14 @@ def test_a_dropped_request_gets_no_reply_and_neither_does_what_follows() -> None
     assert [reply.resolved for reply in replies] == [False, False]
     assert [message.generation_id for message in rig.done] == [1]
     assert rig.ask(12, beat(3), on="two") == {"served": beat(3)}
-    # The broker stops, and with it the connection; then there is nothing left to hold.
+    # The broker stops and closes the connection, so that no request stays parked.
     for parked in tuple(rig.connection("one").parked):
         parked.wake()
     assert rig.aborted == ["one"]
     assert not rig.broker.router.has_middleware
 
 
-def test_a_disconnect_of_what_is_answered_later_closes_then() -> None:
+def test_a_disconnect_fault_on_a_deferred_reply_closes_with_the_reply() -> None:
     waits: Deferred[Any] = Deferred()
     rig = Rig(lambda message: waits)
     rig.faults.add("disconnect", "Heartbeat", when="after")
@@ -391,7 +393,7 @@ def test_a_disconnect_of_what_is_answered_later_closes_then() -> None:
     assert not reply.resolved
 
 
-def test_a_delayed_handler_s_error_becomes_its_reply() -> None:
+def test_the_error_of_a_delayed_handler_becomes_its_reply() -> None:
     def fail(message: Any) -> Any:
         raise RuntimeError("boom")
 
@@ -402,7 +404,7 @@ def test_a_delayed_handler_s_error_becomes_its_reply() -> None:
     assert str(reply.value) == "boom"
 
 
-def test_unacknowledged_records_are_refused_by_hanging_up() -> None:
+def test_a_fault_on_a_produce_request_with_acks_0_closes_the_connection() -> None:
     rig = Rig()
     rig.faults.add("error", "Produce", code="NOT_LEADER_OR_FOLLOWER")
     with pytest.raises(Hangup):

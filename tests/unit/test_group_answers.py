@@ -1,4 +1,4 @@
-"""Answers of the groups on their way: in their order, few at once and many in steps."""
+"""Delivery of the groups' answers: in order; a few at once, many in steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _some(first: int, count: int, came: list[int]) -> list[Answer]:
     return made
 
 
-def test_few_answers_leave_at_once() -> None:
+def test_a_few_answers_are_delivered_at_once() -> None:
     came: list[int] = []
     steps: list[Generator[None, None, None]] = []
     Answers(steps.append).send(_some(0, FEW, came))
@@ -28,7 +28,7 @@ def test_few_answers_leave_at_once() -> None:
     assert not steps
 
 
-def test_many_leave_some_at_a_time_and_later_ones_behind_them() -> None:
+def test_many_answers_are_delivered_in_steps_and_later_ones_after_them() -> None:
     came: list[int] = []
     steps: list[Generator[None, None, None]] = []
     answers = Answers(steps.append)
@@ -48,11 +48,11 @@ def test_many_leave_some_at_a_time_and_later_ones_behind_them() -> None:
     assert next(steps[1], "ended") == "ended"
 
 
-def test_an_answer_that_nobody_can_take_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_answer_that_cannot_be_delivered_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     came: list[int] = []
     steps: list[Generator[None, None, None]] = []
     answers = _some(0, 300, came)
-    answers[7][1].resolve(-1)  # twice
+    answers[7][1].resolve(-1)  # a second time
     Answers(steps.append).send(answers)
     for _ in steps[0]:
         pass

@@ -1,7 +1,8 @@
-"""Durable state of groups changes in ``replay`` alone; a machine that fails anywhere is the one its log tells of.
+"""Durable state of groups changes only in ``replay``. After a failure at any line, a shard has the state of its log.
 
-The stories below ask every kind of request, timer and event of a shard. Each is told twice: once with a look at the
-shard between the handler and the replay of what it wrote, and once for many a line of ``groups/`` that fails.
+The scenarios below cover every kind of request, timer and event of a shard. One test compares the shard before and
+after the replay of the records that a handler wrote. Another test repeats each scenario with many different lines of
+``groups/`` that raise an error.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ from odradek.groups.shard import GroupShard
 GROUPS = str(Path(shard.__file__).parent)
 FAULTS_EACH = 60
 SHARE = b"\0\1\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
-Story = Callable[[ConsumerRig], Callable[[], Any]]
-"""Prepares a rig and returns what is then done: it may return the promise of an answer."""
+Scenario = Callable[[ConsumerRig], Callable[[], Any]]
+"""Prepares a rig and returns the action to perform. The action may return the promise of an answer."""
 
 
 def said(name: str = "range") -> tuple[MemberProtocol, ...]:
@@ -77,7 +78,7 @@ def settled(rig: ConsumerRig, request: Any) -> Any:
 
 
 def stable(rig: ConsumerRig, group_id: str = "g", *, static: bool = False) -> None:
-    """A Stable group of ``a``, which leads, and ``b``."""
+    """A Stable group of ``a``, the leader, and ``b``."""
     settled(rig, joining(group_id, new_id="a", group_instance_id="i-a" if static else None))
     rig.advance(0)
     second = settled(rig, joining(group_id, new_id="b"))
@@ -100,12 +101,12 @@ def emptied_consumer_group(rig: ConsumerRig, group_id: str) -> None:
 
 
 def mixed(rig: ConsumerRig) -> None:
-    """A classic group of two that a KIP-848 member has joined."""
+    """A classic group of two members and a KIP-848 member that joined later."""
     stable(rig)
     assert settled(rig, consumer(rig, "g", "k")).error is ErrorCode.none
 
 
-# --- the stories ------------------------------------------------------------------------------------------------
+# --- the scenarios ------------------------------------------------------------------------------------------------
 
 
 def commits(rig: ConsumerRig) -> Callable[[], Any]:
@@ -140,7 +141,7 @@ def a_first_member_joins(rig: ConsumerRig) -> Callable[[], Any]:
     return asking(rig, joining("g"))
 
 
-def a_member_is_told_its_id(rig: ConsumerRig) -> Callable[[], Any]:
+def a_member_gets_its_id(rig: ConsumerRig) -> Callable[[], Any]:
     return asking(rig, joining("g", requires_known_member_id=True))
 
 
@@ -173,7 +174,7 @@ def a_classic_member_joins_a_consumer_group(rig: ConsumerRig) -> Callable[[], An
     return asking(rig, joining("g", new_short_id="short"))
 
 
-def a_plan_comes(rig: ConsumerRig) -> Callable[[], Any]:
+def the_assignment_is_submitted(rig: ConsumerRig) -> Callable[[], Any]:
     stable(rig)
     settled(rig, joining("g", "a"))
     generation = settled(rig, joining("g", "b")).generation_id
@@ -181,13 +182,13 @@ def a_plan_comes(rig: ConsumerRig) -> Callable[[], Any]:
     return asking(rig, SyncGroup("g", "a", generation, {"a": SHARE + b"new", "b": SHARE}))
 
 
-def a_plan_is_asked_for(rig: ConsumerRig) -> Callable[[], Any]:
+def a_follower_syncs_again(rig: ConsumerRig) -> Callable[[], Any]:
     stable(rig)
     return asking(rig, SyncGroup("g", "b", 2, {}))
 
 
-def a_plan_is_too_large(rig: ConsumerRig) -> Callable[[], Any]:
-    ask = a_plan_comes(rig)
+def an_assignment_is_too_large(rig: ConsumerRig) -> Callable[[], Any]:
+    ask = the_assignment_is_submitted(rig)
     rig.partitions[0].max_message_bytes = 300
     return ask
 
@@ -318,11 +319,12 @@ def a_topic_changes(rig: ConsumerRig) -> Callable[[], Any]:
     return lambda: rig.runtime.on_notice(TopicsChanged(["t"], created=False))
 
 
-STORIES: list[Story] = [
+SCENARIOS: list[Scenario] = [
     commits, commits_of_many_partitions, planned_commits, offsets_are_fetched, offsets_are_deleted,
-    a_first_member_joins, a_member_is_told_its_id, the_last_member_joins_again, a_static_member_comes_back,
+    a_first_member_joins, a_member_gets_its_id, the_last_member_joins_again, a_static_member_comes_back,
     a_static_member_comes_back_with_another_protocol, a_classic_member_joins_an_empty_consumer_group,
-    a_classic_member_joins_a_consumer_group, a_plan_comes, a_plan_is_asked_for, a_plan_is_too_large,
+    a_classic_member_joins_a_consumer_group, the_assignment_is_submitted, a_follower_syncs_again,
+    an_assignment_is_too_large,
     a_classic_member_syncs_in_a_consumer_group, a_member_heartbeats, a_classic_member_heartbeats_in_a_consumer_group,
     one_of_two_leaves, all_leave, classic_members_leave_a_consumer_group, a_consumer_group_begins,
     a_classic_group_is_taken_over, a_consumer_member_reads_something_else,
@@ -340,11 +342,12 @@ def new_rig() -> ConsumerRig:
     return rig
 
 
-# --- what the log alone determines ------------------------------------------------------------------------------
+# --- durable state ----------------------------------------------------------------------------------------------
 
 
 class Durable(NamedTuple):
-    """Of a shard, as it lives: all that records tell of, but of classic groups only what is not being formed."""
+    """The durable state of a live shard: everything that records contain. Classic groups in a rebalance are left
+    out."""
 
     classic: dict[str, tuple[Any, ...]]
     consumer: dict[str, tuple[Any, ...]]
@@ -376,10 +379,10 @@ def read(rig: ConsumerRig) -> GroupShard:
     return machine
 
 
-@pytest.mark.parametrize("story", STORIES)
-def test_what_records_tell_changes_when_they_are_replayed(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_durable_state_changes_only_in_replay(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = new_rig()
-    act = story(rig)
+    act = scenario(rig)
     machine = rig.runtime.machine(0)
     assert machine is not None
     before = durable(machine)
@@ -411,11 +414,11 @@ def test_what_records_tell_changes_when_they_are_replayed(story: Story, monkeypa
 
 
 class InjectedFault(Exception):
-    """Of no kind that any code expects."""
+    """An exception class that no code catches by name."""
 
 
 class Fault:
-    """Counts the lines of ``groups/`` that run; the one with the number ``at`` raises."""
+    """Counts the executed lines of ``groups/``. Line number ``at`` raises an error."""
 
     def __init__(self, at: int = -1) -> None:
         self.at = at
@@ -441,7 +444,7 @@ class Fault:
 
 
 def whole_state(machine: GroupShard) -> list[Any]:
-    """Durable and soft."""
+    """Durable and other state."""
     timers = machine._consumers.timers
     return [
         machine.durable_state(),
@@ -455,7 +458,7 @@ def whole_state(machine: GroupShard) -> list[Any]:
 
 
 def loaded(rig: ConsumerRig) -> Driver[GroupShard]:
-    """A shard of another runtime as it is after a load just now."""
+    """A shard of another runtime that has just loaded the log."""
     world = World()
     world.now_ms = rig.world.now_ms
     runtime = GroupRuntime(
@@ -470,15 +473,15 @@ def loaded(rig: ConsumerRig) -> Driver[GroupShard]:
 
 
 def timers_of(driver: Driver[GroupShard]) -> set[Any]:
-    return {key for key in driver.timers if isinstance(key, tuple)}  # the other is the driver's own
+    return {key for key in driver.timers if isinstance(key, tuple)}  # the other timer belongs to the driver
 
 
-@pytest.mark.parametrize("story", STORIES)
-def test_a_fault_at_any_line_leaves_what_a_load_finds(story: Story, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_fault_at_any_line_leaves_the_state_of_a_load(scenario: Scenario, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "odradek.broker")
     rig = new_rig()
     rig.commit("other", "t", {0: 7})
-    act = story(rig)
+    act = scenario(rig)
     with Fault() as none:
         act()
         rig.world.settle()
@@ -486,13 +489,13 @@ def test_a_fault_at_any_line_leaves_what_a_load_finds(story: Story, caplog: pyte
     for at in sorted({1 + number * none.count // FAULTS_EACH for number in range(FAULTS_EACH)}):
         rig = new_rig()
         rig.commit("other", "t", {0: 7})
-        act = story(rig)
+        act = scenario(rig)
         before = rig.runtime.machine(0)
         with Fault(at) as fault:
             answer = act()
             now_ms = rig.world.now_ms
             rig.world.settle()
-        assert fault.count == at, "the fault did not come"
+        assert fault.count == at, "the fault was not raised"
         machine = rig.runtime.machine(0)
         assert machine is not None
         assert machine is not before
@@ -505,11 +508,11 @@ def test_a_fault_at_any_line_leaves_what_a_load_finds(story: Story, caplog: pyte
         assert not rig.runtime._drivers[0]._parked
 
 
-# --- what no batch can take -------------------------------------------------------------------------------------
+# --- records too large for a batch ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "story",
+    "scenario",
     [
         commits, commits_of_many_partitions, planned_commits, offsets_are_deleted, groups_are_deleted,
         a_static_member_comes_back, a_classic_member_joins_a_consumer_group, classic_members_leave_a_consumer_group,
@@ -518,9 +521,9 @@ def test_a_fault_at_any_line_leaves_what_a_load_finds(story: Story, caplog: pyte
         a_static_consumer_member_comes_back_as_a_classic_one,
     ],
 )  # fmt: skip
-def test_what_no_batch_can_take_is_refused_and_changes_nothing(story: Story) -> None:
+def test_records_too_large_for_a_batch_are_refused_and_change_nothing(scenario: Scenario) -> None:
     rig = new_rig()
-    act = story(rig)
+    act = scenario(rig)
     machine, driver = rig.runtime.machine(0), rig.runtime._drivers[0]
     assert machine is not None
     before, timers = deepcopy(whole_state(machine)), timers_of(driver)
@@ -535,6 +538,6 @@ def test_what_no_batch_can_take_is_refused_and_changes_nothing(story: Story) -> 
     after = whole_state(machine)
     for state in (before, after):
         for name, (_, *rest) in state[2].items():
-            state[2][name] = rest  # when topics were looked at may be noted
+            state[2][name] = rest  # the time of the last pattern resolution may change
     assert after == before
     assert timers_of(driver) == timers

@@ -1,4 +1,4 @@
-"""A shard of the groups in which something goes wrong: nobody waits for ever, nothing is done out of turn."""
+"""Failures in a shard of groups: every request gets an answer, and the order of work is kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.group_rig import Rig
 from support.world import START_MS
 from support.world_log import WorldLog
 
-from odradek.core.effects import CancelTimer, Effect, Result, SetTimer, SimpleRecord, Steps
+from odradek.core.effects import CancelTimer, Effect, Result, ResultSteps, SetTimer, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic_protocol import Membership
@@ -27,17 +27,18 @@ def rig() -> Rig:
     return made
 
 
-# --- a machine that was built anew and has begun steps ----------------------------------------------------------
+# --- a rebuilt shard that runs steps ----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a machine is asked, and ``open`` where that is during steps of its own. After a load it begins with some."""
+    """Records each call to the shard, and ``open`` if the call is during its own steps. After a load the shard begins
+    with steps."""
     asked: list[str] = []
     under_way: set[GroupShard] = set()
     handle, on_loaded = GroupShard.handle, GroupShard.on_loaded
 
-    def loaded(self: GroupShard, now_ms: int) -> Steps:
+    def loaded(self: GroupShard, now_ms: int) -> ResultSteps:
         on_loaded(self, now_ms)
         under_way.add(self)
         yield None
@@ -59,14 +60,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _commit_that_fails(rig: Rig) -> Any:
-    """A commit on its way to a log that does not take it."""
+    """A commit whose append to the log will fail."""
     rig.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
     return rig.runtime.submit(0, OffsetCommit("g", topics=[TopicCommit("t", None, [(0, 1, -1, None)])]))
 
 
-def test_a_request_behind_an_append_that_fails_waits_for_the_steps_of_the_new_machine(
-    rig: Rig, asked: list[str]
-) -> None:
+def test_a_request_behind_a_failed_append_waits_for_the_steps_of_the_rebuilt_shard(rig: Rig, asked: list[str]) -> None:
     commit = _commit_that_fails(rig)
     fetch = rig.submit(9, 5, {"group_id": "g", "topics": None})
     rig.world.settle()
@@ -75,9 +74,7 @@ def test_a_request_behind_an_append_that_fails_waits_for_the_steps_of_the_new_ma
     assert "open" not in asked
 
 
-def test_an_event_behind_an_append_that_fails_waits_for_the_steps_of_the_new_machine(
-    rig: Rig, asked: list[str]
-) -> None:
+def test_an_event_behind_a_failed_append_waits_for_the_steps_of_the_rebuilt_shard(rig: Rig, asked: list[str]) -> None:
     _commit_that_fails(rig)
     rig.runtime.on_topics_deleted(["u"])
     rig.world.settle()
@@ -85,7 +82,7 @@ def test_an_event_behind_an_append_that_fails_waits_for_the_steps_of_the_new_mac
     assert "open" not in asked
 
 
-# --- timers that ring while the machine works in steps ----------------------------------------------------------
+# --- timers that are due while the shard runs steps -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -105,7 +102,7 @@ def test_a_timer_that_is_due_during_steps_may_still_be_cancelled_or_set(
         rang.append(now_ms - START_MS)
         return Result()
 
-    def in_steps(machine: GroupShard, now_ms: int) -> Steps:
+    def in_steps(machine: GroupShard, now_ms: int) -> ResultSteps:
         while rig.world.now_ms < START_MS + 200:
             yield None
         return Result(effects=[] if before is None else [before])
@@ -123,27 +120,28 @@ def test_a_timer_that_is_due_during_steps_may_still_be_cancelled_or_set(
     assert "key" not in shard.timers
 
 
-# --- a machine that fails ---------------------------------------------------------------------------------------
+# --- a shard that raises ----------------------------------------------------------------------------------------
 
 
-def _two_that_wait_for_a_plan(rig: Rig) -> tuple[str, str, int, Any]:
-    """A group whose second member waits in SyncGroup: the leader, the other one, the generation and the wait."""
+def _group_that_waits_for_its_assignment(rig: Rig) -> tuple[str, str, int, Any]:
+    """A group whose second member waits in SyncGroup. Returns the leader, the other member, the generation and the
+    waiting request."""
     first, second = rig.stable("g", 2)
     joins = [rig.join("g", member) for member in (first, second)]
     generation = joins[0].reply.generation_id
     return first, second, generation, rig.sync("g", second, generation)
 
 
-def test_a_plan_that_fails_in_the_middle_leaves_nobody_without_an_answer(
+def test_a_failure_within_an_assignment_leaves_no_member_without_an_answer(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second, generation, waiting = _two_that_wait_for_a_plan(rig)
+    first, second, generation, waiting = _group_that_waits_for_its_assignment(rig)
     renew, calls = Membership._renew, 0
 
     def failing(*args: Any) -> None:
         nonlocal calls
         calls += 1
-        if calls == 2:  # one member has its answer by now
+        if calls == 2:  # one member already has its answer
             raise ZeroDivisionError
         renew(*args)
 
@@ -154,11 +152,11 @@ def test_a_plan_that_fails_in_the_middle_leaves_nobody_without_an_answer(
     assert leader.answered
     assert waiting.answered
     assert {leader.reply.error_code, waiting.reply.error_code} <= {ErrorCode.unknown_server_error, NOT_COORDINATOR}
-    assert rig.generation("g") == generation - 1, "a plan that is in no log counts for nobody"
+    assert rig.generation("g") == generation - 1, "an assignment that is not in the log is not valid"
     assert rig.heartbeat("g", second, generation - 1) is OK
 
 
-def test_a_timer_that_fails_leaves_nobody_without_an_answer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timer_that_raises_leaves_no_member_without_an_answer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.stable("g")
     waiting = rig.join("g", rig.member("g"))
 
@@ -166,13 +164,13 @@ def test_a_timer_that_fails_leaves_nobody_without_an_answer(rig: Rig, monkeypatc
         raise ZeroDivisionError
 
     monkeypatch.setattr(ClassicGroup, "joined_members", failing)
-    rig.advance(10_000)  # the one that does not join again is dropped
+    rig.advance(10_000)  # the member that does not join again is removed
     assert waiting.reply.error_code is NOT_COORDINATOR
     monkeypatch.undo()
     assert rig.stable("h")
 
 
-def test_a_machine_that_fails_after_its_load_serves_what_it_can(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_that_raises_after_its_load_still_serves_requests(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.commit("g", "t", {0: 1})
     loads = 0
 
@@ -187,10 +185,10 @@ def test_a_machine_that_fails_after_its_load_serves_what_it_can(rig: Rig, monkey
     assert rig.offset("g", "t", 0) == 1
 
 
-# --- a log that is gone -----------------------------------------------------------------------------------------
+# --- a log that was deleted -------------------------------------------------------------------------------------
 
 
-def _in_steps(request: Any) -> Steps:
+def _in_steps(request: Any) -> ResultSteps:
     yield None
     return Result(request.failed(OK), [SimpleRecord(b"key", b"value")])
 
@@ -205,10 +203,10 @@ def _in_steps(request: Any) -> Steps:
         ("high_watermark", KafkaError(ErrorCode.unknown_topic_or_partition)),
     ],
 )
-def test_a_log_that_fails_at_the_end_of_steps_keeps_nobody_waiting(
+def test_a_failed_append_at_the_end_of_steps_leaves_no_request_waiting(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, fails: str, error: Exception
 ) -> None:
-    """Neither who asked, nor who stands behind it, nor who comes later."""
+    """The request itself, the requests behind it and later requests are answered."""
 
     def failing(*args: Any) -> Any:
         raise error

@@ -1,4 +1,4 @@
-"""The timers of the groups: one alarm for all, many that are due in shares, and a clock that can be moved."""
+"""The timers of the groups: one alarm for all; many due timers fire in several steps; tests can move the clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.coordinator.timers import AT_ONCE, Timers
 
 
 class Owner:
-    """Notes what fires, and may set further timers then."""
+    """Records each timer that fires, and may then set further timers."""
 
     def __init__(self) -> None:
         self.timers: dict[Hashable, int] = {}
@@ -27,8 +27,8 @@ class Owner:
         self.then(key)
 
 
-class Ringing:
-    """A clock, alarms and steps that a test drives one at a time."""
+class TimerRig:
+    """A clock, alarms and steps that a test runs one at a time."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -46,81 +46,81 @@ class Ringing:
         self.steps.clear()
 
 
-def test_few_timers_fire_in_the_turn_in_which_they_are_due() -> None:
-    ringing = Ringing()
+def test_a_few_due_timers_fire_in_the_same_turn() -> None:
+    timer_rig = TimerRig()
     for number in range(AT_ONCE - 1):
-        ringing.set(number, 100 + number)
-    ringing.world.now_ms += 1000
-    ringing.timers.run_due()
-    assert ringing.owner.fired == list(range(AT_ONCE - 1))
-    assert not ringing.steps
+        timer_rig.set(number, 100 + number)
+    timer_rig.world.now_ms += 1000
+    timer_rig.timers.run_due()
+    assert timer_rig.owner.fired == list(range(AT_ONCE - 1))
+    assert not timer_rig.steps
 
 
-def test_of_many_timers_a_few_fire_at_once_and_the_others_one_by_one() -> None:
-    ringing = Ringing()
+def test_of_many_due_timers_a_few_fire_at_once_and_the_others_in_steps() -> None:
+    timer_rig = TimerRig()
     for number in range(1000):
-        ringing.set(number, 100)
-    ringing.world.advance(100)
-    assert len(ringing.owner.fired) == AT_ONCE
-    (steps,) = ringing.steps
+        timer_rig.set(number, 100)
+    timer_rig.world.advance(100)
+    assert len(timer_rig.owner.fired) == AT_ONCE
+    (steps,) = timer_rig.steps
     next(steps)
-    assert len(ringing.owner.fired) == AT_ONCE + 1
-    ringing.finish()
-    assert ringing.owner.fired == list(range(1000))
+    assert len(timer_rig.owner.fired) == AT_ONCE + 1
+    timer_rig.finish()
+    assert timer_rig.owner.fired == list(range(1000))
 
 
-def test_a_timer_set_while_others_fire_in_steps_rings() -> None:
-    ringing = Ringing()
+def test_a_timer_that_is_set_while_others_fire_in_steps_fires() -> None:
+    timer_rig = TimerRig()
     for number in range(100):
-        ringing.set(number, 100)
-    ringing.owner.then = lambda key: ringing.set(("later", key), 500) if key == 50 else None
-    ringing.world.advance(100)
-    ringing.finish()
-    ringing.world.advance(500)
-    assert ringing.owner.fired[-1] == ("later", 50)
+        timer_rig.set(number, 100)
+    timer_rig.owner.then = lambda key: timer_rig.set(("later", key), 500) if key == 50 else None
+    timer_rig.world.advance(100)
+    timer_rig.finish()
+    timer_rig.world.advance(500)
+    assert timer_rig.owner.fired[-1] == ("later", 50)
 
 
-def test_an_alarm_that_rings_while_timers_fire_in_steps_is_not_taken_for_one_that_will() -> None:
-    ringing = Ringing()
+def test_an_alarm_that_calls_back_during_steps_is_set_again() -> None:
+    timer_rig = TimerRig()
     for number in range(100):
-        ringing.set(number, 100)
-    ringing.world.advance(100)  # the first fire, the others are left to steps
-    ringing.set("soon", 50)
-    ringing.world.advance(50)
-    ringing.timers.run_due()  # as if it had rung, or the clock had been moved
-    ringing.finish()
-    assert ringing.owner.fired[-1] == "soon"
-    ringing.set("after", 50)
-    ringing.world.advance(50)
-    assert ringing.owner.fired[-1] == "after"
+        timer_rig.set(number, 100)
+    timer_rig.world.advance(100)  # the first timers fire, the others wait for steps
+    timer_rig.set("soon", 50)
+    timer_rig.world.advance(50)
+    timer_rig.timers.run_due()  # as if the alarm had called back, or the clock had been moved
+    timer_rig.finish()
+    assert timer_rig.owner.fired[-1] == "soon"
+    timer_rig.set("after", 50)
+    timer_rig.world.advance(50)
+    assert timer_rig.owner.fired[-1] == "after"
 
 
-def test_a_clock_that_is_moved_leaves_no_alarm_for_the_time_before() -> None:
-    ringing = Ringing()
-    ringing.set("first", 60_000)
-    ringing.world.now_ms += 120_000  # somebody moves the clock: the alarm has not rung
-    ringing.timers.run_due()
-    assert ringing.owner.fired == ["first"]
-    ringing.set("second", 3_000)
-    ringing.world.advance(3_000)
-    assert ringing.owner.fired == ["first", "second"]
+def test_moving_the_clock_replaces_the_alarm() -> None:
+    timer_rig = TimerRig()
+    timer_rig.set("first", 60_000)
+    timer_rig.world.now_ms += 120_000  # the clock is moved: the alarm has not called back
+    timer_rig.timers.run_due()
+    assert timer_rig.owner.fired == ["first"]
+    timer_rig.set("second", 3_000)
+    timer_rig.world.advance(3_000)
+    assert timer_rig.owner.fired == ["first", "second"]
 
 
-def test_timers_that_were_cancelled_or_set_again_do_not_fire() -> None:
-    ringing = Ringing()
+def test_cancelled_and_reset_timers_do_not_fire() -> None:
+    timer_rig = TimerRig()
     for number in range(100):
-        ringing.set(number, 100)
-    ringing.set(30, 200)
-    ringing.owner.then = lambda key: ringing.owner.timers.pop(60, None) and None
-    ringing.world.advance(100)
-    ringing.finish()
-    assert ringing.owner.fired == [number for number in range(100) if number not in (30, 60)]
-    ringing.world.advance(100)
-    assert ringing.owner.fired[-1] == 30
+        timer_rig.set(number, 100)
+    timer_rig.set(30, 200)
+    timer_rig.owner.then = lambda key: timer_rig.owner.timers.pop(60, None) and None
+    timer_rig.world.advance(100)
+    timer_rig.finish()
+    assert timer_rig.owner.fired == [number for number in range(100) if number not in (30, 60)]
+    timer_rig.world.advance(100)
+    assert timer_rig.owner.fired[-1] == 30
 
 
 class _Loop:
-    """An event loop's timers, by a clock of its own that stands still."""
+    """The timers of an event loop, with a fake clock."""
 
     def __init__(self) -> None:
         self._ids = itertools.count()
@@ -132,15 +132,15 @@ class _Loop:
         return alarm
 
     def run(self) -> None:
-        """Rings what is due at once, until nothing is."""
+        """Runs all callbacks that are due, also those that they schedule."""
         while due := sorted(entry for entry in self.timers if entry[0] <= 0):
             self.timers.remove(due[0])
             if due[0][2].callback is not None:
                 due[0][2].callback()
 
 
-def test_a_join_is_answered_when_the_clock_of_the_broker_is_moved_while_sessions_end() -> None:
-    """As in the broker: its alarms ring later when there is much to do, and the command ``advance`` moves its clock."""
+def test_a_join_is_answered_if_the_clock_is_moved_while_sessions_expire() -> None:
+    """As in the broker: alarms are late when the loop is busy, and the command ``advance`` moves the clock."""
     loop, clock, put_off, steps = _Loop(), Clock(), [], []
     alarms = Alarms(loop, clock, put_off.append)
     timers = Timers(alarms.call_at, clock.steady_ms, steps.append)
@@ -167,7 +167,7 @@ def test_a_join_is_answered_when_the_clock_of_the_broker_is_moved_while_sessions
     assert [*owner.fired[-2:]] == ["join", "another"]
 
 
-def test_a_rebalance_completes_that_was_due_when_many_sessions_ended() -> None:
+def test_a_rebalance_that_is_due_while_many_sessions_expire_completes() -> None:
     rig = Rig(partition_count=1)
     for number in range(60):
         rig.member(f"g{number}", session_ms=10_000)
@@ -182,17 +182,17 @@ def test_a_rebalance_completes_that_was_due_when_many_sessions_ended() -> None:
     assert all(join.answered for join in joins)
 
 
-def test_a_timer_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    ringing = Ringing()
+def test_a_timer_that_raises_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    timer_rig = TimerRig()
     for number in range(100):
-        ringing.set(number, 100)
+        timer_rig.set(number, 100)
 
     def fail(key: Hashable) -> None:
         if key in (3, 50):
             raise RuntimeError("a bug")
 
-    ringing.owner.then = fail
-    ringing.world.advance(100)
-    ringing.finish()
-    assert ringing.owner.fired == list(range(100))
+    timer_rig.owner.then = fail
+    timer_rig.world.advance(100)
+    timer_rig.finish()
+    assert timer_rig.owner.fired == list(range(100))
     assert [record.getMessage() for record in caplog.records] == ["a timer failed"] * 2

@@ -1,4 +1,4 @@
-"""The classic protocol: joining, syncing, leaving, dying, static members."""
+"""The classic protocol: joins, syncs, leaves, expired sessions, static members."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _members(rig: Rig, group: str) -> Any:
 
 
 @pytest.mark.behaviour(42)
-def test_the_first_join_is_told_an_id_to_come_back_with(rig: Rig) -> None:
+def test_the_first_join_gets_an_id_for_the_second(rig: Rig) -> None:
     reply = rig.join("g", client_id="app").reply
     assert reply.error_code is ErrorCode.member_id_required
     assert reply.member_id.startswith("app-")
@@ -43,7 +43,7 @@ def test_the_first_join_is_told_an_id_to_come_back_with(rig: Rig) -> None:
     assert (joined.error_code, joined.generation_id, joined.leader) == (OK, 1, reply.member_id)
 
 
-@pytest.mark.behaviour(42)
+@pytest.mark.behaviour(42, part=True)
 @pytest.mark.parametrize("version", range(4))
 def test_old_clients_join_at_once(rig: Rig, version: int) -> None:
     reply = rig.join("g", version=version).reply
@@ -62,14 +62,14 @@ def test_every_newer_version_joins_in_two_steps(rig: Rig, version: int) -> None:
     assert [row.member_id for row in reply.members] == [member]
 
 
-def test_an_unknown_id_must_start_anew(rig: Rig) -> None:
+def test_a_join_with_an_unknown_id_is_refused(rig: Rig) -> None:
     assert rig.join("none", "bogus").reply.error_code is ErrorCode.unknown_member_id
     assert rig.state("none") == "Dead"
     rig.stable("g")
     assert rig.join("g", "bogus").reply.error_code is ErrorCode.unknown_member_id
 
 
-@pytest.mark.claim(70)
+@pytest.mark.claim(70, part="c")
 @pytest.mark.parametrize(
     ("group", "session_ms", "error"),
     [
@@ -78,13 +78,13 @@ def test_an_unknown_id_must_start_anew(rig: Rig) -> None:
         ("g", 1_800_001, "invalid_session_timeout"),
     ],
 )
-def test_joins_that_are_refused_outright(rig: Rig, group: str, session_ms: int, error: str) -> None:
+def test_invalid_joins_are_refused_at_once(rig: Rig, group: str, session_ms: int, error: str) -> None:
     assert rig.join(group, session_ms=session_ms).reply.error_code is ErrorCode[error]
     assert rig.join("g", session_ms=6_000).reply.error_code is ErrorCode.member_id_required
 
 
 @pytest.mark.claim(61)
-def test_only_the_leader_learns_who_is_in(rig: Rig) -> None:
+def test_only_the_leader_gets_the_list_of_members(rig: Rig) -> None:
     first, second = rig.member("g"), rig.member("g", topics=("u",))
     leading = rig.join("g", first)
     following = rig.join("g", second, topics=("u",))
@@ -97,20 +97,21 @@ def test_only_the_leader_learns_who_is_in(rig: Rig) -> None:
     assert following.reply.members == ()
 
 
-@pytest.mark.claim(59, 62)
-def test_the_leader_hands_in_the_plan_and_each_gets_its_share(rig: Rig) -> None:
+@pytest.mark.claim(62)
+@pytest.mark.claim(59, part=True)
+def test_the_leader_sends_the_assignment_and_each_member_gets_its_part(rig: Rig) -> None:
     first, second = rig.stable("g", 2)
     joins = [rig.join("g", first), rig.join("g", second)]
     generation = joins[0].reply.generation_id
     waiting = rig.sync("g", second, generation)
-    assert not waiting.answered  # the others hand in nothing and wait for the leader
+    assert not waiting.answered  # the followers send no assignment and wait for the leader
     done = rig.sync("g", first, generation, {first: b"0-1", second: b"2-3"})
     assert (done.reply.assignment, waiting.reply.assignment) == (b"0-1", b"2-3")
     assert {m.member_id: m.member_assignment for m in _members(rig, "g")} == {first: b"0-1", second: b"2-3"}
 
 
 @pytest.mark.claim(84)
-def test_a_generation_is_written_once_its_plan_is_there(rig: Rig) -> None:
+def test_a_generation_is_written_when_its_assignment_arrives(rig: Rig) -> None:
     member = rig.member("g")
     log = rig.partition_of("g")
     (empty,) = log.records()
@@ -133,10 +134,10 @@ def test_a_generation_is_written_once_its_plan_is_there(rig: Rig) -> None:
     assert (key[:2], value[:2]) == (b"\0\2", b"\0\3")
 
 
-@pytest.mark.claim(84)
+@pytest.mark.claim(84, part=True)
 @pytest.mark.parametrize("how", [{"version": 3}, {"instance": "i"}])
-def test_a_new_group_is_written_down_without_its_first_member(rig: Rig, how: dict[str, Any]) -> None:
-    """Who joins at once, as old clients and static members do, is not a member for the log before it has synced."""
+def test_the_first_record_of_a_new_group_has_no_member(rig: Rig, how: dict[str, Any]) -> None:
+    """Old clients and static members join at once, but are members in the log only after a sync."""
     member = rig.join("g", **how).reply.member_id
     (empty,) = rig.partition_of("g").records()
     assert isinstance(empty, GroupRecord)
@@ -152,23 +153,23 @@ def test_a_new_group_is_written_down_without_its_first_member(rig: Rig, how: dic
     assert rig.heartbeat("g", member, 1) is ErrorCode.unknown_member_id
 
 
-@pytest.mark.claim(63)
+@pytest.mark.claim(63, part=True)
 def test_no_member_exists_before_a_join(rig: Rig) -> None:
     rig.call(10, 4, key_type=0, coordinator_keys=["g"])
     assert rig.state("g") == "Dead"
     assert rig.call(16, 5, states_filter=[], types_filter=[]).groups == ()
 
 
-@pytest.mark.behaviour(46)
-def test_oversized_groups_refuse_newcomers() -> None:
+@pytest.mark.behaviour(46, part="a")
+def test_full_groups_refuse_new_members() -> None:
     rig = Rig(GroupConfig(group_max_size=2))
     rig.stable("g", 2)
     assert rig.join("g").reply.error_code is ErrorCode.group_max_size_reached
     assert rig.state("g") == "Stable"
 
 
-@pytest.mark.behaviour(46)
-def test_a_group_that_became_oversized_drops_the_last_to_rejoin() -> None:
+@pytest.mark.behaviour(46, part=True)
+def test_a_group_above_its_new_limit_refuses_the_last_members_that_rejoin() -> None:
     rig = Rig()
     first, second, third = rig.stable("g", 3)
     rig.config = GroupConfig(group_max_size=2)
@@ -176,13 +177,13 @@ def test_a_group_that_became_oversized_drops_the_last_to_rejoin() -> None:
     assert rig.state("g") == "PreparingRebalance"
     joins = [rig.join("g", member) for member in (third, first, second)]
     assert joins[2].reply.error_code is ErrorCode.group_max_size_reached
-    assert not joins[0].answered  # as in Kafka, the rebalance runs to its timeout then
+    assert not joins[0].answered  # as in Kafka, the rebalance then lasts until its timeout
     rig.advance(60_000)
     assert [join.reply.error_code for join in joins[:2]] == [OK, OK]
     assert {m.member_id for m in _members(rig, "g")} == {third, first}
 
 
-@pytest.mark.behaviour(46)
+@pytest.mark.behaviour(46, part="b")
 @pytest.mark.parametrize(
     "how", [{"protocol_type": "connect"}, {"protocols": ("sticky",)}, {"protocols": ()}, {"protocol_type": ""}]
 )
@@ -193,13 +194,13 @@ def test_incompatible_protocols_are_rejected(rig: Rig, how: dict[str, Any]) -> N
     assert rig.state("g") == "Stable"
 
 
-@pytest.mark.behaviour(46)
-def test_an_empty_group_needs_a_protocol_too(rig: Rig) -> None:
+@pytest.mark.behaviour(46, part=True)
+def test_a_join_to_an_empty_group_needs_a_protocol(rig: Rig) -> None:
     assert rig.join("new", protocols=()).reply.error_code is ErrorCode.inconsistent_group_protocol
     assert rig.join("new", protocol_type="").reply.error_code is ErrorCode.inconsistent_group_protocol
 
 
-@pytest.mark.claim(65)
+@pytest.mark.claim(65, part=True)
 @pytest.mark.parametrize(
     ("votes", "chosen"),
     [
@@ -207,7 +208,7 @@ def test_an_empty_group_needs_a_protocol_too(rig: Rig) -> None:
         ([("range", "roundrobin"), ("roundrobin", "range"), ("roundrobin", "range")], "roundrobin"),
         ([("sticky", "range"), ("range",)], "range"),
         ([("x", "range", "sticky"), ("x", "sticky", "range"), ("sticky", "range")], "sticky"),
-        # Ties, as Apache Kafka 4.3 decides them.
+        # Ties, with the result of Apache Kafka 4.3.
         ([("roundrobin", "range"), ("range", "roundrobin")], "range"),
         ([("zeta", "alpha"), ("alpha", "zeta")], "zeta"),
     ],
@@ -224,8 +225,8 @@ def test_members_vote_for_the_protocol(rig: Rig, votes: list[tuple[str, ...]], c
 # --- rebalances -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.claim(64)
-def test_joining_leaving_dying_and_resubscribing_rebalance(rig: Rig) -> None:
+@pytest.mark.claim(64, part="a")
+def test_joins_leaves_expired_sessions_and_new_subscriptions_cause_a_rebalance(rig: Rig) -> None:
     first, second = rig.stable("g", 2, session_ms=10_000)
     seen = [rig.generation("g")]
 
@@ -247,23 +248,22 @@ def test_joining_leaving_dying_and_resubscribing_rebalance(rig: Rig) -> None:
     settle(first, second)
     rig.advance(9_000)
     rig.heartbeat("g", first, seen[-1])
-    rig.advance(2_000)  # the second has died
+    rig.advance(2_000)  # the session of the second member has expired
     assert rig.heartbeat("g", first, seen[-1]) is REJOIN
     settle(first)
     settle(first)  # the leader joins again, as partitions were added
     assert seen == sorted(set(seen))
 
 
-@pytest.mark.claim(71)
-def test_a_member_that_joins_again_unchanged_disturbs_nobody(rig: Rig) -> None:
+def test_an_unchanged_follower_that_joins_again_causes_no_rebalance(rig: Rig) -> None:
     _, follower = rig.stable("g", 2)
     reply = rig.join("g", follower).reply
     assert (reply.error_code, reply.generation_id, rig.state("g")) == (OK, rig.generation("g"), "Stable")
     assert rig.sync("g", follower, reply.generation_id).reply.assignment == follower.encode()
 
 
-@pytest.mark.claim(70)
-def test_silence_ends_a_session_and_others_take_over(rig: Rig) -> None:
+@pytest.mark.claim(70, part=True)
+def test_a_member_without_heartbeats_is_removed_and_others_get_its_partitions(rig: Rig) -> None:
     first, second = rig.stable("g", 2, session_ms=10_000)
     generation = rig.generation("g")
     rig.advance(9_999)
@@ -274,8 +274,8 @@ def test_silence_ends_a_session_and_others_take_over(rig: Rig) -> None:
     assert rig.join("g", first).reply.leader == first
 
 
-@pytest.mark.claim(71)
-def test_short_stalls_rebalance_nothing(rig: Rig) -> None:
+@pytest.mark.claim(71, part="a")
+def test_short_pauses_cause_no_rebalance(rig: Rig) -> None:
     (member,) = rig.stable("g", session_ms=10_000)
     for stall in (3_000, 9_999, 3_000, 9_000):
         rig.advance(stall)
@@ -283,8 +283,8 @@ def test_short_stalls_rebalance_nothing(rig: Rig) -> None:
     assert rig.state("g") == "Stable"
 
 
-@pytest.mark.behaviour(44)
-def test_who_does_not_rejoin_is_dropped_and_the_rest_goes_on(rig: Rig) -> None:
+@pytest.mark.behaviour(44, part="a")
+def test_a_member_that_does_not_rejoin_is_removed_and_the_others_continue(rig: Rig) -> None:
     slow, quick = rig.stable("g", 2, rebalance_ms=5_000, session_ms=30_000)
     generation = rig.generation("g")
     waiting = rig.join("g", quick, topics=("t", "u"), rebalance_ms=5_000)
@@ -294,13 +294,13 @@ def test_who_does_not_rejoin_is_dropped_and_the_rest_goes_on(rig: Rig) -> None:
     assert (waiting.reply.generation_id, waiting.reply.leader) == (generation + 1, quick)
     rig.sync("g", quick, generation + 1, {quick: b"all"})
     assert rig.heartbeat("g", slow, generation) is ErrorCode.unknown_member_id
-    assert rig.heartbeat("g", quick, generation + 1) is OK  # no second rebalance for it
+    assert rig.heartbeat("g", quick, generation + 1) is OK  # no second rebalance for this member
     rig.advance(5_001)
     assert rig.heartbeat("g", quick, generation + 1) is OK
 
 
-@pytest.mark.behaviour(44)
-def test_who_does_not_sync_is_dropped_in_one_rebalance(rig: Rig) -> None:
+@pytest.mark.behaviour(44, part="b")
+def test_a_member_that_does_not_sync_is_removed_in_one_rebalance(rig: Rig) -> None:
     first, second = rig.stable("g", 2, rebalance_ms=5_000, session_ms=30_000)
     joins = [rig.join("g", member, rebalance_ms=5_000) for member in (first, second)]
     generation = joins[0].reply.generation_id
@@ -314,8 +314,8 @@ def test_who_does_not_sync_is_dropped_in_one_rebalance(rig: Rig) -> None:
     assert rig.heartbeat("g", first, generation + 1) is OK
 
 
-@pytest.mark.behaviour(44)
-def test_a_leader_that_never_syncs_holds_nobody_up_for_ever(rig: Rig) -> None:
+@pytest.mark.behaviour(44, part=True)
+def test_a_leader_that_never_syncs_blocks_the_group_only_until_the_timeout(rig: Rig) -> None:
     leader, follower = rig.stable("g", 2, rebalance_ms=5_000, session_ms=30_000)
     joins = [rig.join("g", member, rebalance_ms=5_000) for member in (leader, follower)]
     generation = joins[0].reply.generation_id
@@ -327,8 +327,8 @@ def test_a_leader_that_never_syncs_holds_nobody_up_for_ever(rig: Rig) -> None:
 
 
 @pytest.mark.behaviour(45)
-def test_chained_rebalances_lose_nobody(rig: Rig) -> None:
-    """While a generation waits for its plan another member comes, again and again."""
+def test_consecutive_rebalances_lose_no_member(rig: Rig) -> None:
+    """Again and again, another member joins while a generation waits for its assignment."""
     members = rig.stable("g", 1)
     for _ in range(5):
         newcomer = rig.member("g")
@@ -352,12 +352,12 @@ def test_chained_rebalances_lose_nobody(rig: Rig) -> None:
     assert {member: sync.reply.assignment for member, sync in syncs.items()} == plan
 
 
-@pytest.mark.behaviour(45)
-def test_a_pending_id_that_never_joins_does_not_hold_up_a_rebalance_for_ever(rig: Rig) -> None:
+@pytest.mark.behaviour(45, part=True)
+def test_a_pending_id_that_never_joins_delays_a_rebalance_only_until_the_timeout(rig: Rig) -> None:
     (member,) = rig.stable("g")
     rig.member("g", session_ms=10_000)
     waiting = rig.join("g", member)
-    assert not waiting.answered  # room is kept for the newcomer
+    assert not waiting.answered  # the group waits for the new member
     rig.advance(10_000)
     assert waiting.reply.error_code is OK
 
@@ -370,7 +370,7 @@ def test_a_pending_member_may_leave(rig: Rig) -> None:
     assert waiting.reply.error_code is OK
 
 
-def test_the_first_rebalance_waits_while_members_keep_coming() -> None:
+def test_the_first_rebalance_waits_while_more_members_join() -> None:
     rig = Rig(GroupConfig(group_initial_rebalance_delay_ms=3_000))
     first = rig.member("g")
     joins = [rig.join("g", first, rebalance_ms=8_000)]
@@ -402,7 +402,7 @@ def test_a_join_repeated_while_parked_is_answered_once_more(rig: Rig) -> None:
     assert again.reply.error_code is OK
 
 
-def test_a_join_lost_on_the_way_back_is_repeated(rig: Rig) -> None:
+def test_a_join_with_a_lost_reply_is_repeated(rig: Rig) -> None:
     first, second = rig.stable("g", 2)
     joins = {member: rig.join("g", member) for member in (first, second)}
     for member, join in joins.items():
@@ -410,11 +410,11 @@ def test_a_join_lost_on_the_way_back_is_repeated(rig: Rig) -> None:
     assert rig.state("g") == "CompletingRebalance"
 
 
-# --- SyncGroup, Heartbeat, LeaveGroup: who is refused ------------------------------------------------------------
+# --- SyncGroup, Heartbeat, LeaveGroup: refused requests ----------------------------------------------------------
 
 
-@pytest.mark.behaviour(3)
-def test_syncs_that_are_refused(rig: Rig) -> None:
+@pytest.mark.behaviour(3, part=True)
+def test_invalid_syncs_are_refused(rig: Rig) -> None:
     (member,) = rig.stable("g")
     assert rig.sync("g", member, 9).reply.error_code is ErrorCode.illegal_generation
     assert rig.sync("g", "other", 1).reply.error_code is ErrorCode.unknown_member_id
@@ -429,7 +429,7 @@ def test_syncs_that_are_refused(rig: Rig) -> None:
         assert (reply.error_code, reply.assignment) == (OK, member.encode())
 
 
-@pytest.mark.behaviour(3, 5)
+@pytest.mark.behaviour(3, 5, part=True)
 def test_heartbeats_in_each_state(rig: Rig) -> None:
     assert rig.heartbeat("g", "m", 1) is ErrorCode.unknown_member_id
     assert rig.heartbeat("", "m", 1) is ErrorCode.invalid_group_id
@@ -449,11 +449,11 @@ def test_heartbeats_in_each_state(rig: Rig) -> None:
 @pytest.mark.parametrize("version", range(6))
 def test_leaving_in_every_version(rig: Rig, version: int) -> None:
     first, second = rig.stable("g", 2)
-    members = [{"member_id": name, "group_instance_id": None, "reason": None} for name in (first, "nobody", second)]
+    members = [{"member_id": name, "group_instance_id": None, "reason": None} for name in (first, "unknown", second)]
     reply = rig.call(13, version, group_id="g", member_id=first, members=members)
     if version < 3:
         assert reply.error_code is OK
-        assert rig.call(13, version, group_id="g", member_id="nobody", members=[]).error_code is (
+        assert rig.call(13, version, group_id="g", member_id="unknown", members=[]).error_code is (
             ErrorCode.unknown_member_id
         )
         assert {m.member_id for m in _members(rig, "g")} == {second}
@@ -481,7 +481,7 @@ def _static(rig: Rig, instance: str = "i", **how: Any) -> str:
     return str(reply.member_id)
 
 
-@pytest.mark.behaviour(43)
+@pytest.mark.behaviour(43, part="a")
 @pytest.mark.parametrize("version", [5, 8, 9])
 def test_a_static_member_comes_back_without_a_rebalance(rig: Rig, version: int) -> None:
     old = _static(rig)
@@ -503,7 +503,7 @@ def test_a_static_member_comes_back_without_a_rebalance(rig: Rig, version: int) 
     assert rig.heartbeat("g", new, 1, "i") is OK
 
 
-@pytest.mark.behaviour(43)
+@pytest.mark.behaviour(43, part="b")
 def test_the_old_id_of_a_static_member_is_fenced(rig: Rig) -> None:
     old = _static(rig)
     new = rig.join("g", instance="i").reply.member_id
@@ -516,8 +516,8 @@ def test_the_old_id_of_a_static_member_is_fenced(rig: Rig) -> None:
     assert rig.commit("g", "t", {0: 1}, member=new, generation=1, instance="i") == {0: OK}
 
 
-@pytest.mark.behaviour(43)
-def test_a_duplicate_instance_fences_the_one_that_waits(rig: Rig) -> None:
+@pytest.mark.behaviour(43, part="b")
+def test_a_duplicate_instance_fences_the_waiting_member(rig: Rig) -> None:
     old = _static(rig)
     rig.member("g")  # keeps the rebalance open
     waiting = rig.join("g", old, instance="i")
@@ -529,26 +529,26 @@ def test_a_duplicate_instance_fences_the_one_that_waits(rig: Rig) -> None:
     assert twin.reply.error_code is OK
 
 
-@pytest.mark.behaviour(43)
-def test_a_static_member_that_votes_otherwise_rebalances(rig: Rig) -> None:
+@pytest.mark.behaviour(43, part=True)
+def test_a_static_member_with_another_protocol_causes_a_rebalance(rig: Rig) -> None:
     _static(rig, protocols=("range", "sticky"))
     reply = rig.join("g", instance="i", protocols=("sticky", "range")).reply
     assert (reply.generation_id, reply.protocol_name, rig.state("g")) == (2, "sticky", "CompletingRebalance")
 
 
-@pytest.mark.behaviour(43)
-def test_a_static_member_away_keeps_its_place_until_its_session_ends(rig: Rig) -> None:
+@pytest.mark.behaviour(43, part=True)
+def test_an_absent_static_member_keeps_its_assignment_until_its_session_timeout(rig: Rig) -> None:
     _static(rig, session_ms=30_000, rebalance_ms=5_000)
     newcomer = rig.member("g", rebalance_ms=5_000)
     waiting = rig.join("g", newcomer, rebalance_ms=5_000, session_ms=60_000)
     rig.advance(5_000)
     assert waiting.reply.leader == newcomer
-    assert len(waiting.reply.members) == 2  # the one that is away is assigned to
+    assert len(waiting.reply.members) == 2  # the absent member gets an assignment
     rig.sync("g", newcomer, 2, {newcomer: b"half"})
     assert len(_members(rig, "g")) == 2
 
 
-@pytest.mark.behaviour(43)
+@pytest.mark.behaviour(43, part=True)
 def test_an_administrator_removes_static_members_by_instance(rig: Rig) -> None:
     _static(rig)
     assert rig.leave("g", "", instance="other") == [ErrorCode.unknown_member_id]
@@ -556,11 +556,11 @@ def test_an_administrator_removes_static_members_by_instance(rig: Rig) -> None:
     assert rig.state("g") == "Empty"
 
 
-def test_only_static_members_that_are_all_away_wait_for_their_sessions(rig: Rig) -> None:
+def test_a_rebalance_with_only_absent_static_members_waits_for_their_sessions(rig: Rig) -> None:
     _static(rig, session_ms=20_000, rebalance_ms=5_000)
     pending = rig.member("g")
     rig.join("g", pending, rebalance_ms=5_000, session_ms=20_000)
-    rig.leave("g", pending)  # the rebalance it began is left with one who is away
+    rig.leave("g", pending)  # only an absent member remains in the rebalance
     rig.advance(6_000)
     assert rig.state("g") == "PreparingRebalance"
     rig.advance(20_000)
@@ -570,22 +570,22 @@ def test_only_static_members_that_are_all_away_wait_for_their_sessions(rig: Rig)
 # --- restarts ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.claim(91)
-@pytest.mark.behaviour(36)
+@pytest.mark.claim(91, part=True)
+@pytest.mark.behaviour(36, part=True)
 def test_members_survive_a_restart_of_their_coordinator(rig: Rig) -> None:
     first, second = rig.stable("g", 2, session_ms=10_000)
     generation = rig.generation("g")
     rig.advance(8_000)
     rig.restart()
-    rig.advance(9_000)  # a full session from the load on
+    rig.advance(9_000)  # a full session timeout after the load
     assert [rig.heartbeat("g", member, generation) for member in (first, second)] == [OK, OK]
     assert rig.sync("g", second, generation).reply.assignment == second.encode()
     rig.advance(10_001)
     assert rig.state("g") == "Empty"
 
 
-@pytest.mark.behaviour(36)
-def test_a_generation_that_was_not_synced_is_forgotten(rig: Rig) -> None:
+@pytest.mark.behaviour(36, part=True)
+def test_a_generation_without_an_assignment_is_lost_in_a_restart(rig: Rig) -> None:
     (member,) = rig.stable("g")
     rig.join("g", member)
     assert rig.generation("g") == 2
@@ -595,7 +595,7 @@ def test_a_generation_that_was_not_synced_is_forgotten(rig: Rig) -> None:
     assert rig.join("g", member).reply.generation_id == 2
 
 
-@pytest.mark.claim(84)
+@pytest.mark.claim(84, part=True)
 def test_an_empty_generation_is_written(rig: Rig) -> None:
     (member,) = rig.stable("g")
     rig.leave("g", member)
@@ -622,7 +622,7 @@ def test_only_listed_transitions_happen() -> None:
                     group.transition(after, 5)
 
 
-def test_a_deleted_group_is_dead_to_those_who_still_hold_it() -> None:
+def test_a_deleted_group_is_dead_for_requests_that_still_refer_to_it() -> None:
     shard = GroupShard(GroupConfig())
     shard.on_loaded(0)
     join = JoinGroup("g", "", "m", "c", "/h", 10_000, 10_000, "consumer", (MemberProtocol("range", b""),))

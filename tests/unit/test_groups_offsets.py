@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, what is kept, what is given back, when it goes."""
+"""Committed offsets: checks of commits, stored values, fetches, expiry."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def _fetch(rig: Rig, version: int, group: str, topics: Any) -> Any:
     return rig.call(9, version, groups=[asked], require_stable=False).groups[0]
 
 
-# --- who may commit ---------------------------------------------------------------------------------------------
+# --- permission to commit ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.claim(46)
+@pytest.mark.claim(46, part=True)
 @pytest.mark.behaviour(1)
 def test_a_commit_without_generation_makes_a_simple_group(rig: Rig) -> None:
     assert rig.commit("g", "t", {0: 5}) == {0: OK}
@@ -58,7 +58,7 @@ def test_a_generation_of_an_unknown_group(rig: Rig, version: int, error: str) ->
 
 
 @pytest.mark.behaviour(3)
-def test_members_are_checked(rig: Rig) -> None:
+def test_commits_of_members_are_checked(rig: Rig) -> None:
     (member,) = rig.stable("g")
     assert rig.commit("g", "t", {0: 1}, member=member, generation=2) == {0: ErrorCode.illegal_generation}
     assert rig.commit("g", "t", {0: 1}, member="other", generation=1) == {0: ErrorCode.unknown_member_id}
@@ -68,7 +68,7 @@ def test_members_are_checked(rig: Rig) -> None:
 
 @pytest.mark.claim(69, part=True)
 @pytest.mark.behaviour(4)
-def test_strangers_commit_only_to_an_empty_group(rig: Rig) -> None:
+def test_clients_outside_the_group_commit_only_to_an_empty_group(rig: Rig) -> None:
     (member,) = rig.stable("g")
     assert rig.commit("g", "t", {0: 1}) == {0: ErrorCode.unknown_member_id}
     rig.leave("g", member)
@@ -77,7 +77,7 @@ def test_strangers_commit_only_to_an_empty_group(rig: Rig) -> None:
 
 
 @pytest.mark.behaviour(5)
-def test_a_generation_being_formed_takes_no_commits_a_rebalance_does(rig: Rig) -> None:
+def test_commits_are_refused_in_completing_rebalance_and_accepted_in_preparing_rebalance(rig: Rig) -> None:
     (member,) = rig.stable("g")
     rig.join("g", rig.member("g"))
     assert rig.state("g") == "PreparingRebalance"
@@ -98,11 +98,11 @@ def test_a_commit_renews_the_members_session(rig: Rig) -> None:
     assert rig.state("g") == "Empty"
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------
+# --- stored values ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour(7)
-def test_long_metadata_fails_its_partition_alone(rig: Rig) -> None:
+def test_too_long_metadata_fails_only_its_partition(rig: Rig) -> None:
     rows = [(0, "x" * 4096), (1, "x" * 4097), (2, None)]
     topics = [
         {
@@ -121,9 +121,9 @@ def test_long_metadata_fails_its_partition_alone(rig: Rig) -> None:
     assert [rig.offset("g", "t", i) for i in range(3)] == [7, -1, 7]
 
 
-@pytest.mark.claim(83)
+@pytest.mark.claim(83, part=True)
 @pytest.mark.behaviour(8)
-def test_metadata_and_leader_epoch_come_back(rig: Rig) -> None:
+def test_metadata_and_leader_epoch_are_returned(rig: Rig) -> None:
     rig.commit("g", "t", {1: 41}, metadata="naïve ✓", leader_epoch=6)
     for topics in ([{"name": "t", "partition_indexes": [1]}], None):
         (topic,) = _fetch(rig, 7, "g", topics).topics
@@ -131,10 +131,10 @@ def test_metadata_and_leader_epoch_come_back(rig: Rig) -> None:
         assert (topic.name, row.committed_offset, row.committed_leader_epoch, row.metadata) == ("t", 41, 6, "naïve ✓")
 
 
-@pytest.mark.claim(43)
+@pytest.mark.claim(43, part=True)
 @pytest.mark.behaviour(9)
-def test_unknown_partitions_are_refused_and_any_offset_is_taken(rig: Rig) -> None:
-    """The coordinator never looks at the log: 20 where it ends at 10, or 9 then 3, are all the same to it."""
+def test_unknown_partitions_are_refused_and_any_offset_is_accepted(rig: Rig) -> None:
+    """The coordinator does not look at the log: it accepts offset 20 if the log ends at 10, and 3 after 9."""
     assert rig.commit("g", "t", {0: 20, 4: 1}) == {0: OK, 4: ErrorCode.unknown_topic_or_partition}
     assert rig.offset("g", "t", 0) == 20
     assert rig.commit("g", "t", {0: 9}) == {0: OK}
@@ -146,8 +146,8 @@ def test_unknown_partitions_are_refused_and_any_offset_is_taken(rig: Rig) -> Non
 
 
 @pytest.mark.claim(82, 83)
-@pytest.mark.behaviour(11)
-def test_a_commit_is_one_record_a_partition_in_kafkas_form(rig: Rig) -> None:
+@pytest.mark.behaviour(11, part="a")
+def test_a_commit_writes_one_record_per_partition_in_kafkas_format(rig: Rig) -> None:
     log = rig.partition_of("g")
     before = log.log_end_offset
     rig.commit("g", "t", {0: 1, 1: 2, 3: 4}, metadata="m", leader_epoch=2)
@@ -161,7 +161,7 @@ def test_a_commit_is_one_record_a_partition_in_kafkas_form(rig: Rig) -> None:
 
 
 @pytest.mark.claim(13)
-def test_committing_far_is_as_cheap_as_committing_near(rig: Rig) -> None:
+def test_the_size_of_the_offset_does_not_change_the_size_of_a_commit(rig: Rig) -> None:
     rig.commit("g", "t", {0: 1})
     rig.commit("g", "t", {0: 1_000_000})
     (_, near), (_, far) = rig.partition_of("g").raw()
@@ -171,16 +171,16 @@ def test_committing_far_is_as_cheap_as_committing_near(rig: Rig) -> None:
 
 
 @pytest.mark.claim(88, part=True)
-def test_an_idle_committer_rewrites_one_key_for_ever(rig: Rig) -> None:
+def test_repeated_commits_of_one_offset_have_the_same_key(rig: Rig) -> None:
     for _ in range(10):
         rig.commit("g", "t", {0: 100})
         rig.advance(1_000)
     written = rig.partition_of("g").raw()
     assert len(written) == 10
-    assert len({key for key, _ in written}) == 1  # compaction leaves one
+    assert len({key for key, _ in written}) == 1  # compaction leaves one record
 
 
-@pytest.mark.claim(115, part=True)
+@pytest.mark.claim(115, part="b")
 @pytest.mark.parametrize("version", range(2, 11))
 def test_every_version_commits(rig: Rig, version: int) -> None:
     assert rig.commit("g", "t", {0: version, 3: 1}, version=version, leader_epoch=4) == {0: OK, 3: OK}
@@ -190,7 +190,7 @@ def test_every_version_commits(rig: Rig, version: int) -> None:
 
 
 @pytest.mark.behaviour(24)
-def test_version_10_speaks_topic_ids_and_refuses_stale_ones(rig: Rig) -> None:
+def test_version_10_uses_topic_ids_and_refuses_stale_ones(rig: Rig) -> None:
     stale = rig.catalog.topic("t").id  # type: ignore[union-attr]
     assert rig.commit("g", "t", {0: 5}, version=10) == {0: OK}
     rig.catalog.remove("t")
@@ -211,7 +211,7 @@ def test_version_10_speaks_topic_ids_and_refuses_stale_ones(rig: Rig) -> None:
     assert rig.offset("g", "t", 0) == -1
 
 
-# --- what is given back -----------------------------------------------------------------------------------------
+# --- fetches ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour(25)
@@ -223,11 +223,11 @@ def test_an_unknown_group_has_committed_nothing(rig: Rig, version: int) -> None:
     rows = [(topic.name, row.committed_offset, row.error_code) for topic in reply.topics for row in topic.partitions]
     assert rows == [("t", -1, OK), ("t", -1, OK), ("no", -1, OK)]
     assert version < 2 or reply.error_code is OK
-    assert rig.call(16, 0).groups == ()  # asking makes no group
+    assert rig.call(16, 0).groups == ()  # a fetch creates no group
 
 
 @pytest.mark.behaviour(26)
-def test_null_topics_mean_all_and_version_8_takes_many_groups(rig: Rig) -> None:
+def test_null_topics_mean_all_topics_and_version_8_accepts_many_groups(rig: Rig) -> None:
     rig.commit("a", "t", {0: 1, 2: 3})
     rig.commit("a", "u", {1: 5})
     rig.commit("b", "t", {0: 7})
@@ -240,13 +240,13 @@ def test_null_topics_mean_all_and_version_8_takes_many_groups(rig: Rig) -> None:
         }
         assert rows == {("t", 0): 1, ("t", 2): 3, ("u", 1): 5}
     ask = {"member_id": None, "member_epoch": -1, "topics": None}
-    names = ["a", "b", "nobody"]
+    names = ["a", "b", "unknown"]
     reply = rig.call(9, 8, groups=[{"group_id": name, **ask} for name in names], require_stable=True)
     assert [group.group_id for group in reply.groups] == names
     assert [sum(len(topic.partitions) for topic in group.topics) for group in reply.groups] == [3, 1, 0]
 
 
-@pytest.mark.behaviour(24)
+@pytest.mark.behaviour(24, part=True)
 def test_version_10_fetches_by_topic_id(rig: Rig) -> None:
     rig.commit("g", "t", {0: 1})
     topic_id = rig.catalog.topic("t").id  # type: ignore[union-attr]
@@ -260,9 +260,9 @@ def test_version_10_fetches_by_topic_id(rig: Rig) -> None:
     assert [t.topic_id for t in _fetch(rig, 10, "g", None).topics] == [topic_id]
 
 
-@pytest.mark.behaviour(24)
+@pytest.mark.behaviour(24, part=True)
 def test_no_topic_has_the_id_of_zeros(rig: Rig) -> None:
-    """What it is asked with is refused; the topics behind it get their own offsets."""
+    """The zero id is refused; the topics after it get their own offsets."""
     rig.commit("g", "t", {0: 5})
     topic_id = rig.catalog.topic("t").id  # type: ignore[union-attr]
     asked = [{"topic_id": None, "partition_indexes": [0, 1]}, {"topic_id": topic_id, "partition_indexes": [0]}]
@@ -273,7 +273,7 @@ def test_no_topic_has_the_id_of_zeros(rig: Rig) -> None:
     ]
 
 
-@pytest.mark.behaviour(27, part=True)
+@pytest.mark.behaviour(27, part="b")
 def test_requiring_stable_offsets_changes_nothing_without_transactions(rig: Rig) -> None:
     rig.commit("g", "t", {0: 3})
     asked = [{"name": "t", "partition_indexes": [0]}]
@@ -282,9 +282,10 @@ def test_requiring_stable_offsets_changes_nothing_without_transactions(rig: Rig)
     assert (row.committed_offset, row.error_code) == (3, OK)
 
 
-@pytest.mark.claim(17, 49)
-def test_a_commit_is_there_for_whoever_comes_later(rig: Rig) -> None:
-    """A reset policy is the client's affair: the broker gives the commit, so clients start there whatever it says."""
+@pytest.mark.claim(17, 49, part=True)
+def test_a_commit_is_returned_to_later_clients(rig: Rig) -> None:
+    """The reset policy belongs to the client: the broker returns the commit, and clients start there with any
+    policy."""
     (member,) = rig.stable("g")
     rig.commit("g", "t", {0: 5}, member=member, generation=1)
     rig.leave("g", member)
@@ -294,12 +295,12 @@ def test_a_commit_is_there_for_whoever_comes_later(rig: Rig) -> None:
     assert rig.offset("g", "t", 0) == 5
 
 
-# --- when it goes -----------------------------------------------------------------------------------------------
+# --- expiry -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour(13)
 @pytest.mark.parametrize("version", range(2, 10))
-def test_a_retention_time_of_its_own_counts_in_versions_2_to_4(rig: Rig, version: int) -> None:
+def test_a_commits_own_retention_time_applies_in_versions_2_to_4(rig: Rig, version: int) -> None:
     packed_version = b"\0\1" if version <= 4 else b"\0\4"
     rig.commit("g", "t", {0: 5}, version=version, retention_ms=3_600_000)
     ((_, value),) = rig.partition_of("g").raw()
@@ -311,7 +312,7 @@ def test_a_retention_time_of_its_own_counts_in_versions_2_to_4(rig: Rig, version
     assert rig.offset("g", "t", 0) == -1
 
 
-@pytest.mark.behaviour(13)
+@pytest.mark.behaviour(13, part=True)
 @pytest.mark.parametrize("version", [2, 4])
 def test_minus_one_means_the_brokers_retention(rig: Rig, version: int) -> None:
     rig.commit("g", "t", {0: 5}, version=version, retention_ms=-1)
@@ -321,12 +322,12 @@ def test_minus_one_means_the_brokers_retention(rig: Rig, version: int) -> None:
     assert rig.offset("g", "t", 0) == -1
 
 
-@pytest.mark.claim(54)
+@pytest.mark.claim(54, part="c")
 @pytest.mark.behaviour(14)
-def test_a_group_that_had_members_expires_from_when_it_became_empty(rig: Rig) -> None:
+def test_the_retention_of_a_group_starts_when_it_becomes_empty(rig: Rig) -> None:
     (member,) = rig.stable("g", session_ms=1_800_000)
     rig.commit("g", "t", {0: 5}, member=member, generation=1)
-    for _ in range(10 * 48):  # ten days of half hours: alive, never committing again
+    for _ in range(10 * 48):  # ten days in half-hour steps: the member is alive and never commits again
         rig.advance(1_799_000)
         assert rig.heartbeat("g", member, 1) is OK
     assert rig.offset("g", "t", 0) == 5
@@ -338,8 +339,8 @@ def test_a_group_that_had_members_expires_from_when_it_became_empty(rig: Rig) ->
     assert rig.state("g") == "Dead"
 
 
-@pytest.mark.claim(54)
-def test_eight_days_end_empty_and_standalone_groups_but_not_live_ones(rig: Rig) -> None:
+@pytest.mark.claim(54, part="ad")
+def test_after_eight_days_empty_and_simple_groups_expire_and_live_ones_do_not(rig: Rig) -> None:
     (gone,) = rig.stable("empty")
     rig.commit("empty", "t", {0: 1}, member=gone, generation=1)
     rig.leave("empty", gone)
@@ -353,7 +354,7 @@ def test_eight_days_end_empty_and_standalone_groups_but_not_live_ones(rig: Rig) 
 
 
 @pytest.mark.behaviour(15)
-def test_a_stable_group_loses_only_topics_it_reads_no_more(rig: Rig) -> None:
+def test_a_stable_group_loses_only_unsubscribed_topics(rig: Rig) -> None:
     (member,) = rig.stable("g", topics=("t",), session_ms=1_800_000)
     rig.commit("g", "t", {0: 5}, member=member, generation=1)
     rig.commit("g", "u", {0: 6}, member=member, generation=1)
@@ -364,8 +365,8 @@ def test_a_stable_group_loses_only_topics_it_reads_no_more(rig: Rig) -> None:
     assert rig.offset("g", "u", 0) == -1
 
 
-@pytest.mark.behaviour(15)
-def test_a_stable_group_whose_topics_cannot_be_told_keeps_everything(rig: Rig) -> None:
+@pytest.mark.behaviour(15, part=True)
+def test_a_stable_group_with_an_unreadable_subscription_keeps_all_offsets(rig: Rig) -> None:
     (member,) = rig.stable("g", metadata=b"\0\1\xff", session_ms=1_800_000)
     rig.commit("g", "t", {0: 5}, member=member, generation=1)
     for _ in range(8 * 48):
@@ -375,7 +376,7 @@ def test_a_stable_group_whose_topics_cannot_be_told_keeps_everything(rig: Rig) -
 
 
 @pytest.mark.behaviour(16)
-def test_a_simple_group_expires_from_its_last_commit(rig: Rig) -> None:
+def test_the_retention_of_a_simple_group_starts_at_its_last_commit(rig: Rig) -> None:
     rig.commit("g", "t", {0: 5, 1: 5})
     rig.advance(6 * DAY_MS)
     rig.commit("g", "t", {1: 6})
@@ -395,7 +396,7 @@ def test_nothing_expires_while_a_group_rebalances() -> None:
     other = rig.member("g")
     rig.join("g", other, session_ms=1_800_000, rebalance_ms=2_000_000_000)
     for _ in range(10):
-        rig.advance(299_000)  # the newcomer's own join times out after five minutes and is repeated
+        rig.advance(299_000)  # the join of the new member times out after five minutes and is repeated
         if rig.heartbeat("g", other, 1) is ErrorCode.rebalance_in_progress:
             rig.join("g", other, session_ms=1_800_000, rebalance_ms=2_000_000_000)
         assert rig.heartbeat("g", member, 1) is ErrorCode.rebalance_in_progress
@@ -408,7 +409,7 @@ def test_nothing_expires_while_a_group_rebalances() -> None:
 
 @pytest.mark.claim(85)
 @pytest.mark.behaviour(18)
-def test_expiry_writes_tombstones_and_the_group_goes_with_its_last_offset(rig: Rig) -> None:
+def test_expiry_writes_tombstones_and_removes_the_group_with_its_last_offset(rig: Rig) -> None:
     rig.commit("g", "t", {0: 5, 1: 6})
     rig.advance(8 * DAY_MS)
     *commits, first, second, last = rig.partition_of("g").records()
@@ -422,10 +423,10 @@ def test_expiry_writes_tombstones_and_the_group_goes_with_its_last_offset(rig: R
     assert rig.state("g") == "Dead"
     written = rig.partition_of("g").log_end_offset
     rig.advance(8 * DAY_MS)
-    assert rig.partition_of("g").log_end_offset == written  # said once
+    assert rig.partition_of("g").log_end_offset == written  # the tombstones are written only once
 
 
-@pytest.mark.claim(85)
+@pytest.mark.claim(85, part=True)
 @pytest.mark.behaviour(20)
 def test_a_deleted_group_stays_deleted(rig: Rig) -> None:
     (member,) = rig.stable("g")
@@ -441,7 +442,7 @@ def test_a_deleted_group_stays_deleted(rig: Rig) -> None:
 
 
 @pytest.mark.behaviour(21)
-def test_offset_delete_spares_topics_that_are_read(rig: Rig) -> None:
+def test_offset_delete_refuses_subscribed_topics(rig: Rig) -> None:
     (member,) = rig.stable("g", topics=("t",))
     rig.commit("g", "t", {0: 5}, member=member, generation=1)
     rig.commit("g", "u", {0: 6, 1: 7}, member=member, generation=1)
@@ -461,7 +462,7 @@ def test_offset_delete_spares_topics_that_are_read(rig: Rig) -> None:
     assert rig.partition_of("g").records()[-1] == OffsetCommitRecord(OffsetKey("g", "u", 0), None)
 
 
-@pytest.mark.behaviour(21)
+@pytest.mark.behaviour(21, part=True)
 def test_offset_delete_needs_a_group_of_consumers_or_an_empty_one(rig: Rig) -> None:
     asked = [{"name": "t", "partitions": [{"partition_index": 0}]}]
     assert rig.call(47, 0, group_id="none", topics=asked).error_code is ErrorCode.group_id_not_found
@@ -484,9 +485,9 @@ def test_groups_with_members_are_not_deleted(rig: Rig) -> None:
     assert rig.state("busy") == "Stable"
 
 
-@pytest.mark.claim(55)
+@pytest.mark.claim(55, part=True)
 @pytest.mark.behaviour(23)
-def test_a_deleted_topic_takes_every_groups_offsets_with_it(rig: Rig) -> None:
+def test_deleting_a_topic_removes_its_offsets_in_every_group(rig: Rig) -> None:
     groups = [f"g{n}" for n in range(20)]
     for group in groups:
         rig.commit(group, "t", {0: 1, 2: 2})
@@ -498,12 +499,12 @@ def test_a_deleted_topic_takes_every_groups_offsets_with_it(rig: Rig) -> None:
         assert [rig.offset(group, "t", 0) for group in groups] == [-1] * 20
         assert [rig.offset(group, "u", 0) for group in groups] == [3] * 20
         rig.restart()
-    rig.catalog.add("t")  # created anew: nobody has read it
+    rig.catalog.add("t")  # created again: no member subscribes to it
     assert rig.offset("g0", "t", 0) == -1
 
 
-@pytest.mark.behaviour(37)
-def test_orphans_and_repeats_that_compaction_leaves_load(rig: Rig) -> None:
+@pytest.mark.behaviour(37, part=True)
+def test_records_in_any_state_of_compaction_are_loaded(rig: Rig) -> None:
     log = rig.partition_of("g")
     rig.commit("g", "t", {0: 5})
     log.put((records.offset_key("g", "t", 3), None), (records.group_key("unheard"), None))
@@ -513,10 +514,10 @@ def test_orphans_and_repeats_that_compaction_leaves_load(rig: Rig) -> None:
     assert rig.runtime.skipped_records == 0
 
 
-@pytest.mark.claim(55)
-@pytest.mark.behaviour(18)
-def test_offsets_of_topics_that_are_gone_go_when_the_log_is_read(rig: Rig) -> None:
-    """Killed after the catalogue forgot a topic, and before its tombstones were written."""
+@pytest.mark.claim(55, part=True)
+@pytest.mark.behaviour(18, part=True)
+def test_offsets_of_deleted_topics_are_removed_by_a_load(rig: Rig) -> None:
+    """The broker was killed after the catalogue deleted a topic, and before its tombstones were written."""
     for topic in ("gone", "again", "kept"):
         rig.catalog.add(topic)
         assert rig.commit("g", topic, {0: 5, 1: 6}) == {0: OK, 1: OK}
@@ -531,10 +532,10 @@ def test_offsets_of_topics_that_are_gone_go_when_the_log_is_read(rig: Rig) -> No
     rig.restart()
     assert [rig.offset("g", "gone", index) for index in (0, 1)] == [-1, -1]
     assert [rig.offset("g", "again", index) for index in (0, 1)] == [-1, 1], "the new topic's commit stays"
-    assert [rig.offset("g", "kept", index) for index in (0, 1, 2)] == [5, 6, 7], "one that names no id stays"
+    assert [rig.offset("g", "kept", index) for index in (0, 1, 2)] == [5, 6, 7], "a commit without a topic id stays"
     log = rig.partition_of("g")
     tombstones = [decoded.key for decoded in log.records() if decoded.value is None]  # type: ignore[union-attr]
     assert sorted(tombstones) == [("g", "again", 0), ("g", "gone", 0), ("g", "gone", 1)]
     end = log.log_end_offset
     rig.restart()
-    assert log.log_end_offset == end, "that was it"
+    assert log.log_end_offset == end, "no further tombstones"

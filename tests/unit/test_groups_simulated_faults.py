@@ -1,4 +1,4 @@
-"""What the simulator, and groups in chaos, have found: each as the shortest story that shows it."""
+"""Faults that the simulator and the chaos tests found: each as the shortest scenario that reproduces it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from odradek.groups.config import GroupConfig
 OK = ErrorCode.none
 
 
-@pytest.mark.behaviour(36)
-def test_a_load_goes_to_the_end_of_the_log_however_far_replicas_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what they lack is not shown before they have it."""
+@pytest.mark.behaviour(36, part=True)
+def test_a_load_reads_to_the_log_end_although_replicas_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that the replicas lack are not visible before the replicas have them."""
     monkeypatch.setattr(driver_module, "LOAD_STEP_BYTES", 100)
     rig = Rig(partition_count=1)
     rig.catalog.add("t")
@@ -49,9 +49,7 @@ def test_a_load_goes_to_the_end_of_the_log_however_far_replicas_are(monkeypatch:
 
 
 @pytest.mark.parametrize("jump_ms", [3_000, 400, -3_000])
-def test_a_clock_that_jumps_while_nobody_asks_sets_no_alarm_going_for_ever(
-    jump_ms: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_jump_without_requests_causes_no_endless_alarms(jump_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(partition_count=1)
     rig.catalog.add("t")
     set_alarm = Process.call_at
@@ -60,13 +58,13 @@ def test_a_clock_that_jumps_while_nobody_asks_sets_no_alarm_going_for_ever(
     def counted(process: Process, at_ms: int, callback: Callable[[], None]) -> Any:
         nonlocal alarms
         alarms += 1
-        assert alarms < 100, "one alarm sets the next, at once"
+        assert alarms < 100, "each alarm immediately sets another one"
         return set_alarm(process, at_ms, callback)
 
     monkeypatch.setattr(Process, "call_at", counted)
     rig.restart()
     (member,) = rig.stable("g", session_ms=10_000)
-    rig.leave("g", member)  # its session's alarm finds nothing to do, and sets the next one
+    rig.leave("g", member)  # the alarm of its session has no work and sets the next alarm
     rig.world.jumped_ms = jump_ms
     rig.advance(60_000)
     rig.commit("h", "t", {0: 1})
@@ -74,8 +72,8 @@ def test_a_clock_that_jumps_while_nobody_asks_sets_no_alarm_going_for_ever(
     assert rig.offset("h", "t", 0) == 1
 
 
-@pytest.mark.behaviour(38, 46)
-def test_a_refused_upgrade_leaves_nobody_waiting_for_ever() -> None:
+@pytest.mark.behaviour(38, 46, part=True)
+def test_a_refused_upgrade_leaves_no_member_waiting() -> None:
     rig = ConsumerRig(GroupConfig(consumer_max_size=2))
     rig.catalog.add("t")
     old = rig.member("g")
@@ -89,14 +87,14 @@ def test_a_refused_upgrade_leaves_nobody_waiting_for_ever() -> None:
     assert rig.state("g") == "PreparingRebalance"
     again = rig.join("g", old)
     assert [answer.reply.error_code for answer in (waiting, again)] == [OK, OK]
-    # And those who then go silent are missed.
+    # Members that then send no heartbeats are removed.
     rig.advance(120_000)
     assert rig.state("g") == "Empty"
 
 
-@pytest.mark.claim(55)
-@pytest.mark.behaviour(23)
-def test_offsets_of_a_deleted_topic_go_though_writing_that_failed(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.claim(55, part=True)
+@pytest.mark.behaviour(23, part=True)
+def test_offsets_of_a_deleted_topic_are_removed_after_a_failed_append(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(partition_count=1)
     rig.catalog.add("t")
     rig.commit("g", "t", {0: 1, 1: 2})
@@ -106,15 +104,15 @@ def test_offsets_of_a_deleted_topic_go_though_writing_that_failed(caplog: pytest
     rig.runtime.on_topics_deleted(["t"])
     rig.world.settle()
     assert log.fail_with is None
-    assert rig.offset("g", "t", 0) == 1, "the log says so"
+    assert rig.offset("g", "t", 0) == 1, "the log still has the offset"
     rig.advance(10_000)
     assert rig.offset("g", "t", 0) == -1
     rig.restart()
     assert rig.shard("g").durable_state().offsets == {}
 
 
-@pytest.mark.claim(64)
-def test_a_subscription_that_changes_during_a_join_is_joined_with_next() -> None:
+@pytest.mark.claim(64, part=True)
+def test_a_subscription_that_changes_during_a_join_is_sent_in_the_next_join() -> None:
     member = ClassicMembership("g", make_assignors("range"), session_timeout_ms=1, rebalance_timeout_ms=1)
     member.join_request(["old"], ())
     member.request_rejoin("reads other topics")
@@ -132,8 +130,8 @@ def test_a_subscription_that_changes_during_a_join_is_joined_with_next() -> None
     assert member.state is ClassicState.STABLE
 
 
-@pytest.mark.behaviour(38)
-def test_an_upgrade_after_a_topic_came_back_smaller_plans_for_what_there_is() -> None:
+@pytest.mark.behaviour(38, part=True)
+def test_an_upgrade_assigns_the_partitions_of_a_topic_recreated_with_fewer() -> None:
     rig = ConsumerRig()
     rig.catalog.add("t", 5)
     rig.catalog.add("u", 1)
@@ -143,7 +141,7 @@ def test_an_upgrade_after_a_topic_came_back_smaller_plans_for_what_there_is() ->
     assert rig.sync("g", old, joined.generation_id, {old: share}).reply.error_code is OK
     rig.catalog.remove("t")
     rig.catalog.add("t", 1).id = UUID(int=77)
-    # Members that read different topics: the assignor begins with what everybody has.
+    # Members with different subscriptions: the assignor begins with the topics of all members.
     new = rig.enter("g", "m", "u")
     assert new.error is OK
     owned = {
@@ -155,8 +153,8 @@ def test_an_upgrade_after_a_topic_came_back_smaller_plans_for_what_there_is() ->
     assert owned == {(UUID(int=77).bytes, 0), (rig.catalog.topic("u").id.bytes, 0)}  # type: ignore[union-attr]
 
 
-def test_a_fetch_planned_just_before_partitions_go_fails_nothing() -> None:
-    """Fifty members come and go: a rebalance takes a partition away between the plan of a fetch and its start."""
+def test_a_fetch_planned_before_a_partition_is_revoked_does_not_fail() -> None:
+    """Fifty members join and leave: a rebalance takes a partition away between the plan of a fetch and its start."""
 
     class NoBroker:
         def leader(self, tp: TopicPartition) -> int:

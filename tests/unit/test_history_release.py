@@ -1,4 +1,4 @@
-"""What Spark keeps of an analysis that fails, without a Spark."""
+"""A failed analysis releases its cached data in Spark. No Spark runs in this test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.pipelines import history
 
 
 class Frame:
-    """The records: kept when asked, and of no further use."""
+    """A data frame of records that can be cached; it has no data."""
 
     def __init__(self, failing: str) -> None:
         self.failing = failing
@@ -31,12 +31,12 @@ class Frame:
         return []
 
     def __getattr__(self, name: str) -> Any:
-        """Every other step leads to a frame that is as this one."""
+        """Every other method returns this frame."""
         return lambda *given: self
 
 
 @pytest.mark.parametrize("failing", ["collect", "_logs", "_coverage", "_analyser", "HistoryFrames"])
-def test_an_analysis_that_fails_keeps_nothing(monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+def test_a_failed_analysis_releases_its_cached_frames(monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     records = Frame(failing)
 
     @contextlib.contextmanager

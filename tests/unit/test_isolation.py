@@ -1,4 +1,4 @@
-"""The guard of this folder sees sockets and processes, and lets event loops be."""
+"""The guard of this folder detects sockets and processes, and allows event loops."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_sockets_and_processes_are_refused(guard: Any, act: Callable[[], Any], e
     guard.seen.clear()
 
 
-def test_what_a_test_catches_is_seen_and_so_are_its_threads(guard: Any) -> None:
+def test_sockets_in_threads_and_behind_caught_errors_are_detected(guard: Any) -> None:
     def connect() -> None:
         with contextlib.suppress(BaseException):
             socket.create_connection(("127.0.0.1", 9))
@@ -59,7 +59,9 @@ def test_what_a_test_catches_is_seen_and_so_are_its_threads(guard: Any) -> None:
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_event_loops_and_socket_pairs_are_free(guard: Any, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_event_loops_and_socket_pairs_are_allowed(
+    guard: Any, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(asyncio.sleep(0))
     for end in socket.socketpair():

@@ -1,4 +1,4 @@
-"""JSON values in workers: the kernel, what it leaves to the slow way, and that one bad value costs itself alone."""
+"""JSON values in workers: the kernel, the values that it leaves to the slow parser, and the effect of one bad value."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(kind: pa.DataType | None, *texts: bytes | None, zone: str = "UTC") -> t
     return values.to_pylist(), [None] * len(texts) if errors is None else errors.to_pylist(), reader
 
 
-def test_one_bad_value_costs_itself_alone() -> None:
+def test_a_bad_value_affects_only_itself() -> None:
     texts = [b'{"id":%d,"name":"n%d","tags":["a","b"],"at":{"x":1.5},"more":{"k":1}}' % (at, at) for at in range(3000)]
     texts[1500] = texts[1500][:-1]
     texts[7] = b'{"id":"7","tags":["lost"],"more":{"lost":1}}'
@@ -46,7 +46,7 @@ def test_one_bad_value_costs_itself_alone() -> None:
     assert all(value == {"id": at, "name": f"n{at}", **good} for at, value in enumerate(values) if value)
 
 
-def test_odd_values_take_their_place_among_the_others() -> None:
+def test_unusual_values_keep_their_position() -> None:
     values, errors, reader = read(
         KIND, b'{"id":1}', b'{"id":1,"id":2,"tags":["x"]}', None, b'{"\\u0069d":3}', b'{"id":4}'
     )
@@ -54,12 +54,12 @@ def test_odd_values_take_their_place_among_the_others() -> None:
     assert (errors, reader.slowly) == ([None] * 5, 2)
 
 
-def test_a_batch_of_bad_values_is_read_once_each() -> None:
+def test_each_value_of_a_batch_of_bad_values_is_read_once() -> None:
     _, errors, reader = read(KIND, *[b'{"id":'] * 500)
     assert (reader.slowly, set(errors)) == (500, {"it is not one JSON object"})
 
 
-def test_plain_values_of_all_types_need_no_second_look() -> None:
+def test_the_kernel_reads_plain_values_of_all_types() -> None:
     kinds = [pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()]
     kinds += [pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.decimal128(5, 2), pa.decimal128(30, 1)]
     texts = [
@@ -127,20 +127,20 @@ def test_more_elements_than_expected_and_nested_lists() -> None:
         (b'{"name":"\\ud800"}', "it does not fit the schema"),
     ],
 )
-def test_what_cannot_be_read_is_said_and_leaves_its_neighbours(text: bytes, error: str) -> None:
+def test_an_unreadable_value_has_an_error_and_its_neighbours_are_read(text: bytes, error: str) -> None:
     values, errors, _ = read(KIND, b'{"id":1,"tags":["a"]}', text, b'{"id":2,"tags":["b"]}')
     assert errors == [None, error, None]
     assert [value and (value["id"], value["tags"]) for value in values] == [(1, ["a"]), None, (2, ["b"])]
 
 
-def test_depth_is_bounded() -> None:
+def test_the_depth_is_limited() -> None:
     nested = [b'{"u":' + b"[" * depth + b"]" * depth + b"}" for depth in (200, 300, 998, 999, 100_000)]
     _, errors, reader = read(KIND, *nested)
     assert [error is None for error in errors] == [True, True, True, False, False]
     assert reader.slowly == 4
 
 
-def test_a_text_without_schema_is_kept_as_it_is() -> None:
+def test_a_text_without_schema_is_unchanged() -> None:
     texts = [b' {"a" : [1, "\xc3\xa9"]} ', b"17", b'"s"', b"null", b'{"a":1}}', b"", b"'s'", b"\xff", None]
     values, errors, reader = read(None, *texts)
     assert values == [' {"a" : [1, "é"]} ', "17", '"s"', "null", *[None] * 5]
@@ -149,7 +149,7 @@ def test_a_text_without_schema_is_kept_as_it_is() -> None:
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(-345, 310))
-def test_doubles_are_those_next_to_their_digits(digits: int, power: int) -> None:
+def test_doubles_are_the_nearest_to_their_digits(digits: int, power: int) -> None:
     bits = json_scan._double_bits(np.uint64(digits), power)
     if bits >= 0:
         assert struct.unpack("<d", struct.pack("<q", bits))[0] == float(f"{digits}e{power}")
@@ -158,7 +158,7 @@ def test_doubles_are_those_next_to_their_digits(digits: int, power: int) -> None
 
 
 @given(st.text())
-def test_texts_are_what_pythons_parser_reads(text: str) -> None:
+def test_texts_equal_those_of_pythons_parser(text: str) -> None:
     kind = pa.struct([("s", pa.string())])
     for ascii in (True, False):
         (value,), _, reader = read(kind, json.dumps({"s": text}, ensure_ascii=ascii).encode())
@@ -167,7 +167,7 @@ def test_texts_are_what_pythons_parser_reads(text: str) -> None:
 
 
 @given(st.datetimes())
-def test_times_read_by_the_kernel_and_by_hand_are_the_same(moment: Any) -> None:
+def test_the_kernel_and_the_slow_parser_read_the_same_times(moment: Any) -> None:
     text = moment.isoformat().rstrip("0") if moment.microsecond else moment.isoformat()
     kind = pa.struct([("t", pa.timestamp("us"))])
     (value,), _, reader = read(kind, json.dumps({"t": text}).encode())
@@ -176,7 +176,7 @@ def test_times_read_by_the_kernel_and_by_hand_are_the_same(moment: Any) -> None:
     assert pa.scalar(by_hand, pa.timestamp("us")).as_py() == moment
 
 
-def test_a_time_in_the_sessions_zone() -> None:
+def test_a_time_is_read_in_the_time_zone_of_the_session() -> None:
     kind = pa.struct([("t", pa.timestamp("us", "UTC"))])
     texts = [
         b'{"t":"2024-03-31T02:30:00"}',
@@ -192,14 +192,14 @@ def test_a_time_in_the_sessions_zone() -> None:
     assert reader.slowly == 3
 
 
-def test_floats_are_rounded_once() -> None:
+def test_floats_are_rounded_only_once() -> None:
     kind = pa.struct([("f", pa.float32())])
-    # In the middle of two floats as a double, above the middle by its digits.
+    # As a double it is in the middle of two floats; by its digits it is above the middle.
     values, _, _ = read(kind, b'{"f":1.00000005960464477540}', b'{"f":1.0000000596046448}', b'{"f":16777217}')
     assert [value["f"] for value in values] == [1.0000001192092896, 1.0000001192092896, 16777216.0]
 
 
-def test_numbers_as_java_writes_them() -> None:
+def test_numbers_in_javas_format_are_read() -> None:
     written = {
         1.5: "1.5",
         1000.0: "1000.0",

@@ -39,8 +39,9 @@ def group(name: str, *members: MemberDescription) -> GroupDescription:
     return GroupDescription(name, "Stable" if members else "Empty", "consumer", "range", "Classic", NODE, members)
 
 
-@pytest.mark.claim(19, 99)
-def test_live_group_as_kafkas_tool_prints_it() -> None:
+@pytest.mark.claim(19, part="b")
+@pytest.mark.claim(99, part=True)
+def test_a_live_group_is_printed_as_by_kafkas_tool() -> None:
     other = MemberDescription(
         "other-client-5e67094b-912a-4c37-b415-a556c5a5b69b", "other-client", "/127.0.0.1",
         assignment=(TopicPartition("client-lag-longer-topic-name-here", 0),),
@@ -51,8 +52,8 @@ def test_live_group_as_kafkas_tool_prints_it() -> None:
     assert format_table(rows) == LIVE
 
 
-@pytest.mark.claim(19)
-def test_group_without_members_as_kafkas_tool_prints_it() -> None:  # also a lag below zero
+@pytest.mark.claim(19, part="a")
+def test_a_group_without_members_is_printed_as_by_kafkas_tool() -> None:  # also with a lag below zero
     committed = {
         TopicPartition("client-lag-gone", 0): OffsetAndMetadata(3),
         a(1): OffsetAndMetadata(20),
@@ -64,7 +65,7 @@ def test_group_without_members_as_kafkas_tool_prints_it() -> None:  # also a lag
     assert format_table(rows) == SIMPLE
 
 
-def test_unassigned_commits_follow_the_members_rows() -> None:
+def test_rows_of_unassigned_partitions_follow_the_members_rows() -> None:
     member = MemberDescription("m", "c", "/h", assignment=(a(1),))
     rows = lag_rows(
         group("g", member),
@@ -88,14 +89,14 @@ def test_member_without_partitions_has_no_row() -> None:
     assert format_table([]) == ""
 
 
-def test_notices() -> None:
+def test_notices_name_the_group_and_its_state() -> None:
     assert notice("g", "Empty") == "Consumer group 'g' has no active members."
     for state in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
         assert notice("g", state) == "Warning: Consumer group 'g' is rebalancing."
     assert notice("g", "Stable") is None
 
 
-def test_groups_as_kafkas_tool_lists_them() -> None:
+def test_groups_are_listed_as_by_kafkas_tool() -> None:
     table = format_groups([GroupListing("short", "consumer", "Stable", "classic"), GroupListing("g" * 20, "", "", "")])
     head, first, second = table.splitlines()
     assert head == "GROUP" + " " * 26 + "TYPE" + " " * 17 + "STATE"

@@ -1,4 +1,4 @@
-"""What long requests leave behind is freed a few elements at a time, in however many containers it is."""
+"""Objects that a long request used are freed a few elements at a time, for any number of containers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek.broker.leftovers import FEW, STEP_ELEMENTS, Container, Leftovers
 
 
 def _sizes(*containers: Container) -> list[int]:
-    """How many elements are freed in each step."""
+    """The number of elements that each step frees."""
     begun: list[Generator[None, None, None]] = []
     Leftovers(begun.append).add(*containers)
     sizes = []
@@ -23,7 +23,7 @@ def _sizes(*containers: Container) -> list[int]:
     return sizes
 
 
-def test_few_elements_are_not_worth_a_step() -> None:
+def test_a_few_elements_are_freed_without_a_step() -> None:
     assert not _sizes([0] * FEW)
     assert not _sizes(*([0] * 10 for _ in range(FEW // 10)))
 
@@ -38,7 +38,7 @@ def test_few_elements_are_not_worth_a_step() -> None:
         [[] for _ in range(10)] + [list(range(1_001))],
     ],
 )
-def test_many_are_freed_some_in_a_step(containers: list[Container]) -> None:
+def test_many_elements_are_freed_in_steps(containers: list[Container]) -> None:
     total = sum(map(len, containers))
     sizes = _sizes(*containers)
     assert not any(containers)
@@ -47,7 +47,7 @@ def test_many_are_freed_some_in_a_step(containers: list[Container]) -> None:
     assert len(sizes) <= total // (STEP_ELEMENTS * 0.9) + 2
 
 
-def test_what_comes_during_the_steps_is_freed_by_them() -> None:
+def test_elements_added_during_the_steps_are_freed_too() -> None:
     begun: list[Generator[None, None, None]] = []
     leftovers = Leftovers(begun.append)
     first, second = list(range(2_000)), list(range(2_000))

@@ -1,6 +1,6 @@
-"""When a partition begins a new leader epoch at the start of its broker: whenever what it held may be gone.
+"""A partition begins a new leader epoch at a broker start if records may have been lost.
 
-Behaviour 52, the side of the log.
+Behaviour 52, for the log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EPOCHS = "leader-epoch-checkpoint"
 
 
 class Broker:
-    """What a broker does with its directory when it starts and when it ends."""
+    """The steps of a broker with its directory at the start and at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,7 +37,7 @@ class Broker:
 
     @contextmanager
     def run(self, *, clean: bool = False) -> Iterator[list[Partition]]:
-        """The partitions of topic ``t``, until it stops in peace or is killed."""
+        """The partitions of topic ``t`` until a clean stop or a kill."""
         directory = LogDirectory(self.path, lambda: NOW_MS)
         directory.claim(BrokerConfig())
         catalog = self.catalog = directory.open_catalog()
@@ -87,11 +87,11 @@ def epochs(partition: Partition) -> tuple[tuple[int, int], ...]:
     return tuple((entry.epoch, entry.start_offset) for entry in partition.log.epochs.entries)
 
 
-def test_after_each_unclean_stop_and_after_no_other(broker: Broker) -> None:
+def test_a_new_epoch_begins_after_each_unclean_stop_only(broker: Broker) -> None:
     with broker.run() as (one, other):
         append(one, 3)
         assert (epochs(one), epochs(other)) == (((0, 0),), ((0, 0),))
-    with broker.run() as (one, other):  # killed, and killed again before anything was written
+    with broker.run() as (one, other):  # killed, and killed again before a write
         assert (epochs(one), epochs(other)) == (((0, 0), (1, 3)), ((1, 0),))
     with broker.run(clean=True) as (one, other):
         append(one)
@@ -104,7 +104,7 @@ def test_after_each_unclean_stop_and_after_no_other(broker: Broker) -> None:
             assert one.log.epoch_end_offset(0) == (0, 3)
 
 
-def test_a_log_found_damaged_after_a_clean_stop(broker: Broker) -> None:
+def test_a_damaged_log_after_a_clean_stop_begins_a_new_epoch(broker: Broker) -> None:
     with broker.run(clean=True) as (one, other):
         append(one, 5)
         append(other, 5)
@@ -119,8 +119,9 @@ def test_a_log_found_damaged_after_a_clean_stop(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_catalogue_that_lost_its_end_catches_up(broker: Broker, clean: bool) -> None:
-    """Two kills after the topic was made; what the metadata log says of the second of them, or of both, is lost."""
+def test_a_catalogue_that_lost_records_gets_the_newer_epochs(broker: Broker, clean: bool) -> None:
+    """Two kills after the creation of the topic. The records of the second kill, or of both, are lost from the metadata
+    log."""
     for _ in range(2):
         with broker.run() as (one, _):
             append(one, 2)
@@ -131,13 +132,14 @@ def test_a_catalogue_that_lost_its_end_catches_up(broker: Broker, clean: bool) -
         broker.lose_end(DIRECTORY)
         with broker.run(clean=clean) as (one, _):
             append(one, 1)
-            # 2 with records in it, then one for each start that could not know it from the catalogue.
+            # Two leader epochs with records, then one epoch for each start at which the catalogue lacked the latest
+            # epoch.
             assert epochs(one) == ((0, 0), (1, 2), (2, 4), *[(3 + n, 6 + n) for n in range(lost)])
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 12, b"0\n3\n0 0\n", b"0\n1\nx 0\n"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_damaged_checkpoint_is_made_anew_from_the_batches(broker: Broker, content: bytes, clean: bool) -> None:
+def test_a_damaged_checkpoint_is_rebuilt_from_the_batches(broker: Broker, content: bytes, clean: bool) -> None:
     for number in range(3):
         with broker.run(clean=clean and number == 2) as (one, _):
             append(one, 2)
@@ -152,7 +154,7 @@ def test_a_damaged_checkpoint_is_made_anew_from_the_batches(broker: Broker, cont
 
 
 def test_the_checkpoint_is_on_disk_before_the_recovery_point_moves(broker: Broker, tmp_path: Path) -> None:
-    """A broker that was killed left it unsynced; the one after it found it as it is, and wrote nothing of its own."""
+    """A killed broker left the checkpoint unsynced; the next broker read it and did not write it."""
     with broker.run() as (one, _):
         append(one, 2)
     with broker.run(clean=True):

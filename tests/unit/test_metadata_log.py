@@ -1,4 +1,4 @@
-"""The catalogue's log: what is on disk before it is promised."""
+"""The log of the catalogue: a change is on disk before it is answered."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_many_topics_of_one_request_share_a_batch_and_a_sync() -> None:
     assert (files.appends.count(LOG), files.syncs.count(LOG)) == (0, 0)
     change.write()
     assert (files.appends.count(LOG), files.syncs.count(LOG)) == (1, 1)
-    assert not list(catalog.topics()), "nobody sees a topic before it is published"
+    assert not list(catalog.topics()), "a topic is not visible before it is published"
     finish(catalog.on_metadata_update(finish(change.replay()), catalog))
     before = list(catalog.topics())
     assert len(before) == 50
@@ -56,11 +56,11 @@ def test_many_topics_of_one_request_share_a_batch_and_a_sync() -> None:
     assert list(again.topics()) == before
     assert again.topic_configs("t7") == {"retention.ms": "1"}
     catalog.change().write()
-    assert files.syncs.count(LOG) == 1, "nothing to write"
+    assert files.syncs.count(LOG) == 1, "an empty change writes nothing"
 
 
 def test_names_that_collide_are_refused_unless_one_request_has_both() -> None:
-    """As in Kafka, which looks at the topics that are there."""
+    """As in Kafka, which compares new names only with existing topics."""
     catalog = opened(MemoryFiles())
     changed(catalog, CreateTopic("a.b", UUID(int=1), 1, 1), CreateTopic("a_b", UUID(int=2), 1, 1))
     catalog.apply(DeleteTopic(UUID(int=1)))
@@ -70,7 +70,7 @@ def test_names_that_collide_are_refused_unless_one_request_has_both() -> None:
     changed(catalog, CreateTopic("a.b", UUID(int=3), 1, 1))
 
 
-def test_new_partitions_are_seen_together() -> None:
+def test_new_partitions_become_visible_together() -> None:
     catalog = opened(MemoryFiles())
     changed(catalog, CreateTopic("t", UUID(int=1), 2, 1))
     seen = catalog.topic("t")
@@ -88,7 +88,7 @@ def test_new_partitions_are_seen_together() -> None:
     assert catalog.topic_by_id(UUID(int=1)) is grown
 
 
-def test_a_crash_leaves_all_of_a_change_or_none() -> None:
+def test_after_a_crash_a_change_is_complete_or_absent() -> None:
     size = 0
     for kept in range(0, 3000, 7):
         files = MemoryFiles()
@@ -109,7 +109,7 @@ def test_a_crash_leaves_all_of_a_change_or_none() -> None:
     assert found, "the last attempt kept all bytes"
 
 
-def test_more_than_one_batch_holds_is_refused_as_a_whole() -> None:
+def test_a_change_too_large_for_one_batch_is_refused_completely() -> None:
     catalog = opened(MemoryFiles())
     change = catalog.change()
     finish(change.add(CreateTopic("a", UUID(int=1), 9_000, 1)))
@@ -126,7 +126,7 @@ def test_more_than_one_batch_holds_is_refused_as_a_whole() -> None:
     assert refused.value.code is ErrorCode.record_list_too_large
 
 
-def test_a_sync_that_fails_is_not_passed_over() -> None:
+def test_a_failed_sync_is_an_error() -> None:
     files = MemoryFiles()
     catalog = opened(files)
     files.fail_sync = lambda path: path == LOG

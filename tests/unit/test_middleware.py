@@ -1,4 +1,4 @@
-"""Middlewares between router and handlers: in what order they serve, who counts time, and that nobody pays for none."""
+"""Middleware between router and handlers: its order, the count of time, and no cost when there is none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REPLY = {"error_code": 0}
 
 
 class Wrapper(Middleware):
-    """Notes before and after."""
+    """Records a note before and after the handler."""
 
     def __init__(self, name: str, notes: list[str]) -> None:
         self.name, self.notes = name, notes
@@ -50,7 +50,7 @@ def serving(handle: Any) -> Server:
     return Server(k12=handle)
 
 
-def test_the_one_put_in_last_serves_first() -> None:
+def test_the_middleware_added_last_is_called_first() -> None:
     notes: list[str] = []
     server = serving(lambda *_: notes.append("handler") or REPLY)
     one, other = Wrapper("one", notes), Wrapper("other", notes)
@@ -68,19 +68,20 @@ def test_the_one_put_in_last_serves_first() -> None:
     assert not server.router.has_middleware
 
 
-def test_one_may_refuse() -> None:
+def test_a_middleware_may_refuse_a_request() -> None:
     class Refusing(Middleware):
         def serve(self, *_: Any, following: Any) -> Any:
             raise KafkaError(ErrorCode.cluster_authorization_failed)
 
-    server = serving(lambda *_: pytest.fail("not to be served"))
+    server = serving(lambda *_: pytest.fail("the handler was called"))
     server.router.install(Refusing())
     with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED"):
         ask(server)
 
 
-def test_without_one_nothing_stands_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a look at a clock nor a call: not before the first is put in, nor after the last was taken out."""
+def test_without_middleware_the_router_calls_the_handler_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without middleware there is no clock read and no call, before the first is added and after the last is
+    removed."""
     server = serving(lambda *_: REPLY)
     counter, wrapper = Counter(), Wrapper("one", [])
     for middleware in (counter, wrapper):
@@ -89,12 +90,12 @@ def test_without_one_nothing_stands_between(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(counter.seconds) == 1
     for middleware in (counter, wrapper):
         server.router.remove(middleware)
-    monkeypatch.setattr(router_module, "perf_counter", lambda: pytest.fail("no time is taken"))
+    monkeypatch.setattr(router_module, "perf_counter", lambda: pytest.fail("the clock was read"))
     assert server.router.serve == server.router._call
     assert ask(server) == REPLY
 
 
-def test_what_a_middleware_leaves_as_it_is_is_not_called() -> None:
+def test_a_method_that_a_middleware_does_not_override_is_not_called() -> None:
     def handler(*_: Any) -> Any:
         return REPLY
 
@@ -107,7 +108,7 @@ def test_what_a_middleware_leaves_as_it_is_is_not_called() -> None:
     assert (one.seconds, other.seconds) == ([0.5], [0.5])
 
 
-def test_time_is_counted_for_each_share_and_for_what_fails(loop) -> None:  # noqa: F811
+def test_time_is_counted_for_each_share_of_the_loop_and_for_failures(loop) -> None:  # noqa: F811
     def steps(*_: Any) -> Any:
         for _ in range(3):
             yield
@@ -117,15 +118,15 @@ def test_time_is_counted_for_each_share_and_for_what_fails(loop) -> None:  # noq
     connection, transport = connect(loop, server)
     server.router.install(counter)
     connection.data_received(heartbeat(1))
-    assert len(counter.seconds) == 2, "the call that made the generator, and the share that finished it"
+    assert len(counter.seconds) == 2, "the call that created the generator, and the share of the loop that finished it"
     connection.data_received(metadata(2))
     turn(loop)
     assert len(counter.seconds) == 3
     assert len(transport.replies()) == 1
 
 
-def test_a_long_request_is_served_by_way_of_them(loop) -> None:  # noqa: F811
-    """Its connection serves nothing else before its end, though what reads the request ends before what serves it."""
+def test_a_long_request_passes_through_the_middleware(loop) -> None:  # noqa: F811
+    """Its connection serves no other request before the end of the long one, although reading ends before serving."""
     notes: list[str] = []
     ticks = iter(range(1_000_000))
 
@@ -144,7 +145,7 @@ def test_a_long_request_is_served_by_way_of_them(loop) -> None:  # noqa: F811
     server.router.install(Wrapper("one", notes))
     names = [{"name": f"topic-{number}"} for number in range(5000)]
     connection.data_received(frames.encode_request(3, 1, 1, "c", {"topics": names}) + metadata(2))
-    assert connection.is_answering, "it is still being read"
+    assert connection.is_answering, "the request is still being read"
     for _ in range(20_000):
         turn(loop)
         if len(transport.replies()) == 2:
@@ -152,7 +153,7 @@ def test_a_long_request_is_served_by_way_of_them(loop) -> None:  # noqa: F811
     assert [note for note in notes if note != "one ends"] == ["one begins", "begun", "done"] * 2
 
 
-def test_the_quota_on_time_lets_its_client_rest() -> None:
+def test_the_request_quota_throttles_its_client() -> None:
     now = SimpleNamespace(ms=0)
     config: Any = SimpleNamespace(quota_window_num=11, quota_window_size_seconds=1)
     quotas = Quotas(config, lambda: now.ms)
@@ -165,15 +166,15 @@ def test_the_quota_on_time_lets_its_client_rest() -> None:
     assert rests[1] > 0
 
 
-def test_quotas_tell_that_others_hold() -> None:
-    quotas, told = Quotas(SimpleNamespace(), lambda: 0), []  # type: ignore[arg-type]
-    quotas.on_taken = lambda: told.append(quotas.limited(REQUEST_PERCENTAGE))
+def test_quotas_report_changed_limits() -> None:
+    quotas, changes = Quotas(SimpleNamespace(), lambda: 0), []  # type: ignore[arg-type]
+    quotas.on_taken = lambda: changes.append(quotas.limited(REQUEST_PERCENTAGE))
     quotas.take({(("client-id", "c"),): {REQUEST_PERCENTAGE: 1.0}})
     quotas.take({(("client-id", "c"),): {CONSUMER_BYTE_RATE: 1.0}})
-    assert told == [True, False]
+    assert changes == [True, False]
 
 
-def test_an_api_says_what_is_special_about_it() -> None:
+def test_an_api_declares_its_special_properties() -> None:
     from odradek.broker.handlers import served
 
     said = {api.key: api for api in served()}

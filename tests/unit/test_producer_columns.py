@@ -1,4 +1,4 @@
-"""Columns of Arrow to packed records, whatever memory they lie in."""
+"""Arrow columns to packed records, for any alignment of their memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def packed(batch: pa.RecordBatch) -> list[tuple[int, bytes, list[int], int, int]
 
 
 def moved(array: pa.Array, by: int) -> pa.Array:
-    """The same values, in memory that begins ``by`` bytes off any alignment, as buffers from elsewhere may."""
+    """The same values, in memory that begins ``by`` bytes after an aligned address, as in buffers of other
+    libraries."""
     buffers = [
         None if one is None else pa.py_buffer(b"\0" * by + one.to_pybytes()).slice(by) for one in array.buffers()
     ]

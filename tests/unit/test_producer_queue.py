@@ -26,21 +26,21 @@ def test_murmur2_is_javas(key: bytes, java: int) -> None:
     assert partition_for_key(key, 7) == (java & 0x7FFFFFFF) % 7
 
 
-def test_sticky_stays_until_a_batch_is_full() -> None:
+def test_the_sticky_partition_stays_until_a_batch_is_full() -> None:
     choices = iter([2, 0, 1])
     sticky = StickyPartitioner(100, lambda count: next(choices))
     assert [sticky.partition(40, 3) for _ in range(7)] == [2, 2, 2, 0, 0, 0, 1]
 
 
 def queue(records: int, *, idempotent: bool = True, in_flight: int = MAX_IN_FLIGHT) -> PartitionQueue:
-    """With a batch each, sequences from 0; a broker has appended one of this producer before."""
+    """A queue with one batch per record, sequences from 0. A broker has already appended a batch of this producer."""
     made = PartitionQueue(TP, idempotent=idempotent, in_flight=in_flight)
     made.append(0, 1, (None, b"the first", (), 0), None)
     (first,) = all_of(made)
     made.done(first, appended=True)
     made._next_sequence = 0
     for n in range(records):
-        made.append(0, 1, (None, b"%d" % n, (), n), None)  # a limit of one byte: a batch each
+        made.append(0, 1, (None, b"%d" % n, (), n), None)  # a limit of one byte: one batch per record
     return made
 
 
@@ -55,7 +55,7 @@ def all_of(made: PartitionQueue) -> list[ProducerBatch]:
     return found
 
 
-def test_a_batch_lingers_until_full_old_or_flushed() -> None:
+def test_a_batch_is_sent_when_it_is_full_old_or_flushed() -> None:
     made = PartitionQueue(TP, idempotent=True)
     made.append(0, 1_000, (b"k", b"v", (("h", None),), 7), None)
     assert made.take(4, 5, flushing=False, limit=1_000) is None
@@ -69,7 +69,7 @@ def test_a_batch_lingers_until_full_old_or_flushed() -> None:
     assert made.take(5, 5, flushing=False, limit=1_000) is not None
 
 
-def test_five_at_a_time_with_growing_sequences() -> None:
+def test_five_batches_are_in_flight_with_increasing_sequences() -> None:
     made = queue(7)
     batches = all_of(made)
     assert [batch.sequence for batch in batches] == list(range(MAX_IN_FLIGHT))
@@ -79,26 +79,27 @@ def test_five_at_a_time_with_growing_sequences() -> None:
     assert len(all_of(queue(5, in_flight=2))) == 2
 
 
-def test_the_first_batch_goes_alone_until_it_is_appended() -> None:
-    """A broker that does not know the producer takes any sequence: the second may not come before the first."""
+def test_the_first_batch_is_in_flight_alone_until_it_is_appended() -> None:
+    """A broker that does not know the producer accepts any sequence, so the second batch must not arrive before the
+    first."""
     made = PartitionQueue(TP, idempotent=True)
     for n in range(4):
         made.append(0, 1, (None, b"%d" % n, (), n), None)
     (first,) = all_of(made)
     made.failed(first, 0, 0, ErrorCode.unknown_topic_or_partition)
     assert all_of(made) == [first]
-    made.done(first, appended=False)  # given up: nobody knows the producer yet
+    made.done(first, appended=False)  # the batch is dropped: the broker does not know the producer yet
     (second,) = all_of(made)
     made.done(second, appended=True)
     assert [batch.sequence for batch in all_of(made)] == [2, 3]
 
 
-def test_failed_batches_go_again_in_order_one_by_one() -> None:
+def test_failed_batches_are_sent_again_in_order_one_at_a_time() -> None:
     made = queue(4)
     a, b, c, d = all_of(made)
     for batch, code in ((c, ErrorCode.out_of_order_sequence_number), (a, None), (d, None)):
         made.failed(batch, 0, 0, code)
-        assert take(made) is None  # b is still on its way
+        assert take(made) is None  # b is still in flight
     made.done(b, appended=True)
     for batch in (a, c, d):
         assert take(made) is batch
@@ -107,8 +108,8 @@ def test_failed_batches_go_again_in_order_one_by_one() -> None:
     assert [batch.sequence for batch in (a, c, d)] == [0, 2, 3]
 
 
-def test_what_goes_again_goes_alone_though_nothing_else_has_failed() -> None:
-    """The broker may have it: after five more it would not know it again, and it would be appended twice."""
+def test_a_retried_batch_is_in_flight_alone() -> None:
+    """The broker may have appended it. After five more batches it would not recognise it and would append it twice."""
     made = queue(4)
     first = take(made)
     assert first is not None
@@ -118,7 +119,7 @@ def test_what_goes_again_goes_alone_though_nothing_else_has_failed() -> None:
     assert [batch.sequence for batch in all_of(made)] == [1, 2, 3]
 
 
-def test_a_gap_before_the_first_one_left_starts_the_next_epoch() -> None:
+def test_a_missing_sequence_before_the_first_batch_starts_the_next_epoch() -> None:
     made = queue(3)
     _, b, c = all_of(made)
     a = made.in_flight[0]
@@ -127,14 +128,14 @@ def test_a_gap_before_the_first_one_left_starts_the_next_epoch() -> None:
     made.failed(c, 0, 0, ErrorCode.out_of_order_sequence_number)
     assert made.expired(5, 10) == []
     a.created_ms = -10
-    assert made.expired(5, 10) == [a]  # given up: b and c can never follow it under this epoch
+    assert made.expired(5, 10) == [a]  # it is dropped: b and c can never follow it in this epoch
     assert take(made) is b
     made.done(b, appended=True)
     assert take(made) is c
     assert [(batch.epoch, batch.sequence) for batch in (b, c)] == [(1, 0), (1, 1)]
 
 
-def test_backoff_is_kept() -> None:
+def test_a_retry_waits_for_its_backoff() -> None:
     made = queue(1)
     (batch,) = all_of(made)
     made.failed(batch, 100, 50, None)

@@ -1,7 +1,8 @@
 """Records of ``__consumer_offsets``, byte for byte as Apache Kafka 4.3.0 writes them.
 
-``GOLDEN`` was read raw from the topic of a running Apache Kafka 4.3.0, after commits and group work by confluent-kafka
-and by hand-made requests; ``JSON`` and ``CODED`` come from that version's own formatter and generated classes.
+``GOLDEN`` was read from the topic of a running Apache Kafka 4.3.0, after commits and group activity by confluent-kafka
+and by requests of our own. ``JSON`` and ``CODED`` were made with the formatter and the generated classes of that
+version.
 """
 
 from __future__ import annotations
@@ -140,8 +141,8 @@ def _bytes(name: str) -> tuple[bytes, bytes | None]:
     return bytes.fromhex(key), None if value is None else bytes.fromhex(value)
 
 
-@pytest.mark.claim(83, 84)
-@pytest.mark.behaviour(11)
+@pytest.mark.claim(83, 84, part=True)
+@pytest.mark.behaviour(11, part=True)
 @pytest.mark.parametrize("name", GOLDEN)
 def test_real_records_decode_and_encode_to_the_same_bytes(name: str) -> None:
     key, value = _bytes(name)
@@ -161,7 +162,7 @@ def test_real_records_decode_and_encode_to_the_same_bytes(name: str) -> None:
         assert isinstance(decoded, CoordinatorRecord)
 
 
-@pytest.mark.behaviour(11)
+@pytest.mark.behaviour(11, part="d")
 @pytest.mark.parametrize(("number", "version", "value"), CODED)
 def test_every_value_version_is_read(number: int, version: int, value: str) -> None:
     kind = RECORD_TYPES[number]
@@ -170,8 +171,8 @@ def test_every_value_version_is_read(number: int, version: int, value: str) -> N
     assert encode_value(kind, version, fields).hex() == value
 
 
-@pytest.mark.claim(83)
-@pytest.mark.behaviour(11)
+@pytest.mark.claim(83, part=True)
+@pytest.mark.behaviour(11, part="b")
 def test_commits_are_written_as_v4_and_with_an_expiry_as_v1() -> None:
     key, value = _bytes("commit with metadata")
     topic_id = bytes.fromhex("de56613f83c7498fbba6baae75298c3e")
@@ -187,8 +188,8 @@ def test_commits_are_written_as_v4_and_with_an_expiry_as_v1() -> None:
     assert decoded.value == OffsetCommitValue(2, -1, "m2", 1795217447941, 1795217447941 + 60_000, None)
 
 
-@pytest.mark.claim(84)
-@pytest.mark.behaviour(11)
+@pytest.mark.claim(84, part=True)
+@pytest.mark.behaviour(11, part="c")
 def test_group_metadata_is_written_as_v3_and_read_in_every_version() -> None:
     full = GroupMetadata("consumer", 7, "range", "l", 9, (MEMBER,))
     assert records.group_value(full).hex() == CODED[7][2]
@@ -203,11 +204,11 @@ def test_group_metadata_is_written_as_v3_and_read_in_every_version() -> None:
     dynamic = MEMBER._replace(group_instance_id=None)
     assert read[2] == full._replace(members=(dynamic,))
     assert read[1] == full._replace(members=(dynamic,), current_state_timestamp_ms=-1)
-    # Version 0 knew no rebalance timeout: the session's serves.
+    # Version 0 has no rebalance timeout: the session timeout is used.
     assert read[0] == full._replace(members=(dynamic._replace(rebalance_timeout_ms=6),), current_state_timestamp_ms=-1)
 
 
-@pytest.mark.behaviour(11)
+@pytest.mark.behaviour(11, part=True)
 def test_a_legacy_offset_key_is_read() -> None:
     key = bytes.fromhex(GOLDEN["commit with metadata"][0])
     legacy = b"\0\0" + key[2:]
@@ -217,17 +218,17 @@ def test_a_legacy_offset_key_is_read() -> None:
     )
 
 
-@pytest.mark.claim(86)
-@pytest.mark.behaviour(12)
+@pytest.mark.claim(86, part="b")
+@pytest.mark.behaviour(12, part=True)
 def test_kafka_43_has_22_key_types_and_all_are_known() -> None:
     assert sorted(RECORD_TYPES) == [*range(9), *range(10, 18), *range(19, 24)]
     assert len(RECORD_TYPES) == 22
 
 
-@pytest.mark.claim(86)
-@pytest.mark.behaviour(12)
+@pytest.mark.claim(86, part=True)
+@pytest.mark.behaviour(12, part="b")
 @pytest.mark.parametrize("name", [name for name in GOLDEN if name.startswith("848")])
-def test_848_records_are_read_by_field(name: str) -> None:
+def test_kip_848_records_are_read_by_field(name: str) -> None:
     decoded = decode(*_bytes(name))
     assert isinstance(decoded, CoordinatorRecord)
     assert decoded.key["group_id"] == "groups-gold-848"
@@ -239,8 +240,8 @@ def test_848_records_are_read_by_field(name: str) -> None:
         assert decoded.value is None
 
 
-@pytest.mark.claim(87)
-@pytest.mark.behaviour(12)
+@pytest.mark.claim(87, part=True)
+@pytest.mark.behaviour(12, part="a")
 @pytest.mark.parametrize(
     ("key", "value", "number", "reason"),
     [
@@ -263,7 +264,7 @@ def test_848_records_are_read_by_field(name: str) -> None:
         (b"\0\2\0\1\xff", b"", 2, "utf-8"),
     ],
 )
-def test_what_cannot_be_read_is_kept_as_bytes_with_the_reason(
+def test_an_unreadable_record_is_kept_as_bytes_with_the_reason(
     key: bytes | None, value: bytes | None, number: int, reason: str
 ) -> None:
     decoded = decode(key, value)
@@ -272,8 +273,8 @@ def test_what_cannot_be_read_is_kept_as_bytes_with_the_reason(
     assert reason in decoded.reason
 
 
-@pytest.mark.behaviour(12)
-def test_unknown_tagged_fields_of_newer_brokers_are_passed_over() -> None:
+@pytest.mark.behaviour(12, part=True)
+def test_unknown_tagged_fields_of_newer_brokers_are_skipped() -> None:
     key, value = _bytes("commit of a member")
     assert value is not None
     assert value.endswith(bytes.fromhex("010010de56613f83c7498fbba6baae75298c3e"))
@@ -306,30 +307,30 @@ GROUP_JSON = {
 }
 
 
-@pytest.mark.claim(100)
+@pytest.mark.claim(100, part=True)
 @pytest.mark.parametrize("name", JSON)
-def test_json_is_that_of_kafkas_formatter(name: str) -> None:
+def test_json_equals_that_of_kafkas_formatter(name: str) -> None:
     assert records.format_json(*_bytes(name)) == JSON[name]
 
 
-@pytest.mark.claim(100)
+@pytest.mark.claim(100, part=True)
 @pytest.mark.parametrize("name", GROUP_JSON)
-def test_group_json_is_that_of_kafkas_formatter(name: str) -> None:
+def test_group_json_equals_that_of_kafkas_formatter(name: str) -> None:
     assert records.format_json(*_bytes(name)) is None
     assert records.format_json(*_bytes(name), types=(2,)) == GROUP_JSON[name]
 
 
-def test_json_leaves_out_a_topic_id_that_was_not_written() -> None:
+def test_json_omits_a_topic_id_that_was_not_written() -> None:
     key = records.offset_key("g", "t", 0)
-    told = records.format_json(key, bytes.fromhex(CODED[3][2]))
-    assert told is not None
-    assert json.loads(told)["value"]["data"] == {"offset": 0, "leaderEpoch": -1, "metadata": "", "commitTimestamp": 0}
+    text = records.format_json(key, bytes.fromhex(CODED[3][2]))
+    assert text is not None
+    assert json.loads(text)["value"]["data"] == {"offset": 0, "leaderEpoch": -1, "metadata": "", "commitTimestamp": 0}
     assert records.format_json(key, b"\0\4broken") is None
     assert records.format_json(None, None) is None
 
 
-@pytest.mark.claim(100)
-def test_the_line_is_that_of_the_formatter_before_kafka_4() -> None:
+@pytest.mark.claim(100, part=True)
+def test_the_line_equals_that_of_the_formatter_before_kafka_4() -> None:
     assert records.format_line(*_bytes("commit with metadata")) == (
         "[groups-gold-simple,groups-gold,1]::OffsetAndMetadata(offset=2, leaderEpoch=Optional[0], metadata=hello ü,"
         " commitTimestamp=1795217431000, expireTimestamp=None)"
@@ -342,7 +343,7 @@ def test_the_line_is_that_of_the_formatter_before_kafka_4() -> None:
     assert records.format_line(*_bytes("new classic group")) is None
 
 
-def test_null_where_none_may_be_is_not_written() -> None:
+def test_null_in_a_field_that_is_not_nullable_is_refused() -> None:
     with pytest.raises(ValueError, match="null"):
         encode_key(RECORD_TYPES[2], {"group": None})
     with pytest.raises(MalformedRecord):

@@ -1,4 +1,4 @@
-"""Whether somebody else holds an object: as this Python counts references."""
+"""The check that an object has no other references, with this Python's reference counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from odradek.core.refcount import ALONE, held_by
 
 
 def test_a_local_name_and_a_view() -> None:
-    assert ALONE >= 0, "this Python's count tells"
+    assert ALONE >= 0, "this Python has exact reference counts"
     thing = bytearray(10)
     assert held_by(thing, 1)
     view = memoryview(thing)[2:4].toreadonly()

@@ -1,4 +1,4 @@
-"""Memory for unfinished requests: who reads on, who waits, who is closed."""
+"""Memory for unfinished requests: connections that read on, wait or are closed."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def test_small_requests_are_not_counted() -> None:
     assert memory.used == 0
 
 
-def test_above_the_limit_the_first_goes_on_and_the_others_wait() -> None:
+def test_above_the_limit_one_connection_reads_and_the_others_wait() -> None:
     _, memory, (a, b, c) = make(10 * MIB, 3)
     assert a.holds(5 * MIB)
     assert b.holds(5 * MIB)
-    assert c.holds(MIB), "the first above the limit goes on"
+    assert c.holds(MIB), "the first connection above the limit reads on"
     assert not a.holds(6 * MIB)
     assert not b.holds(6 * MIB)
     assert c.holds(20 * MIB)
     memory.release(c)
-    assert a.reading, "it had to wait before the other"
+    assert a.reading, "it began to wait before the other connection"
     assert not b.reading
     assert memory.used == 12 * MIB
     memory.release(a)
@@ -56,14 +56,14 @@ def test_above_the_limit_the_first_goes_on_and_the_others_wait() -> None:
     assert memory.used == 6 * MIB
 
 
-def test_what_has_arrived_whole_is_not_held() -> None:
+def test_a_complete_request_uses_no_memory_here() -> None:
     _, memory, (a,) = make(10 * MIB, 1)
     a.holds(5 * MIB)
     assert a.holds(0)
     assert memory.used == 0
 
 
-def test_who_does_not_send_the_rest_is_closed_while_others_wait() -> None:
+def test_a_client_that_sends_no_more_is_closed_while_others_wait() -> None:
     loop, memory, (idle, slow, waiting) = make(10 * MIB, 3)
     idle.holds(9 * MIB)
     assert slow.holds(2 * MIB)
@@ -78,14 +78,14 @@ def test_who_does_not_send_the_rest_is_closed_while_others_wait() -> None:
     assert memory.used == 4 * MIB
 
 
-def test_who_does_not_send_the_rest_may_stay_while_there_is_room() -> None:
+def test_a_client_that_sends_no_more_stays_connected_while_memory_is_free() -> None:
     loop, _, (idle,) = make(10 * MIB, 1)
     idle.holds(9 * MIB)
     loop.run(100 * STALL_S)
     assert not idle.aborted
 
 
-def test_without_a_limit_all_read() -> None:
+def test_without_a_limit_all_connections_read() -> None:
     _, memory, clients = make(-1, 3)
     assert all(client.holds(500 * MIB) for client in clients)
     memory.release(clients[0])

@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
 
-def test_a_run_counts_what_tasks_read_and_what_is_in_the_table() -> None:
+def test_a_run_counts_the_records_that_tasks_read_and_the_rows_in_the_table() -> None:
     clock = Clock()
     progress = RunProgress(1000, has_end=True, clock=clock)
     found = progress.snapshot()
@@ -31,7 +31,7 @@ def test_a_run_counts_what_tasks_read_and_what_is_in_the_table() -> None:
     found = progress.snapshot()
     assert (found.batch, found.records, found.rows_per_s, found.lag, found.eta_s) == (0, 400, 200.0, 600, 3.0)
     assert (found.files, found.bytes, found.seconds) == (0, 0, 2.0)
-    # A batch of 500 offsets holds 490 rows: markers of transactions are none.
+    # A batch of 500 offsets has 490 rows: transaction markers are not rows.
     clock.now += 2
     progress.added(Added(490, 3, 2, 9000), 500, None)
     found = progress.snapshot()
@@ -43,7 +43,7 @@ def test_a_run_counts_what_tasks_read_and_what_is_in_the_table() -> None:
         9000,
         3,
     )
-    # The cluster is asked now and then: more has come meanwhile, which this run does not read.
+    # The log ends are requested from time to time: there are newer records, which this run does not read.
     progress.added(Added(500, 0, 1, 1000), 500, 70)
     found = progress.snapshot()
     assert (found.batch, found.records, found.lag, found.eta_s) == (2, 990, 70, 0.0)
@@ -60,13 +60,13 @@ def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
         progress.passed(10)
     found = progress.snapshot()
     assert found.rows_per_s == pytest.approx(10, rel=0.01)
-    assert found.eta_s is None, "a run that goes on has no end"
+    assert found.eta_s is None, "a run without an end offset has no estimated time"
     clock.now += 30
     progress.passed(0)
-    assert (progress.snapshot().rows_per_s or 0) < 3.4, "a standstill shows"
+    assert (progress.snapshot().rows_per_s or 0) < 3.4, "the rate falls when nothing is read"
 
 
-def test_what_is_not_known_of_one_batch_is_not_known_of_the_run() -> None:
+def test_a_value_unknown_for_one_batch_is_unknown_for_the_run() -> None:
     assert sum_of([]) == Added(0, 0, 0, 0)
     assert sum_of([Added(1, 0, 1, 10), Added(2, 1, 2, 20)]) == Added(3, 1, 3, 30)
     assert sum_of([Added(1, 0, 1, 10), Added(2, 1, 2, None)]) == Added(3, 1, None, None)

@@ -32,7 +32,7 @@ def rig() -> Rig:
 
 
 def _commit(rig: Rig, group: str, offset: int, *, partition: int = 0, metadata: str = "") -> Pending:
-    """A commit on its way: the tick has not ended."""
+    """A commit in the current tick, which has not ended."""
     row = {
         "partition_index": partition,
         "committed_offset": offset,
@@ -53,10 +53,11 @@ def _code(pending: Pending) -> ErrorCode:
     return ErrorCode(pending.reply.topics[0].partitions[0].error_code)
 
 
-# --- where a group lives ----------------------------------------------------------------------------------------
+# --- the partition of a group -----------------------------------------------------------------------------------
 
 
-@pytest.mark.claim(79, 80)
+@pytest.mark.claim(79)
+@pytest.mark.claim(80, part=True)
 @pytest.mark.behaviour(10)
 @pytest.mark.parametrize(
     ("group", "count", "partition"),
@@ -64,17 +65,17 @@ def _code(pending: Pending) -> ErrorCode:
         ("gp-assign-group-1", 50, 17),
         ("my-group", 50, 12),
         ("test", 50, 48),
-        ("polygenelubricants", 50, 0),  # hashCode is Integer.MIN_VALUE, which Utils.abs sends to 0
+        ("polygenelubricants", 50, 0),  # hashCode is Integer.MIN_VALUE; Utils.abs returns 0 for it
         ("gp-assign-group-1", 5, 2),
         ("", 50, 0),
     ],
 )
-def test_a_groups_partition_is_that_of_kafka(group: str, count: int, partition: int) -> None:
+def test_a_groups_partition_is_the_same_as_in_kafka(group: str, count: int, partition: int) -> None:
     assert Rig(partition_count=count).runtime.group_partition(group) == partition
 
 
-@pytest.mark.claim(60)
-def test_the_coordinator_is_who_leads_that_partition(rig: Rig) -> None:
+@pytest.mark.claim(60, part=True)
+def test_the_coordinator_is_the_leader_of_that_partition(rig: Rig) -> None:
     for version in range(7):
         reply = rig.call(10, version, key="g", key_type=0, coordinator_keys=["g"])
         found = reply.coordinators[0] if version >= 4 else reply
@@ -96,7 +97,7 @@ def test_other_kinds_of_coordinators_are_refused(rig: Rig, version: int, key_typ
     assert (found.error_code, found.node_id, found.port) == (ErrorCode.invalid_request, -1, -1)
 
 
-@pytest.mark.claim(77)
+@pytest.mark.claim(77, part=True)
 def test_before_the_offsets_topic_exists_there_is_no_coordinator(rig: Rig) -> None:
     rig.runtime.stop()
     rig.runtime.partition_count = None
@@ -108,7 +109,7 @@ def test_before_the_offsets_topic_exists_there_is_no_coordinator(rig: Rig) -> No
 # --- appending --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.claim(82)
+@pytest.mark.claim(82, part=True)
 def test_commits_of_one_tick_share_a_batch_and_are_answered_after_it(rig: Rig) -> None:
     log = rig.partition_of("g")
     waiting = [_commit(rig, "g", offset, partition=offset % 4) for offset in range(100)]
@@ -121,8 +122,8 @@ def test_commits_of_one_tick_share_a_batch_and_are_answered_after_it(rig: Rig) -
     assert [rig.offset("g", "t", p) for p in range(4)] == [96, 97, 98, 99]
 
 
-def test_whoever_asks_behind_a_commit_sees_it(rig: Rig) -> None:
-    """Pipelined on one connection: the fetch comes before the tick is over."""
+def test_a_request_after_a_commit_sees_it(rig: Rig) -> None:
+    """Pipelined on one connection: the fetch arrives before the end of the tick."""
     commit = _commit(rig, "g", 7)
     asked = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}], "require_stable": True}
     fetch = rig.submit(9, 7, asked)
@@ -144,7 +145,7 @@ def test_a_heartbeat_does_not_end_a_batch(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "expected"),
     [
         (KafkaError(ErrorCode.not_enough_replicas), "coordinator_not_available"),
         (KafkaError(ErrorCode.unknown_topic_or_partition), "coordinator_not_available"),
@@ -156,20 +157,20 @@ def test_a_heartbeat_does_not_end_a_batch(rig: Rig) -> None:
         (KafkaError(ErrorCode.record_list_too_large), "unknown_server_error"),
     ],
 )
-def test_a_failed_append_is_told_as_kafka_tells_it(rig: Rig, failure: Any, told: str) -> None:
+def test_a_failed_append_has_the_error_code_of_kafka(rig: Rig, failure: Any, expected: str) -> None:
     _commit(rig, "g", 1)
     rig.world.settle()
     rig.partition_of("g").fail_with = failure
     waiting = [_commit(rig, "g", 2), _commit(rig, "g", 3)]
     rig.world.settle()
-    assert {_code(commit) for commit in waiting} == {ErrorCode[told]}
-    assert rig.offset("g", "t", 0) == 1  # nothing of it was believed
+    assert {_code(commit) for commit in waiting} == {ErrorCode[expected]}
+    assert rig.offset("g", "t", 0) == 1  # the failed commits changed nothing
     assert rig.commit("g", "t", {0: 4}) == {0: OK}
     assert rig.offset("g", "t", 0) == 4
 
 
-@pytest.mark.behaviour(36)
-def test_a_failed_append_of_a_plan_takes_the_generation_back(rig: Rig) -> None:
+@pytest.mark.behaviour(36, part=True)
+def test_a_failed_append_of_an_assignment_reverts_the_generation(rig: Rig) -> None:
     first, second = rig.stable("g", 2)
     before = rig.generation("g")
     joins = [rig.join("g", member) for member in (first, second)]
@@ -185,7 +186,7 @@ def test_a_failed_append_of_a_plan_takes_the_generation_back(rig: Rig) -> None:
     assert parked.answered
 
 
-def test_what_is_parked_when_an_append_fails_is_answered(rig: Rig) -> None:
+def test_a_failed_append_answers_parked_requests(rig: Rig) -> None:
     (member,) = rig.stable("g")
     parked = rig.join("g", rig.member("g"))
     assert not parked.answered
@@ -207,7 +208,7 @@ def test_batches_are_split_at_max_message_bytes(rig: Rig) -> None:
     assert rig.offset("g", "t", 0) == 29
 
 
-def test_a_request_too_large_for_one_batch_fails_alone(rig: Rig) -> None:
+def test_only_the_request_too_large_for_one_batch_fails(rig: Rig) -> None:
     rig.partition_of("g").max_message_bytes = 1_000
     parked = rig.join("g", rig.member("g"))
     before, large, after = _commit(rig, "h", 1), _commit(rig, "i", 2, metadata="m" * 2_000), _commit(rig, "h", 3)
@@ -217,11 +218,12 @@ def test_a_request_too_large_for_one_batch_fails_alone(rig: Rig) -> None:
     assert parked.reply.error_code is OK
 
 
-def test_a_plan_too_large_for_one_batch_sends_its_group_back_alone(rig: Rig) -> None:
-    """As Kafka: all who waited for the plan are told, their group gathers anew, other groups notice nothing."""
+def test_an_assignment_too_large_for_one_batch_restarts_only_its_own_rebalance(rig: Rig) -> None:
+    """As in Kafka: each member that waits for the assignment gets an error, its group rebalances, other groups are not
+    affected."""
     stable = rig.stable("stable")
     parked = [rig.join("h", rig.member("h"))]
-    parked.append(rig.join("h", rig.member("h")))  # waits for the first to come back
+    parked.append(rig.join("h", rig.member("h")))  # waits for the first member to rejoin
     leader = rig.member("g")
     generation = rig.join("g", leader).reply.generation_id
     other = rig.member("g")
@@ -243,7 +245,7 @@ def test_a_plan_too_large_for_one_batch_sends_its_group_back_alone(rig: Rig) -> 
     assert rig.state("g") == "Stable"
 
 
-def test_a_deletion_too_large_for_one_batch_ends_nobodys_wait(rig: Rig) -> None:
+def test_a_deletion_too_large_for_one_batch_answers_no_parked_request(rig: Rig) -> None:
     rig.catalog.add("wide", 100)
     rig.commit("g", "wide", {index: index for index in range(100)})
     rig.join("h", rig.member("h"))
@@ -255,7 +257,7 @@ def test_a_deletion_too_large_for_one_batch_ends_nobodys_wait(rig: Rig) -> None:
     assert not parked.answered
 
 
-def test_an_answer_that_cannot_be_taken_leaves_the_others_alone(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_raises_does_not_affect_other_answers(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     index = rig.runtime.group_partition("g")
 
     def refuse(_: Any) -> None:
@@ -270,15 +272,15 @@ def test_an_answer_that_cannot_be_taken_leaves_the_others_alone(rig: Rig, caplog
     mapped = second.map(lambda _: 1 // 0)
     rig.world.settle()
     assert third.value.error is OK
-    assert isinstance(mapped.value, ZeroDivisionError), "its reader is told, and does not wait for ever"
+    assert isinstance(mapped.value, ZeroDivisionError), "the caller gets an error and does not wait for ever"
     assert "could not be sent" in caplog.text
     assert rig.commit("g", "t", {3: 1}) == {3: OK}
 
 
-def test_a_record_that_cannot_be_taken_in_fails_its_batch_and_restarts_the_shard(
+def test_a_record_whose_replay_raises_fails_its_batch_and_restarts_the_shard(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Written, but the machine choked on it: the log is read anew, without what cannot be read."""
+    """The record is written, but its replay raises: the log is read again, without records that cannot be read."""
     rig.commit("g", "t", {0: 1})
     replay = GroupShard.replay
 
@@ -305,8 +307,8 @@ def test_a_record_that_cannot_be_taken_in_fails_its_batch_and_restarts_the_shard
     assert "the replay of the new record at offset" in caplog.text
 
 
-@pytest.mark.behaviour(18, 23)
-def test_what_nobody_asked_for_is_spread_over_batches() -> None:
+@pytest.mark.behaviour(18, 23, part=True)
+def test_records_without_a_request_are_split_into_batches() -> None:
     rig = Rig()
     rig.catalog.add("t", 200)
     rig.commit("g", "t", {index: index for index in range(200)})
@@ -339,11 +341,11 @@ def test_replies_wait_for_the_high_watermark(rig: Rig) -> None:
     assert rig.heartbeat("g", member, 1) is OK
 
 
-def test_a_machine_that_fails_answers_and_lives_on(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_shard_that_raises_answers_the_request_and_continues(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     index = rig.runtime.group_partition("g")
-    monster = OffsetCommit("g" * 70_000, [TopicCommit("t", None, [(0, 1, -1, "")])])
+    too_large = OffsetCommit("g" * 70_000, [TopicCommit("t", None, [(0, 1, -1, "")])])
     with caplog.at_level(logging.ERROR):
-        answer = rig.runtime.submit(index, monster)
+        answer = rig.runtime.submit(index, too_large)
     assert answer.value.error is ErrorCode.unknown_server_error
     assert "OffsetCommit failed" in caplog.text
     assert rig.commit("g", "t", {0: 1}) == {0: OK}
@@ -352,8 +354,8 @@ def test_a_machine_that_fails_answers_and_lives_on(rig: Rig, caplog: pytest.LogC
 # --- loading ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.claim(91, 92)
-def test_everything_committed_is_there_after_a_crash(rig: Rig) -> None:
+@pytest.mark.claim(91, 92, part=True)
+def test_all_commits_exist_after_a_crash(rig: Rig) -> None:
     for number in range(50):
         rig.commit(f"g{number % 7}", "t", {number % 4: number}, metadata=str(number))
     before = [machine.durable_state() for machine in _machines(rig)]
@@ -368,8 +370,8 @@ def _machines(rig: Rig) -> list[Any]:
     return [rig.runtime.machine(index) for index in range(len(rig.partitions))]
 
 
-@pytest.mark.claim(91)
-def test_while_a_log_is_read_its_groups_are_not_served(rig: Rig) -> None:
+@pytest.mark.claim(91, part="b")
+def test_groups_are_not_served_while_their_log_is_loaded(rig: Rig) -> None:
     for _ in range(20):
         rig.commit("g", "t", {0: 1}, metadata="m" * 4_000)
         waiting = [_commit(rig, "g", n, metadata="m" * 4_000) for n in range(40)]
@@ -382,7 +384,7 @@ def test_while_a_log_is_read_its_groups_are_not_served(rig: Rig) -> None:
     commit = _commit(rig, "g", 5)
     assert _code(commit) is loading
     submit = rig.runtime.submit
-    assert submit(index, Heartbeat("g", "m", 1)).value is OK  # a member need not lose heart
+    assert submit(index, Heartbeat("g", "m", 1)).value is OK  # a member continues without an error
     ask = {"group_id": "g", "topics": None, "require_stable": False}
     assert rig.submit(9, 7, ask).reply.error_code is loading
     assert rig.submit(16, 5, {"states_filter": [], "types_filter": []}).reply.error_code is loading
@@ -390,9 +392,10 @@ def test_while_a_log_is_read_its_groups_are_not_served(rig: Rig) -> None:
     assert rig.offset("g", "t", 0) == 39
 
 
-@pytest.mark.claim(86, 87)
-@pytest.mark.behaviour(12)
-def test_what_cannot_be_read_is_skipped_counted_and_told(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.claim(87, part="b")
+@pytest.mark.claim(86, part=True)
+@pytest.mark.behaviour(12, part="a")
+def test_records_that_cannot_be_read_are_skipped_counted_and_logged(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     log = rig.partition_of("g")
     rig.commit("g", "t", {0: 1})
     good = records.offset_value(OffsetCommitValue(5, -1, "", START_MS))
@@ -407,8 +410,8 @@ def test_what_cannot_be_read_is_skipped_counted_and_told(rig: Rig, caplog: pytes
     assert rig.commit("g", "t", {1: 3}) == {1: OK}
 
 
-@pytest.mark.claim(87)
-def test_a_broken_log_blocks_its_own_groups_alone(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.claim(87, part=True)
+def test_a_broken_log_blocks_only_its_own_groups(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(WorldLog):
         def read_bytes(self, offset: int, max_bytes: int) -> bytes:
             raise CorruptRecord("no batch")
@@ -424,8 +427,8 @@ def test_a_broken_log_blocks_its_own_groups_alone(caplog: pytest.LogCaptureFixtu
     assert rig.commit(groups[1], "t", {0: 1}) == {0: OK}
 
 
-@pytest.mark.behaviour(37)
-def test_control_batches_and_gaps_of_compaction_are_passed_over(rig: Rig) -> None:
+@pytest.mark.behaviour(37, part=True)
+def test_control_batches_and_gaps_of_compaction_are_skipped(rig: Rig) -> None:
     log = rig.partition_of("g")
     for offset in range(4):
         rig.commit("g", "t", {offset: offset + 10})
@@ -443,7 +446,7 @@ def test_control_batches_and_gaps_of_compaction_are_passed_over(rig: Rig) -> Non
 # --- parking, timers, ending ------------------------------------------------------------------------------------
 
 
-def test_unloading_answers_who_waits(rig: Rig) -> None:
+def test_an_unload_answers_waiting_requests(rig: Rig) -> None:
     parked = rig.join("g", rig.member("g"))
     rig.sync("g", parked.reply.member_id, 1, {})
     parked = rig.join("g", rig.member("g"))
@@ -454,7 +457,7 @@ def test_unloading_answers_who_waits(rig: Rig) -> None:
     rig.advance(100_000)  # no timer of it fires
 
 
-def test_stopping_writes_what_waits(rig: Rig) -> None:
+def test_a_stop_writes_pending_records(rig: Rig) -> None:
     commit = _commit(rig, "g", 1)
     rig.runtime.stop()
     assert _code(commit) is OK
@@ -462,7 +465,7 @@ def test_stopping_writes_what_waits(rig: Rig) -> None:
     assert rig.offset("g", "t", 0) == 1
 
 
-@pytest.mark.claim(54)
+@pytest.mark.claim(54, part=True)
 def test_a_moved_clock_fires_timers(rig: Rig) -> None:
     rig.commit("g", "t", {0: 1})
     rig.stable("members")
@@ -470,16 +473,15 @@ def test_a_moved_clock_fires_timers(rig: Rig) -> None:
     rig.runtime.on_clock_moved()
     rig.world.settle()
     assert rig.offset("g", "t", 0) == -1
-    assert rig.state("members") == "Dead"  # emptied, and with no offset to keep it
+    assert rig.state("members") == "Dead"  # it is empty, and has no offset
 
 
-@pytest.mark.claim(54)
 @pytest.mark.parametrize("jump_ms", [7_200_000, -7_200_000])
-def test_sessions_do_not_care_that_the_systems_time_is_set(rig: Rig, jump_ms: int) -> None:
-    """A laptop that slept, a clock that was corrected: members keep what is left to them, not more, not less."""
+def test_sessions_are_independent_of_the_system_time(rig: Rig, jump_ms: int) -> None:
+    """After a suspended laptop or a corrected clock, members keep the exact rest of their sessions."""
     (member,) = rig.stable("g", session_ms=10_000)
     rig.advance(9_000)
-    rig.heartbeat("g", member, 1)  # moves the deadline; its timer is due before that, in a second
+    rig.heartbeat("g", member, 1)  # extends the deadline; the timer was set for an earlier time and is due in a second
     rig.advance(500)
     rig.world.jumped_ms = jump_ms
     rig.advance(9_000)
@@ -487,7 +489,7 @@ def test_sessions_do_not_care_that_the_systems_time_is_set(rig: Rig, jump_ms: in
     assert rig.heartbeat("g", member, 1) is OK
     rig.commit("g", "t", {0: 1}, member=member, generation=1)
     found = rig.shard("g").committed("g", "t", 0)
-    assert found.commit_timestamp_ms == rig.world.clock(), "what is written down has the calendar's time"
+    assert found.commit_timestamp_ms == rig.world.clock(), "records have the system time"
     rig.advance(9_900)
     assert rig.state("g") == "Stable"
     rig.advance(200)
@@ -501,7 +503,7 @@ def test_renewed_sessions_leave_one_timer(rig: Rig) -> None:
     assert len(rig.runtime.timers._heap) < 20
 
 
-def test_list_groups_gathers_all_partitions() -> None:
+def test_list_groups_includes_all_partitions() -> None:
     rig = Rig(partition_count=50)
     rig.catalog.add("t")
     names = {f"group-{number}" for number in range(100)}
@@ -523,22 +525,22 @@ def test_list_groups_gathers_all_partitions() -> None:
     assert (busy.group_id, busy.protocol_type, busy.group_state) == ("busy", "consumer", "Stable")
 
 
-def test_describing_tells_what_each_state_shows() -> None:
+def test_a_description_has_the_fields_of_each_state() -> None:
     rig = Rig(GroupConfig())
     (member,) = rig.stable("g", instance=None)
-    (told,) = rig.call(15, 6, groups=["g"], include_authorized_operations=True).groups
-    (row,) = told.members
-    assert (told.group_state, told.protocol_type, told.protocol_data) == ("Stable", "consumer", "range")
+    (group,) = rig.call(15, 6, groups=["g"], include_authorized_operations=True).groups
+    (row,) = group.members
+    assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "range")
     assert (row.member_id, row.client_id, row.client_host) == (member, "test", "/127.0.0.1")
     assert row.member_assignment == member.encode()
-    assert told.authorized_operations == 3400
+    assert group.authorized_operations == 3400
     rig.join("g", rig.member("g"))
-    (told,) = rig.call(15, 6, groups=["g"], include_authorized_operations=False).groups
-    assert (told.group_state, told.protocol_data, told.members[0].member_metadata) == ("PreparingRebalance", "", b"")
+    (group,) = rig.call(15, 6, groups=["g"], include_authorized_operations=False).groups
+    assert (group.group_state, group.protocol_data, group.members[0].member_metadata) == ("PreparingRebalance", "", b"")
     for version in range(7):
-        (told,) = rig.call(15, version, groups=["none"], include_authorized_operations=version >= 3).groups
-        assert told.group_state == "Dead"
-        assert told.error_code is (ErrorCode.group_id_not_found if version >= 6 else OK)
+        (group,) = rig.call(15, version, groups=["none"], include_authorized_operations=version >= 3).groups
+        assert group.group_state == "Dead"
+        assert group.error_code is (ErrorCode.group_id_not_found if version >= 6 else OK)
 
 
 # --- promises ---------------------------------------------------------------------------------------------------
@@ -571,6 +573,6 @@ def test_gathering_keeps_the_order() -> None:
     assert gather([]).value == []
 
 
-def test_records_are_those_of_a_commit(rig: Rig) -> None:
+def test_records_of_a_commit_are_read_back(rig: Rig) -> None:
     rig.commit("g", "t", {0: 1})
     assert all(isinstance(record, OffsetCommitRecord) for record in rig.partition_of("g").records())

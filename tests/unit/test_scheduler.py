@@ -1,4 +1,4 @@
-"""Shares of the loop: order, ends of shares, what a generator waits for, what becomes of it when its client goes."""
+"""Shares of the loop: their order and end, the promises that a generator waits for, and generators of lost clients."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from odradek.broker.scheduler import SHARE_S, TURN_S, Callbacks, Scheduler, Step
 from odradek.core.deferred import Deferred
 
 SHARES = round(TURN_S / SHARE_S)
-"""In a turn."""
+"""The number of shares in a turn."""
 
 
 class Loop:
-    """Callbacks in rounds, as an event loop has them, and a clock that moves when a step says so."""
+    """Callbacks in rounds, as in an event loop, and a clock that only steps move."""
 
     def __init__(self) -> None:
         self.ready: deque[Callable[[], None]] = deque()
@@ -36,7 +36,7 @@ class Loop:
 
 
 class Worker:
-    """Needs so many shares; notes each of them."""
+    """Needs the given number of shares, and records each of them."""
 
     def __init__(self, loop: Loop, name: str, shares: int, cost_s: float = SHARE_S) -> None:
         self.loop, self.name, self.left, self.cost_s = loop, name, shares, cost_s
@@ -49,7 +49,7 @@ class Worker:
         return self.left > 0
 
 
-def test_everyone_gets_one_share_in_a_round() -> None:
+def test_each_worker_gets_one_share_in_a_round() -> None:
     loop = Loop()
     workers = [Worker(loop, name, 3, cost_s=0.0) for name in "abc"]
     for worker in workers:
@@ -60,7 +60,7 @@ def test_everyone_gets_one_share_in_a_round() -> None:
     assert not loop.scheduler.busy
 
 
-def test_a_round_ends_with_its_turn_and_goes_on_where_it_stopped() -> None:
+def test_a_round_ends_with_its_turn_and_continues_in_the_next() -> None:
     loop = Loop()
     workers = [Worker(loop, f"{number:02}", 1, cost_s=TURN_S / 4) for number in range(10)]
     for worker in workers:
@@ -80,13 +80,13 @@ def test_shares_of_one_turn_end_with_the_turn() -> None:
     assert scheduler.begin_share() == pytest.approx(TURN_S), "a share ends with its turn"
     loop.now_s += SHARE_S * 1.1
     scheduler.end_share()
-    assert scheduler.begin_share() == 0.0, "the turn is used up"
+    assert scheduler.begin_share() == 0.0, "no time of the turn is left"
     assert len(loop.ready) == 2
     loop.run()
-    assert scheduler.begin_share() == loop.now_s + TURN_S, "nothing else waits in the queue"
+    assert scheduler.begin_share() == loop.now_s + TURN_S, "the queue is empty"
 
 
-def test_a_loop_that_is_hardly_used_gets_no_callbacks() -> None:
+def test_a_loop_with_little_work_gets_no_callbacks() -> None:
     loop = Loop()
     for _ in range(100):
         loop.scheduler.begin_share()
@@ -105,7 +105,7 @@ def counting(loop: Loop, count: int, cost_s: float, done: list[int]) -> Steps[st
 
 @pytest.mark.parametrize(("others", "in_one_share", "rounds"), [(1, 2, 6), (0, 2 * SHARES, 10 // (2 * SHARES) + 1)])
 def test_a_generator_is_interrupted_when_its_share_ends(others: int, in_one_share: int, rounds: int) -> None:
-    """A share is short while another waits, and takes the rest of the turn otherwise."""
+    """A share is short if another generator waits. Otherwise it lasts for the rest of the turn."""
     loop, done = Loop(), list[int]()
     promise = loop.scheduler.start(counting(loop, 10, SHARE_S / 2, done))
     for number in range(others):
@@ -130,13 +130,13 @@ def test_a_generator_waits_for_a_promise_and_gets_its_value() -> None:
     promise = loop.scheduler.start(steps())
     loop.run()
     assert not promise.resolved
-    assert not loop.scheduler.busy, "waiting takes no shares"
+    assert not loop.scheduler.busy, "a generator that waits uses no shares"
     asked.resolve("later")
     loop.run()
     assert promise.value == ("at once", "later")
 
 
-def test_an_error_is_the_value_of_the_promise() -> None:
+def test_an_error_becomes_the_value_of_the_promise() -> None:
     loop = Loop()
 
     def steps() -> Steps[None]:
@@ -149,7 +149,7 @@ def test_an_error_is_the_value_of_the_promise() -> None:
 
 
 @pytest.mark.parametrize("must_finish", [False, True])
-def test_abandoned_it_is_closed_unless_it_must_finish(must_finish: bool) -> None:
+def test_an_abandoned_generator_is_closed_unless_it_must_finish(must_finish: bool) -> None:
     loop, done, ended = Loop(), list[int](), list[str]()
 
     def steps() -> Steps[str]:
@@ -175,7 +175,7 @@ def test_the_seconds_of_each_share_are_counted() -> None:
     assert sum(shares) == pytest.approx(3 * SHARE_S)
 
 
-def test_stop_closes_what_is_in_the_queue() -> None:
+def test_stop_closes_the_generators_in_the_queue() -> None:
     loop, done = Loop(), list[int]()
     loop.scheduler.start(counting(loop, 5, TURN_S, done))
     loop.round()
@@ -195,7 +195,7 @@ def test_finish_runs_a_generator_to_its_end() -> None:
         finish(waits())
 
 
-def test_callbacks_that_are_due_at_once_are_called_in_shares_and_in_order() -> None:
+def test_callbacks_due_at_the_same_time_are_called_in_shares_and_in_order() -> None:
     loop, done = Loop(), list[int]()
     callbacks = Callbacks(loop.scheduler)
 
@@ -203,11 +203,11 @@ def test_callbacks_that_are_due_at_once_are_called_in_shares_and_in_order() -> N
         loop.now_s += SHARE_S
         done.append(number)
         if number == 7:
-            raise ValueError("the others are called all the same")
+            raise ValueError("an error that must not stop the other callbacks")
 
     for number in range(100):
         callbacks.run(partial(callback, number))
-    assert done == list(range(SHARES)), "a turn of them"
+    assert done == list(range(SHARES)), "the callbacks of one turn"
     counts = []
     while loop.scheduler.busy:
         before = len(done)
@@ -217,4 +217,4 @@ def test_callbacks_that_are_due_at_once_are_called_in_shares_and_in_order() -> N
     assert done == list(range(100))
     loop.run()
     callbacks.run(partial(callback, 100))
-    assert done[-1] == 100, "it is called at once where there is time"
+    assert done[-1] == 100, "a callback is called at once if there is time"

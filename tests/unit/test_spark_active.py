@@ -1,4 +1,4 @@
-"""The ``format`` that activates its frame's session takes what PySpark's own takes."""
+"""The ``format`` that activates its frame's session accepts the arguments of PySpark's ``format``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.spark import session_activation
 
 
 @pytest.mark.parametrize("writer", [DataFrameWriter, DataStreamWriter])
-def test_format_may_be_told_its_source_by_name(monkeypatch: pytest.MonkeyPatch, writer: Any) -> None:
+def test_format_accepts_its_source_as_a_keyword(monkeypatch: pytest.MonkeyPatch, writer: Any) -> None:
     activated: list[Any] = []
     sessions = SimpleNamespace(setActiveSession=activated.append)
     monkeypatch.setattr(session_activation, "_sessions", lambda spark: sessions)

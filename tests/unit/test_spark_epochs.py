@@ -1,4 +1,5 @@
-"""The offset logic of the Spark source where leaders change (KIP-320): logs that were cut and have grown again."""
+"""The offset logic of the Spark source after leader changes (KIP-320): logs that were truncated and have grown
+again."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def foreign(offset: int) -> OffsetAndMetadata:
 GROWN = {P0: LogRange(0, 600, leader_epoch=4), P1: LogRange(10, 20, leader_epoch=4)}
 
 
-def test_epochs_are_kept_as_ids_are_and_checkpoints_without_them_load() -> None:
+def test_epochs_are_stored_like_ids_and_checkpoints_without_them_are_read() -> None:
     kept = at(positions={P0: 500}, epochs={P0: 3}, ids={"flights": UUID(int=7)})
     assert kept.to_json() == {
         "flights": {"0": 500},
@@ -43,19 +44,19 @@ def test_epochs_are_kept_as_ids_are_and_checkpoints_without_them_load() -> None:
     batch = plan.plan_batch(SourceOffset.from_json(older), GROWN)
     assert batch is not None
     assert not batch.end.origins
-    assert batch.end.epochs == {P0: 4, P1: 4}, "from now on they are known"
+    assert batch.end.epochs == {P0: 4, P1: 4}, "the epochs are stored from now on"
 
 
-def test_the_epoch_of_the_reigning_leader_is_kept_wherever_a_batch_ends() -> None:
+def test_each_end_of_a_batch_has_the_epoch_of_the_current_leader() -> None:
     batch = plan.plan_batch(at(positions={P0: 0, P1: 20}, epochs={P0: 1}), GROWN, limits=BatchLimits(max_records=10))
     assert batch is not None
     assert (batch.end.positions, batch.end.epochs) == ({P0: 10, P1: 20}, {P0: 4, P1: 4})
-    untold = plan.plan_batch(at(positions={P0: 0, P1: 20}), LOG)
-    assert untold is not None
-    assert "epochs" not in untold.end.to_json().get("$odradek", {}), "a broker that tells none"
+    without_epochs = plan.plan_batch(at(positions={P0: 0, P1: 20}), LOG)
+    assert without_epochs is not None
+    assert "epochs" not in without_epochs.end.to_json().get("$odradek", {}), "a broker that sends no leader epochs"
 
 
-@pytest.mark.behaviour(52)
+@pytest.mark.behaviour(52, part=True)
 @pytest.mark.parametrize(
     ("position", "epoch_end", "begins", "others"),
     [
@@ -65,7 +66,7 @@ def test_the_epoch_of_the_reigning_leader_is_kept_wherever_a_batch_ends() -> Non
         pytest.param(700, 650, 650, "no other records there", id="cut-and-not-to-be-read-yet"),
     ],
 )
-def test_a_log_that_parts_from_what_was_read_is_data_loss(
+def test_a_log_that_diverges_from_the_read_records_is_data_loss(
     position: int, epoch_end: int, begins: int, others: str
 ) -> None:
     start = at(positions={P0: position, P1: 20}, epochs={P0: 3, P1: 3})
@@ -84,21 +85,22 @@ def test_a_log_that_parts_from_what_was_read_is_data_loss(
     assert len(batch.lost) == 1, "for the log"
 
 
-def test_what_retention_took_of_a_parted_log_is_not_read_again() -> None:
+def test_records_that_retention_removed_from_a_diverged_log_are_not_read_again() -> None:
     start = at(positions={P0: 600, P1: 15}, epochs={P1: 3})
     batch = plan.plan_batch(start, GROWN, topics=TopicStates(epoch_ends={P1: 5}), fail_on_data_loss=False)
     assert batch is not None
     assert plan.ranges(start, batch.end) == [Range(P1, 10, 20)]
 
 
-def test_a_leader_that_holds_what_was_read_and_cannot_serve_it_yet_is_no_loss() -> None:
-    """Its high watermark is behind: known for certain, where a log that is only shorter might have been cut."""
+def test_a_leader_that_has_the_read_records_but_cannot_serve_them_yet_is_no_loss() -> None:
+    """Only its high watermark is behind. The epoch lookup proves this; without it, a shorter log might be a truncated
+    log."""
     start = at(positions={P0: 620, P1: 10}, epochs={P0: 3})
     batch = plan.plan_batch(start, GROWN, topics=TopicStates(epoch_ends={P0: 650}))
     assert batch is not None
     assert batch.end.positions == {P0: 620, P1: 20}
     assert plan.ranges(start, batch.end) == [Range(P1, 10, 20)]
-    assert batch.end.epochs == {P0: 3, P1: 4}, "which is to be asked for again, until all can be read"
+    assert batch.end.epochs == {P0: 3, P1: 4}, "epoch 3 stays until all its records can be read"
     assert plan.plan_batch(batch.end, GROWN, topics=TopicStates(epoch_ends={P0: 650})) is None
     caught_up = GROWN | {P0: LogRange(0, 650, leader_epoch=4)}
     following = plan.plan_batch(batch.end, caught_up, topics=TopicStates(epoch_ends={P0: 650}))
@@ -107,7 +109,7 @@ def test_a_leader_that_holds_what_was_read_and_cannot_serve_it_yet_is_no_loss() 
     assert following.end.epochs == {P0: 4, P1: 4}
 
 
-def test_a_commit_that_cannot_be_read_from_yet_is_no_loss_either() -> None:
+def test_a_commit_above_the_high_watermark_is_no_loss() -> None:
     committed, epoch_ends = {P0: foreign(620), P1: foreign(10)}, {P0: 650}
     assert plan.lost_of_committed(committed, GROWN, epoch_ends=epoch_ends) == []
     begin = plan.starting_offsets(Position(Start.COMMITTED), GROWN, committed=committed, epoch_ends=epoch_ends)
@@ -117,31 +119,31 @@ def test_a_commit_that_cannot_be_read_from_yet_is_no_loss_either() -> None:
     assert (batch.end.positions, batch.end.epochs) == ({P0: 620, P1: 20}, {P0: 3, P1: 4})
     named = plan.plan_batch(INITIAL, GROWN, GroupOffsets(begin=begin))
     assert named is not None
-    assert named.end.epochs == {P1: 4}, "an offset beyond the log, by nobody's commit"
+    assert named.end.epochs == {P1: 4}, "this offset beyond the log is not from a commit"
 
 
 @pytest.mark.parametrize("end", [500, 700])
-def test_a_deposed_leader_s_answer_is_no_news(end: int) -> None:
-    """Its log may be shorter than what was read, and what it has beyond may be cut."""
+def test_the_answer_of_a_deposed_leader_is_ignored(end: int) -> None:
+    """The log of a deposed leader may be shorter than the read position, and its records beyond may be truncated."""
     start = at(positions={P0: 620, P1: 10}, epochs={P0: 6, P1: 4}, ids={"flights": OLD})
     log = GROWN | {P0: LogRange(0, end, leader_epoch=5)}
     batch = plan.plan_batch(start, log, GroupOffsets(resets={P0: (100, "r")}), TopicStates(ids={"flights": OLD}))
     assert batch is not None
     assert (batch.end.positions, batch.end.epochs) == ({P0: 620, P1: 20}, {P0: 6, P1: 4})
-    assert (batch.end.origins, batch.end.followed, batch.acknowledge) == ({}, {}, {}), "a reset waits too"
+    assert (batch.end.origins, batch.end.followed, batch.acknowledge) == ({}, {}, {}), "a reset waits, too"
     assert plan.plan_batch(batch.end, log, topics=TopicStates(ids={"flights": OLD})) is None
-    anew = plan.plan_batch(start, log, topics=TopicStates(ids={"flights": NEW}), fail_on_data_loss=False)
-    assert anew is not None
-    assert anew.end.positions == {P0: end, P1: 20}, "epochs of another topic begin at 0"
+    recreated = plan.plan_batch(start, log, topics=TopicStates(ids={"flights": NEW}), fail_on_data_loss=False)
+    assert recreated is not None
+    assert recreated.end.positions == {P0: end, P1: 20}, "epochs of another topic begin at 0"
 
 
-def test_commits_carry_the_epoch_that_is_kept_beside_their_offset() -> None:
+def test_commits_have_the_epoch_stored_with_their_offset() -> None:
     done = at(positions={P0: 500, P1: 20}, epochs={P0: 3})
     found = plan.settle(done, {}, FOLLOW, "id").commits
     assert {tp: commit[:2] for tp, commit in found.items()} == {P0: (500, 3), P1: (20, -1)}
 
 
-def test_a_start_from_commits_of_another_history_begins_where_it_parts() -> None:
+def test_a_start_from_commits_of_a_truncated_log_begins_at_the_divergence() -> None:
     begin = plan.starting_offsets(
         Position(Start.COMMITTED), GROWN, committed={P0: foreign(500), P1: foreign(15)}, epoch_ends={P0: 450, P1: 5}
     )

@@ -1,4 +1,4 @@
-"""The home of Spark without ``pyspark.zip``: when it is used, and what is in it."""
+"""The Spark home without ``pyspark.zip``: its use and its contents."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ def sparks_own() -> Path:
     return Path(pyspark.__file__).parent
 
 
-def test_it_has_sparks_directories_and_no_zip_files(cache: Path, sparks_own: Path) -> None:
+def test_the_home_has_sparks_directories_and_no_zip_files(cache: Path, sparks_own: Path) -> None:
     home = spark_home("local[2]")
     assert home.parent == cache
     assert (home / "jars").resolve() == (sparks_own / "jars").resolve()
     assert (home / "bin" / "spark-submit").exists()
     assert list((home / "python").iterdir()) == []
-    assert not (home / "sql").exists(), "a part of the Python package"
+    assert not (home / "sql").exists(), "the directory is a part of the Python package"
 
 
-def test_the_next_session_uses_the_same_one(cache: Path) -> None:
+def test_the_next_session_uses_the_same_home(cache: Path) -> None:
     assert spark_home("local") == spark_home("local[4]")
     assert len(list(cache.iterdir())) == 1
 
 
-def test_a_home_that_another_process_has_made_meanwhile_stays(cache: Path) -> None:
+def test_a_home_that_another_process_created_first_is_kept(cache: Path) -> None:
     first = spark_home("local")
     homes._make(first, [first / "bin"])
     assert [folder.name for folder in cache.iterdir()] == [first.name]
     assert (first / "jars").exists()
 
 
-def test_a_cluster_and_a_home_of_the_users_stay_as_they_are(
+def test_a_cluster_and_a_users_own_home_are_not_changed(
     cache: Path, sparks_own: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert spark_home("spark://127.0.0.1:7077") == sparks_own
@@ -54,18 +54,18 @@ def test_a_cluster_and_a_home_of_the_users_stay_as_they_are(
     assert not cache.exists()
 
 
-def test_a_cache_that_others_may_write_to_is_not_used(cache: Path, sparks_own: Path) -> None:
+def test_a_cache_that_other_users_may_write_to_is_not_used(cache: Path, sparks_own: Path) -> None:
     cache.mkdir(parents=True)
     cache.chmod(0o777)
     assert spark_home("local") == sparks_own
 
 
-def test_a_cache_that_cannot_be_made_is_not_used(cache: Path, sparks_own: Path) -> None:
+def test_a_cache_that_cannot_be_created_is_not_used(cache: Path, sparks_own: Path) -> None:
     cache.parent.parent.write_text("no folder")
     assert spark_home("local") == sparks_own
 
 
-def test_a_pyspark_that_is_found_by_pythonpath_alone_keeps_its_home(
+def test_a_pyspark_found_only_by_pythonpath_keeps_its_home(
     cache: Path, sparks_own: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))

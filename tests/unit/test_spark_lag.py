@@ -25,14 +25,16 @@ def lag_of(done: str, latest: str, unread_ms: Mapping[TopicPartition, int] | Non
     return None if progress is None else progress.lag(NOW, unread_ms or {})
 
 
-def test_lag_is_what_the_batch_left_of_each_partition() -> None:
+def test_lag_is_the_unread_rest_of_each_partition() -> None:
     latest = json.dumps(latest_to_json({P0: 100, P1: 50, P2: 7}))
     lag = lag_of(end(p0=40, p1=50), latest, {P0: NOW - 2500, P1: NOW - 500})
     assert lag is not None
     assert lag == Lag({P0: 60, P1: 0}, 2.5), "partition 2 is not read yet, partition 1 has nothing unread"
     assert (lag.least, lag.most, lag.average, lag.total) == (0, 60, 30.0, 60)
     assert str(lag) == "60 offsets behind latest (min 0, max 60, avg 30.0), 2.5 s behind"
-    assert lag_of(end(p0=100, p1=60), latest) == Lag({P0: 0, P1: 0}, 0.0), "ahead of an older report is not behind"
+    assert lag_of(end(p0=100, p1=60), latest) == Lag({P0: 0, P1: 0}, 0.0), (
+        "a position after the end of an older report has no lag"
+    )
     assert lag_of(end(p0=40), json.dumps(latest_to_json({P0: 41}))) == Lag({P0: 1}, None)
     assert lag_of(end(p0=40), json.dumps(latest_to_json({P0: 41})), {P0: NOW + 5}) == Lag({P0: 1}, 0.0)
 
@@ -47,7 +49,7 @@ def test_reports_of_sparks_own_source_have_no_times() -> None:
     [(None, None), ("", ""), ('{"flights":{"0":1}}', None), ("5", "6"), ('"x"', '{"a":{"0":1}}'), ("[]", "[]"),
      ('{"logOffset":3}', '{"logOffset":4}')],
 )  # fmt: skip
-def test_other_sources_are_passed_over(done: str | None, latest: str | None) -> None:
+def test_other_sources_are_skipped(done: str | None, latest: str | None) -> None:
     assert progress_of(done, latest) is None
 
 
@@ -56,7 +58,7 @@ LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
 
 def parsed(text: str) -> tuple[dict[tuple[object, ...], float], dict[str, str]]:
-    """Samples by name and labels, and each family's type; every line has to be one of the text format's."""
+    """Samples by name and labels, and the type of each family. Every line must have the Prometheus text format."""
     found: dict[tuple[object, ...], float] = {}
     kinds: dict[str, str] = {}
     assert text.endswith("\n")
@@ -69,7 +71,7 @@ def parsed(text: str) -> tuple[dict[tuple[object, ...], float], dict[str, str]]:
             continue
         match = SAMPLE.fullmatch(line)
         assert match is not None, line
-        assert match[1] in kinds, "a family's samples stand together, behind its type"
+        assert match[1] in kinds, "the samples of a family are together, after its type"
         labels = [
             (n, v.replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\")) for n, v in LABEL.findall(match[2])
         ]

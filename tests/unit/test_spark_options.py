@@ -1,4 +1,4 @@
-"""Options of the Spark source: names, rules and defaults of Spark's own Kafka source, and ours."""
+"""Options of the Spark source: the names, rules and defaults of Spark's own Kafka source, and additional options."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_names_are_compared_without_case() -> None:
         ({"somethingelse": "1"}, "unknown option somethingelse (strictOptions=false"),
     ],
 )
-def test_unknown_options_name_the_nearest(options: dict[str, str], message: str) -> None:
+def test_errors_for_unknown_options_name_the_nearest_option(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         parse_options(BASE | options, streaming=True)
 
 
-def test_unknown_options_pass_when_asked_to() -> None:
+def test_unknown_options_are_accepted_with_strict_options_false() -> None:
     assert stream(strictOptions="false", somethingelse="1") == stream()
     assert stream(strictOptions="false", kafka__no__such__setting="1") == stream()
     with pytest.raises(
@@ -76,7 +76,7 @@ def test_unknown_options_pass_when_asked_to() -> None:
 
 @pytest.mark.parametrize("strict", ["true", "false"])
 @pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.jaas.config", "ssl.truststore.location"])
-def test_settings_of_sasl_and_tls_are_never_passed_over(name: str, strict: str) -> None:
+def test_settings_of_sasl_and_tls_are_always_refused(name: str, strict: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"kafka.{name}: SASL and TLS are not supported")):
         parse_options(BASE | {f"kafka.{name}": "x", "strictOptions": strict}, streaming=True)
 
@@ -85,15 +85,15 @@ def test_settings_of_sasl_and_tls_are_never_passed_over(name: str, strict: str) 
 @pytest.mark.parametrize(
     "name", ["enable.auto.commit", "key.deserializer", "value.deserializer", "interceptor.classes"]
 )
-def test_what_spark_refuses_is_refused(name: str) -> None:
-    # not Flink
+def test_options_that_spark_refuses_are_refused(name: str) -> None:
+    # Flink's option, not Spark's.
     for strict in ("true", "false"):
         with pytest.raises(ConfigError, match=f"option kafka.{name} is not supported"):
             parse_options(BASE | {f"kafka.{name}": "true", "strictOptions": strict}, streaming=True)
 
 
-@pytest.mark.claim(53)
-def test_auto_offset_reset_is_for_committed_starts_only() -> None:
+@pytest.mark.claim(53, part=True)
+def test_auto_offset_reset_applies_only_to_committed_starts() -> None:
     assert stream(**GROUP, startingOffsets="committed").auto_offset_reset == "earliest"
     chosen = stream(**GROUP, startingOffsets="committed", kafka__auto__offset__reset="none")
     assert chosen.auto_offset_reset == "none"
@@ -103,7 +103,7 @@ def test_auto_offset_reset_is_for_committed_starts_only() -> None:
         stream(**GROUP, startingOffsets="committed", kafka__auto__offset__reset="newest")
 
 
-def test_kafka_settings_reach_the_client_and_idle_ones_are_taken() -> None:
+def test_kafka_settings_reach_the_client_and_unused_ones_are_accepted() -> None:
     options = stream(kafka__request__timeout__ms="5000", kafka__client__id="me", kafka__max__poll__records="10")
     assert options.client.request_timeout_ms == 5000
     assert options.client.client_id == "me"
@@ -113,7 +113,7 @@ def test_kafka_settings_reach_the_client_and_idle_ones_are_taken() -> None:
         parse_options({"subscribe": "t"}, streaming=True)
 
 
-def test_exactly_one_way_to_say_what_to_read() -> None:
+def test_exactly_one_of_subscribe_pattern_and_assign_is_required() -> None:
     assert stream(subscribe=" a , b,a,").topics == ("a", "b")
     with pytest.raises(ConfigError, match="not subscribe and assign together"):
         stream(assign='{"a":[0]}')
@@ -160,11 +160,11 @@ def test_a_stream_has_no_end_and_a_batch_cannot_start_at_latest() -> None:
     for value in ("earliest", '{"flights":{"0":-2}}'):
         with pytest.raises(ConfigError, match="cannot end at earliest"):
             batch(endingOffsets=value)
-    # At load() Spark does not say which it is.
+    # At load() Spark does not say whether the read is a stream.
     assert parse_options(BASE | {"startingOffsets": "latest", "endingOffsets": "latest"}, streaming=None)
 
 
-def test_a_group_is_committed_to_and_followed_where_that_is_asked_for_by_default() -> None:
+def test_by_default_a_group_id_enables_commits_and_reset_handling() -> None:
     options = stream(**GROUP)
     assert options.commit_offsets
     assert options.on_group_reset is OnGroupReset.ASKED
@@ -196,7 +196,7 @@ def test_a_group_is_committed_to_and_followed_where_that_is_asked_for_by_default
         ("kafka.request.timeout.ms", "soon"),
     ],
 )
-def test_values_that_do_not_parse_are_named(name: str, value: str) -> None:
+def test_errors_name_values_that_cannot_be_parsed(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name.removeprefix("kafka.").split(".")[0]):
         parse_options(BASE | {name: value}, streaming=True)
 
@@ -208,7 +208,7 @@ def test_trigger_delays(text: str, expected_ms: int) -> None:
     assert stream(maxTriggerDelay=text).max_trigger_delay_ms == expected_ms
 
 
-def test_the_line_that_matters_is_found_in_what_spark_quotes() -> None:
+def test_the_reason_is_found_in_the_text_of_a_spark_error() -> None:
     quoted = (
         "[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance calls method `latestOffset`: Traceback "
         '(most recent call last):\n  File "x.py", line 1, in f\nodradek.client.errors.UnknownTopic: first\n\n'
@@ -222,11 +222,11 @@ def test_the_line_that_matters_is_found_in_what_spark_quotes() -> None:
 
 
 @pytest.mark.parametrize(("text", "size"), [("1", 1), ("64k", 65536), ("2MB", 2 << 20), (" 1g ", 1 << 30)])
-def test_sizes_are_those_of_spark(text: str, size: int) -> None:
+def test_sizes_have_sparks_format(text: str, size: int) -> None:
     assert stream(maxBytesPerTrigger=text).max_bytes_per_trigger == size
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5m", "1x"])
-def test_sizes_that_are_none_are_named(text: str) -> None:
+def test_errors_name_invalid_sizes(text: str) -> None:
     with pytest.raises(ConfigError, match="maxBytesPerTrigger: expected a size"):
         stream(maxBytesPerTrigger=text)

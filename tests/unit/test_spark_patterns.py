@@ -1,4 +1,4 @@
-"""``subscribePattern`` means what it means in Java: each expected set is what java.util.regex (17) took."""
+"""``subscribePattern`` has the meaning of Java: each expected set was matched by java.util.regex (17)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize(("pattern", "taken"), TAKEN.items())
-def test_a_pattern_takes_the_topics_that_java_s_takes(pattern: str, taken: str) -> None:
+def test_a_pattern_matches_the_same_topics_as_in_java(pattern: str, taken: str) -> None:
     legal = [name for name in NAMES if "&" not in name]
     assert [name for name in legal if java_pattern(pattern).fullmatch(name)] == taken.split()
 
@@ -69,7 +69,7 @@ def test_a_pattern_takes_the_topics_that_java_s_takes(pattern: str, taken: str) 
         "a{2,}": "aaa",
     }.items(),
 )
-def test_case_counts_but_where_a_flag_says_otherwise(pattern: str, taken: str) -> None:
+def test_patterns_are_case_sensitive_unless_a_flag_is_set(pattern: str, taken: str) -> None:
     names = ["prod-abc", "PROD-abc", "PROD-ABC", "ab", "aB", "Ab", "AB", "xya", "xyA", "xYA", "Xya", "aaa", "aaA"]
     assert [name for name in names if java_pattern(pattern).fullmatch(name)] == taken.split()
 
@@ -93,7 +93,7 @@ def test_case_counts_but_where_a_flag_says_otherwise(pattern: str, taken: str) -
         ("[z-a]", "the range from 'z'"),
     ],
 )
-def test_what_is_not_understood_is_named(pattern: str, message: str) -> None:
+def test_errors_name_unsupported_syntax(pattern: str, message: str) -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribePattern": pattern}
     with pytest.raises(ConfigError, match=f"^subscribePattern: .*{re.escape(message)}"):
         parse_options(given, streaming=True)

@@ -34,10 +34,10 @@ def foreign(offset: int, metadata: str = "") -> OffsetAndMetadata:
     return OffsetAndMetadata(offset, metadata=metadata)
 
 
-# --- the JSON Spark keeps
+# --- the JSON in Spark's checkpoint
 
 
-def test_source_offset_survives_json_with_all_it_carries() -> None:
+def test_a_source_offset_is_read_back_from_json_with_all_fields() -> None:
     offset = at(positions={P1: 7, P0: 500, TopicPartition("b", 10): 1}, origins={P0: 400}, followed={P0: "id"})
     text = json.dumps(offset.to_json())
     assert json.loads(text) == {
@@ -56,14 +56,14 @@ def test_source_offset_of_sparks_own_kafka_source_is_read() -> None:
     assert SourceOffset.from_json({"flights": {"0": 5}}) == at(positions={P0: 5})
 
 
-def test_initial_offset_is_told_from_a_batch_that_found_no_partition() -> None:
+def test_the_initial_offset_differs_from_the_end_of_a_batch_without_partitions() -> None:
     assert SourceOffset.from_json(INITIAL.to_json()).is_initial
     empty = at().to_json()
     assert empty
     assert not SourceOffset.from_json(empty).is_initial
 
 
-def test_a_topic_named_like_our_key_cannot_exist() -> None:
+def test_the_key_of_the_extra_fields_is_not_a_legal_topic_name() -> None:
     # Kafka's legal characters: letters, digits, dot, underscore, hyphen
     assert not set(EXTRA) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -78,7 +78,7 @@ def test_a_topic_named_like_our_key_cannot_exist() -> None:
         {"$odradek": {"ids": {"flights": "x"}}},
     ],
 )
-def test_a_foreign_checkpoint_is_refused_by_name(value: dict[str, object]) -> None:
+def test_a_checkpoint_of_another_source_is_refused(value: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="checkpoint"):
         SourceOffset.from_json(value)
 
@@ -86,22 +86,22 @@ def test_a_foreign_checkpoint_is_refused_by_name(value: dict[str, object]) -> No
 # --- marks
 
 
-def test_marks_tell_ours_from_others() -> None:
+def test_only_commit_marks_of_this_source_are_recognised() -> None:
     assert mark_of(mark_commit(5)) == ""
     assert mark_of(mark_commit(5, "abc")) == "abc"
     assert mark_of(foreign(5)) is None
     assert mark_of(foreign(5, "by hand")) is None
-    assert mark_of(foreign(4, mark_commit(5).metadata)) is None, "a tool carried the metadata over to another offset"
+    assert mark_of(foreign(4, mark_commit(5).metadata)) is None, "a tool copied the metadata to another offset"
     assert mark_of(mark_commit(5, "abc")._replace(leader_epoch=3)) == "abc", "brokers may fill in an epoch"
 
 
-def test_marks_fit_into_the_metadata_a_broker_takes() -> None:
+def test_marks_are_within_the_metadata_limit_of_a_broker() -> None:
     assert len(mark_commit(2**63 - 1, "0123456789ab", query="0123456789ab").metadata) < 100
 
 
-def test_marks_name_their_query_and_those_of_before_are_one_s_own() -> None:
+def test_marks_name_their_query_and_older_marks_belong_to_any_query() -> None:
     assert mark_commit(5, query="q").metadata == "odradek-spark:1:5::q"
-    assert mark_commit(5).metadata == "odradek-spark:1:5", "as releases wrote that knew no queries"
+    assert mark_commit(5).metadata == "odradek-spark:1:5", "the format of releases without query ids"
     assert mark_of(mark_commit(5, query="q")) == ""
     assert mark_of(mark_commit(5, "abc", query="q")) == "abc"
     assert commit_marks.other_query(mark_commit(5, "abc", query="q"), "me") == "q"
@@ -110,7 +110,7 @@ def test_marks_name_their_query_and_those_of_before_are_one_s_own() -> None:
     assert commit_marks.other_query(mark_commit(5, query="q"), "") == "", "a checkpoint without an id"
 
 
-def test_a_first_batch_takes_over_from_the_query_before() -> None:
+def test_a_first_batch_takes_over_from_the_previous_query() -> None:
     committed = {P0: mark_commit(100, query="old"), P1: mark_commit(12, "r", query="old")}
     batch = plan.plan_batch(
         INITIAL, LOG, GroupOffsets(begin={P0: 100, P1: 12}, committed=committed, new_id="n", query="me")
@@ -125,14 +125,14 @@ def test_a_first_batch_takes_over_from_the_query_before() -> None:
     assert not result.others
 
 
-def test_another_query_s_commit_is_overwritten_and_named() -> None:
+def test_the_commit_of_another_query_is_overwritten_and_reported() -> None:
     done = at(positions={P0: 500, P1: 7}, query="me")
     result = plan.settle(done, {P0: mark_commit(700, query="new"), P1: mark_commit(5, query="me")}, FOLLOW, "x")
     assert dict(result.commits) == {P0: mark_commit(500, query="me"), P1: mark_commit(7, query="me")}
     assert dict(result.others) == {P0: "new"}
 
 
-def test_a_checkpoint_that_names_queries_it_took_over_from_loads() -> None:
+def test_a_checkpoint_with_the_names_of_previous_queries_is_read() -> None:
     older = {"flights": {"0": 1}, "$odradek": {"query": "me", "others": ["old"]}}
     assert SourceOffset.from_json(older) == at(positions={P0: 1}, query="me")
 
@@ -172,7 +172,7 @@ def test_settle_follow(
 
 
 @pytest.mark.parametrize(("commit", "followed", "expected", "reset"), SETTLED)
-def test_settle_ignore_lets_the_checkpoint_win(
+def test_settle_ignore_keeps_the_position_of_the_checkpoint(
     commit: OffsetAndMetadata | None,
     followed: dict[TopicPartition, str],
     expected: OffsetAndMetadata | None,
@@ -202,7 +202,7 @@ HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
         pytest.param(foreign(100, mark_commit(99, "a").metadata), False, id="mark-carried-over"),
     ],
 )
-def test_settle_asked_follows_what_asks_for_it(commit: OffsetAndMetadata, follows: bool) -> None:
+def test_settle_asked_follows_only_resets_that_ask_for_it(commit: OffsetAndMetadata, follows: bool) -> None:
     done = at(positions={P0: 500}, ids={"flights": HERE})
     result = plan.settle(done, {P0: commit}, OnGroupReset.ASKED, "new")
     assert dict(result.resets) == ({P0: (100, mark_of(commit) or "new")} if follows else {})
@@ -211,11 +211,11 @@ def test_settle_asked_follows_what_asks_for_it(commit: OffsetAndMetadata, follow
     assert not plan.settle(at(positions={P0: commit.offset}), {P0: commit}, OnGroupReset.ASKED, "new").unasked
 
 
-def test_a_range_without_a_sample_counts_as_the_largest() -> None:
+def test_a_range_without_a_sample_is_assumed_to_have_the_largest_records() -> None:
     wanted = [Range(P0, 0, 100), Range(P1, 0, 100), Range(P2, 0, 100)]
     assert offset_ranges.share_bytes(wanted, {P0: 10.0, P1: 40.0}, 900) == {P0: 10, P1: 10, P2: 10}
     assert offset_ranges.share_bytes(wanted, {}, 30 * 2**20) == {P0: 10, P1: 10, P2: 10}, (
-        "none has one: 1 MiB an offset"
+        "without samples: 1 MiB for each offset"
     )
 
 
@@ -237,7 +237,7 @@ def test_settle_fail_names_partition_and_offsets(
 
 @pytest.mark.parametrize("on_reset", [FOLLOW, FAIL, IGNORE])
 @pytest.mark.parametrize("start", [Start.LATEST, Start.EARLIEST, Start.COMMITTED])
-def test_a_query_goes_on_where_it_is_when_another_one_starts_in_its_group(start: Start, on_reset: OnGroupReset) -> None:
+def test_a_query_keeps_its_position_when_another_one_starts_in_its_group(start: Start, on_reset: OnGroupReset) -> None:
     running = at(positions={P0: 100}, query="a")
     committed = {P0: mark_commit(90, query="a")}
     log = {P0: LogRange(0, 1000)}
@@ -253,7 +253,7 @@ def test_a_query_goes_on_where_it_is_when_another_one_starts_in_its_group(start:
     assert plan.ranges(running, batch.end) == [Range(P0, 100, 1000)]
 
 
-def test_settle_treats_each_partition_by_itself() -> None:
+def test_settle_treats_each_partition_separately() -> None:
     done = at(positions={P0: 500, P1: 500, P2: 500}, followed={P1: "a"})
     committed = {P0: foreign(3), P1: mark_commit(1, "a")}
     result = plan.settle(done, committed, FOLLOW, "new")
@@ -270,7 +270,7 @@ def test_first_batch_records_where_it_starts() -> None:
     batch = plan.plan_batch(INITIAL, LOG, GroupOffsets(begin={P0: 100, P1: 10}))
     assert batch is not None
     assert batch.end == at(positions={P0: 600, P1: 20}, origins={P0: 100, P1: 10})
-    # Whatever Spark says the start was: after a restart "latest" may be elsewhere.
+    # For any start that Spark reports: after a restart "latest" may be a different offset.
     assert plan.ranges(INITIAL, batch.end) == plan.ranges(at(positions={P0: 590, P1: 20}), batch.end)
     assert plan.ranges(INITIAL, batch.end) == [Range(P0, 100, 600), Range(P1, 10, 20)]
 
@@ -282,11 +282,11 @@ def test_first_batch_without_records_still_pins_the_start() -> None:
     assert plan.ranges(INITIAL, batch.end) == []
 
 
-def test_no_news_no_batch() -> None:
+def test_without_new_records_there_is_no_batch() -> None:
     assert plan.plan_batch(at(positions={P0: 600, P1: 20}, followed={P0: "a"}, origins={P0: 1}), LOG) is None
 
 
-def test_a_later_batch_starts_where_the_one_before_ended_and_forgets_its_extras() -> None:
+def test_a_later_batch_starts_at_the_previous_end_without_its_extra_fields() -> None:
     start = at(positions={P0: 500, P1: 20}, origins={P0: 400}, followed={P0: "a"})
     batch = plan.plan_batch(start, LOG)
     assert batch is not None
@@ -295,12 +295,12 @@ def test_a_later_batch_starts_where_the_one_before_ended_and_forgets_its_extras(
 
 
 @pytest.mark.parametrize("offset", [0, 400, 599])
-def test_rewind_is_read_by_the_next_batch_and_by_its_retry(offset: int) -> None:
+def test_a_rewind_is_read_by_the_next_batch_and_by_its_retry(offset: int) -> None:
     start = at(positions={P0: 600, P1: 20})
     batch = plan.plan_batch(start, LOG, GroupOffsets(resets={P0: (offset, "r")}, committed={P0: foreign(offset)}))
     assert batch is not None
     assert batch.end == at(positions={P0: 600, P1: 20}, origins={P0: offset}, followed={P0: "r"})
-    assert batch.end.to_json() != start.to_json(), "equal offsets would make no batch"
+    assert batch.end.to_json() != start.to_json(), "Spark runs no batch if the offsets are equal"
     again = SourceOffset.from_json(json.loads(json.dumps(batch.end.to_json())))
     assert plan.ranges(start, again) == [Range(P0, offset, 600)]
     assert dict(batch.acknowledge) == {P0: mark_commit(offset, "r")}
@@ -313,7 +313,7 @@ def test_skip_forward() -> None:
     assert plan.ranges(start, batch.end) == [Range(P0, 550, 600)]
 
 
-def test_reset_to_latest_reads_nothing_but_makes_a_batch() -> None:
+def test_a_reset_to_latest_makes_a_batch_without_records() -> None:
     start = at(positions={P0: 100, P1: 20})
     batch = plan.plan_batch(start, LOG, GroupOffsets(resets={P0: (600, "r")}, committed={P0: foreign(600)}))
     assert batch is not None
@@ -337,7 +337,7 @@ def test_an_empty_limit_of_a_rewind_spreads_over_batches() -> None:
         start, LOG, GroupOffsets(resets={P0: (0, "r")}, committed={P0: foreign(0)}), limits=BatchLimits(max_records=100)
     )
     assert first is not None
-    assert first.end.positions[P0] == 100, "a source offset may lie before the one before it"
+    assert first.end.positions[P0] == 100, "a source offset may be lower than the previous one"
     second = plan.plan_batch(first.end, LOG, limits=BatchLimits(max_records=100))
     assert second is not None
     assert plan.ranges(first.end, second.end) == [Range(P0, 100, 200)]
@@ -352,7 +352,7 @@ def test_partition_added_while_running_is_read_from_its_start() -> None:
     assert batch.end.origins == {P2: 0}
 
 
-def test_what_others_committed_before_the_query_came_is_no_reset() -> None:
+def test_commits_from_before_the_query_are_no_resets() -> None:
     committed = {P0: foreign(100), P1: mark_commit(12)}
     batch = plan.plan_batch(INITIAL, LOG, GroupOffsets(begin={P0: 100, P1: 12}, committed=committed, new_id="n"))
     assert batch is not None
@@ -363,7 +363,7 @@ def test_what_others_committed_before_the_query_came_is_no_reset() -> None:
     assert dict(result.commits) == {P0: mark_commit(600), P1: mark_commit(20)}
 
 
-def test_available_now_stops_at_what_was_there_and_leaves_later_partitions_alone() -> None:
+def test_available_now_ignores_records_and_partitions_added_later() -> None:
     start = at(positions={P0: 100, P1: 10})
     log = LOG | {P2: LogRange(0, 3)}
     batch = plan.plan_batch(start, log, GroupOffsets(begin={P2: 0}), limits=BatchLimits(upto={P0: 200, P1: 10}))
@@ -389,7 +389,7 @@ def test_data_loss_names_partition_and_range() -> None:
 OLD, NEW = UUID(int=1), UUID(int=2)
 
 
-def test_a_longer_topic_of_the_same_name_is_another_topic() -> None:
+def test_a_recreated_topic_of_the_same_name_is_data_loss() -> None:
     start = at(positions={P0: 500, P1: 20}, ids={"flights": OLD})
     with pytest.raises(DataLoss, match=f"flights-0: it was read up to offset 500.*created again.*{OLD}, now {NEW}"):
         plan.plan_batch(start, LOG, topics=TopicStates(ids={"flights": NEW}))
@@ -417,7 +417,7 @@ def test_a_longer_topic_of_the_same_name_is_another_topic() -> None:
         ({"flights": OLD}, {"flights": OLD}, {"flights": OLD}),
     ],
 )
-def test_without_two_ids_to_compare_a_query_goes_on(
+def test_without_two_topic_ids_a_query_continues(
     known: dict[str, UUID], now: dict[str, UUID | None], then: dict[str, UUID]
 ) -> None:
     start = at(positions={P0: 500, P1: 20}, ids=known)
@@ -426,7 +426,7 @@ def test_without_two_ids_to_compare_a_query_goes_on(
     assert batch.end == at(positions={P0: 600, P1: 20}, ids=then)
 
 
-def test_data_loss_tolerated_goes_on_with_what_is_there_and_says_so_in_the_offset() -> None:
+def test_with_fail_on_data_loss_false_a_query_continues_and_notes_the_loss_in_the_offset() -> None:
     start = at(positions={P0: 600, P1: 5, P2: 9})
     batch = plan.plan_batch(start, LOG, fail_on_data_loss=False)
     assert batch is not None
@@ -434,13 +434,13 @@ def test_data_loss_tolerated_goes_on_with_what_is_there_and_says_so_in_the_offse
     assert plan.ranges(start, batch.end) == [Range(P1, 10, 20)]
 
 
-def test_a_reset_leaves_a_lost_position_behind_without_an_error() -> None:
+def test_a_reset_replaces_a_lost_position_without_an_error() -> None:
     batch = plan.plan_batch(at(positions={P0: 600, P1: 5}), LOG, GroupOffsets(resets={P1: (15, "r")}))
     assert batch is not None
     assert plan.ranges(INITIAL, batch.end) == [Range(P1, 15, 20)]
 
 
-def test_batch_reads_say_what_is_missing() -> None:
+def test_batch_reads_report_missing_records() -> None:
     (removed,) = plan.lost_of_named({P0: 0, P1: 3}, {P0: 600, P1: 20}, LOG)
     assert removed.startswith("flights-1: offsets 3 to 9 are lost")
     (ahead,) = plan.lost_of_named({P0: 0, P1: 10}, {P0: 700, P1: 20}, LOG)
@@ -467,7 +467,7 @@ def test_starting_offsets_must_name_every_partition() -> None:
         plan.starting_offsets(Position(Start.TIMESTAMP, timestamps_ms={P0: 1}), LOG, found={P0: 1})
 
 
-def test_time_after_the_last_record_is_an_error_or_latest() -> None:
+def test_a_time_after_the_last_record_is_an_error_or_latest() -> None:
     position = Position(Start.TIMESTAMP, timestamp_ms=5)
     with pytest.raises(ConfigError, match="flights-1: no record is as recent"):
         plan.starting_offsets(position, LOG, found={P0: 3, P1: -1})
@@ -475,21 +475,21 @@ def test_time_after_the_last_record_is_an_error_or_latest() -> None:
     assert plan.ending_offsets(position, LOG, found={P0: 3, P1: -1}) == {P0: 3, P1: 20}
 
 
-@pytest.mark.claim(49, 50, 51)
+@pytest.mark.claim(49, 50, 51, part=True)
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [("earliest", {P0: 50, P1: 10}), ("latest", {P0: 50, P1: 20})],
 )
-def test_committed_start_falls_back_where_nothing_is_committed(
+def test_a_committed_start_falls_back_for_partitions_without_a_commit(
     policy: str, expected: dict[TopicPartition, int]
 ) -> None:
     found = plan.starting_offsets(Position(Start.COMMITTED), LOG, committed={P0: foreign(50)}, auto_offset_reset=policy)
     assert found == expected
 
 
-@pytest.mark.claim(43, 57)
+@pytest.mark.claim(43, 57, part=True)
 @pytest.mark.parametrize("commit", [5, 21])
-def test_committed_outside_of_the_log_falls_back_too(commit: int) -> None:
+def test_a_committed_start_falls_back_for_commits_outside_the_log(commit: int) -> None:
     position, committed = Position(Start.COMMITTED), {P0: foreign(0), P1: foreign(commit)}
     assert plan.starting_offsets(position, LOG, committed=committed)[P1] == 10
     assert plan.starting_offsets(position, LOG, committed=committed, auto_offset_reset="latest")[P1] == 20
@@ -497,8 +497,8 @@ def test_committed_outside_of_the_log_falls_back_too(commit: int) -> None:
         plan.starting_offsets(position, LOG, committed=committed, auto_offset_reset="none")
 
 
-@pytest.mark.claim(52)
-def test_committed_start_without_a_fallback_names_the_partition() -> None:
+@pytest.mark.claim(52, part=True)
+def test_the_error_of_a_committed_start_without_a_fallback_names_the_partition() -> None:
     with pytest.raises(plan.NoCommittedOffset, match="flights-1 has no committed offset"):
         plan.starting_offsets(Position(Start.COMMITTED), LOG, committed={P0: foreign(1)}, auto_offset_reset="none")
 
@@ -511,7 +511,7 @@ sizes = st.dictionaries(
 
 
 @given(sizes, st.integers(1, 10**6))
-def test_shares_add_up_to_the_limit_and_stay_within_what_is_there(
+def test_shares_add_up_to_the_limit_and_stay_within_the_available_records(
     available: dict[TopicPartition, int], limit: int
 ) -> None:
     shares = offset_ranges.share(available, limit)
@@ -521,7 +521,7 @@ def test_shares_add_up_to_the_limit_and_stay_within_what_is_there(
 
 
 @given(sizes, st.integers(1, 1000))
-def test_every_record_gets_its_turn_under_a_limit(available: dict[TopicPartition, int], limit: int) -> None:
+def test_with_a_limit_every_record_is_read_in_some_batch(available: dict[TopicPartition, int], limit: int) -> None:
     left = {tp: size % 200 for tp, size in available.items()}
     for _ in range(sum(left.values()) // limit + 1):
         shares = offset_ranges.share(left, limit)
@@ -571,7 +571,7 @@ class Query:
     commits_log: int = 0
     reads: list[tuple[int, int]] = field(default_factory=list)
     ids: int = 0
-    # the reference: where the next batch has to start
+    # the reference: the start of the next batch
     expected: int | None = None
 
     def new_id(self) -> str:
@@ -582,12 +582,12 @@ class Query:
         return INITIAL if batch < 0 else SourceOffset.from_json(json.loads(self.offsets_log[batch]))
 
     def reset(self, offset: int) -> None:
-        """By another tool, while the query is between batches or down, or while a batch runs."""
+        """By another tool, while the query is between batches, stopped, or in a batch."""
         self.commit = foreign(offset)
         self.expected = offset
 
     def run_batch(self, kill_at: int, limit: int | None = None) -> None:
-        """One round of Spark's loop; ``kill_at`` counts the points where it may die."""
+        """One round of Spark's loop. ``kill_at`` counts the points at which the process may be killed."""
         points = iter(range(10))
 
         def point() -> None:
@@ -598,7 +598,7 @@ class Query:
         if len(self.offsets_log) == batch:
             self.plan(batch, point, limit)
             if len(self.offsets_log) == batch:
-                return  # nothing to do
+                return  # no batch
         point()
         for item in plan.ranges(self.offset(batch - 1), self.offset(batch)):
             self.reads.append((item.start, item.end))
@@ -628,7 +628,7 @@ class Query:
         self.offsets_log.append(json.dumps(planned.end.to_json()))
         begin_at, stop = self.expected or 0, planned.end.positions[P0]
         assert begin_at <= stop
-        # a batch starts where the last one ended, or at a reset, once
+        # a batch starts at the end of the last one, or once at a reset
         assert plan.ranges(start, planned.end) == [Range(P0, begin_at, stop)] * (begin_at < stop)
         self.expected = stop
 
@@ -644,9 +644,9 @@ steps = st.lists(
 )
 
 
-@pytest.mark.claim(102, 103)
+@pytest.mark.claim(102, 103, part=True)
 @given(st.one_of(st.none(), st.integers(0, 30)), steps)
-def test_resets_are_followed_once_and_nothing_is_skipped_whatever_is_killed(
+def test_with_kills_at_any_point_resets_are_followed_once_and_no_record_is_skipped(
     committed: int | None, actions: list[tuple[str, int]]
 ) -> None:
     query = Query(end=30)
@@ -665,7 +665,9 @@ def test_resets_are_followed_once_and_nothing_is_skipped_whatever_is_killed(
     for _ in range(3):
         query.run_batch(kill_at=-1)
     assert query.commit is not None
-    assert (query.commit.offset, mark_of(query.commit)) == (query.end, ""), "the group ends where the checkpoint does"
+    assert (query.commit.offset, mark_of(query.commit)) == (query.end, ""), (
+        "the group and the checkpoint have the same end"
+    )
     assert query.offset(query.commits_log - 1).positions == {P0: query.end}
 
 
@@ -676,7 +678,7 @@ def test_the_same_reset_twice_rewinds_twice() -> None:
     for _ in range(2):
         query.reset(10)
         query.run_batch(-1)
-        query.run_batch(-1)  # as after the last batch of an AvailableNow run
+        query.run_batch(-1)  # the last batch of an AvailableNow run
     assert query.reads == [(0, 30), (10, 30), (10, 30)]
 
 
@@ -684,7 +686,7 @@ def test_a_kill_between_a_rewound_batch_and_its_commit_does_not_rewind_again() -
     query = Query(end=30)
     query.run_batch(-1)
     query.reset(10)
-    query.run_batch(-1)  # processed; the commit would come with the next round
+    query.run_batch(-1)  # processed; the next round would commit it
     assert query.commit == mark_commit(10, query.offset(1).followed[P0])
     query.run_batch(-1)
     query.run_batch(-1)
@@ -696,7 +698,7 @@ def test_a_kill_between_a_rewound_batch_and_its_commit_does_not_rewind_again() -
 def test_small_ranges_share_tasks_and_large_ones_do_not(counts: list[int]) -> None:
     wanted = [Range(TopicPartition("t", number), 5, 5 + size) for number, size in enumerate(counts)]
     groups = offset_ranges.gather(wanted)
-    assert list(itertools.chain(*groups)) == wanted, "each once, in order"
+    assert list(itertools.chain(*groups)) == wanted, "each range once, in order"
     assert all(len(group) == 1 or sum(item.size for item in group) <= offset_ranges.FEW_OFFSETS for group in groups)
     for group, following in itertools.pairwise(groups):
         assert sum(item.size for item in group) + following[0].size > offset_ranges.FEW_OFFSETS
@@ -709,7 +711,7 @@ def test_small_ranges_share_tasks_and_large_ones_do_not(counts: list[int]) -> No
     st.dictionaries(st.sampled_from([P0, P1, P2]), st.tuples(st.integers(1, 10**6), st.floats(0.1, 10**6)), min_size=1),
     st.integers(1, 10**9),
 )
-def test_shares_of_bytes_stay_within_the_limit_and_always_let_something_through(
+def test_shares_of_bytes_stay_within_the_limit_and_are_never_all_empty(
     wanted: dict[TopicPartition, tuple[int, float]], limit: int
 ) -> None:
     ranges = [Range(tp, 5, 5 + size) for tp, (size, _) in wanted.items()]
@@ -723,7 +725,7 @@ def test_shares_of_bytes_stay_within_the_limit_and_always_let_something_through(
         assert shares == {item.partition: item.size for item in ranges}
 
 
-def test_a_limit_per_partition_cuts_a_batch() -> None:
+def test_a_limit_per_partition_limits_a_batch() -> None:
     batch = plan.plan_batch(
         INITIAL, LOG, GroupOffsets(begin={P0: 0, P1: 10}), limits=BatchLimits(max_per_partition={P0: 7})
     )
@@ -731,8 +733,8 @@ def test_a_limit_per_partition_cuts_a_batch() -> None:
     assert plan.ranges(INITIAL, batch.end) == [Range(P0, 0, 7), Range(P1, 10, 20)]
 
 
-class Knows:
-    """Answers as a cluster would."""
+class FakeCluster:
+    """Answers like a cluster."""
 
     def __init__(self, there: bool, **settings: str) -> None:
         self.there = there
@@ -763,28 +765,28 @@ class Knows:
         ),
     ],
 )
-def test_who_removed_records_is_told_as_far_as_the_topics_settings_tell(settings: dict[str, str], cause: str) -> None:
+def test_the_cause_of_removed_records_follows_from_the_topic_settings(settings: dict[str, str], cause: str) -> None:
     with pytest.raises(DataLoss) as caught:
-        plan.plan_batch(at(positions={P0: 600, P1: 5}), LOG, topics=TopicStates(causes=Knows(True, **settings)))
+        plan.plan_batch(at(positions={P0: 600, P1: 5}), LOG, topics=TopicStates(causes=FakeCluster(True, **settings)))
     assert f"flights-1: offsets 5 to 9 are lost (its log starts at 10), {cause}" in str(caught.value)
 
 
 def test_every_loss_has_its_range_and_its_cause() -> None:
     start = at(positions={P0: 700, P1: 5, P2: 9}, ids={"flights": OLD})
     with pytest.raises(DataLoss) as caught:
-        plan.plan_batch(start, LOG, topics=TopicStates(ids={"flights": OLD}, causes=Knows(False)))
+        plan.plan_batch(start, LOG, topics=TopicStates(ids={"flights": OLD}, causes=FakeCluster(False)))
     message = str(caught.value)
     assert "so offsets 600 to 699 are lost (it was truncated: a replica without them became leader)" in message
     assert "flights-1: offsets 5 to 9 are lost" in message
     assert "flights-2 is missing (it was read up to offset 9): its topic was deleted" in message
     with pytest.raises(DataLoss, match="its topic exists, but was created again with fewer partitions or is not read"):
-        plan.plan_batch(at(positions={P0: 600, P1: 20, P2: 9}), LOG, topics=TopicStates(causes=Knows(True)))
+        plan.plan_batch(at(positions={P0: 600, P1: 20, P2: 9}), LOG, topics=TopicStates(causes=FakeCluster(True)))
     with pytest.raises(DataLoss, match=r"offsets 600 to 699 are lost \(it was truncated, or deleted and created again"):
         plan.plan_batch(at(positions={P0: 700, P1: 20}), LOG)
 
 
 @pytest.mark.claim(57, part=True)
-def test_what_a_group_committed_and_nobody_holds_any_more_is_a_loss() -> None:
+def test_committed_records_that_no_longer_exist_are_a_loss() -> None:
     assert plan.lost_of_committed({P0: foreign(50), P1: foreign(10)}, LOG) == []
     assert plan.lost_of_committed({}, LOG) == []
     (removed,) = plan.lost_of_committed({P1: foreign(5)}, LOG)

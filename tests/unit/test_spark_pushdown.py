@@ -1,4 +1,4 @@
-"""Pushed filters as ranges of offsets: held against rows that are filtered one by one."""
+"""Pushed filters as ranges of offsets, compared with rows that are filtered one at a time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def at(micros: int) -> dt.datetime:
 
 
 def holds(item: Filter, row: Row) -> bool:
-    """The filter, looked at as Spark does."""
+    """The value of the filter for a row, as in Spark."""
     if isinstance(item, Not):
         return not holds(item.child, row)
     value = row[COLUMNS.index(item.attribute[0])]  # type: ignore[attr-defined]
@@ -85,9 +85,7 @@ def filters(draw: st.DrawFn) -> Filter:
 
 
 @given(st.lists(filters(), max_size=4), st.data())
-def test_what_is_left_out_matches_no_filter_and_what_is_not_handed_back_holds(
-    asked: list[Filter], data: st.DataObject
-) -> None:
+def test_skipped_rows_match_no_filter_and_fully_pushed_filters_hold(asked: list[Filter], data: st.DataObject) -> None:
     disorder = 2
     rows: list[Row] = []
     for partition in (TopicPartition("a", 0), TopicPartition("ab", 1), TopicPartition("b", 2)):
@@ -137,7 +135,7 @@ def test_what_is_left_out_matches_no_filter_and_what_is_not_handed_back_holds(
         (EqualTo(("headers", "key"), "x"), False),
     ],
 )
-def test_spark_is_told_what_it_need_not_look_at_again(item: Filter, exact: bool) -> None:
+def test_exact_filters_are_not_returned_to_spark(item: Filter, exact: bool) -> None:
     assert push([item])[1] == ([] if exact else [item])
 
 
@@ -159,7 +157,7 @@ def test_microseconds_are_rounded_to_the_milliseconds_that_match() -> None:
         ({"message.timestamp.difference.max.ms": "60000"}, 120_000),
     ],
 )
-def test_how_far_timestamps_can_go_back_is_what_the_brokers_refuse(
+def test_the_allowed_age_of_timestamps_follows_the_broker_settings(
     settings: dict[str, str | None], disorder: int | None
 ) -> None:
     assert disorder_ms(settings) == disorder

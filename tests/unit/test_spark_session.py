@@ -1,4 +1,4 @@
-"""The settings of a session, its log, and a Spark that does not start."""
+"""The settings of a session, its log, and the error of a Spark that does not start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.pipelines.ingest_job import Target, start_spark
 from odradek.spark import session as spark_session
 
 
-def test_callers_settings_win_and_java_options_add_up(tmp_path: Path) -> None:
+def test_the_callers_settings_have_precedence_and_java_options_are_combined(tmp_path: Path) -> None:
     settings = spark_session._settings(
         "app", "local[2]", {"spark.ui.enabled": "true", "spark.driver.extraJavaOptions": "-Dx=y"}, tmp_path
     )
@@ -21,20 +21,26 @@ def test_callers_settings_win_and_java_options_add_up(tmp_path: Path) -> None:
     assert settings["spark.driver.extraJavaOptions"].endswith(" -Dx=y")
     assert "-Dlog4j2.configurationFile=file:" in settings["spark.driver.extraJavaOptions"]
     assert spark_session.UNCHECKED_ARROW in settings["spark.driver.extraJavaOptions"].split()
-    assert "spark.executor.extraJavaOptions" not in settings, "in local mode there are none"
+    assert "spark.executor.extraJavaOptions" not in settings, "local mode has no executors"
     assert settings["spark.driver.host"] == settings["spark.driver.bindAddress"] == "127.0.0.1"
     assert settings["spark.sql.session.timeZone"] == "UTC"
     cluster = spark_session._settings(
         "app", "spark://host:7077", {"spark.executor.extraJavaOptions": "-Dy=z"}, tmp_path
     )
     assert cluster["spark.executor.extraJavaOptions"].split() == [spark_session.UNCHECKED_ARROW, "-Dy=z"]
-    assert "spark.driver.host" not in cluster, "workers elsewhere could not reach a driver on the loopback"
+    assert "spark.driver.host" not in cluster, (
+        "workers on other machines could not reach a driver on the loopback address"
+    )
 
 
-def test_a_quick_start_is_for_drivers_whose_java_sees_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_quick_start_applies_only_to_drivers_whose_java_processes_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name, given = "spark.driver.extraJavaOptions", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}
     quick = spark_session._settings("app", "local[2]", given, tmp_path, [spark_session.QUICK_START])[name].split()
-    assert quick[-2:] == [spark_session.QUICK_START, "-XX:TieredStopAtLevel=4"], "the caller's counts: it comes last"
+    assert quick[-2:] == [spark_session.QUICK_START, "-XX:TieredStopAtLevel=4"], (
+        "Java uses the caller's value, because it is the last"
+    )
     assert spark_session.QUICK_START not in spark_session._settings("app", "local[2]", {}, tmp_path)[name].split()
 
     asked: list[bool] = []
@@ -44,7 +50,7 @@ def test_a_quick_start_is_for_drivers_whose_java_sees_no_rows(tmp_path: Path, mo
     assert asked == [False, False, True]
 
 
-def test_the_log_says_why_spark_did_not_start(tmp_path: Path) -> None:
+def test_the_reason_of_a_failed_start_is_found_in_the_log(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     assert spark_session._last_error(str(log)) is None
     log.write_text(
@@ -57,7 +63,7 @@ def test_the_log_says_why_spark_did_not_start(tmp_path: Path) -> None:
 
 
 class Context:
-    """A SparkContext that can tell whether it was stopped."""
+    """A SparkContext that records a stop."""
 
     is_stopped = False
 
@@ -66,7 +72,7 @@ class Context:
 
 
 class Refusing:
-    """A builder of a session that Spark refuses; the context that runs then is ``begun``."""
+    """A builder of a session that Spark refuses. ``begun`` is the context that runs after the refusal."""
 
     def __init__(self, begun: Context) -> None:
         self.begun = begun
@@ -83,7 +89,9 @@ class Refusing:
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_a_refused_setting_stops_only_what_began_with_it(monkeypatch: pytest.MonkeyPatch, is_running: bool) -> None:
+def test_a_refused_setting_stops_only_the_context_that_began_with_it(
+    monkeypatch: pytest.MonkeyPatch, is_running: bool
+) -> None:
     import pyspark
     from pyspark.errors import PySparkException
 

@@ -1,4 +1,4 @@
-"""The driver's commits, with a query that is told what to say: no Spark, no broker."""
+"""The driver's commits, with a fake query and a fake group: no Spark, no broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ END = '{"t": {"0": 5}}'
 
 
 class Query:
-    """As Java has it. ``reported``: the ends that it reports one after the other, the last one for ever."""
+    """A query like Java's. ``reported``: the ends that it reports in order; it repeats the last one for ever."""
 
     def __init__(self, *reported: str, is_active: bool = True) -> None:
         self.reported, self.active = list(reported or [END]), is_active
@@ -43,7 +43,7 @@ class Query:
 
 
 class Group:
-    """Stands in for ``Lookups``."""
+    """A fake ``Lookups``."""
 
     def __init__(self, on_reset: OnGroupReset = OnGroupReset.FOLLOW) -> None:
         self.options = SimpleNamespace(on_group_reset=on_reset)
@@ -102,7 +102,7 @@ def ends(run_id: str) -> Any:
 
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GroupCommits]]:
-    """A listener whose queries are the given ones, by their names; they end with the test."""
+    """A listener whose queries are the given ones, by their names. They end with the test."""
     monkeypatch.setattr(batch_commits, "_REPORT_DELAY_S", 0.001)
     monkeypatch.setattr(batch_commits, "_TRIGGER_RETRY_S", 0.001)
     monkeypatch.setattr(batch_commits, "_run_of", lambda run: run)
@@ -126,14 +126,14 @@ def run_of(query: Query, group: Group) -> batch_commits._Run:
     return batch_commits._Run(query, {0: group}, 1)  # type: ignore[dict-item]  # what is asked of Lookups, it has
 
 
-def test_nothing_is_asked_between_the_look_at_the_group_and_the_commit() -> None:
+def test_the_commit_follows_the_read_of_the_group_without_another_request() -> None:
     group = Group()
     assert settle_finished(group, SourceOffset({P0: 5}), lambda: True)  # type: ignore[arg-type]  # as above
     assert group.asked == ["partitions", "ends", "held", "committed", "commit"]
 
 
 @pytest.mark.parametrize("moved", ["another end", "a trigger"])
-def test_a_query_that_went_on_meanwhile_is_left_to_its_planner(moved: str) -> None:
+def test_the_driver_leaves_a_query_that_continues_to_its_planner(moved: str) -> None:
     query = Query(END, '{"t": {"0": 7}}') if moved == "another end" else Query()
     if moved == "a trigger":
         query.in_trigger = iter([True])
@@ -146,16 +146,16 @@ def test_a_query_that_went_on_meanwhile_is_left_to_its_planner(moved: str) -> No
     assert group.asked[-1] == "commit"
 
 
-def test_the_driver_waits_for_as_long_as_a_trigger_is_active(listener: Callable[..., GroupCommits]) -> None:
+def test_the_driver_waits_until_no_trigger_is_active(listener: Callable[..., GroupCommits]) -> None:
     query, group = Query(), Group()
     query.in_trigger = iter([True] * 5)
     listener(q=run_of(query, group)).onQueryProgress(reports("q"))
     assert group.written.wait(30)
-    assert group.asked == ["partitions", "ends", "held", "committed", "commit"], "looked at once"
-    assert query.looks == 5 + 2, "the last two before and after the look at the group"
+    assert group.asked == ["partitions", "ends", "held", "committed", "commit"], "the group is read only once"
+    assert query.looks == 5 + 2, "the last two are before and after the reads of the group"
 
 
-def test_a_commit_that_cannot_be_made_is_tried_again_without_another_batch(
+def test_a_failed_commit_is_retried_without_another_batch(
     listener: Callable[..., GroupCommits], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_commits, "_COMMIT_RETRY_S", 0.001)
@@ -166,10 +166,10 @@ def test_a_commit_that_cannot_be_made_is_tried_again_without_another_batch(
     assert group.written.wait(30)
     assert group.asked.count("commit") == 4
     one.onQueryTerminated(ends("q"))
-    assert group.asked.count("commit") == 4, "and then it is done"
+    assert group.asked.count("commit") == 4, "three refused attempts and a successful one"
 
 
-def test_a_query_that_has_ended_is_in_no_trigger() -> None:
+def test_a_query_that_has_ended_has_no_active_trigger() -> None:
     query, group = Query(is_active=False), Group()
     query.in_trigger = iter([True])
     batch_commits._settle(run_of(query, group))
@@ -177,7 +177,7 @@ def test_a_query_that_has_ended_is_in_no_trigger() -> None:
 
 
 @pytest.mark.parametrize("where", ["the query", "the group", "its end"])
-def test_an_error_that_nobody_thought_of_is_logged_and_other_queries_are_committed(
+def test_an_unexpected_error_is_logged_and_other_queries_are_committed(
     where: str, listener: Callable[..., GroupCommits], caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, good = Group(), Group()
@@ -185,7 +185,7 @@ def test_an_error_that_nobody_thought_of_is_logged_and_other_queries_are_committ
     if where == "the query":
         query.status = lambda: None  # type: ignore[method-assign]  # it fails when it is asked
     if where == "the group":
-        # What no broker answers, so that reading it fails.
+        # Such a reply does not exist, so reading it raises an error.
         bad.committed = lambda partitions: None  # type: ignore[method-assign, assignment, return-value]
     both = listener(bad=run_of(query, bad), good=run_of(Query(), good))
     both.onQueryProgress(reports("bad"))
@@ -193,14 +193,14 @@ def test_an_error_that_nobody_thought_of_is_logged_and_other_queries_are_committ
     assert good.written.wait(30)
     assert both._thread is not None
     assert both._thread.is_alive()
-    (told, *_) = [one for one in caplog.records if one.levelno == logging.WARNING]
-    assert told.exc_info is not None
+    (warning, *_) = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert warning.exc_info is not None
     both.onQueryTerminated(ends("bad"))
     assert bad.closed
     assert list(both._runs) == ["good"]
 
 
-def test_a_thread_that_died_is_followed_by_another(listener: Callable[..., GroupCommits]) -> None:
+def test_a_thread_that_died_is_replaced(listener: Callable[..., GroupCommits]) -> None:
     query, group = Query(), Group()
     one = listener()
     one._thread = threading.Thread(target=int)
@@ -212,7 +212,7 @@ def test_a_thread_that_died_is_followed_by_another(listener: Callable[..., Group
     assert group.written.wait(30)
 
 
-def test_a_listener_that_cannot_be_added_breaks_nothing_and_is_tried_again(
+def test_a_failure_to_add_a_listener_is_harmless_and_retried(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     listeners: dict[str, Any] = {}

@@ -29,7 +29,7 @@ def test_producer_settings_keep_kafkas_names_and_defaults() -> None:
     assert chosen.client.client_id == "etl"
     assert pickle.loads(pickle.dumps(chosen)) == chosen
     assert hash(chosen) == hash(pickle.loads(pickle.dumps(chosen))), "workers keep producers by their options"
-    assert not options(kafka__acks="1").producer.enable_idempotence, "as Kafka's producer decides it"
+    assert not options(kafka__acks="1").producer.enable_idempotence, "the same rule as in Kafka's producer"
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_producer_settings_keep_kafkas_names_and_defaults() -> None:
         ({"startingOffsets": "earliest"}, "unknown option startingoffsets"),
     ],
 )
-def test_mistakes_are_named(given: dict[str, str], message: str) -> None:
+def test_errors_name_the_mistake(given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_write_options(BASE | given)
     assert message in str(caught.value)
 
 
-def test_bootstrap_servers_are_required_and_unknown_options_pass_when_asked() -> None:
+def test_bootstrap_servers_are_required_and_unknown_options_are_accepted_with_strict_options_false() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is required"):
         parse_write_options({"topic": "x"})
     assert options(topik="x", strictOptions="false").topic is None
@@ -65,11 +65,11 @@ ALL = {
 }  # fmt: skip
 
 
-def test_columns_of_the_built_in_sink_are_taken() -> None:
+def test_columns_of_the_built_in_sink_are_accepted() -> None:
     check_columns(ALL, options())
     check_columns({"value": "string"}, options(topic="x"))
-    check_columns({"value": "string", "topic": "int"}, options(topic="x"))  # the option counts
-    check_columns({"value": "binary", "timestamp": "bigint"}, options(topic="x"))  # no column of the sink
+    check_columns({"value": "string", "topic": "int"}, options(topic="x"))  # the option has precedence
+    check_columns({"value": "binary", "timestamp": "bigint"}, options(topic="x"))  # the sink ignores other columns
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_columns_of_the_built_in_sink_are_taken() -> None:
         (ALL, {"includeTimestamp": "true"}, "needs a column 'timestamp'"),
     ],
 )
-def test_columns_that_cannot_be_written_are_named(types: dict[str, str], given: dict[str, str], message: str) -> None:
+def test_errors_name_columns_that_cannot_be_written(types: dict[str, str], given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_columns(types, options(**given))
     assert message in str(caught.value)
 
 
-def test_rows_are_parted_by_topic_and_text_becomes_bytes() -> None:
+def test_rows_are_split_by_topic_and_text_becomes_bytes() -> None:
     batch = pa.RecordBatch.from_pydict({
         "topic": ["a", "b", "a"], "value": ["ü", None, ""], "key": pa.array([b"1", b"2", None]), "offset": [7, 8, 9],
     })  # fmt: skip

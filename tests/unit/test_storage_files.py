@@ -1,4 +1,4 @@
-"""The small files beside a log, the indexes, and the file systems themselves."""
+"""The small files of a log directory, the indexes, and both implementations of files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def files(request: pytest.FixtureRequest) -> Files:
 # file systems
 
 
-def test_files_do_the_same_on_disk_and_in_memory(files: Files, tmp_path: Path) -> None:
+def test_files_on_disk_and_in_memory_behave_the_same(files: Files, tmp_path: Path) -> None:
     directory = tmp_path / "a" / "b-0"
     files.make_dirs(directory)
     assert files.exists(directory)
@@ -71,7 +71,7 @@ def test_an_empty_file_can_be_viewed(files: Files, tmp_path: Path) -> None:
     assert bytes(files.view(tmp_path / "empty")) == b""
 
 
-def test_a_lock_keeps_others_out(files: Files, tmp_path: Path) -> None:
+def test_a_directory_can_be_locked_only_once(files: Files, tmp_path: Path) -> None:
     lock = files.lock(tmp_path / ".lock")
     with pytest.raises(BlockingIOError):
         files.lock(tmp_path / ".lock")
@@ -102,7 +102,7 @@ def test_memory_files_fail_on_demand() -> None:
 # checkpoints
 
 
-def test_offset_checkpoints_are_kafkas(files: Files, tmp_path: Path) -> None:
+def test_offset_checkpoints_have_kafkas_format(files: Files, tmp_path: Path) -> None:
     files.make_dirs(tmp_path)
     path = tmp_path / checkpoints.RECOVERY_POINT
     assert checkpoints.read_offsets(path, files) == {}
@@ -110,14 +110,14 @@ def test_offset_checkpoints_are_kafkas(files: Files, tmp_path: Path) -> None:
     checkpoints.write_offsets(path, offsets, files)
     assert files.read(path) == b"0\n2\nflights 3 17\n__consumer_offsets 49 0\n"
     assert checkpoints.read_offsets(path, files) == offsets
-    files.write(path, b"")  # as Kafka leaves a new one
+    files.write(path, b"")  # Kafka leaves a new file empty
     assert checkpoints.read_offsets(path, files) == {}
 
 
 @pytest.mark.parametrize(
     "text", [b"1\n0\n", b"0\n", b"x\ny\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na b 1\n", b"\xff\xfe"]
 )
-def test_damaged_checkpoints_are_named(files: Files, tmp_path: Path, text: bytes) -> None:
+def test_errors_name_damaged_checkpoints(files: Files, tmp_path: Path, text: bytes) -> None:
     files.make_dirs(tmp_path)
     path = tmp_path / checkpoints.LOG_START
     files.write(path, text)
@@ -135,7 +135,7 @@ def test_clean_shutdown_marker(files: Files, tmp_path: Path) -> None:
     assert not checkpoints.read_clean_shutdown(tmp_path, files)
 
 
-def test_partition_metadata_is_kafkas(files: Files, tmp_path: Path) -> None:
+def test_partition_metadata_has_kafkas_format(files: Files, tmp_path: Path) -> None:
     files.make_dirs(tmp_path)
     assert checkpoints.read_partition_metadata(tmp_path, files) is None
     topic_id = checkpoints.read_partition_metadata(KAFKAS, OsFiles())
@@ -149,7 +149,7 @@ def test_partition_metadata_is_kafkas(files: Files, tmp_path: Path) -> None:
 
 
 @given(st.uuids())
-def test_ids_as_kafka_writes_them(value: uuid.UUID) -> None:
+def test_ids_have_kafkas_format(value: uuid.UUID) -> None:
     text = checkpoints.encode_uuid(value)
     assert len(text) == 22
     assert checkpoints.decode_uuid(text) == value
@@ -168,7 +168,7 @@ def test_meta_properties(files: Files, tmp_path: Path) -> None:
 # leader epochs
 
 
-def test_epochs_survive_and_give_way_to_contradiction(files: Files, tmp_path: Path) -> None:
+def test_epochs_are_stored_and_contradicting_entries_are_removed(files: Files, tmp_path: Path) -> None:
     files.make_dirs(tmp_path)
     epochs = LeaderEpochs(tmp_path, files)
     for epoch, start in ((1, 10), (1, 20), (4, 30), (6, 50)):
@@ -187,7 +187,7 @@ def test_epochs_survive_and_give_way_to_contradiction(files: Files, tmp_path: Pa
 # indexes
 
 
-def test_index_lookups_take_the_last_entry_at_or_before(files: Files, tmp_path: Path) -> None:
+def test_index_lookups_return_the_last_entry_at_or_before_the_target(files: Files, tmp_path: Path) -> None:
     files.make_dirs(tmp_path)
     index = OffsetIndex(tmp_path / "00000000000000000100.index", 100, files)
     times = TimeIndex(tmp_path / "00000000000000000100.timeindex", 100, files)
@@ -255,7 +255,7 @@ def test_snapshots_keep_five_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "version"])
-def test_damaged_snapshots_are_noticed_and_passed_over(files: Files, tmp_path: Path, damage: str) -> None:
+def test_damaged_snapshots_are_detected_and_skipped(files: Files, tmp_path: Path, damage: str) -> None:
     files.make_dirs(tmp_path)
     state = ProducerState(3)
     state.add(0, BatchSeen(9, 9, 9, 1000))

@@ -1,4 +1,4 @@
-"""One partition's log: reading, looking up, dropping, producers, failing disks."""
+"""The log of one partition: reads, lookups, deletion, producers, disk failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek.batches.rows import iter_records
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.config import MAX_LONG, LogConfig
-from odradek.storage.files import MemoryFiles, OsFiles
+from odradek.storage.files import MemoryFiles, OsFile, OsFiles
 
 
 @pytest.fixture
@@ -27,25 +27,24 @@ def path(tmp_path: Path) -> Path:
 # reading
 
 
-@pytest.mark.claim(8)
-def test_claim_8_a_deep_read_scans_no_more_than_the_index_interval(path: Path) -> None:
-    class Counting(OsFiles):
-        read_bytes = 0
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all reads of files."""
+    sizes: list[int] = []
+    pread = OsFile.pread
 
-        def open(self, path: Path, *, create: bool = False):  # type: ignore[no-untyped-def]
-            file = super().open(path, create=create)
-            plain = file.pread
+    def counting_pread(self: OsFile, position: int, size: int) -> bytes:
+        data = pread(self, position, size)
+        sizes.append(len(data))
+        return data
 
-            def pread(position: int, size: int) -> bytes:
-                data = plain(position, size)
-                self.read_bytes += len(data)
-                return data
+    monkeypatch.setattr(OsFile, "pread", counting_pread)
+    return sizes
 
-            file.pread = pread  # type: ignore[method-assign]
-            return file
 
-    files = Counting()
-    log = open_log(path, files=files)
+@pytest.mark.claim(8, part="a")
+def test_claim_8_a_deep_read_scans_no_more_than_the_index_interval(path: Path, reads: list[int]) -> None:
+    log = open_log(path)
     for number in range(3000):
         put(log, batch(1, number))
     assert log.size > 200_000
@@ -56,9 +55,23 @@ def test_claim_8_a_deep_read_scans_no_more_than_the_index_interval(path: Path) -
         assert found is not None
         assert found[1].base_offset == offset
         assert found[0] - position <= 4096 + 100
-        files.read_bytes = 0
+        reads.clear()
         log.read(offset, 1)
-        assert files.read_bytes <= 3 * 8192
+        assert 0 < sum(reads) <= 3 * 8192
+
+
+@pytest.mark.claim(8, part="c")
+def test_claim_8_without_index_entries_a_read_scans_the_log_from_its_start(path: Path, reads: list[int]) -> None:
+    scanned = {}
+    for name, interval in (("with", 4096), ("without", 1 << 30)):
+        log = open_log(path / name, index_interval_bytes=interval)
+        for number in range(3000):
+            put(log, batch(1, number))
+        reads.clear()
+        assert log.read(2990, 1).base_offset == 2990
+        scanned[name] = sum(reads)
+    assert 0 < scanned["with"] <= 3 * 8192
+    assert scanned["without"] > 0.9 * log.size
 
 
 @pytest.mark.behaviour(51)
@@ -71,7 +84,7 @@ def test_behaviour_51_a_fetch_inside_a_batch_gets_the_whole_batch(path: Path) ->
     assert [row.offset for row in iter_records(part.bytes())] == [5, 6, 7, 8, 9]
 
 
-def test_first_batch_comes_whole_unless_told_otherwise(path: Path) -> None:
+def test_the_first_batch_is_returned_whole_by_default(path: Path) -> None:
     log = open_log(path)
     put(log, batch(20))
     size = len(batch(20))
@@ -80,7 +93,7 @@ def test_first_batch_comes_whole_unless_told_otherwise(path: Path) -> None:
     assert log.read(0, size, min_one=False).size == size
 
 
-@pytest.mark.claim(4, part=True)
+@pytest.mark.claim(4, part="a")
 def test_reads_stop_at_the_high_watermark_and_at_the_bound(path: Path) -> None:
     log = open_log(path)
     for _ in range(4):
@@ -110,7 +123,7 @@ def test_reads_cross_segments(path: Path) -> None:
     assert [row.offset for row in rows_from(log, 0, max_bytes=300)] == list(range(100))
 
 
-def test_a_slice_outlives_its_segment(path: Path) -> None:
+def test_a_read_slice_stays_valid_after_its_segment_is_deleted(path: Path) -> None:
     log = open_log(path, segment_bytes=1000)
     for number in range(100):
         put(log, batch(1, number))
@@ -142,7 +155,7 @@ def test_behaviour_48_lookup_finds_the_first_record_at_or_after_a_time(path: Pat
     assert first.offset == 0
 
 
-@pytest.mark.behaviour(48)
+@pytest.mark.behaviour(48, part=True)
 def test_timestamps_out_of_order_still_find_the_first_by_offset(path: Path) -> None:
     log = open_log(path, index_interval_bytes=64)
     times = [50, 10, 90, 20, 90, 70, 100, 95]
@@ -156,8 +169,8 @@ def test_timestamps_out_of_order_still_find_the_first_by_offset(path: Path) -> N
     assert log.find_timestamp(T0 + 101) is None
 
 
-@pytest.mark.behaviour(53)
-def test_lookup_leaves_out_what_is_below_the_log_start(path: Path) -> None:
+@pytest.mark.behaviour(53, part=True)
+def test_a_lookup_ignores_records_below_the_log_start(path: Path) -> None:
     log = open_log(path)
     put(log, batch(10))
     log.delete_before(4)
@@ -176,7 +189,7 @@ def test_behaviour_49_of_equal_largest_timestamps_the_earliest_wins(path: Path) 
     assert log.max_timestamp() == (1, T0 + 9, 0)
 
 
-@pytest.mark.behaviour(49)
+@pytest.mark.behaviour(49, part=True)
 def test_behaviour_49_without_any_timestamp_the_first_record_has_the_largest(path: Path) -> None:
     log = open_log(path)
     for _ in range(2):
@@ -184,8 +197,8 @@ def test_behaviour_49_without_any_timestamp_the_first_record_has_the_largest(pat
     assert log.max_timestamp() == (0, -1, 0)
 
 
-@pytest.mark.behaviour(50)
-def test_behaviour_50_lookups_are_bounded_for_read_committed(path: Path) -> None:
+@pytest.mark.behaviour(50, part="a")
+def test_behaviour_50_read_committed_lookups_end_at_the_last_stable_offset(path: Path) -> None:
     log = open_log(path)
     put(log, batch(3))
     put(log, sequenced(0, 3, at_ms=T0 + 100, transactional=True))
@@ -197,7 +210,7 @@ def test_behaviour_50_lookups_are_bounded_for_read_committed(path: Path) -> None
     assert found.offset == 3
 
 
-@pytest.mark.behaviour(50)
+@pytest.mark.behaviour(50, part=True)
 def test_a_marker_ends_the_transaction(path: Path) -> None:
     log = open_log(path)
     put(log, sequenced(0, 3, transactional=True))
@@ -228,20 +241,20 @@ def test_log_append_time(path: Path) -> None:
     assert log.find_timestamp(T0 + 9999) == (0, T0 + 9999, 0)
 
 
-def test_timestamps_too_far_off_are_refused(path: Path) -> None:
+def test_timestamps_too_far_from_now_are_refused(path: Path) -> None:
     log = open_log(path, message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=1000)
     assert code_of(put, log, batch(at_ms=T0 + 1001)) is ErrorCode.invalid_timestamp
     assert code_of(put, log, batch(at_ms=T0 - 1001)) is ErrorCode.invalid_timestamp
     put(log, batch(at_ms=T0 + 1000))
     put(log, batch(at_ms=T0 - 1000))
-    put(log, batch(at_ms=-1))  # records without a time
+    put(log, batch(at_ms=-1))  # records without a timestamp
     assert log.log_end_offset == 3
 
 
-# what is refused
+# refused batches
 
 
-@pytest.mark.behaviour(56, part=True)
+@pytest.mark.behaviour(56, part="b")
 def test_behaviour_56_keyless_records_on_a_compacted_topic(path: Path) -> None:
     log = open_log(path, cleanup_policy=frozenset({"compact"}))
     keyless = encode_batch([SimpleRecord(None, b"v")], now_ms=T0, compression="gzip")  # type: ignore[arg-type]
@@ -250,7 +263,7 @@ def test_behaviour_56_keyless_records_on_a_compacted_topic(path: Path) -> None:
     assert log.log_end_offset == 1
 
 
-@pytest.mark.behaviour(56, part=True)
+@pytest.mark.behaviour(56, part="c")
 def test_behaviour_56_max_message_bytes(path: Path) -> None:
     log = open_log(path, max_message_bytes=200)
     assert code_of(put, log, batch(size=200)) is ErrorCode.message_too_large
@@ -258,13 +271,13 @@ def test_behaviour_56_max_message_bytes(path: Path) -> None:
     assert log.log_end_offset == 1
 
 
-def test_more_than_a_segment_is_refused(path: Path) -> None:
+def test_a_batch_larger_than_a_segment_is_refused(path: Path) -> None:
     log = open_log(path, segment_bytes=100)
     assert code_of(put, log, batch(size=100)) is ErrorCode.record_list_too_large
     assert log.log_end_offset == 0
 
 
-def test_topic_codec_is_honoured(path: Path) -> None:
+def test_batches_are_stored_with_the_codec_of_the_topic(path: Path) -> None:
     for number, codec in enumerate(CODECS[1:], 1):
         log = open_log(path.with_name(f"c-{number}"), compression_type=codec)
         put(log, batch(50, compression="none"))
@@ -321,7 +334,7 @@ def test_retention_by_size(path: Path) -> None:
     assert log.log_start_offset > 0
 
 
-def test_retention_spares_compacted_topics_and_what_is_not_replicated(path: Path) -> None:
+def test_retention_keeps_compacted_topics_and_unreplicated_records(path: Path) -> None:
     log = open_log(path, segment_bytes=1000, retention_ms=1, cleanup_policy=frozenset({"compact"}))
     for number in range(50):
         put(log, batch(1, number, size=100))
@@ -335,16 +348,16 @@ def test_retention_spares_compacted_topics_and_what_is_not_replicated(path: Path
 
 
 @pytest.mark.behaviour(53)
-def test_behaviour_53_delete_records_moves_the_start_and_the_producer_goes_on(path: Path) -> None:
+def test_behaviour_53_delete_records_moves_the_start_and_the_producer_continues(path: Path) -> None:
     log = open_log(path, segment_bytes=1000)
     for number in range(20):
         put(log, sequenced(number * 5, at_ms=T0))
     assert log.delete_before(52) == 52
-    assert log.delete_before(10) == 52  # never back
+    assert log.delete_before(10) == 52  # the start never moves back
     assert code_of(log.delete_before, 101) is ErrorCode.offset_out_of_range
     assert log.retain(T0) > 0
     put(log, sequenced(100))
-    assert log.delete_before(-1) == 105  # the high watermark
+    assert log.delete_before(-1) == 105  # up to the high watermark
     log.retain(T0)
     put(log, sequenced(105))
     assert [row.offset for row in rows_from(log, 105)] == list(range(105, 110))
@@ -358,7 +371,7 @@ def test_truncate(path: Path) -> None:
     for number in range(20):
         put(log, batch(5, at_ms=T0 + number * 100), leader_epoch=number // 4)
     log.truncate_to(38, T0)
-    assert log.log_end_offset == 35  # the batch that holds 38 begins there
+    assert log.log_end_offset == 35  # the batch with offset 38 begins there
     assert log.epochs.latest == 1
     assert [row.offset for row in rows_from(log, 0)] == list(range(35))
     assert log.find_timestamp(T0 + 700) is None
@@ -379,19 +392,19 @@ def test_truncate_below_everything(path: Path) -> None:
 # producers
 
 
-@pytest.mark.behaviour(55)
-def test_behaviour_55_the_last_five_batches_are_known_again(path: Path) -> None:
+@pytest.mark.behaviour(55, part="a")
+def test_behaviour_55_the_last_five_batches_are_recognised_as_duplicates(path: Path) -> None:
     log = open_log(path)
     for number in range(6):
         put(log, sequenced(number * 5))
     for number in range(1, 6):
         info = put(log, sequenced(number * 5))
         assert (info.base_offset, info.last_offset, info.duplicate) == (number * 5, number * 5 + 4, True)
-    assert code_of(put, log, sequenced(0)) is ErrorCode.out_of_order_sequence_number  # the sixth last
+    assert code_of(put, log, sequenced(0)) is ErrorCode.out_of_order_sequence_number  # older than the last five batches
     assert log.log_end_offset == 30
 
 
-@pytest.mark.behaviour(55)
+@pytest.mark.behaviour(55, part="b")
 @pytest.mark.parametrize("clean", [True, False])
 def test_behaviour_55_also_after_a_restart(path: Path, clean: bool) -> None:
     log = open_log(path, segment_bytes=700)
@@ -407,7 +420,7 @@ def test_behaviour_55_also_after_a_restart(path: Path, clean: bool) -> None:
     assert put(again, sequenced(40)).base_offset == 40
 
 
-@pytest.mark.behaviour(55)
+@pytest.mark.behaviour(55, part="d")
 def test_behaviour_55_gaps_and_old_epochs_are_refused(path: Path) -> None:
     log = open_log(path)
     put(log, sequenced(0))
@@ -420,13 +433,13 @@ def test_behaviour_55_gaps_and_old_epochs_are_refused(path: Path) -> None:
 
 
 def test_an_unknown_producer_may_begin_anywhere(path: Path) -> None:
-    """Retention or expiry may have taken its past."""
+    """Retention or expiry may have removed its earlier batches."""
     log = open_log(path)
     assert put(log, sequenced(1000)).base_offset == 0
     assert code_of(put, log, sequenced(1006)) is ErrorCode.out_of_order_sequence_number
 
 
-def test_sequences_wrap(path: Path) -> None:
+def test_sequences_wrap_around(path: Path) -> None:
     log = open_log(path)
     top = 0x7FFFFFFF
     put(log, batch(3, producer_id=1, producer_epoch=0, base_sequence=top - 1))  # top - 1, top, 0
@@ -434,10 +447,12 @@ def test_sequences_wrap(path: Path) -> None:
     assert put(log, batch(3, producer_id=1, producer_epoch=0, base_sequence=top - 1)).duplicate
 
 
+@pytest.mark.behaviour(55, part="c")
 def test_producers_expire(path: Path) -> None:
     log = open_log(path, producer_id_expiration_ms=1000, retention_ms=-1)
     put(log, sequenced(0))
     log.retain(T0 + 900)
+    assert put(log, sequenced(0)).duplicate, "idle, and still known"
     assert code_of(put, log, sequenced(50)) is ErrorCode.out_of_order_sequence_number
     log.retain(T0 + 5000)
     assert put(log, sequenced(50)).base_offset == 5
@@ -446,7 +461,7 @@ def test_producers_expire(path: Path) -> None:
 # leader epochs
 
 
-def test_epochs_answer_where_they_ended(path: Path) -> None:
+def test_lookups_return_the_end_of_each_epoch(path: Path) -> None:
     log = open_log(path)
     assert log.epoch_end_offset(0) == (-1, -1)
     for epoch in (2, 2, 5, 5):
@@ -464,7 +479,7 @@ def test_epochs_answer_where_they_ended(path: Path) -> None:
     assert log.epochs.entries == ((5, 12),)
 
 
-def test_lost_epoch_file_is_found_again_in_the_batches(path: Path) -> None:
+def test_a_lost_epoch_file_is_rebuilt_from_the_batches(path: Path) -> None:
     log = open_log(path)
     for epoch in (0, 3):
         put(log, batch(5), leader_epoch=epoch)
@@ -475,7 +490,7 @@ def test_lost_epoch_file_is_found_again_in_the_batches(path: Path) -> None:
 # failing
 
 
-def test_disk_full_makes_the_log_offline_and_loses_nothing(path: Path) -> None:
+def test_a_full_disk_makes_the_log_offline_and_loses_no_record(path: Path) -> None:
     files = MemoryFiles()
     log = open_log(path, files=files)
     put(log, batch(5))
@@ -530,7 +545,7 @@ def test_flush_messages_and_flush_ms(path: Path) -> None:
     assert path / "00000000000000000000.log" in files.syncs
 
 
-def test_what_a_flush_and_a_clean_stop_sync(path: Path) -> None:
+def test_a_flush_and_a_clean_stop_sync_only_changed_files(path: Path) -> None:
     files = MemoryFiles()
     log = open_log(path, files=files, index_interval_bytes=1)
     for _ in range(3):
@@ -541,7 +556,8 @@ def test_what_a_flush_and_a_clean_stop_sync(path: Path) -> None:
     files.syncs.clear()
     put(log, batch(5))
     log.flush()
-    assert files.syncs == [path / "00000000000000000000.log"]  # one sync per flush once the rest is safe
+    # one sync per flush if the other files are already synced
+    assert files.syncs == [path / "00000000000000000000.log"]
     files.syncs.clear()
     log.close()
     names = {synced.name for synced in files.syncs}
@@ -549,10 +565,10 @@ def test_what_a_flush_and_a_clean_stop_sync(path: Path) -> None:
     assert "00000000000000000020.snapshot" in names
     files.syncs.clear()
     open_log(path, files=files, clean=True, recovery_point=20).close()
-    assert not files.syncs  # nothing was written
+    assert not files.syncs  # nothing was written since the last sync
 
 
-def test_roll_syncs_now_or_later(path: Path) -> None:
+def test_a_roll_syncs_at_once_or_in_a_deferred_job(path: Path) -> None:
     log = open_log(path)
     put(log, batch(5))
     log.roll(T0)
@@ -567,7 +583,7 @@ def test_roll_syncs_now_or_later(path: Path) -> None:
     assert log.recovery_point == 10
 
 
-def test_a_late_sync_does_not_mind_a_segment_that_is_gone(path: Path) -> None:
+def test_a_deferred_sync_of_a_deleted_segment_is_harmless(path: Path) -> None:
     log = open_log(path)
     later: list[object] = []
     log.defer_flush = later.append
@@ -576,13 +592,13 @@ def test_a_late_sync_does_not_mind_a_segment_that_is_gone(path: Path) -> None:
     log.roll(T0)
     log.delete_before(5)
     assert log.retain(T0) == 1
-    segment.sync()  # as the thread does that took it before
+    segment.sync()  # as the thread does that got the segment before its deletion
     later[0]()  # type: ignore[operator]
     assert log.offline is None
     assert not list(path.glob("00000000000000000000.*"))
 
 
-def test_delete_leaves_nothing(path: Path) -> None:
+def test_delete_removes_all_files(path: Path) -> None:
     log = open_log(path)
     put(log, batch(5))
     log.delete()
@@ -597,7 +613,7 @@ def test_defaults_are_kafkas() -> None:
     assert (config.message_timestamp_after_max_ms, config.flush_messages) == (3600000, MAX_LONG)
 
 
-# what is deleted
+# deletion
 
 
 def _names(path: Path, suffix: str) -> list[str]:
@@ -614,7 +630,7 @@ def test_deleted_segments_stay_for_file_delete_delay_ms(path: Path, way: str) ->
     held = log.read(0 if way == "retention" else 5, 1 << 20)
     before = held.bytes()
     logs, indexes = _names(path, ".log"), _names(path, "index")
-    assert len(indexes) == 2 * (len(logs) - 1), "those of the active segment are in memory"
+    assert len(indexes) == 2 * (len(logs) - 1), "the indexes of the active segment are in memory"
     if way == "retention":
         log.delete_before(4)
         log.retain(T0)
@@ -625,9 +641,9 @@ def test_deleted_segments_stay_for_file_delete_delay_ms(path: Path, way: str) ->
     assert len(gone) >= 2
     assert _names(path, ".log.deleted") == [f"{name}.deleted" for name in gone]
     with_segment = [f"{name}.deleted" for name in indexes if f"{name.split('.')[0]}.log" in gone]
-    assert _names(path, "index.deleted") == with_segment, "indexes go with their segment"
+    assert _names(path, "index.deleted") == with_segment, "indexes are deleted with their segment"
     assert {delay_ms for delay_ms, _ in jobs} == {77}
-    assert held.bytes() == before, "who reads goes on"
+    assert held.bytes() == before, "an open read continues"
     for _, job in jobs:
         job()
     assert _names(path, ".deleted") == []
@@ -636,7 +652,7 @@ def test_deleted_segments_stay_for_file_delete_delay_ms(path: Path, way: str) ->
     log.append(batch(1, 9), now_ms=T0, leader_epoch=0)
 
 
-def test_what_was_not_removed_in_time_goes_at_the_next_start(path: Path) -> None:
+def test_files_not_removed_before_a_stop_are_removed_at_the_next_start(path: Path) -> None:
     log = open_log(path, segment_bytes=200)
     jobs: list[Callable[[], None]] = []
     log.defer_removal = lambda _delay_ms, job: jobs.append(job)
@@ -648,18 +664,18 @@ def test_what_was_not_removed_in_time_goes_at_the_next_start(path: Path) -> None
     assert _names(path, ".log.deleted")
     for job in jobs:
         job()
-    assert _names(path, ".log.deleted"), "a closed log's files are the next owner's"
+    assert _names(path, ".log.deleted"), "a closed log does not remove files any more"
     again = open_log(path, clean=True, log_start_offset=4)
     assert _names(path, ".deleted") == []
     assert (again.log_start_offset, again.log_end_offset) == (4, 6)
 
 
-# headers that lie
+# wrong headers
 
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize(("count", "newest"), [(1, T0 + 9), (1, T0 - 9), (1, -1), (3, T0 - 9), (3, T0 + 10**9)])
-def test_a_wrong_max_timestamp_is_put_right(path: Path, codec: str, count: int, newest: int) -> None:
+def test_a_wrong_max_timestamp_is_corrected(path: Path, codec: str, count: int, newest: int) -> None:
     log = open_log(path)
     sound = batch(count, compression=codec)
     lying = bytearray(sound)
@@ -667,16 +683,14 @@ def test_a_wrong_max_timestamp_is_put_right(path: Path, codec: str, count: int, 
     struct.pack_into(">I", lying, 17, crc32c.crc32c(bytes(lying[21:])))
     put(log, bytes(lying))
     stored = log.read(0, 1 << 20).bytes()
-    assert stored[16:] == sound[16:], "what a sound producer would have sent, its checksum too"
+    assert stored[16:] == sound[16:], "the bytes of a correct producer, with the right checksum"
     found = log.max_timestamp()
     assert found is not None
     assert (found.timestamp, found.offset) == (T0 + count - 1, count - 1)
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("zstd", 1, 19)])
-def test_what_the_broker_compresses_it_compresses_at_the_topics_level(
-    path: Path, codec: str, low: int, high: int
-) -> None:
+def test_the_broker_compresses_with_the_level_of_the_topic(path: Path, codec: str, low: int, high: int) -> None:
     text = b"".join(b"%d some text of it %d " % (n * 7919 % 1000, n) for n in range(2000))
     sizes = []
     for level in (low, high):
@@ -688,8 +702,9 @@ def test_what_the_broker_compresses_it_compresses_at_the_topics_level(
     assert sizes[1] < sizes[0]
 
 
-def test_segments_that_began_together_roll_one_after_another(path: Path) -> None:
-    """segment.jitter.ms: each sooner than segment.ms by less than it, and by as much after a restart."""
+def test_segments_that_began_together_roll_at_different_times(path: Path) -> None:
+    """segment.jitter.ms: each segment rolls earlier than segment.ms, by less than the jitter, and by the same time
+    after a restart."""
 
     def rolled_after(waited_ms: int, jitter_ms: int, *, reopened: bool) -> list[bool]:
         seen = []
@@ -714,9 +729,10 @@ def test_segments_that_began_together_roll_one_after_another(path: Path) -> None
     assert rolled_after(700, 600, reopened=True) == some
 
 
-@pytest.mark.claim(9)
-def test_claim_9_batches_cut_writes_and_bytes(path: Path) -> None:
-    """The same thousand records, one a batch and a hundred a batch: a produce request carries one batch a partition."""
+@pytest.mark.claim(9, part="b")
+def test_claim_9_batches_reduce_writes_and_bytes(path: Path) -> None:
+    """The same thousand records in batches of one and of a hundred records. A produce request has one batch for each
+    partition."""
     costs = {}
     for per_batch in (1, 100):
         files = MemoryFiles()
@@ -729,5 +745,5 @@ def test_claim_9_batches_cut_writes_and_bytes(path: Path) -> None:
         assert [row.value for row in rows_from(log, 0)] == [b"v" * 10] * 1000
         costs[per_batch] = len(batches), files.appends.count(path / "00000000000000000000.log"), log.size
     assert costs[1][:2] == (1000, 1000)
-    assert costs[100][:2] == (10, 10), "a request and a write per batch"
-    assert costs[1][2] > 3 * costs[100][2], "a header of 61 bytes is shared by a hundred records"
+    assert costs[100][:2] == (10, 10), "one request and one write for each batch"
+    assert costs[1][2] > 3 * costs[100][2], "a hundred records share a header of 61 bytes"

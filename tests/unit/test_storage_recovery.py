@@ -1,4 +1,4 @@
-"""A log after a restart: what kill -9, a torn write, damage or an interrupted compaction leave behind."""
+"""A log after a restart: after kill -9, a torn write, damage or an interrupted compaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "flights-0"
 
 
-def test_kill_loses_nothing_that_was_written(path: Path) -> None:
+def test_a_kill_loses_no_written_record(path: Path) -> None:
     log = open_log(path, segment_bytes=1000, index_interval_bytes=128)
     for number in range(60):
         put(log, batch(2, number, at_ms=T0 + number))
@@ -30,7 +30,7 @@ def test_kill_loses_nothing_that_was_written(path: Path) -> None:
     assert again.find_timestamp(T0 + 41) is not None
 
 
-def test_a_torn_tail_is_cut_off(path: Path) -> None:
+def test_an_incomplete_last_batch_is_truncated(path: Path) -> None:
     files = MemoryFiles()
     log = open_log(path, files=files)
     put(log, batch(5))
@@ -75,10 +75,10 @@ def test_recovery_begins_at_the_recovery_point(path: Path, monkeypatch: pytest.M
     assert checked == [point]
     checked.clear()
     assert open_log(path, segment_bytes=1000, recovery_point=point, clean=True).log_end_offset == 60
-    assert checked in ([], [point])  # not closed, so its time index may lack the last entry
+    assert checked in ([], [point])  # the log was not closed, so its time index may lack the last entry
 
 
-@pytest.mark.claim(8)
+@pytest.mark.claim(8, part="b")
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "cut", "zeros"])
 def test_claim_8_damaged_indexes_are_rebuilt(path: Path, suffix: str, damage: str) -> None:
@@ -114,13 +114,13 @@ def test_clean_stop_needs_no_recovery(path: Path, monkeypatch: pytest.MonkeyPatc
     assert put(again, sequenced(295)).duplicate
 
 
-def test_leftovers_of_an_interrupted_compaction(path: Path) -> None:
+def test_files_of_an_interrupted_compaction_are_completed_or_removed(path: Path) -> None:
     log = open_log(path, segment_bytes=1000)
     for number in range(60):
         put(log, batch(1, number, size=50))
     first, second, third, *_ = (segment.base_offset for segment in log.segments)
     log.close()
-    # segments one and two were merged into .swap; the old ones were not removed yet
+    # segments one and two were merged into .swap; the old segments were not removed yet
     merged = b"".join(path.joinpath(f"{base:020d}.log").read_bytes() for base in (first, second))
     path.joinpath(f"{first:020d}.log.swap").write_bytes(merged)
     path.joinpath(f"{third:020d}.log.cleaned").write_bytes(b"half-way")
@@ -134,9 +134,8 @@ def test_leftovers_of_an_interrupted_compaction(path: Path) -> None:
     assert not [name for name in names if name.endswith(leftovers) or name.startswith("00000000000000000077")]
 
 
-@pytest.mark.claim(92)
-def test_a_noted_start_beyond_the_end_costs_no_records(path: Path) -> None:
-    """A checkpoint that is about another log: what is in the files is worth more."""
+def test_a_stored_log_start_beyond_the_end_deletes_no_records(path: Path) -> None:
+    """The checkpoint may belong to another log: the records in the files have precedence."""
     log = open_log(path)
     put(log, batch(5))
     log.close()
@@ -146,7 +145,8 @@ def test_a_noted_start_beyond_the_end_costs_no_records(path: Path) -> None:
         assert len(rows_from(again, 0)) == 5
         again.close()
     path.joinpath("00000000000000000000.log").unlink()
-    again = open_log(path, clean=True, log_start_offset=50)  # nothing to lose: as Kafka, it goes on behind
+    # no record can be lost: as in Kafka, the log continues at the stored start
+    again = open_log(path, clean=True, log_start_offset=50)
     assert (again.log_start_offset, again.log_end_offset) == (50, 50)
     assert put(again, batch()).base_offset == 50
 
@@ -168,13 +168,13 @@ def test_leader_epochs_are_written_once_when_a_log_is_opened(path: Path) -> None
         assert log.epochs.entries[-1] == (epoch, log.log_end_offset)
         return files.writes - before
 
-    assert opened(0) == 0, "the batches will tell"
+    assert opened(0) == 0, "an empty epoch is not written: the batches contain the epochs"
     assert opened(3) == 0
     with_records = Log.open(path, LogConfig(), T0, clean=False, leader_epoch=3, files=files)
     for epoch in (3, 4, 5):
         put(with_records, batch(2), leader_epoch=epoch)
     assert opened(7) == 1
-    assert opened(7) == 0, "as it was"
+    assert opened(7) == 0, "no change, so no write"
     files.remove(path / "leader-epoch-checkpoint")
     before = files.writes
     again = Log.open(path, LogConfig(), T0, clean=False, leader_epoch=7, files=files)

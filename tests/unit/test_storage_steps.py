@@ -1,4 +1,4 @@
-"""Appends and lookups that are done in steps: what happens to the log in between."""
+"""Appends and lookups in steps, while the log changes between two steps."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from support.logs import T0, batch, code_of, open_log, put, sequenced
 
 from odradek.batches.encode import encode_batch, with_max_timestamp
 from odradek.batches.header import read_header
-from odradek.batches.steps import Steps, finish
+from odradek.batches.steps import BatchSteps, finish
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.log import AppendInfo, FoundOffset, Log
 
 DENSE = 3000
-"""Records with headers of a batch that is not checked at once."""
+"""Records with headers in a batch that is checked in steps."""
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def path(tmp_path: Path) -> Path:
 
 
 def irregular(count: int = DENSE, at_ms: int = T0, first: int = 0, **options: Any) -> bytes:
-    """Records whose sizes differ from neighbour to neighbour."""
+    """Records that differ in size from their neighbours."""
     pairs = [(b"k%d" % (first + number), b"v" * (number % 3)) for number in range(count)]
     return keyed(*pairs, at_ms=at_ms, **options)
 
 
-def begun(log: Log, data: bytes, now_ms: int = T0) -> Steps[AppendInfo]:
+def begun(log: Log, data: bytes, now_ms: int = T0) -> BatchSteps[AppendInfo]:
     """An append after its first step."""
     steps = log.begin_append(data, now_ms=lambda: now_ms, leader_epoch=0)
     assert not isinstance(steps, AppendInfo)
@@ -41,7 +41,7 @@ def begun(log: Log, data: bytes, now_ms: int = T0) -> Steps[AppendInfo]:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_an_append_in_steps_comes_behind_what_was_appended_meanwhile(path: Path, codec: str) -> None:
+def test_an_append_in_steps_follows_batches_appended_between_its_steps(path: Path, codec: str) -> None:
     log = open_log(path)
     large = begun(log, irregular(compression=codec))
     assert put(log, batch(5)).base_offset == 0
@@ -62,7 +62,8 @@ def test_the_append_time_is_that_of_the_append(path: Path) -> None:
 
 
 def test_sequences_are_compared_when_a_batch_is_appended(path: Path) -> None:
-    """Of the same batch twice, checked at the same time, the second is a duplicate. One that skips some is refused."""
+    """Two copies of a batch are checked at the same time: the second is a duplicate. A batch with a gap in the sequence
+    is refused."""
     log = open_log(path)
     data = irregular(producer_id=7, producer_epoch=0, base_sequence=0)
     first, second = begun(log, data), begun(log, data)
@@ -75,7 +76,7 @@ def test_sequences_are_compared_when_a_batch_is_appended(path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["retire", "close"])
-def test_nothing_is_appended_to_a_log_that_went_meanwhile(path: Path, end: str) -> None:
+def test_nothing_is_appended_to_a_log_that_was_closed_between_the_steps(path: Path, end: str) -> None:
     log = open_log(path)
     steps = begun(log, irregular())
     getattr(log, end)()
@@ -90,10 +91,10 @@ def test_nothing_is_appended_to_a_log_that_went_meanwhile(path: Path, end: str) 
         ({"message_timestamp_before_max_ms": 1000}, ErrorCode.invalid_timestamp),
     ],
 )
-def test_refused_records_of_a_large_batch_are_found(path: Path, settings: dict[str, Any], code: ErrorCode) -> None:
+def test_invalid_records_of_a_large_batch_are_found(path: Path, settings: dict[str, Any], code: ErrorCode) -> None:
     log = open_log(path, **settings)
     pairs = [(None if number in (2500, 2900) else b"k", b"v" * (number % 3)) for number in range(DENSE)]
-    data = keyed(*pairs, at_ms=T0 - 1500)  # one each millisecond: from 1.5 s before to 1.5 s after
+    data = keyed(*pairs, at_ms=T0 - 1500)  # one record each millisecond: from 1.5 s before to 1.5 s after
     assert code_of(put, log, data) is code
     assert log.log_end_offset == 0
     refused = [record.place for record in finish(log.refused_records(data, T0, most=10_000))]
@@ -106,7 +107,7 @@ def test_refused_records_of_a_large_batch_are_found(path: Path, settings: dict[s
     assert len(finish(log.refused_records(data, T0, most=2))) == 2
 
 
-def test_a_largest_timestamp_that_is_wrong_is_put_right_in_steps_too(path: Path) -> None:
+def test_a_wrong_max_timestamp_is_corrected_in_steps(path: Path) -> None:
     log = open_log(path)
     data = irregular()
     wrong = with_max_timestamp(data, read_header(data), T0 + 10_000_000)
@@ -117,13 +118,13 @@ def test_a_largest_timestamp_that_is_wrong_is_put_right_in_steps_too(path: Path)
 # lookups
 
 
-def search_begun(log: Log, timestamp: int) -> Steps[FoundOffset | None]:
+def search_begun(log: Log, timestamp: int) -> BatchSteps[FoundOffset | None]:
     steps = log.search_timestamp(timestamp)
     next(steps)
     return steps
 
 
-def test_a_segment_that_goes_while_it_is_searched_takes_nothing_else_along(path: Path) -> None:
+def test_the_deletion_of_a_segment_during_its_search_is_harmless(path: Path) -> None:
     log = open_log(path, segment_bytes=60_000)
     for number in range(3):
         put(log, irregular(at_ms=T0 + number * 10_000))
@@ -135,8 +136,8 @@ def test_a_segment_that_goes_while_it_is_searched_takes_nothing_else_along(path:
     assert log.offline is None
 
 
-def test_segments_that_are_replaced_while_others_are_searched_are_not_looked_for(path: Path) -> None:
-    """The first segment's newest record lies below the log's start, so the search goes on to the second."""
+def test_a_search_skips_segments_that_were_replaced_during_it(path: Path) -> None:
+    """The newest record of the first segment is below the log start, so the search continues in the second."""
     log = open_compacted(path, segment_bytes=60_000)
     records = [SimpleRecord(b"k%d" % number, b"v", T0 + 90_000 * (number == 0)) for number in range(DENSE)]
     put(log, encode_batch(records, now_ms=T0))
@@ -149,11 +150,11 @@ def test_segments_that_are_replaced_while_others_are_searched_are_not_looked_for
     found = finish(steps)
     assert found is not None
     assert found == log.find_timestamp(T0 + 52_000)
-    assert found.offset >= 2 * DENSE, "the records of the second segment came again in the third"
+    assert found.offset >= 2 * DENSE, "the third segment has a copy of each record of the second"
     assert log.offline is None
 
 
-def test_a_lookup_ends_when_its_log_goes(path: Path) -> None:
+def test_a_lookup_ends_when_its_log_is_closed(path: Path) -> None:
     log = open_log(path, segment_bytes=60_000)
     for number in range(3):
         put(log, irregular(at_ms=T0 - number * 10_000))
@@ -164,7 +165,7 @@ def test_a_lookup_ends_when_its_log_goes(path: Path) -> None:
     steps.close()
 
 
-def test_a_lookup_stops_at_the_first_record_it_wants(path: Path) -> None:
+def test_a_lookup_stops_at_the_first_matching_record(path: Path) -> None:
     log = open_log(path)
     put(log, irregular())
     assert len(list(log.search_timestamp(T0 + 5))) < 3
@@ -172,7 +173,7 @@ def test_a_lookup_stops_at_the_first_record_it_wants(path: Path) -> None:
     assert finish(log.search_timestamp(T0 + 5)) == (5, T0 + 5, 0)
 
 
-def test_a_lookup_that_is_repeated_takes_no_steps_until_the_log_changes_where_it_matters(path: Path) -> None:
+def test_a_repeated_lookup_takes_no_steps_until_the_relevant_part_of_the_log_changes(path: Path) -> None:
     log = open_log(path, segment_bytes=60_000)
     for number in range(2):
         put(log, irregular(at_ms=T0 + number * 10_000))
@@ -184,7 +185,7 @@ def test_a_lookup_that_is_repeated_takes_no_steps_until_the_log_changes_where_it
         assert len(list(search())) > 1
         assert list(search()) == []
         assert finish(search()) == expected
-    assert finish(log.search_timestamp(T0 + 2800)) == (2800, T0 + 2800, 0), "another time"
+    assert finish(log.search_timestamp(T0 + 2800)) == (2800, T0 + 2800, 0), "a lookup of another time is not cached"
     put(log, batch(1, at_ms=newest + 5))
     assert finish(log.search_max_timestamp()) == (2 * DENSE, newest + 5, 0)
     assert finish(log.search_timestamp(T0 + 2800)) == (2800, T0 + 2800, 0)
@@ -195,4 +196,4 @@ def test_a_lookup_that_is_repeated_takes_no_steps_until_the_log_changes_where_it
     assert finish(log.search_timestamp(T0 + 2800)) == (DENSE, T0 + 10_000, 0)
     assert finish(log.search_timestamp(newest + 6)) is None
     put(log, batch(1, at_ms=newest + 6))
-    assert finish(log.search_timestamp(newest + 6)) == (2 * DENSE + 1, newest + 6, 0), "nothing is not remembered"
+    assert finish(log.search_timestamp(newest + 6)) == (2 * DENSE + 1, newest + 6, 0), "an empty result is not cached"

@@ -1,4 +1,4 @@
-"""How workers reach a table in an object store: what they are told of Spark's settings, and what is refused."""
+"""How workers access a table in an object store: the Spark settings that they get, and refused settings."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from odradek.pipelines.table_folders import TableFolder, folder_of, log_options
 
 
 def far(uri: str) -> HadoopPlace:
-    """A place by name: nothing is asked of Java."""
+    """A place by its name, without a call to Java."""
     place = HadoopPlace.__new__(HadoopPlace)
     place.uri = place.spark_uri = uri
     return place
 
 
-def told(uri: str, settings: Mapping[str, str]) -> TableFolder:
+def pickled_folder(uri: str, settings: Mapping[str, str]) -> TableFolder:
     found: TableFolder = pickle.loads(pickle.dumps(folder_of(far(uri), settings)))
     return found
 
 
-def test_settings_of_s3a_go_to_the_workers_those_of_the_bucket_first() -> None:
+def test_workers_get_the_settings_of_s3a_and_settings_of_the_bucket_have_precedence() -> None:
     settings = {
         "fs.s3a.access.key": "general",
         "fs.s3a.bucket.lake.access.key": "mine",
@@ -34,11 +34,11 @@ def test_settings_of_s3a_go_to_the_workers_those_of_the_bucket_first() -> None:
         "fs.s3a.connection.ssl.enabled": "true",
         "fs.s3a.endpoint.region": "",
     }
-    folder = told("s3a://lake/a/table", settings)
+    folder = pickled_folder("s3a://lake/a/table", settings)
     assert (folder.scheme, folder.root, folder.uri) == ("s3", "lake/a/table", "s3a://lake/a/table")
     given = dict(folder.settings)
     assert given.pop("ssl") == "true"
-    assert given.pop("region") == "us-east-1", "which is any"
+    assert given.pop("region") == "us-east-1", "any region"
     assert given == {"access_key": "mine", "secret_key": "secret", "endpoint": "http://127.0.0.1:9000/"}
     assert "secret" not in repr(folder)
     assert folder.log_options == {
@@ -55,16 +55,16 @@ def test_settings_of_s3a_go_to_the_workers_those_of_the_bucket_first() -> None:
 
 @pytest.fixture
 def amazon(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Amazon, which knows one bucket; the buckets that it is asked for."""
+    """A fake Amazon that has one bucket. Returns the list of the buckets whose region was looked up."""
     asked: list[str] = []
 
-    def told(bucket: str) -> str:
+    def resolve_region(bucket: str) -> str:
         asked.append(bucket)
         if bucket != "lake":
             raise OSError(f"Bucket '{bucket}' not found")
         return "ap-southeast-2"
 
-    monkeypatch.setattr("pyarrow.fs.resolve_s3_region", told)
+    monkeypatch.setattr("pyarrow.fs.resolve_s3_region", resolve_region)
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     s3_regions._amazons_region.cache_clear()
@@ -96,13 +96,13 @@ def test_the_region_of_a_bucket(
 ) -> None:  # fmt: skip
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    folder = told("s3a://lake/t", settings)
+    folder = pickled_folder("s3a://lake/t", settings)
     assert (dict(folder.settings)["region"], folder.log_options["aws_region"]) == (region, region)
     assert folder.filesystem.region == region  # type: ignore[attr-defined]
     assert amazon == (["lake"] if region == "ap-southeast-2" else [])
     assert log_options(far("s3a://lake/t"), hadoop=settings) == folder.log_options
     if settings.get("fs.s3a.endpoint") == "s3.amazonaws.com":
-        assert "aws_endpoint" not in folder.log_options, "which is not that of the bucket's region"
+        assert "aws_endpoint" not in folder.log_options, "the endpoint may belong to another region"
 
 
 def test_a_bucket_whose_region_is_not_known(amazon: list[str]) -> None:
@@ -110,22 +110,22 @@ def test_a_bucket_whose_region_is_not_known(amazon: list[str]) -> None:
     for find in (folder_of, lambda place, settings: log_options(place, hadoop=settings)):
         with pytest.raises(ConfigError, match=wanted):
             find(far("s3a://other/t"), {})
-    # Told to deltalake itself, it need not be looked for.
+    # If deltalake has the region as an option, there is no lookup.
     assert log_options(far("s3a://other/t"), {"AWS_REGION": "eu-west-1"}, {})["AWS_REGION"] == "eu-west-1"
     assert amazon == ["other"] * 2
     assert log_options(far("hdfs://h/t"), {"a": "b"}, {}) == {"a": "b"}
 
 
 def test_other_stores() -> None:
-    folder = told("gs://lake/table", {})
+    folder = pickled_folder("gs://lake/table", {})
     assert (folder.scheme, folder.root) == ("gs", "lake/table")
     key = "fs.azure.account.key.mine.dfs.core.windows.net"
-    folder = told("abfss://files@mine.dfs.core.windows.net/a/table", {key: "a2V5"})
+    folder = pickled_folder("abfss://files@mine.dfs.core.windows.net/a/table", {key: "a2V5"})
     assert (folder.scheme, folder.root) == ("abfss", "files/a/table")
     assert dict(folder.settings) == {"account_name": "mine", "account_key": "a2V5"}
     assert folder.log_options == {"azure_storage_account_name": "mine", "azure_storage_account_key": "a2V5"}
     with pytest.raises(ConfigError, match=r"workers cannot write to hdfs: choose --writer spark .* for hdfs://h/t"):
-        told("hdfs://h/t", {})
+        pickled_folder("hdfs://h/t", {})
 
 
 def test_a_file_uri_is_a_folder_of_this_machine() -> None:

@@ -1,4 +1,5 @@
-"""Varints: what is packed reads back, nothing is read that is not there, and nobody else reads or writes them."""
+"""Varints: encoded numbers are read back, reads never pass the end of the data, and no other module has functions for
+varints."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from odradek.batches import varint_kernels as kernels
 from odradek.core.varints import OverlongVarint, read_uvarint, read_varint, uvarint, varint
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-HOMES = {"odradek/core/varints.py", "odradek/batches/varint_kernels.py"}
+VARINT_MODULES = {"odradek/core/varints.py", "odradek/batches/varint_kernels.py"}
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
@@ -30,7 +31,7 @@ def test_uvarints(value: int) -> None:
         read_uvarint(packed[:-1], 0)
 
 
-def test_six_bytes_are_none() -> None:
+def test_a_varint_of_six_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="longer than 5 bytes"):
         read_uvarint(b"\x80" * 5 + b"\0", 0)
     assert read_uvarint(b"\x80" * 5 + b"\1", 0, 10) == (1 << 35, 6)
@@ -61,7 +62,7 @@ def test_kernels_write_the_same_bytes(value: int) -> None:
 
 @given(st.binary(min_size=1, max_size=12) | st.lists(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]), min_size=1).map(bytes))
 def test_kernels_read_the_same_numbers(data: bytes) -> None:
-    """Or none, with position -1, where Python's raise."""
+    """Python's readers raise an error where the kernels return position -1."""
     array = np.frombuffer(data, np.uint8)
     for longest in (5, 10):
         try:
@@ -82,12 +83,12 @@ def functions_of_varints(source: str) -> Iterator[str]:
             yield node.name
 
 
-def test_there_is_one_set_in_python_and_one_for_kernels() -> None:
-    """Where a loop reads small numbers in place, for speed, that is no function."""
+def test_there_is_one_set_of_functions_in_python_and_one_for_kernels() -> None:
+    """Code within a loop that reads small numbers inline, for speed, is not a function."""
     found = {
         path.relative_to(SOURCE).as_posix(): names
         for path in sorted(SOURCE.rglob("*.py"))
         if (names := list(functions_of_varints(path.read_text())))
     }
-    assert found.keys() == HOMES, found
+    assert found.keys() == VARINT_MODULES, found
     assert list(functions_of_varints("class A:\n    def _put_varint(self): ...")) == ["_put_varint"]

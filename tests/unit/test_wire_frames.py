@@ -1,4 +1,4 @@
-"""Frames and headers from bytes that come in any pieces, or are none."""
+"""Frames and headers read from bytes that arrive in any pieces, also from invalid bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.wire.schemas import Kind
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.data())
-def test_frames_survive_any_split(contents: list[bytes], data: st.DataObject) -> None:
+def test_frames_are_read_from_any_pieces(contents: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(frames.frame(content) for content in contents)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     reader = FrameReader()
@@ -27,7 +27,7 @@ def test_frames_survive_any_split(contents: list[bytes], data: st.DataObject) ->
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.data())
-def test_long_frames_survive_any_split(contents: list[bytes], data: st.DataObject) -> None:
+def test_long_frames_are_read_from_any_pieces(contents: list[bytes], data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frames, "LONG_FRAME_BYTES", 20)
         stream = b"".join(frames.frame(content) for content in contents)
@@ -40,8 +40,8 @@ def test_long_frames_survive_any_split(contents: list[bytes], data: st.DataObjec
     assert found == contents
 
 
-def test_a_long_frame_is_held_once() -> None:
-    """To copy it takes as long as to serve hundreds of requests."""
+def test_a_long_frame_is_in_memory_once() -> None:
+    """A copy takes as long as serving hundreds of requests."""
     reader, pieces = FrameReader(), 20
     piece = bytes(1 << 20)
     tracemalloc.start()
@@ -56,7 +56,7 @@ def test_a_long_frame_is_held_once() -> None:
     assert most < 1.5 * (pieces << 20)
 
 
-def test_a_partial_frame_is_held() -> None:
+def test_a_partial_frame_waits_for_the_rest() -> None:
     reader = FrameReader()
     stream = frames.frame(b"one") + frames.frame(b"second")[:-1]
     assert list(reader.feed(bytearray(stream))) == [b"one"]
@@ -66,19 +66,19 @@ def test_a_partial_frame_is_held() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(1 << 31), 1001, (1 << 31) - 1])
-def test_absurd_lengths(size: int) -> None:
+def test_impossible_lengths_are_refused(size: int) -> None:
     reader = FrameReader(max_frame_bytes=1000)
     with pytest.raises(FrameError, match=str(size)):
         list(reader.feed(struct.pack(">i", size)))
 
 
-def test_the_largest_frame_allowed() -> None:
+def test_a_frame_of_the_largest_allowed_size_is_read() -> None:
     assert list(FrameReader(max_frame_bytes=1000).feed(frames.frame(bytes(1000)))) == [bytes(1000)]
 
 
 @pytest.mark.parametrize("client_id", [None, "", "c", "ünïcode"])
 @pytest.mark.parametrize(("api_key", "version"), [(8, 2), (8, 8), (18, 0), (18, 3), (3, 12)])
-def test_request_heads(api_key: int, version: int, client_id: str | None) -> None:
+def test_request_headers_are_read_back(api_key: int, version: int, client_id: str | None) -> None:
     message = {"client_software_name": "n", "client_software_version": "1", "topics": [], "group_id": "g",
                "allow_auto_topic_creation": True, "include_topic_authorized_operations": False}  # fmt: skip
     request = frames.encode_request(api_key, version, 77, client_id, message | _commit_fields())
@@ -98,18 +98,18 @@ def _commit_fields() -> dict[str, object]:
     }
 
 
-def test_a_client_id_that_is_no_utf_8_is_taken() -> None:
+def test_a_client_id_that_is_not_utf_8_is_accepted() -> None:
     head = frames.read_request_head(struct.pack(">hhih", 8, 2, 1, 2) + b"\xff\xfe")
     assert head.client_id == "\ufffd\ufffd"
 
 
-def test_tags_in_a_head_are_skipped() -> None:
+def test_tags_in_a_header_are_skipped() -> None:
     head = struct.pack(">hhih", 8, 8, 1, 1) + b"c" + b"\x02" + b"\x00\x03abc" + b"\x81\x01\x00" + b"body"
     assert frames.read_request_head(head)[:4] == (8, 8, 1, "c")
     assert head[frames.read_request_head(head).body :] == b"body"
 
 
-def test_an_unknown_version_reads_as_far_as_the_client_id() -> None:
+def test_of_an_unknown_version_the_header_is_read_up_to_the_client_id() -> None:
     head = frames.read_request_head(struct.pack(">hhih", 18, 99, 5, 1) + b"cXXXX")
     assert head == RequestHead(18, 99, 5, "c", 11)
 
@@ -126,13 +126,13 @@ def test_an_unknown_version_reads_as_far_as_the_client_id() -> None:
         struct.pack(">hhih", 8, 8, 1, -1) + b"\x7f",
     ],
 )
-def test_bad_heads(data: bytes) -> None:
+def test_invalid_headers_are_refused(data: bytes) -> None:
     with pytest.raises(FrameError):
         frames.read_request_head(data)
 
 
 @given(st.binary(max_size=64))
-def test_any_bytes_are_a_head_or_a_frame_error(data: bytes) -> None:
+def test_any_bytes_are_a_header_or_a_frame_error(data: bytes) -> None:
     try:
         head = frames.read_request_head(data)
     except FrameError:
@@ -150,6 +150,6 @@ def test_any_bytes_are_a_reply_or_a_value_error(data: bytes, which: tuple[int, i
 
 
 @pytest.mark.parametrize(("api_key", "version", "tags"), [(8, 7, 0), (8, 8, 1), (18, 3, 0), (18, 0, 0)])
-def test_reply_heads(api_key: int, version: int, tags: int) -> None:
-    # ApiVersions never has tags in its head: a client reads it before it knows any version.
+def test_response_headers_are_read_back(api_key: int, version: int, tags: int) -> None:
+    # A response header of ApiVersions never has tags: a client reads it before it knows any version.
     assert frames.response_head(api_key, version, -2) == b"\xff\xff\xff\xfe" + bytes(tags)

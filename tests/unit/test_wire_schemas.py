@@ -1,4 +1,4 @@
-"""Our writer against kio's own, for every message and version kio has; then reading back what was written."""
+"""Our writer compared with kio's, for every message and version of kio, and reads of the written messages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_cut_messages_are_value_errors(api_key: int) -> None:
                 finish(schemas.decode_in_steps(api_key, version, kind, packed[:size]))
 
 
-def test_a_mapping_may_hold_fields_of_other_versions() -> None:
+def test_a_mapping_may_have_fields_of_other_versions() -> None:
     row = {"error_code": 0, "partition_index": 3, "no_such_field_in_any_version": 1}
     reply = {"topics": [{"name": "t", "topic_id": UUID(int=9), "partitions": [row]}]}
     for version in range(2, 11):
@@ -67,12 +67,12 @@ def test_a_mapping_may_hold_fields_of_other_versions() -> None:
         assert (getattr(topic, "name", "t"), getattr(topic, "topic_id", UUID(int=9))) == ("t", UUID(int=9))
 
 
-def test_a_missing_field_is_named() -> None:
+def test_the_error_names_a_missing_field() -> None:
     with pytest.raises(KeyError, match="partition_index"):
         schemas.encode(8, 8, Kind.RESPONSE, {"topics": [{"name": "t", "partitions": [{"error_code": 0}]}]})
 
 
-def test_what_kio_does_not_know() -> None:
+def test_unknown_apis_and_versions_raise_an_error() -> None:
     for api_key, version in ((8, 99), (8, 0), (9_999, 0), (-1, 0)):
         with pytest.raises(schemas.UnknownMessage):
             schemas.message_type(api_key, version, Kind.REQUEST)
@@ -82,8 +82,8 @@ def test_what_kio_does_not_know() -> None:
     assert [schemas.is_flexible(8, version) for version in (7, 8)] == [False, True]
 
 
-def test_null_where_an_array_is_due_is_refused() -> None:
-    # Kafka closes the connection; a handler must not meet it.
+def test_null_in_place_of_an_array_is_refused() -> None:
+    # Kafka closes the connection; a handler must not get such a message.
     nulls = {
         (15, 0): b"\xff\xff\xff\xff",  # DescribeGroups: groups
         (15, 5): b"\x00\x00\x00",
@@ -92,13 +92,13 @@ def test_null_where_an_array_is_due_is_refused() -> None:
     for (api_key, version), body in nulls.items():
         with pytest.raises(ValueError, match="null"):
             schemas.decode(api_key, version, Kind.REQUEST, body)
-    # Where null has a meaning it is read: all topics.
+    # Null is accepted if it has a meaning: all topics.
     assert schemas.decode(3, 1, Kind.REQUEST, b"\xff\xff\xff\xff")[0].topics is None
 
 
 @pytest.mark.parametrize("claimed", [1 << 20, (1 << 31) - 1])
 def test_an_array_longer_than_its_message_is_refused(claimed: int) -> None:
-    # kio reserves memory for what is claimed: 2^31 elements ended the process, from 20 bytes of anybody.
+    # kio allocates memory for the claimed length: a request of 20 bytes with a length of 2^31 could end the process.
     legacy, compact = struct.pack(">i", claimed), bytearray()
     rest = claimed + 1
     while rest > 0x7F:
@@ -128,20 +128,20 @@ def test_a_request_of_too_many_elements_is_refused_before_it_is_read() -> None:
     assert len(decode(3, 1, request, _names(MAX_ELEMENTS))[0].topics) == MAX_ELEMENTS
     with pytest.raises(ValueError, match="more than 250,000 elements"):
         decode(3, 1, request, _names(MAX_ELEMENTS + 1))
-    # All arrays together: each of these holds few.
+    # All arrays are counted together: each of these has few elements.
     topic = b"\0\1t" + struct.pack(">i", 1000) + bytes(4) * 1000
     head = b"\0\1g"
     assert decode(9, 1, request, head + struct.pack(">i", 249) + topic * 249)
     with pytest.raises(ValueError, match="more than 250,000 elements"):
         decode(9, 1, request, head + struct.pack(">i", 250) + topic * 250)
-    # What a client asked for may be as long as it likes.
+    # A reply to a client's request may have any length.
     reply = b"".join(b"\0\1g" + b"\0\0" for _ in range(MAX_ELEMENTS + 1))
     listed, _ = decode(16, 0, Kind.RESPONSE, bytes(2) + struct.pack(">i", MAX_ELEMENTS + 1) + reply)
     assert len(listed.groups) == MAX_ELEMENTS + 1
 
 
 @pytest.mark.parametrize("api_key", sorted(api_key_map), ids=schemas.api_name)
-def test_the_look_at_lengths_sees_every_byte_kio_sees(api_key: int) -> None:
+def test_the_check_of_lengths_covers_every_byte_of_a_message(api_key: int) -> None:
     for version, kind, entity in messages(api_key):
         walk, check = whole_walk(entity), length_check(entity)
         for seed in range(EXAMPLES):

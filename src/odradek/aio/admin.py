@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from odradek.client.admin import operations, topic_operations
+from odradek.client import offset_requests, topic_requests
+from odradek.client.admin import group_operations, topic_operations
 from odradek.client.arguments import as_names, isolation
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
@@ -57,7 +58,7 @@ class Admin(AsyncCloseable):
 
     async def topics(self) -> list[str]:
         """The names of all topics, sorted, with the internal ones."""
-        return list(await operations.describe_topics(self._cluster, None))
+        return list(await topic_requests.describe_topics(self._cluster, None))
 
     async def describe_topics(
         self, names: Iterable[str] | None = None, *, missing_ok: bool = False
@@ -66,17 +67,17 @@ class Admin(AsyncCloseable):
 
         Raises UnknownTopic; with ``missing_ok`` the result leaves out topics that do not exist.
         """
-        return await operations.describe_topics(self._cluster, names, missing_ok=missing_ok)
+        return await topic_requests.describe_topics(self._cluster, names, missing_ok=missing_ok)
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
         """Creates topics. One failed topic does not stop the others.
 
         Raises the first error (TOPIC_ALREADY_EXISTS, INVALID_CONFIG, …)."""
-        await operations.create_topics(self._cluster, topics, validate_only=validate_only)
+        await topic_operations.create_topics(self._cluster, topics, validate_only=validate_only)
 
     async def delete_topics(self, names: Sequence[str]) -> None:
         """Deletes topics. One failed topic does not stop the others. Raises the first error (UnknownTopic, …)."""
-        await operations.delete_topics(self._cluster, names)
+        await topic_operations.delete_topics(self._cluster, names)
 
     async def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
         """Increases topics to these numbers of partitions. Raises the first error (INVALID_PARTITIONS, …)."""
@@ -99,13 +100,13 @@ class Admin(AsyncCloseable):
         """Looks up offsets: EARLIEST, LATEST, MAX_TIMESTAMP, or the first record that is not older than a time in ms.
 
         If all records are older than the time, the offset is -1. Raises UnknownTopic."""
-        return await operations.list_offsets(self._cluster, wanted, isolation(isolation_level))
+        return await offset_requests.list_offsets(self._cluster, wanted, isolation(isolation_level))
 
     async def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
         """The end offset of a leader epoch in each leader's log (KIP-320).
 
         A position above this end shows that the log was truncated after it was read. Raises UnknownTopic."""
-        return await operations.epoch_ends(self._cluster, epochs)
+        return await offset_requests.epoch_ends(self._cluster, epochs)
 
     # --- settings and the cluster -----------------------------------------------------------------------------
 
@@ -129,18 +130,17 @@ class Admin(AsyncCloseable):
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """All groups of all brokers, by name; optional filters by state (Stable, …) and type (classic, consumer)."""
-        return await operations.list_groups(self._cluster, states, types)
+        return await group_operations.list_groups(self._cluster, states, types)
 
     async def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
         """State, protocol and members with their assignments. Raises GroupIdNotFound."""
-        return {group: await operations.describe_group(self._cluster, group) for group in as_names(groups, "groups")}
+        return {
+            group: await group_operations.describe_group(self._cluster, group) for group in as_names(groups, "groups")
+        }
 
     async def coordinator(self, group: str) -> Node:
-        """The coordinator of a group."""
-        cluster = self._cluster
-        return await cluster.retrying(
-            f"coordinator of group {group}", lambda: cluster.coordinator(group), cluster.deadline()
-        )
+        """The present coordinator of a group."""
+        return await group_operations.find_coordinator(self._cluster, group)
 
     async def list_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
@@ -148,19 +148,19 @@ class Admin(AsyncCloseable):
         """Committed offsets; of all partitions if ``partitions`` is None.
 
         The result leaves out partitions without a committed offset. A group that does not exist has none."""
-        return await operations.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable)
+        return await offset_requests.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable)
 
     async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
         """Commits offsets for a group without being a member. Creates the group if it does not exist.
 
         Raises GroupNotEmpty while it has live members, UnknownTopic, OFFSET_METADATA_TOO_LARGE."""
-        await operations.alter_group_offsets(self._cluster, group, offsets)
+        await group_operations.alter_group_offsets(self._cluster, group, offsets)
 
     async def delete_groups(self, groups: Sequence[str]) -> None:
         """Deletes groups and their offsets. Raises GroupNotEmpty, GroupIdNotFound."""
         for group in as_names(groups, "groups"):
-            await operations.delete_group(self._cluster, group)
+            await group_operations.delete_group(self._cluster, group)
 
     async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Deletes committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC while members subscribe to the topic."""
-        await operations.delete_group_offsets(self._cluster, group, partitions)
+        await group_operations.delete_group_offsets(self._cluster, group, partitions)

@@ -21,11 +21,10 @@ from odradek.batches.decode import (
     LAST_DELTA,
     PRODUCER,
     TO,
-    Buffer,
     Bytes,
     Int64s,
 )
-from odradek.batches.header import CONTROL_BIT
+from odradek.batches.header import CONTROL_BIT, Buffer
 from odradek.batches.record_columns import HEADERS, KEYS, TYPES, VALUES, Blobs, RecordColumns
 from odradek.core.errors import CorruptRecord
 

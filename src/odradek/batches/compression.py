@@ -17,7 +17,7 @@ from functools import partial
 from mmap import mmap
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from odradek.batches.steps import Call, Claim, Map, Steps, finish, mapped
+from odradek.batches.steps import BatchSteps, Call, Claim, Map, finish, mapped
 from odradek.core.errors import CorruptRecord
 from odradek.core.lazy_import import LazyModule
 
@@ -137,7 +137,7 @@ def decompress_small(codec: int, data: memoryview) -> bytes | None:
     raise CorruptRecord(f"unknown compression {codec}")
 
 
-def decompress_in_steps(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> Steps[Plain]:
+def decompress_in_steps(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> BatchSteps[Plain]:
     """Does the same as ``decompress`` in steps."""
     unpack = _STEP_DECODERS.get(codec)
     if unpack is None:
@@ -219,7 +219,7 @@ def _gzip_small(data: memoryview) -> bytes | None:
     return part
 
 
-def _gzip_in_steps(data: memoryview, max_bytes: int) -> Steps[Plain]:
+def _gzip_in_steps(data: memoryview, max_bytes: int) -> BatchSteps[Plain]:
     """Decompresses member by member. The input is in pieces, small ones at first, because the decoder copies the unused
     rest of each piece."""
     most = min(max_bytes, _GZIP_RATIO * len(data))
@@ -257,7 +257,7 @@ def _gzip_in_steps(data: memoryview, max_bytes: int) -> Steps[Plain]:
     return Plain(memory, at)
 
 
-def _more_room(memory: mmap | None, used: int, size: int) -> Steps[mmap]:
+def _more_room(memory: mmap | None, used: int, size: int) -> BatchSteps[mmap]:
     larger: mmap = yield Map(max(size, 1))
     if memory is not None:
         for start in range(0, used, STEP_BYTES):
@@ -331,7 +331,7 @@ def _snappy_small(data: memoryview) -> bytes | None:
     return b"".join(parts)
 
 
-def _snappy_in_steps(data: memoryview, max_bytes: int) -> Steps[Plain]:
+def _snappy_in_steps(data: memoryview, max_bytes: int) -> BatchSteps[Plain]:
     if bytes(data[:8]) != _XERIAL_MAGIC:
         size = cramjam.snappy.decompress_raw_len(data)
         if size > max_bytes:
@@ -400,7 +400,7 @@ def _lz4_small(data: memoryview) -> bytes | None:
         raise
 
 
-def _unpack_in_steps(codec: Any, count: Bounds, data: memoryview, max_bytes: int) -> Steps[Plain]:
+def _unpack_in_steps(codec: Any, count: Bounds, data: memoryview, max_bytes: int) -> BatchSteps[Plain]:
     total = pos = frame = 0
     while frame or pos < len(data):
         bound, pos, frame = count(data, pos, frame)
@@ -515,7 +515,7 @@ _DECODERS: dict[int, Callable[[memoryview, int], Buffer]] = {
     LZ4: lambda data, most: _unpack(cramjam.lz4, data, _bound(_lz4_bounds, data), most),
     ZSTD: lambda data, most: _unpack(cramjam.zstd, data, _bound(_zstd_bounds, data), most),
 }
-_STEP_DECODERS: dict[int, Callable[[memoryview, int], Steps[Plain]]] = {
+_STEP_DECODERS: dict[int, Callable[[memoryview, int], BatchSteps[Plain]]] = {
     GZIP: _gzip_in_steps,
     SNAPPY: _snappy_in_steps,
     LZ4: lambda data, most: _unpack_in_steps(cramjam.lz4, _lz4_bounds, data, most),

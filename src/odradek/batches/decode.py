@@ -3,32 +3,46 @@
 ``record_columns.py`` reads the records of these batches, and ``arrow.py`` makes Arrow RecordBatches from them.
 
 This module is imported at the first decode, because the import of numba takes a quarter of a second. The kernels have
-explicit signatures and are compiled once per computer. numba caches them beside this file, or in the user's cache
-directory if the package is read-only, or in a private temporary directory if there is no home directory.
+explicit signatures and are compiled once per computer (``kernel_cache.py``).
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 from numba import types
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress, decompress_into
+from odradek.batches.header import (
+    ATTRIBUTES_OFFSET,
+    BASE_TIME_OFFSET,
+    COMPRESSION_MASK,
+    COUNT_OFFSET,
+    CRC_OFFSET,
+    EPOCH_OFFSET,
+    HEADER_BYTES,
+    LAST_DELTA_OFFSET,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_OFFSET,
+    MAX_TIME_OFFSET,
+    MIN_RECORD_BYTES,
+    PRODUCER_OFFSET,
+    Buffer,
+)
+from odradek.batches.kernel_cache import kernel
 from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
-Buffer = bytes | bytearray | memoryview
 
 # The columns of the table of `scan`, which has one row for each batch.
 POS, END, BASE, LAST_DELTA, EPOCH, CRC, ATTRIBUTES, BASE_TIME, MAX_TIME, PRODUCER, COUNT, FROM, TO = range(13)
@@ -47,10 +61,9 @@ _WHY = {
     LEFT_OVER: "bytes follow its last record",
 }
 
-CODEC_BITS = 7
+CODEC_BITS = COMPRESSION_MASK
 _FEW = 4
 """For at most this number of rows, the conversion of all columns is faster than a selection of four columns."""
-SMALLEST_RECORD = 7
 _MAX_MS = (1 << 63) // 1000 - 1
 
 _RO = types.Array(types.uint8, 1, "C", readonly=True)
@@ -61,84 +74,45 @@ _U8S = types.uint8[::1]
 _TABLE = types.int64[:, ::1]
 
 
-def _compiled(*signature: Any, nogil: bool = True) -> Callable[[Any], Any]:
-    """Does the same as ``numba.njit`` with one signature, cached on disk if possible.
-
-    ``nogil=False`` is for kernels of a microsecond: after a release of the GIL, a thread can wait a hundred
-    microseconds to get it again.
-    """
-
-    def wrap(function: Any) -> Any:
-        try:
-            return numba.njit(*signature, cache=True, nogil=nogil)(function)
-        except RuntimeError as error:
-            if "cannot cache function" not in str(error):
-                raise
-        private = _private_cache()
-        if private is None:
-            return numba.njit(*signature, nogil=nogil)(function)
-        numba.config.CACHE_DIR = private
-        return numba.njit(*signature, cache=True, nogil=nogil)(function)
-
-    return wrap
-
-
-def _private_cache() -> str | None:
-    """Returns a cache directory in the temporary directory, or None.
-
-    Only this user may write to it, because its code is executed.
-    """
-    if not hasattr(os, "getuid"):
-        return None
-    path = os.path.join(tempfile.gettempdir(), f"odradek-numba-{os.getuid()}")
-    try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        found = os.lstat(path)
-    except OSError:
-        return None
-    is_private = found.st_uid == os.getuid() and found.st_mode & 0o170777 == 0o040700
-    return path if is_private and os.access(path, os.W_OK) else None
-
-
 # --- batches --------------------------------------------------------------------------------------------------------
 
 
-@_compiled(types.int64(_RO, _I64))
+@kernel(types.int64(_RO, _I64))
 def _int16(buffer: Any, at: int) -> Any:
     return (np.int64(np.int8(buffer[at])) << 8) | np.int64(buffer[at + 1])
 
 
-@_compiled(types.int64(_RO, _I64))
+@kernel(types.int64(_RO, _I64))
 def _int32(buffer: Any, at: int) -> Any:
     high = np.int64(np.int8(buffer[at])) << 24
     return high | np.int64(buffer[at + 1]) << 16 | np.int64(buffer[at + 2]) << 8 | np.int64(buffer[at + 3])
 
 
-@_compiled(types.int64(_RO, _I64))
+@kernel(types.int64(_RO, _I64))
 def _int64(buffer: Any, at: int) -> Any:
     return (_int32(buffer, at) << 32) | (_int32(buffer, at + 4) & 0xFFFFFFFF)
 
 
-@_compiled(types.UniTuple(types.int64, 3)(_RO), nogil=False)
+@kernel(types.UniTuple(types.int64, 3)(_RO), nogil=False)
 def _count_batches(buffer: Any) -> Any:
     """Returns (status, whole batches, position after them). The last batch of a fetch may be cut off."""
     size = np.int64(len(buffer))
     at = np.int64(0)
     count = np.int64(0)
-    while size - at >= 61:
-        length = _int32(buffer, at + 8)
-        if buffer[at + 16] != 2:
+    while size - at >= HEADER_BYTES:
+        length = _int32(buffer, at + LENGTH_OFFSET)
+        if buffer[at + MAGIC_OFFSET] != MAGIC:
             return np.int64(BAD_MAGIC), count, at
-        if length < 49:
+        if length < HEADER_BYTES - LOG_OVERHEAD:
             return np.int64(BAD_LENGTH), count, at
-        if length + 12 > size - at:
+        if length + LOG_OVERHEAD > size - at:
             break
         count += 1
-        at += length + 12
+        at += length + LOG_OVERHEAD
     return np.int64(OK), count, at
 
 
-@_compiled(types.UniTuple(types.int64, 3)(_RO, _TABLE), nogil=False)
+@kernel(types.UniTuple(types.int64, 3)(_RO, _TABLE), nogil=False)
 def _read_batches(buffer: Any, table: Any) -> Any:
     """Returns (first invalid batch or -1, whether their offsets ascend, the bitwise or of all attributes)."""
     at = np.int64(0)
@@ -146,19 +120,19 @@ def _read_batches(buffer: Any, table: Any) -> Any:
     in_order = np.int64(1)
     attributes = np.int64(0)
     for i in range(len(table)):
-        end = at + 12 + _int32(buffer, at + 8)
+        end = at + LOG_OVERHEAD + _int32(buffer, at + LENGTH_OFFSET)
         table[i, POS] = at
         table[i, END] = end
         table[i, BASE] = _int64(buffer, at)
-        table[i, LAST_DELTA] = _int32(buffer, at + 23)
-        table[i, EPOCH] = _int32(buffer, at + 12)
-        table[i, CRC] = _int32(buffer, at + 17) & 0xFFFFFFFF
-        table[i, ATTRIBUTES] = _int16(buffer, at + 21)
-        table[i, BASE_TIME] = _int64(buffer, at + 27)
-        table[i, MAX_TIME] = _int64(buffer, at + 35)
-        table[i, PRODUCER] = _int64(buffer, at + 43)
-        table[i, COUNT] = _int32(buffer, at + 57)
-        table[i, FROM] = at + 61
+        table[i, LAST_DELTA] = _int32(buffer, at + LAST_DELTA_OFFSET)
+        table[i, EPOCH] = _int32(buffer, at + EPOCH_OFFSET)
+        table[i, CRC] = _int32(buffer, at + CRC_OFFSET) & 0xFFFFFFFF
+        table[i, ATTRIBUTES] = _int16(buffer, at + ATTRIBUTES_OFFSET)
+        table[i, BASE_TIME] = _int64(buffer, at + BASE_TIME_OFFSET)
+        table[i, MAX_TIME] = _int64(buffer, at + MAX_TIME_OFFSET)
+        table[i, PRODUCER] = _int64(buffer, at + PRODUCER_OFFSET)
+        table[i, COUNT] = _int32(buffer, at + COUNT_OFFSET)
+        table[i, FROM] = at + HEADER_BYTES
         table[i, TO] = end
         impossible = table[i, COUNT] < 0 or table[i, LAST_DELTA] < 0
         if impossible or table[i, BASE] < 0 or table[i, BASE] > (1 << 62):
@@ -171,14 +145,14 @@ def _read_batches(buffer: Any, table: Any) -> Any:
     return np.int64(-1), in_order, attributes
 
 
-@_compiled(types.UniTuple(types.int64, 3)(_TABLE), nogil=False)
+@kernel(types.UniTuple(types.int64, 3)(_TABLE), nogil=False)
 def _claims(table: Any) -> Any:
     """Returns (first batch with an impossible record count or -1, records, bytes of records)."""
     count = np.int64(0)
     size = np.int64(0)
     for i in range(len(table)):
         bytes_of = table[i, TO] - table[i, FROM]
-        if table[i, COUNT] > bytes_of // SMALLEST_RECORD:
+        if table[i, COUNT] > bytes_of // MIN_RECORD_BYTES:
             return np.int64(i), count, size
         count += table[i, COUNT]
         size += bytes_of
@@ -234,7 +208,7 @@ def check_crcs(data: Buffer, table: Int64s) -> None:
     else:
         rows = table[:, (POS, END, BASE, CRC)].tolist()
     for start, end, base, wanted in rows:
-        if crc32c(view[start + 21 : end]) != wanted:
+        if crc32c(view[start + ATTRIBUTES_OFFSET : end]) != wanted:
             raise CorruptRecord(f"batch at offset {base}: its CRC does not match its bytes")
 
 

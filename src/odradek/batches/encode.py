@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from odradek.batches.compression import CODES, compress, decompress
 from odradek.batches.header import (
+    CHECKED,
     COMPRESSION_MASK,
     CONTROL_BIT,
     HEADER_BYTES,
-    LOG_OVERHEAD,
-    MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
+    seal,
 )
-from odradek.core.crc import crc32c
 from odradek.core.varints import varint
-
-_PREFIX = struct.Struct(">qiibI")
-_CHECKED = struct.Struct(">hiqqqhii")
 
 
 class KeyValue(Protocol):
@@ -103,7 +98,7 @@ def encode_batch(
     if codec:
         payload = compress(codec, payload, compression_level)
     attributes = codec | (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0)
-    checked = _CHECKED.pack(
+    checked = CHECKED.pack(
         attributes,
         len(items) - 1,
         base_timestamp,
@@ -113,12 +108,12 @@ def encode_batch(
         base_sequence,
         len(items),
     )
-    return _sealed(checked, payload, base_offset, leader_epoch)
+    return seal(checked, payload, base_offset, leader_epoch)
 
 
 def seal_batch(packed: Iterable[bytes], count: int, *, now_ms: int) -> bytes:
     """Returns an uncompressed batch of ``count`` packed records, which all have the time of the batch."""
-    return _sealed(_CHECKED.pack(0, count - 1, now_ms, now_ms, -1, -1, -1, count), b"".join(packed), 0, -1)
+    return seal(CHECKED.pack(0, count - 1, now_ms, now_ms, -1, -1, -1, count), b"".join(packed), 0, -1)
 
 
 def seal_records(
@@ -129,7 +124,7 @@ def seal_records(
     ``times`` are its base and largest timestamp, ``producer`` is id, epoch and sequence.
     """
     payload = compress(codec, body) if codec else bytes(body)
-    return _sealed(_CHECKED.pack(codec, count - 1, *times, *producer, count), payload, 0, -1)
+    return seal(CHECKED.pack(codec, count - 1, *times, *producer, count), payload, 0, -1)
 
 
 def pack_record(item: KeyValue, delta: int) -> list[bytes]:
@@ -147,19 +142,13 @@ def pack_record(item: KeyValue, delta: int) -> list[bytes]:
     return [varint(sum(map(len, body))), *body]
 
 
-def _sealed(checked: bytes, payload: bytes, base_offset: int, leader_epoch: int) -> bytes:
-    crc = crc32c(payload, crc32c(checked))
-    length = HEADER_BYTES - LOG_OVERHEAD + len(payload)
-    return _PREFIX.pack(base_offset, length, leader_epoch, MAGIC, crc) + checked + payload
-
-
 def with_max_timestamp(data: Buffer, header: BatchHeader, max_timestamp: int) -> bytes:
     """Returns the single batch in ``data`` with another largest timestamp (ms) in its header."""
     payload = bytes(memoryview(data)[HEADER_BYTES : header.size_in_bytes])
-    checked = _CHECKED.pack(
+    checked = CHECKED.pack(
         header.attributes, header.last_offset_delta, header.base_timestamp, max_timestamp, *header[9:]
     )
-    return _sealed(checked, payload, header.base_offset, header.leader_epoch)
+    return seal(checked, payload, header.base_offset, header.leader_epoch)
 
 
 def recompress(data: Buffer, header: BatchHeader, codec: int, level: int | None = None) -> bytes:
@@ -174,5 +163,5 @@ def recompress(data: Buffer, header: BatchHeader, codec: int, level: int | None 
 
 def repacked(header: BatchHeader, codec: int, payload: bytes) -> bytes:
     """Returns the batch with ``payload``, its records compressed by ``codec``, and no other change."""
-    checked = _CHECKED.pack(header.attributes & ~COMPRESSION_MASK | codec, header.last_offset_delta, *header[7:])
-    return _sealed(checked, payload, header.base_offset, header.leader_epoch)
+    checked = CHECKED.pack(header.attributes & ~COMPRESSION_MASK | codec, header.last_offset_delta, *header[7:])
+    return seal(checked, payload, header.base_offset, header.leader_epoch)

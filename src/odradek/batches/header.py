@@ -17,12 +17,18 @@ from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 
 Buffer = bytes | bytearray | memoryview
 
+# Other modules, numba kernels included, take all sizes and positions from here.
 HEADER_BYTES = 61
 LENGTH_OFFSET = 8
 EPOCH_OFFSET = 12
 MAGIC_OFFSET = 16
 CRC_OFFSET = 17
 ATTRIBUTES_OFFSET = 21
+LAST_DELTA_OFFSET = 23
+BASE_TIME_OFFSET = 27
+MAX_TIME_OFFSET = 35
+PRODUCER_OFFSET = 43
+COUNT_OFFSET = 57
 LOG_OVERHEAD = 12
 """The number of bytes that ``length`` does not count: base offset and length."""
 MIN_RECORD_BYTES = 7
@@ -38,7 +44,12 @@ CREATE_TIME = 0
 LOG_APPEND_TIME = 1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_CHECKED = struct.Struct(">hiqqqhii")
+_UNCHECKED = struct.Struct(">qiibI")
+CHECKED = struct.Struct(">hiqqqhii")
+"""The fields that the CRC covers: those from the attributes on."""
+EXTENT = struct.Struct(">qi11xi")
+"""The fields base offset, length and last offset delta."""
+_LENGTH = struct.Struct(">i")
 _PREFIX = struct.Struct(">qii")
 _MAX_INT = 0x7FFFFFFF
 
@@ -101,6 +112,12 @@ class BatchHeader(NamedTuple):
 def read_header(buffer: Buffer, pos: int = 0) -> BatchHeader:
     """Returns the header at ``pos`` without checks. The caller ensures that 61 bytes exist."""
     return BatchHeader._make(_HEADER.unpack_from(buffer, pos))
+
+
+def size_of_batch(buffer: Buffer, pos: int = 0) -> int:
+    """Returns the size of the batch at ``pos`` by its length field, without checks."""
+    length: int = _LENGTH.unpack_from(buffer, pos + LENGTH_OFFSET)[0]
+    return length + LOG_OVERHEAD
 
 
 def check_header(header: BatchHeader) -> None:
@@ -214,6 +231,13 @@ def _check_counts(header: BatchHeader, payload: int, client: bool) -> None:
         )
 
 
+def seal(checked: bytes, payload: bytes, base_offset: int, leader_epoch: int) -> bytes:
+    """Returns a batch with the packed fields ``checked`` (``CHECKED``) and the records ``payload``."""
+    crc = crc32c(payload, crc32c(checked))
+    length = HEADER_BYTES - LOG_OVERHEAD + len(payload)
+    return _UNCHECKED.pack(base_offset, length, leader_epoch, MAGIC, crc) + checked + payload
+
+
 def stamped_head(
     buffer: Buffer,
     pos: int,
@@ -234,7 +258,7 @@ def stamped_head(
         attributes, max_timestamp = header.attributes & ~TIMESTAMP_TYPE_BIT, header.max_timestamp
     else:
         attributes, max_timestamp = header.attributes | TIMESTAMP_TYPE_BIT, log_append_time_ms
-    checked = _CHECKED.pack(attributes, header.last_offset_delta, header.base_timestamp, max_timestamp, *header[9:])
+    checked = CHECKED.pack(attributes, header.last_offset_delta, header.base_timestamp, max_timestamp, *header[9:])
     rest = memoryview(buffer)[pos + HEADER_BYTES : pos + header.size_in_bytes]
     crc = crc32c(rest, crc32c(checked))
     return _PREFIX.pack(base_offset, header.length, leader_epoch) + struct.pack(">bI", MAGIC, crc) + checked

@@ -42,8 +42,8 @@ from odradek.batches.decode import (
     Bytes,
     Int32s,
     Int64s,
-    _compiled,
 )
+from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import read_varint
 from odradek.core.errors import CorruptRecord
 
@@ -55,10 +55,7 @@ _PLAIN = 9
 """The largest size of a record's part before its key, if each of its numbers has at most two bytes."""
 
 
-# Functions that the kernels call are in this file or in ``varint_kernels``: numba caches their code with the kernel.
-
-
-@_compiled(types.UniTuple(types.int64, 3)(_RO, _I64, _I64))
+@kernel(types.UniTuple(types.int64, 3)(_RO, _I64, _I64))
 def _field(buffer: Any, at: int, end: int) -> Any:
     """Returns (start, length, position after) of a key or value; start -1 for null, position -1 if it is malformed."""
     length, at = read_varint(buffer, at, end, 5)
@@ -69,7 +66,7 @@ def _field(buffer: Any, at: int, end: int) -> Any:
     return at, length, at + length
 
 
-@_compiled(types.UniTuple(types.int64, 4)(_RO, _I64, _I64))
+@kernel(types.UniTuple(types.int64, 4)(_RO, _I64, _I64))
 def _measure_headers(buffer: Any, at: int, end: int) -> Any:
     """Returns (headers, bytes of names, bytes of values, position after); position -1 if they are malformed."""
     count, at = read_varint(buffer, at, end, 5)
@@ -107,7 +104,7 @@ def _copy_stride(context: Any, out: Any, target: Any, buffer: Any, start: Any) -
     return types.void(out, types.uint64, buffer, types.uint64), generate
 
 
-@_compiled(types.void(_U8S, _I64, _RO, _I64, _I64))
+@kernel(types.void(_U8S, _I64, _RO, _I64, _I64))
 def _copy_bytes(out: Any, target: int, buffer: Any, start: int, size: int) -> None:
     to, of, count = np.uint64(target), np.uint64(start), np.uint64(size)
     if start + size + STRIDE <= len(buffer) and target + size + STRIDE <= len(out):
@@ -120,7 +117,7 @@ def _copy_bytes(out: Any, target: int, buffer: Any, start: int, size: int) -> No
             out[to + i] = buffer[of + i]
 
 
-@_compiled(types.UniTuple(types.int64, 3)(_RO, types.uint64))
+@kernel(types.UniTuple(types.int64, 3)(_RO, types.uint64))
 def _short(buffer: Any, pos: int) -> Any:
     """Returns a zigzag-encoded number of one or two bytes, the position after it, and a third value: at least 128 if
     the number has more than two bytes.
@@ -132,7 +129,7 @@ def _short(buffer: Any, pos: int) -> Any:
     return (first & 0x7F) | (second << 7), np.int64(pos) + 2, second
 
 
-@_compiled(types.UniTuple(types.int64, 7)(_RO, _I64, _I64, _I64))
+@kernel(types.UniTuple(types.int64, 7)(_RO, _I64, _I64, _I64))
 def _plain(buffer: Any, at: Any, end: int, last_delta: int) -> Any:
     """Returns (position after, ms, offset delta, key's start, key's size, value's start, value's size) of a record.
 
@@ -173,7 +170,7 @@ def _plain(buffer: Any, at: Any, end: int, last_delta: int) -> Any:
     return record_end, (ms >> 1) ^ -(ms & 1), delta >> 1, key_at, key_size, value_at, value_size
 
 
-@_compiled(
+@kernel(
     types.UniTuple(types.int64, 7)(
         _RO, _TABLE, _I64, _I64, _I64, _I64, _I64S, _I64S, _I32S, _U8S, _I32S, _U8S, _U8S, _I32S, _U8S, _I64S, _I32S
     )
@@ -250,7 +247,7 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
     return np.int64(OK), np.int64(-1), row, no_keys, no_values, name_bytes, header_value_bytes
 
 
-@_compiled(types.UniTuple(types.int64, 2)(_RO, _I64, _I64, _I64S, _I64, _I64, _I32S, _U8S, _I32S, _U8S, _U8S))
+@kernel(types.UniTuple(types.int64, 2)(_RO, _I64, _I64, _I64S, _I64, _I64, _I32S, _U8S, _I32S, _U8S, _U8S))
 def _copy_headers(  # noqa: PLR0917  as above
     buffer: Any, first: int, last: int, at: Any, header: int, end: int,
     name_ends: Any, names: Any, value_ends: Any, values: Any, value_is_null: Any,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, Plain, decompress_in_steps, decompress_small
 from odradek.batches.header import COMPRESSION_MASK, HEADER_BYTES, LOG_OVERHEAD, BatchHeader, Buffer
-from odradek.batches.steps import Steps, finish
+from odradek.batches.steps import BatchSteps, finish
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 from odradek.core.varints import OverlongVarint, read_uvarint
 
@@ -53,7 +53,9 @@ def check_batch(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_M
     return found if isinstance(found, Checked) else finish(found)
 
 
-def begin_check(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Checked | Steps[Checked]:
+def begin_check(
+    data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES
+) -> Checked | BatchSteps[Checked]:
     """Does the same as ``check_batch``. If the check takes longer than a step, it returns steps."""
     count, size = header.record_count, header.length + LOG_OVERHEAD
     codec = header.attributes & COMPRESSION_MASK
@@ -85,7 +87,7 @@ def begin_check(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_M
     return Checked(min(found), max(found), keyless)
 
 
-def _check_unpacked(data: Buffer, header: BatchHeader, max_bytes: int) -> Steps[Checked]:
+def _check_unpacked(data: Buffer, header: BatchHeader, max_bytes: int) -> BatchSteps[Checked]:
     """Checks the batch from its start: the bytes that were decompressed at once have no claim to memory."""
     try:
         records = yield from records_in_steps(data, header, max_bytes)
@@ -94,7 +96,7 @@ def _check_unpacked(data: Buffer, header: BatchHeader, max_bytes: int) -> Steps[
     return (yield from _check_rest(records, header.record_count, None))
 
 
-def _check_rest(records: Plain, count: int, walked: Walked | None) -> Steps[Checked]:
+def _check_rest(records: Plain, count: int, walked: Walked | None) -> BatchSteps[Checked]:
     extremes: list[int] = []
     has_keyless = False
     try:
@@ -126,7 +128,7 @@ def _left_over(at: int, end: int) -> CorruptRecord:
     return CorruptRecord(f"{end - at} bytes follow the last record" if at < end else "its last record is cut off")
 
 
-def records_in_steps(data: Buffer, header: BatchHeader, max_bytes: int) -> Steps[Plain]:
+def records_in_steps(data: Buffer, header: BatchHeader, max_bytes: int) -> BatchSteps[Plain]:
     """Returns the bytes of the records of the single batch in ``data``. Raises CorruptRecord."""
     payload = memoryview(data)[HEADER_BYTES : header.size_in_bytes]
     if not header.compression:
@@ -135,7 +137,7 @@ def records_in_steps(data: Buffer, header: BatchHeader, max_bytes: int) -> Steps
     return (yield from decompress_in_steps(header.compression, payload, max_bytes))
 
 
-def end_step(records: Plain, walked: Walked) -> Steps[tuple[int, int, set[int], bool]]:
+def end_step(records: Plain, walked: Walked) -> BatchSteps[tuple[int, int, set[int], bool]]:
     """Checks the headers before which ``walk`` has stopped. Raises CorruptRecord, OverlongVarint, IndexError."""
     at, left, deltas, keyless, headers, end = walked
     while headers:

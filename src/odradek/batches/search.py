@@ -9,7 +9,7 @@ from typing import NamedTuple
 from odradek.batches.compression import DEFAULT_MAX_BYTES
 from odradek.batches.header import LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer
 from odradek.batches.record_validation import STEP_RECORDS, Checked, decoded, end_step, records_in_steps, walk
-from odradek.batches.steps import Steps
+from odradek.batches.steps import BatchSteps
 from odradek.core.errors import CorruptRecord
 from odradek.core.varints import OverlongVarint, read_uvarint
 
@@ -36,7 +36,7 @@ class Condition(NamedTuple):
 
 def search(
     data: Buffer, header: BatchHeader, condition: Condition, *, most: int = 1, max_bytes: int = DEFAULT_MAX_BYTES
-) -> Steps[list[RecordMatch]]:
+) -> BatchSteps[list[RecordMatch]]:
     """Finds the first records, at most ``most``, of the single batch in ``data`` that meet a condition.
 
     Raises CorruptRecord. After ``most`` records it does not read the rest.

@@ -1,6 +1,6 @@
 """Long work on records in steps: a generator and its requests to its runner.
 
-A generator of ``Steps`` yields ``None`` where other code may run. It yields a ``Claim`` before it keeps bytes for
+A generator of ``BatchSteps`` yields ``None`` where other code may run. It yields a ``Claim`` before it keeps bytes for
 longer than a step, a ``Map`` for a large piece of memory, and a ``Call`` for work that can run in a thread. The broker
 (broker/workers) grants memory from one budget and runs calls in threads. ``finish`` runs all steps at once.
 """
@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
 
 Step = Claim | Map | Call | None
-Steps = Generator[Step, Any, T]
+BatchSteps = Generator[Step, Any, T]
 
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
 
@@ -43,7 +43,7 @@ def mapped(size: int) -> mmap.mmap:
     return mmap.mmap(-1, size, **_PRIVATE)
 
 
-def finish(steps: Steps[T]) -> T:
+def finish(steps: BatchSteps[T]) -> T:
     """Runs a generator to its end at once."""
     advance: Callable[[Any], Step] = steps.send
     value: Any = None
@@ -62,7 +62,7 @@ def finish(steps: Steps[T]) -> T:
             advance, value = steps.throw, error
 
 
-def begin(steps: Steps[T]) -> T | Steps[T]:
+def begin(steps: BatchSteps[T]) -> T | BatchSteps[T]:
     """Runs the first step. Returns the generator's value if it ended, otherwise the rest of the steps."""
     try:
         step = next(steps)
@@ -71,7 +71,7 @@ def begin(steps: Steps[T]) -> T | Steps[T]:
     return _go_on(steps, step)
 
 
-def _go_on(steps: Steps[T], step: Step) -> Steps[T]:
+def _go_on(steps: BatchSteps[T], step: Step) -> BatchSteps[T]:
     advance: Callable[[Any], Step]
     value: Any
     while True:

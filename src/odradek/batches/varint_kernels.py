@@ -1,9 +1,4 @@
-"""Kafka's varints for numba: all kernels use these functions. ``core.varints`` has the Python ones.
-
-numba caches the code of a kernel together with the code of the functions that the kernel calls. A cached kernel is
-compiled again when its own file changes, not when this one does. A change of this file therefore has to touch the files
-of the kernels that import it.
-"""
+"""Kafka's varints for numba: all kernels use these functions. ``core.varints`` has the Python ones."""
 
 from __future__ import annotations
 
@@ -12,12 +7,13 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from odradek.batches.decode import _I64, _RO, _U8S, _compiled
+from odradek.batches.decode import _I64, _RO, _U8S
+from odradek.batches.kernel_cache import kernel
 
 _PAIR = types.UniTuple(types.int64, 2)
 
 
-@_compiled(_PAIR(_RO, _I64, _I64))
+@kernel(_PAIR(_RO, _I64, _I64))
 def read_uvarint(buffer: Any, at: int, end: int) -> Any:
     """Returns an unsigned varint and the position after it; position -1 where it is cut off or longer than 5 bytes."""
     result: Any = np.int64(0)
@@ -31,7 +27,7 @@ def read_uvarint(buffer: Any, at: int, end: int) -> Any:
     return np.int64(0), np.int64(-1)
 
 
-@_compiled(_PAIR(_RO, _I64, _I64, _I64))
+@kernel(_PAIR(_RO, _I64, _I64, _I64))
 def read_varint(buffer: Any, at: int, end: int, longest: int) -> Any:
     """Returns a zigzag varint and the position after it; position -1 where it is cut off or longer than ``longest``."""
     if at >= end:
@@ -50,7 +46,7 @@ def read_varint(buffer: Any, at: int, end: int, longest: int) -> Any:
     return np.int64(0), np.int64(-1)
 
 
-@_compiled(_I64(_I64))
+@kernel(_I64(_I64))
 def varint_size(value: int) -> Any:
     """Returns the size of a number as a zigzag varint."""
     rest = np.uint64((value << 1) ^ (value >> 63))
@@ -61,7 +57,7 @@ def varint_size(value: int) -> Any:
     return size
 
 
-@_compiled(types.uint64(_U8S, types.uint64, _I64))
+@kernel(types.uint64(_U8S, types.uint64, _I64))
 def write_varint(out: Any, at: Any, value: int) -> Any:
     """Writes a zigzag varint and returns the position after it. Unsigned positions need no check for negative ones."""
     rest = np.uint64((value << 1) ^ (value >> 63))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from odradek.broker.catalog_image import CatalogImage
     from odradek.broker.config import BrokerConfig
     from odradek.broker.controller import Controller
+    from odradek.broker.coordinators import Coordinators
     from odradek.broker.fetch_sessions import FetchSessions
     from odradek.broker.group_runtime import GroupRuntime
     from odradek.broker.leftovers import Leftovers
@@ -138,6 +139,7 @@ if TYPE_CHECKING:
         config: BrokerConfig
         address: tuple[str, int]
         controller: Controller
+        coordinators: Coordinators
         fetch_sessions: FetchSessions
         purgatory: Purgatory
         quotas: Quotas
@@ -151,7 +153,7 @@ if TYPE_CHECKING:
 
         @property
         def runtime(self) -> GroupRuntime:
-            """The coordinator of groups."""
+            """The runtime of groups. Handlers of other coordinators call ``coordinators.runtime``."""
 
         @property
         def leftovers(self) -> Leftovers: ...
@@ -164,9 +166,6 @@ if TYPE_CHECKING:
         def apis(self) -> Mapping[int, ServedApi]:
             """The served APIs by key."""
 
-        packed_api_versions: dict[int, tuple[int, bytes]]
-        """Packed replies to ApiVersions by version, each with the end offset of the metadata log that it reflects."""
-
         @property
         def intercepts_requests(self) -> bool:
             """Whether a middleware is installed. Every request then goes through the router."""
@@ -176,9 +175,6 @@ if TYPE_CHECKING:
 
         @property
         def cluster_id(self) -> str: ...
-
-        @property
-        def has_offsets_topic(self) -> bool: ...
 
         def now_ms(self) -> int:
             """Returns the time of the broker's clock, in ms since 1970."""

@@ -123,6 +123,8 @@ class CommitLane:
             return None
         self._uses += 1
         commits = [commit]
+        if len(backlog) == 1:
+            return planned, commits
         limit = broker.runtime.batch_bytes(planned.commit.shard(broker)) // planned.most_bytes
         room = min(room, len(backlog), max(limit, 1))
         size = len(frame)

@@ -7,6 +7,9 @@ does not set it, in this order; without documentation, the first fallback's appl
 Limits: ``a..b`` is a range, which may be open at either end; ``a..b or c`` also allows c. ``in x,y`` is one of these
 values, ``list x,y`` a list of them. ``replicas`` is ``*`` or a list of partition:broker pairs.
 
+``offsets.topic.segment.bytes`` has the lower limit of ``segment.bytes``. Kafka starts with 1 byte or more, but its
+controller refuses to create the offsets topic then, so no group gets a coordinator.
+
 ``BROKER`` has only settings with an effect; rows of the same form for group settings are in ``groups/config``. Settings
 without an effect are in ``config_ignored`` and ``TOPIC_INERT``, with the reason.
 """
@@ -77,7 +80,7 @@ max.connections.per.ip.overrides | string | | | Other limits for single hosts: h
 queued.max.request.bytes | long | 134217728 | | Memory for unfinished requests; -1 (Kafka's default) is no limit.
 offsets.topic.num.partitions | int | 50 | 1.. | Partitions of __consumer_offsets.
 offsets.topic.replication.factor | short | 1 | 1.. | Replicas of __consumer_offsets. Kafka's default is 3.
-offsets.topic.segment.bytes | int | 104857600 | 1.. | Segment size of __consumer_offsets.
+offsets.topic.segment.bytes | int | 104857600 | 1048576.. | Segment size of __consumer_offsets.
 offsets.topic.compression.codec | int | 0 | 0..4 | Codec of __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 group.consumer.min.session.timeout.ms | int | 45000 | 1.. | Shortest session timeout that a group may set.
 group.consumer.max.session.timeout.ms | int | 60000 | 1.. | Longest session timeout that a group may set.

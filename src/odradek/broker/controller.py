@@ -32,7 +32,7 @@ from odradek.catalog.shard import (
 )
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError, OdradekError
-from odradek.core.ids import METADATA_TOPIC, OFFSETS_TOPIC
+from odradek.core.ids import METADATA_TOPIC
 
 T = TypeVar("T")
 
@@ -70,12 +70,23 @@ if TYPE_CHECKING:
 
         def throttle(self, duration_ms: int) -> None: ...
 
+    class InternalTopics(Protocol):
+        """The topics of coordinators, which are not created with the broker's defaults."""
+
+        @property
+        def topics(self) -> Collection[str]: ...
+
+        def topic_spec(self, name: str) -> TopicSpec | None: ...
+
     class ControlledBroker(Protocol):
         """The parts of a broker that its controller uses."""
 
         config: BrokerConfig
         quotas: Quotas
         scheduler: Scheduler
+
+        @property
+        def coordinators(self) -> InternalTopics: ...
 
         @property
         def catalog(self) -> Catalog: ...
@@ -95,9 +106,6 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("odradek.broker")
-
-INTERNAL = frozenset({METADATA_TOPIC, OFFSETS_TOPIC})
-"""Topics that are never auto-created (the metadata topic) or not with the broker's defaults (the offsets topic)."""
 
 
 class TopicSpec(NamedTuple):
@@ -261,7 +269,7 @@ class Controller:
         refused: dict[str, KafkaError] = {}
 
         def create(change: Change) -> Steps[None]:
-            missing = [name for name in names if name not in INTERNAL and broker.catalog.topic(name) is None]
+            missing = [name for name in names if self._has_defaults(name) and broker.catalog.topic(name) is None]
             check_partition_count(len(missing) * broker.config.num_partitions)
             for name in missing:
                 try:
@@ -271,39 +279,35 @@ class Controller:
                 except KafkaError as error:
                     refused[name] = error.kept()
 
-        if OFFSETS_TOPIC in names:
-            yield from self.create_offsets_topic(event)
+        for name in broker.coordinators.topics:
+            if name in names:
+                yield from self.create_internal_topic(name, event)
         yield from self.steps_of(create, event)
         return refused
 
-    def ensure_offsets_topic(self, context: ControllerRequestContext) -> Deferred[None]:
-        """Creates ``__consumer_offsets`` if it does not exist."""
-        event = _Event()
-        return self._start(self.create_offsets_topic(event), event, context)
+    def _has_defaults(self, name: str) -> bool:
+        """Whether a topic of this name is created with the broker's defaults, or at all."""
+        return name != METADATA_TOPIC and name not in self._broker.coordinators.topics
 
-    def create_offsets_topic(self, event: _Event | None = None) -> Steps[None]:
-        """Creates ``__consumer_offsets`` if it does not exist. A failure is only logged, as in Kafka."""
+    def ensure_internal_topic(self, name: str, context: ControllerRequestContext) -> Deferred[None]:
+        """Creates the topic of a coordinator if it does not exist."""
+        event = _Event()
+        return self._start(self.create_internal_topic(name, event), event, context)
+
+    def create_internal_topic(self, name: str, event: _Event | None = None) -> Steps[None]:
+        """Creates the topic of a coordinator if it does not exist. A failure is only logged, as in Kafka."""
         broker = self._broker
-        config = broker.config
-        topic = TopicSpec(
-            OFFSETS_TOPIC,
-            config.offsets_topic_num_partitions,
-            config.offsets_topic_replication_factor,
-            configs={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-            },
-        )
+        topic = broker.coordinators.topic_spec(name)
+        assert topic is not None
 
         def create(change: Change) -> Steps[None]:
-            if broker.catalog.topic(OFFSETS_TOPIC) is None:
+            if broker.catalog.topic(name) is None:
                 yield from change.add(self.new_topic(topic))
 
         try:
             yield from self.steps_of(create, event)
         except OdradekError as error:
-            log.error("%s cannot be created: %s", OFFSETS_TOPIC, error)
+            log.error("%s cannot be created: %s", name, error)
 
     def raise_epochs(self, epochs: Iterable[tuple[tuple[str, int], int]]) -> Steps[None]:
         """Begins new leader epochs for partitions with damaged logs. Raises KafkaError."""

@@ -1,4 +1,4 @@
-"""The coordinator of groups: the first tenant of the coordinator runtime. Its log is ``__consumer_offsets``."""
+"""The runtime of groups, which ``group_coordinator`` registers. Its log is ``__consumer_offsets``."""
 
 from __future__ import annotations
 

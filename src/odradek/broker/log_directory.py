@@ -270,7 +270,6 @@ class LogDirectory:
                 partition_log,
                 self._now_ms,
                 leader_epoch=described.leader_epoch,
-                replica_count=len(described.replicas),
                 failure=failure,
             )
             self._made += 1

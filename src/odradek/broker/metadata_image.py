@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.metadata_log import Catalog
 from odradek.catalog.shard import GROUP, Topic
 from odradek.groups.metadata_hash import TopicFacts
+
+if TYPE_CHECKING:
+    from odradek.broker.catalog_image import CatalogImage
+    from odradek.broker.config import BrokerConfig
 
 
 class CatalogMetadataImage:
     """The catalogue and the broker's settings as a ``groups.consumer_group.MetadataImage``."""
 
-    def __init__(self, catalog: Catalog, config: BrokerConfig) -> None:
+    def __init__(self, catalog: CatalogImage, config: BrokerConfig) -> None:
         self._catalog = catalog
         self._config = config
         self._racks = () if config.broker_rack is None else (config.broker_rack,)

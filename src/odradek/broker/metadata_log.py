@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from odradek.batches.encode import encode_batch, pack_record, seal_batch
+from odradek.batches.encode import pack_record, seal_batch
 from odradek.batches.rows import iter_records
 from odradek.broker import metadata_snapshot
 from odradek.broker.metadata_snapshot import InThread, KeylessRecord, MetadataSnapshot
@@ -22,7 +22,7 @@ from odradek.catalog.credentials import Credential
 from odradek.catalog.delta import Delta
 from odradek.catalog.records import MetadataRecord
 from odradek.catalog.shard import CatalogRequest, CatalogShard, CreatePartitions, CreateTopic, Entity, Topic
-from odradek.core.effects import SimpleRecord
+from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
 from odradek.storage.files import Files
@@ -56,22 +56,13 @@ class Change:
     A crash leaves all of the records or none. The change takes effect after the sync.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        shard: CatalogShard,
-        now_ms: Callable[[], int],
-        max_records: int | None,
-        on_written: Callable[[int], None],
-    ) -> None:
+    def __init__(self, shard: CatalogShard, write: Callable[[list[bytes], int], int], max_records: int | None) -> None:
         self.records: list[MetadataRecord] = []
         self.makes_logs = False
         """Whether the change adds partitions."""
         self._max_records = max_records
-        self._log = log
         self._shard = shard
-        self._now_ms = now_ms
-        self._on_written = on_written
+        self._write = write
         self._packed: list[bytes] = []
         self._bytes = 0
         self._offset = 0
@@ -81,10 +72,10 @@ class Change:
 
         Raises ChangeTooLarge if the whole change has to be refused.
         """
-        generated = yield from self._shard.generate(request)
+        records_of_part = yield from self._shard.generate(request)
         self.makes_logs |= isinstance(request, CreateTopic | CreatePartitions)
-        for record in generated.records:
-            packed = pack_record(KeylessRecord(records.encode(record)), len(self.records))
+        for record in records_of_part:
+            packed = _packed(record, len(self.records))
             self._bytes += sum(map(len, packed))
             if len(self.records) == self._max_records:
                 raise ChangeTooLarge(ErrorCode.policy_violation, "Unable to perform excessively large batch operation.")
@@ -99,17 +90,12 @@ class Change:
 
     def check(self, request: CatalogRequest) -> None:
         """Raises KafkaError if ``add`` would refuse this part, for a part with few records."""
-        self._shard.handle(self._now_ms(), request)
+        result_of(self._shard.generate(request))
 
     def write(self) -> None:
         """Appends the records to the log, with one sync. Raises KafkaError if this fails."""
         if self.records:
-            now_ms = self._now_ms()
-            batch = seal_batch(self._packed, len(self.records), now_ms=now_ms)
-            info = self._log.append(batch, now_ms=now_ms, leader_epoch=0, origin="coordinator")
-            self._offset = info.base_offset
-            self._log.flush()
-            self._on_written(len(batch))
+            self._offset = self._write(self._packed, len(self.records))
 
     def replay(self) -> Steps[Delta]:
         """Replays the written records one by one. Returns their changes.
@@ -192,7 +178,7 @@ class Catalog:
                 if row.is_control:
                     raise ValueError(_KAFKAS)
                 if row.offset >= offset:
-                    self._shard.replay(row.offset, SimpleRecord(b"", row.value, row.timestamp))
+                    self._shard.replay(row.offset, row.value or b"")
                     offset = row.offset + 1
                     self._written_ms = row.timestamp
 
@@ -201,11 +187,6 @@ class Catalog:
     @property
     def snapshots(self) -> tuple[MetadataSnapshot, ...]:
         return tuple(self._snapshots)
-
-    def _on_written(self, size: int) -> None:
-        self._new_bytes += size
-        self._written_ms = self._now_ms()
-        self.check_snapshot()
 
     def check_snapshot(self) -> None:
         """Calls ``on_snapshot_due`` if enough bytes or enough time have followed the last snapshot."""
@@ -303,32 +284,46 @@ class Catalog:
         """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if these brokers cannot be the replicas of a partition."""
         self._shard.check_replicas(replicas, len(replicas))
 
-    def apply(self, request: CatalogRequest) -> Any:
+    # --- changes ------------------------------------------------------------------------------------------------
+
+    def apply(self, request: CatalogRequest) -> None:
         """Writes and syncs the records of a request, then replays them. Raises KafkaError if the request is refused.
 
         For a start, before the image is published. The records may be several batches. After a crash, each batch is
         complete or missing.
         """
-        now_ms = self._now_ms()
-        result = self._shard.handle(now_ms, request)
-        size, offset = 0, self._log.log_end_offset
-        for start in range(0, len(result.records), MAX_CHANGE_RECORDS):
-            values = [
-                KeylessRecord(record.value, now_ms) for record in result.records[start : start + MAX_CHANGE_RECORDS]
-            ]
-            batch = encode_batch(values, now_ms=now_ms, leader_epoch=0)
-            self._log.append(batch, now_ms=now_ms, leader_epoch=0, origin="coordinator")
-            size += len(batch)
-        if size:
-            self._log.flush()
-            for step, record in enumerate(result.records):
-                self._shard.replay(offset + step, record)
-            self._on_written(size)
-        return result.reply
+        generated = result_of(self._shard.generate(request))
+        if not generated:
+            return
+        offset = self._log.log_end_offset
+        for start in range(0, len(generated), MAX_CHANGE_RECORDS):
+            some = generated[start : start + MAX_CHANGE_RECORDS]
+            packed = [part for number, record in enumerate(some) for part in _packed(record, number)]
+            self._append(packed, len(some))
+        self._log.flush()
+        for step, record in enumerate(generated):
+            self._shard.take(offset + step, record)
+        self.check_snapshot()
 
     def change(self, *, max_records: int | None = MAX_CHANGE_RECORDS) -> Change:
         """Returns a new change for one request. Only one change may be in progress (``broker/controller``)."""
-        return Change(self._log, self._shard, self._now_ms, max_records, self._on_written)
+        return Change(self._shard, self._write, max_records)
+
+    def _write(self, packed: list[bytes], count: int) -> int:
+        """Appends and syncs one batch. Returns its first offset. Raises KafkaError."""
+        offset = self._append(packed, count)
+        self._log.flush()
+        self.check_snapshot()
+        return offset
+
+    def _append(self, packed: list[bytes], count: int) -> int:
+        """Appends one batch. Nothing else writes to the log."""
+        now_ms = self._now_ms()
+        batch = seal_batch(packed, count, now_ms=now_ms)
+        info = self._log.append(batch, now_ms=now_ms, leader_epoch=0, origin="coordinator")
+        self._new_bytes += len(batch)
+        self._written_ms = now_ms
+        return info.base_offset
 
     def initial_delta(self) -> Delta:
         """Returns the whole image as a delta to an empty catalogue."""
@@ -346,6 +341,11 @@ class Catalog:
         self._log.close()
 
 
+def _packed(record: MetadataRecord, number: int) -> list[bytes]:
+    """Returns a record for a batch, in which it has this number."""
+    return pack_record(KeylessRecord(records.encode(record)), number)
+
+
 def _load_snapshot(path: Path, shard: CatalogShard, files: Files) -> list[MetadataSnapshot]:
     """Replays the newest complete snapshot. Returns it and the earlier ones by ascending offset."""
     rows = metadata_snapshot.find(path, files)
@@ -360,7 +360,7 @@ def _load_snapshot(path: Path, shard: CatalogShard, files: Files) -> list[Metada
         elif (read := metadata_snapshot.read(file, files)) is not None:
             timestamp_ms, values = read
             for value in values:
-                shard.replay(-1, SimpleRecord(b"", value))
+                shard.replay(-1, value)
         else:
             _logger.warning("the snapshot %s is incomplete and is ignored", file)
             continue

@@ -13,15 +13,14 @@ from odradek.broker.config import log_config
 from odradek.broker.scheduler import Steps
 from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.shard import BROKER, TOPIC, Topic
-from odradek.core.ids import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Any, Protocol
     from uuid import UUID
 
     from odradek.broker.catalog_image import CatalogImage, Publisher
     from odradek.broker.config import BrokerConfig
-    from odradek.broker.group_runtime import GroupRuntime
+    from odradek.broker.coordinators import Coordinator, Coordinators
     from odradek.broker.host_limits import HostLimits
     from odradek.broker.log_cleaner import Cleaning
     from odradek.broker.log_directory import LogDirectory
@@ -34,14 +33,7 @@ if TYPE_CHECKING:
     # For type checks only: at run time each Protocol would occupy kilobytes.
 
     class LateServices(Protocol):
-        """The group coordinator and the log cleaner. Each of them is made at its first use."""
-
-        @property
-        def runtime(self) -> GroupRuntime: ...
-
-        @property
-        def made_runtime(self) -> GroupRuntime | None:
-            """The group coordinator, or None before its first use."""
+        """The log cleaner, which is made at its first use."""
 
         @property
         def cleaning(self) -> Cleaning: ...
@@ -53,6 +45,7 @@ if TYPE_CHECKING:
         """The parts of a broker that its publishers use."""
 
         config: BrokerConfig
+        coordinators: Coordinators
         directory: LogDirectory
         host_limits: HostLimits
         quotas: Quotas
@@ -77,8 +70,8 @@ def in_order(broker: PublishedBroker) -> list[Publisher]:
     """Returns the publishers of a broker in their order. The catalogue is one of them: it shows new topics."""
     config, directory = broker.config, broker.directory
     return [
-        # Before the logs: the coordinator completes its waiting requests and stops its writes to logs that are deleted.
-        GroupResignations(broker),
+        # Before the logs: a coordinator completes its waiting requests and stops its writes to logs that are deleted.
+        *map(CoordinatorResignations, broker.coordinators),
         # Before the logs: the broker's settings are the defaults of topics. Invalid settings end a start before it
         # changes anything on the disk.
         BrokerSettings(config, broker.node_id, broker.host_limits),
@@ -90,8 +83,8 @@ def in_order(broker: PublishedBroker) -> list[Publisher]:
         broker.catalog,
         # After the logs: it removes the entries of deleted logs before a new log has the same name.
         LogCleaner(directory, config, broker),
-        # After the logs and the image: it reads the offsets topic, and groups look up changed topics in the image.
-        GroupCoordinator(directory, config, broker),
+        # After the logs and the image: a coordinator reads its topic, and looks up changed topics in the image.
+        *(CoordinatorElections(coordinator, directory) for coordinator in broker.coordinators),
         # At any place: requests that wait for a producer id continue later.
         broker.producer_ids,
     ]
@@ -191,62 +184,49 @@ class LogCleaner:
             self._late.cleaning.start()
 
 
-class GroupResignations:
-    """The deletion of the offsets topic: the coordinator unloads all groups until the topic exists again."""
+class CoordinatorResignations:
+    """The deletion of an internal topic: its coordinator unloads all shards until the topic exists again."""
 
-    def __init__(self, late: LateServices) -> None:
-        self._late = late
+    def __init__(self, coordinator: Coordinator[Any]) -> None:
+        self._coordinator = coordinator
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
-        runtime = self._late.made_runtime
+        runtime = self._coordinator.made_runtime
         if runtime is None:
             return
         for topic in delta.deleted.values():
-            if topic.name == OFFSETS_TOPIC:
+            if topic.name == self._coordinator.topic:
                 for index in range(topic.partition_count):
                     runtime.unload(index)
                 runtime.partition_count = None
 
 
-class GroupCoordinator:
-    """The group coordinator: it loads the partitions of the offsets topic, and groups get the changes of topics."""
+class CoordinatorElections:
+    """A coordinator: it gets the changes of the catalogue, and loads the partitions of its new topic."""
 
-    def __init__(self, directory: LogDirectory, config: BrokerConfig, late: LateServices) -> None:
+    def __init__(self, coordinator: Coordinator[Any], directory: LogDirectory) -> None:
+        self._coordinator = coordinator
         self._directory = directory
-        self._config = config
-        self._late = late
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
-        runtime = self._late.made_runtime
-        if runtime is not None:
-            self._notify(runtime, delta)
+        coordinator = self._coordinator
+        coordinator.on_metadata_update(delta)
         for topic in delta.created.values():
-            if topic.name == OFFSETS_TOPIC:
+            if topic.name == coordinator.topic:
                 self._elect(topic, is_start=delta.is_initial)
 
-    def _notify(self, runtime: GroupRuntime, delta: Delta) -> None:
-        if delta.created:
-            runtime.on_topics_changed(sorted(topic.name for topic in delta.created.values()), created=True)
-        if delta.grown:
-            runtime.on_topics_changed([topic.name for topic in delta.grown.values()])
-        if delta.deleted:
-            names = [topic.name for topic in delta.deleted.values()]
-            runtime.on_topics_changed(names)
-            users_own = [name for name in names if name != OFFSETS_TOPIC]
-            if users_own:
-                runtime.on_topics_deleted(users_own)
-
     def _elect(self, topic: Topic, *, is_start: bool) -> None:
-        configured = self._config.offsets_topic_num_partitions
+        coordinator = self._coordinator
+        configured = coordinator.topic_spec.partition_count
         if not is_start and topic.partition_count != configured:
-            # As in Kafka: the coordinator reads the number of partitions at the start and cannot use another number.
+            # As in Kafka: a coordinator reads the number of partitions at the start and cannot use another number.
             log.warning(
-                "%s was created with %d partitions, but offsets.topic.num.partitions is %d: the broker serves groups "
-                "only after a restart",
-                OFFSETS_TOPIC, topic.partition_count, configured,
+                "%s was created with %d partitions, but %s is %d: the broker serves %s only after a restart",
+                topic.name, topic.partition_count, coordinator.type.partitions_setting, configured,
+                coordinator.type.name,
             )  # fmt: skip
             return
-        runtime = self._late.runtime
+        runtime = coordinator.runtime
         runtime.partition_count = topic.partition_count
         for described in topic.partitions:
             partition = self._directory.partitions.get((topic.name, described.index))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.batches.encode import encode_batch, pack_record, seal_batch
-from odradek.batches.header import crc_is_valid, scan
+from odradek.batches.header import EPOCH_OFFSET, LENGTH_OFFSET, MAGIC_OFFSET, crc_is_valid, scan
 from odradek.batches.rows import batch_rows
 from odradek.broker.scheduler import Steps
 from odradek.core.deferred import Deferred
@@ -90,7 +90,7 @@ def write(
     file.truncate(0)
     offset = size = 0
     for batch, count in _batches(values, timestamp_ms, now_ms):
-        file.append([_PLACE.pack(offset), batch[8:12], _EPOCH.pack(EPOCH), batch[16:]])
+        file.append([_PLACE.pack(offset), batch[LENGTH_OFFSET:EPOCH_OFFSET], _EPOCH.pack(EPOCH), batch[MAGIC_OFFSET:]])
         offset += count
         size += len(batch)
         yield None

@@ -1,18 +1,18 @@
 """A partition of the broker: its log, its leader epoch, and the requests that wait for its high watermark.
 
-With one replica, the high watermark is the log end offset, so each append moves it. With several replicas,
-``move_high_watermark`` sets it. In both cases, only ``_on_high_watermark`` wakes the waiting requests: fetches
-(broker/purgatory), produce requests that wait for all replicas, and the partition's coordinator.
+With one replica, the high watermark is the log end offset: each append moves it and wakes the waiting fetches
+(broker/purgatory). Nothing else waits then. With several replicas, ``move_high_watermark`` sets it, and also wakes the
+produce requests that wait for all replicas, and the partition's coordinator.
 """
 
 from __future__ import annotations
 
-import struct
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from odradek.batches.steps import Steps
+from odradek.batches.header import LOG_OVERHEAD, size_of_batch
+from odradek.batches.steps import BatchSteps
 from odradek.broker.watermark_waits import Wait, WatermarkWaits
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.append_info import AppendInfo
@@ -22,9 +22,6 @@ from odradek.storage.segment import Slice
 if TYPE_CHECKING:
     from odradek.broker.purgatory import ParkedFetch
 
-_BATCH_LENGTH = struct.Struct(">i")
-_LOG_OVERHEAD = 12
-
 
 class Partition:
     """A partition that this broker leads.
@@ -33,12 +30,12 @@ class Partition:
     Other partitions are not affected.
 
     ``watermark_waits`` is ``None`` while the high watermark is the log end offset. ``on_high_watermark`` is called with
-    the partition's index after each move.
+    the partition's index by ``move_high_watermark``, never by an append.
     """
 
     __slots__ = (
-        "_log", "_now_ms", "_waiters", "failure", "index", "leader_epoch", "on_high_watermark", "replica_count",
-        "topic", "watermark_waits",
+        "_log", "_now_ms", "_waiters", "failure", "index", "leader_epoch", "on_high_watermark", "topic",
+        "watermark_waits",
     )  # fmt: skip
 
     def __init__(
@@ -49,13 +46,11 @@ class Partition:
         now_ms: Callable[[], int],
         *,
         leader_epoch: int = 0,
-        replica_count: int = 1,
         failure: str = "",
     ) -> None:
         self.topic = topic
         self.index = index
         self.leader_epoch = leader_epoch
-        self.replica_count = replica_count
         self.failure = failure
         self._waiters: set[ParkedFetch] | None = None
         self.watermark_waits: WatermarkWaits | None = None
@@ -97,7 +92,7 @@ class Partition:
     def last_stable_offset(self) -> int:
         return self.log.last_stable_offset
 
-    def produce(self, data: bytes) -> AppendInfo | Steps[AppendInfo]:
+    def produce(self, data: bytes) -> AppendInfo | BatchSteps[AppendInfo]:
         """Appends a client's batch. Returns steps if this takes long.
 
         Raises KafkaError. Nothing is written then.
@@ -106,31 +101,38 @@ class Partition:
         if not isinstance(info, AppendInfo):
             return self._produce_later(info, len(data))
         if self._waiters and self.watermark_waits is None and not info.duplicate:
-            self._on_high_watermark(len(data))
+            self._wake_arrived(len(data))
         return info
 
-    def _produce_later(self, steps: Steps[AppendInfo], size: int) -> Steps[AppendInfo]:
+    def _produce_later(self, steps: BatchSteps[AppendInfo], size: int) -> BatchSteps[AppendInfo]:
         info = yield from steps
         if self._waiters and self.watermark_waits is None and not info.duplicate:
-            self._on_high_watermark(size)
+            self._wake_arrived(size)
         return info
 
     def append(self, data: bytes) -> AppendInfo:
         """Appends a coordinator's batch. Raises KafkaError. Nothing is written then."""
         info = self.log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
         if self._waiters and self.watermark_waits is None:
-            self._on_high_watermark(len(data))
+            self._wake_arrived(len(data))
         return info
 
     def move_high_watermark(self, offset: int | None) -> None:
-        """Sets the high watermark to ``offset``. ``None``: it is the log end offset, and each append moves it."""
+        """Sets the high watermark to ``offset``. ``None``: it is the log end offset, and each append moves it.
+
+        For replication, which this broker does not have yet. Until then only tests call it.
+        """
         log = self.log
         before = log.high_watermark
         log.high_watermark = None if offset is None else min(offset, log.log_end_offset)
         waits = self.watermark_waits
         if waits is None:
             waits = self.watermark_waits = WatermarkWaits()
-        self._on_high_watermark(self._bytes_between(before, log.high_watermark))
+        readable_bytes = self._bytes_between(before, log.high_watermark)
+        waits.pass_offset(log.high_watermark)
+        if self.on_high_watermark is not None:
+            self.on_high_watermark(self.index)
+        self._wake_arrived(readable_bytes)
         if offset is None:
             waits.end_all(ErrorCode.not_leader_or_follower)  # they wait for records that the log has lost
             self.watermark_waits = None
@@ -143,12 +145,8 @@ class Partition:
             return sys.maxsize  # a fetch before the active segment does not wait
         return log.read(start, sys.maxsize, max_offset=end).size
 
-    def _on_high_watermark(self, readable_bytes: int) -> None:
-        """Wakes the waiting requests after the high watermark has moved by ``readable_bytes``."""
-        if self.watermark_waits is not None:
-            self.watermark_waits.pass_offset(self.high_watermark)
-        if self.on_high_watermark is not None:
-            self.on_high_watermark(self.index)
+    def _wake_arrived(self, readable_bytes: int) -> None:
+        """Informs the waiting fetches of bytes that have become readable."""
         for waiter in tuple(self._waiters or ()) if readable_bytes else ():
             waiter.arrived(readable_bytes)
 
@@ -206,8 +204,8 @@ class Partition:
         """
         data = self.log.read(offset, max_bytes, max_offset=self.log.log_end_offset).bytes()
         end = at = 0
-        while at + _LOG_OVERHEAD <= len(data):
-            at += _BATCH_LENGTH.unpack_from(data, at + 8)[0] + _LOG_OVERHEAD
+        while at + LOG_OVERHEAD <= len(data):
+            at += size_of_batch(data, at)
             if at <= len(data):
                 end = at
         return data if end == len(data) else data[:end]

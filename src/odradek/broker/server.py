@@ -18,7 +18,9 @@ from odradek.broker.clock import Alarms, Clock
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
 from odradek.broker.controller import Controller, TopicSpec
+from odradek.broker.coordinators import TYPES, Coordinators
 from odradek.broker.fetch_sessions import FetchSessions
+from odradek.broker.group_coordinator import GROUPS
 from odradek.broker.heap import Heap
 from odradek.broker.host_limits import HostLimits, is_loopback
 from odradek.broker.log_directory import LogDirectory
@@ -42,7 +44,7 @@ from odradek.storage.descriptors import SHARED
 from odradek.wire.api_keys import OFFSET_COMMIT
 
 if TYPE_CHECKING:
-    from odradek.batches.steps import Steps as BatchSteps
+    from odradek.batches.steps import BatchSteps
     from odradek.broker.api import Client, Context
     from odradek.broker.commit_fast_path import CommitLane
     from odradek.broker.group_runtime import GroupRuntime
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from odradek.broker.log_cleaner import Cleaning
     from odradek.broker.request_quota import RequestQuota
     from odradek.broker.workers import Workers
+    from odradek.coordinator.runtime import Environment
     from odradek.wire.chunks import Chunk
 
 log = logging.getLogger("odradek.broker")
@@ -91,6 +94,9 @@ class BrokerServer:
         self.quotas = Quotas(config, self.clock.steady_ms)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.catalog: Catalog
+        self.coordinators = Coordinators(self)
+        for kind in TYPES:
+            self.coordinators.register(kind)
         self.controller = Controller(self)
         self.loader: MetadataLoader
         self.producer_ids: ProducerIds
@@ -101,7 +107,6 @@ class BrokerServer:
         self.request_memory: RequestMemory
         self.heap: Heap
         self.reply_memory: ReplyMemory
-        self.packed_api_versions: dict[int, tuple[int, bytes]] = {}
         self._addresses: Counter[str] = Counter()
         self._delete_configs = delete_configs
         self._request_quota: RequestQuota | None = None
@@ -110,31 +115,25 @@ class BrokerServer:
         self._alarms: Alarms
         self._stopping = False
 
-    # The group coordinator and the log cleaner are made at their first use, because not every broker needs them.
+    # The coordinators and the log cleaner are made at their first use, because not every broker needs them.
 
     @cached_property
     def runtime(self) -> GroupRuntime:
-        """The group coordinator, made at its first use."""
-        from odradek.broker.group_runtime import GroupRuntime
-        from odradek.broker.metadata_image import CatalogMetadataImage
-        from odradek.coordinator.runtime import Environment
-        from odradek.groups.config import GroupConfig
+        """The runtime of groups, made at its first use."""
+        return self.coordinators.runtime(GROUPS)
 
-        runtime = GroupRuntime(
-            GroupConfig.of(self.config.value),
-            Environment(
-                call_soon=self.loop.call_soon,
-                call_at=self._alarms.call_at,
-                clock=self.now_ms,
-                steady=self.clock.steady_ms,
-                start=self.scheduler.start,
-                long_work=self._long_work,
-            ),
-            topic_id=self._topic_id,
-            image=CatalogMetadataImage(self.catalog, self.config),
+    @property
+    def coordinator_environment(self) -> Environment:
+        from odradek.coordinator.runtime import Environment
+
+        return Environment(
+            call_soon=self.loop.call_soon,
+            call_at=self._alarms.call_at,
+            clock=self.now_ms,
+            steady=self.clock.steady_ms,
+            start=self.scheduler.start,
+            long_work=self._long_work,
         )
-        self.clock.on_moved.append(runtime.on_clock_moved)
-        return runtime
 
     @cached_property
     def commit_lane(self) -> CommitLane:
@@ -164,11 +163,6 @@ class BrokerServer:
 
     def _long_work(self, steps: BatchSteps[Any]) -> Steps[Any]:
         return self.workers.run(steps)
-
-    @property
-    def made_runtime(self) -> GroupRuntime | None:
-        """The group coordinator, or None before its first use."""
-        return self.__dict__.get("runtime")
 
     @property
     def made_cleaning(self) -> Cleaning | None:
@@ -220,10 +214,6 @@ class BrokerServer:
     def checkpoint_log_starts(self) -> None:
         self.directory.checkpoint_log_starts()
 
-    @property
-    def has_offsets_topic(self) -> bool:
-        return self.catalog.topic(OFFSETS_TOPIC) is not None
-
     # --- topics -------------------------------------------------------------------------------------------------
 
     def create_topic(
@@ -245,11 +235,7 @@ class BrokerServer:
 
     def ensure_offsets_topic(self) -> None:
         """Creates ``__consumer_offsets`` at once if it does not exist."""
-        finish(self.controller.create_offsets_topic())
-
-    def _topic_id(self, name: str) -> bytes | None:
-        topic = self.catalog.topic(name)
-        return None if topic is None or topic.id is None else topic.id.bytes
+        finish(self.controller.create_internal_topic(OFFSETS_TOPIC))
 
     def check_room(self) -> None:
         self.directory.check_room()
@@ -315,8 +301,7 @@ class BrokerServer:
             listening.close()
             if self.made_cleaning is not None:
                 await self.made_cleaning.stop()
-            if self.made_runtime is not None:
-                self.made_runtime.stop()
+            self.coordinators.stop()
             self.directory.abandon()
             raise
         self._server = await loop.create_server(
@@ -379,7 +364,9 @@ class BrokerServer:
             return
         if files is None:
             files = chain(
-                self.router.loaders(), [lambda: self.runtime, lambda: self.commit_lane, lambda: self.cleaning]
+                self.router.loaders(),
+                self.coordinators.loaders(),
+                [lambda: self.commit_lane, lambda: self.cleaning],
             )
         load = next(files, None)
         if load is not None:
@@ -447,8 +434,7 @@ class BrokerServer:
             connection.close()
         if self.made_cleaning is not None:
             await self.made_cleaning.stop()
-        if self.made_runtime is not None:
-            self.made_runtime.stop()
+        self.coordinators.stop()
         deadline = asyncio.get_running_loop().time() + DRAIN_S
         while any(c.busy for c in self.connections) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)

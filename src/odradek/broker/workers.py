@@ -16,7 +16,7 @@ from mmap import mmap
 from typing import Any, TypeVar, cast
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, STEP_BYTES
-from odradek.batches.steps import Call, Claim, Map, Step, Steps, mapped
+from odradek.batches.steps import BatchSteps, Call, Claim, Map, Step, mapped
 from odradek.core.deferred import Deferred
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Workers:
         self._call_soon_threadsafe = call_soon_threadsafe
         self._threads = ThreadPoolExecutor(THREADS, "odradek-worker")
 
-    def run(self, steps: Steps[T]) -> Generator[Deferred[Any] | None, Any, T]:
+    def run(self, steps: BatchSteps[T]) -> Generator[Deferred[Any] | None, Any, T]:
         """Runs ``steps`` for the scheduler. Their claims are released when they end or are closed."""
         claims: list[Claimed] = []
         maps: list[mmap] = []

@@ -1,10 +1,13 @@
 """The state machine of the metadata log: topics, settings, quotas, users, features and producer ids.
 
+It is no tenant of ``coordinator/``: ``broker/metadata_log`` appends its records, and ``broker/controller`` runs one
+request after another.
+
 Rules
 -----
-* ``handle`` checks a request and generates records. Only ``replay`` changes the catalogue.
-* ``generate`` does the same in steps, for requests with thousands of partitions. New topics and partitions are in a
-  ``Delta`` (``catalog/delta``) and not visible before they are published.
+* ``generate`` checks a request and generates its records, in steps, for requests with thousands of partitions.
+* Only ``replay`` and ``take`` change the catalogue, with a record that is in the log. New topics and partitions are in
+  a ``Delta`` (``catalog/delta``) and not visible before ``publish``.
 * A refused request raises KafkaError with Kafka's code and text, and changes nothing.
 * The request brings ids and defaults, and its config values have been checked: this package makes no random numbers and
   has no table of settings.
@@ -17,7 +20,7 @@ import re
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from odradek.catalog import credentials, features, records
 from odradek.catalog.credentials import AlterCredential, Users
@@ -37,7 +40,6 @@ from odradek.catalog.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
-from odradek.core.effects import Result, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS, METADATA_TOPIC
 
@@ -130,7 +132,7 @@ class AlterClientQuotas(NamedTuple):
 
 
 class AllocateProducerIds(NamedTuple):
-    """Allocates a block of ``PRODUCER_ID_BLOCK`` producer ids. The reply is its first id."""
+    """Allocates a block of ``PRODUCER_ID_BLOCK`` producer ids. The record has the id after it."""
 
     broker_id: int
 
@@ -159,16 +161,8 @@ CatalogRequest = (
 )
 
 
-T = TypeVar("T")
-Steps = Generator[None, None, T]
-"""Work in steps: other code may run where it yields."""
-
-
-class Generated(NamedTuple):
-    """The reply and the records of a request."""
-
-    reply: object
-    records: list[MetadataRecord]
+RecordSteps = Generator[None, None, list[MetadataRecord]]
+"""Generates records. Other code may run where it yields."""
 
 
 def check_partition_count(count: int) -> None:
@@ -217,21 +211,9 @@ class CatalogShard:
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def handle(self, now_ms: int, request: CatalogRequest) -> Result:
-        """Checks a request and generates its records. Raises KafkaError if the request is refused."""
-        steps = self.generate(request)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                generated: Generated = end.value
-                values = (records.encode(record) for record in generated.records)
-                return Result(generated.reply, [SimpleRecord(b"", value, now_ms) for value in values])
-
-    def generate(self, request: CatalogRequest) -> Steps[Generated]:
+    def generate(self, request: CatalogRequest) -> RecordSteps:
         """Checks a request and generates its records in steps. Raises KafkaError if the request is refused."""
         generated: list[MetadataRecord]
-        reply: object = None
         match request:
             case CreateTopic():
                 generated = yield from self._create_topic(request)
@@ -260,7 +242,6 @@ class CatalogShard:
                     if self.features.get(update.name, 0) != update.level
                 ]
             case AllocateProducerIds(broker_id):
-                reply = self.next_producer_id
                 generated = [ProducerIdsRecord(broker_id, -1, self.next_producer_id + PRODUCER_ID_BLOCK)]
             case BeginEpochs():
                 generated = [
@@ -270,9 +251,9 @@ class CatalogShard:
                 ]
             case RaiseEpochs(epochs):
                 generated = [self._raised(name, index, epoch) for (name, index), epoch in epochs.items()]
-        return Generated(reply, generated)
+        return generated
 
-    def _create_topic(self, request: CreateTopic) -> Steps[list[MetadataRecord]]:
+    def _create_topic(self, request: CreateTopic) -> RecordSteps:
         self._check_new_name(request.name)
         replicas = yield from self._replicas_for(request)
         generated: list[MetadataRecord] = [TopicRecord(request.name, request.topic_id)]
@@ -293,7 +274,7 @@ class CatalogShard:
                 ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {others[0]}"
             )
 
-    def _replicas_for(self, request: CreateTopic) -> Steps[Iterable[tuple[int, ...]]]:
+    def _replicas_for(self, request: CreateTopic) -> Generator[None, None, Iterable[tuple[int, ...]]]:
         if request.assignments:
             check_partition_count(len(request.assignments))
             return (yield from self._manual_replicas(request.assignments))
@@ -319,7 +300,9 @@ class CatalogShard:
     def _placed(self, index: int, factor: int) -> tuple[int, ...]:
         return tuple(self.brokers[(index + step) % len(self.brokers)] for step in range(factor))
 
-    def _manual_replicas(self, assignments: Mapping[int, tuple[int, ...]]) -> Steps[list[tuple[int, ...]]]:
+    def _manual_replicas(
+        self, assignments: Mapping[int, tuple[int, ...]]
+    ) -> Generator[None, None, list[tuple[int, ...]]]:
         factor = len(next(iter(assignments.values())))
         for replicas in assignments.values():
             self.check_replicas(replicas, factor)
@@ -348,7 +331,7 @@ class CatalogShard:
         if fault:
             raise KafkaError(ErrorCode.invalid_replica_assignment, fault)
 
-    def _create_partitions(self, request: CreatePartitions) -> Steps[list[MetadataRecord]]:
+    def _create_partitions(self, request: CreatePartitions) -> RecordSteps:
         topic = self.topics.get(request.name)
         if topic is None:
             raise KafkaError(ErrorCode.unknown_topic_or_partition)
@@ -410,15 +393,13 @@ class CatalogShard:
 
     # --- the log ------------------------------------------------------------------------------------------------
 
-    def replay(self, offset: int, record: SimpleRecord) -> MetadataRecord | None:
-        """Applies one record of the log. Returns the decoded record, or ``None`` for an unknown type."""
-        value = record.value or b""
+    def replay(self, offset: int, value: bytes) -> None:
+        """Applies one record of the log or of a snapshot (offset -1)."""
         decoded = records.decode(value, self._make_id)
         if decoded is None:
             self.unknown.append(value)
         else:
             self.take(offset, decoded)
-        return decoded
 
     def take(self, offset: int, record: MetadataRecord) -> None:
         """Applies one decoded record of the log."""

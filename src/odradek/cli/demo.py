@@ -296,7 +296,7 @@ class _DemoJob:
     def _show_offsets(self) -> int:
         """Prints the group's lag table and its newest commits; returns the total lag."""
         from odradek import lag
-        from odradek.client.offsets_topic import partitions
+        from odradek.client.admin.offsets_topic import partitions
         from odradek.core.records import format_json, format_line
         from odradek.pipelines.demo.flight_lake import GROUP
         from odradek.pipelines.demo.newest_commits import newest_commits

@@ -56,7 +56,7 @@ def dump(
     One line for each record: [group,topic,partition]::OffsetAndMetadata(...) for a commit, [group]::GroupMetadata(...)
     for a generation of a classic group, similar lines for the records of newer protocols; ::NULL for a tombstone.
     """
-    from odradek.client import offsets_topic
+    from odradek.client.admin import offsets_topic
 
     if kind not in _KINDS:
         raise CommandError(f"--type {kind!r}: one of {', '.join(_KINDS)}")

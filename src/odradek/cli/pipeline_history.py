@@ -8,20 +8,17 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from odradek.cli.command_config import without_values
-from odradek.cli.history_request import HistoryRequest, Spark, check_request, print_findings, write_report
+from odradek.cli.history_output import check_report, print_findings, write_report
 from odradek.cli.option_fields import of_fields
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, client_config
-from odradek.cli.pipeline_options import spark_client_options
+from odradek.cli.options import client_config
+from odradek.cli.pipeline_options import HistoryLine, check_pyspark, spark_client_options
 from odradek.cli.terminal import CommandError, progress
 from odradek.cli.termination import terminable
-from odradek.pipelines.options import SparkConf
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,36 +38,6 @@ EPILOG = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class HistoryLine:
-    """The command line of ``history``."""
-
-    bootstrap: Bootstrap
-    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group. Default: all groups.")] = None
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME|SPAN",
-            help="Only what happened since then: ISO 8601 (default zone: UTC), or 7d, 12h, 30min.",
-        ),
-    ] = None
-    output: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Write Parquet tables to this folder. With --master, also a URI.")
-    ] = None
-    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write one self-contained HTML page.")] = None
-    expires_within: Annotated[
-        str, typer.Option(metavar="SPAN", help="Report commits that expire within this time.")
-    ] = "1d"
-    master: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Run on Spark with this master, such as local[4] or spark://HOST:PORT."),
-    ] = None
-    conf: SparkConf = None
-    command_config: CommandConfig = None
-    as_json: AsJson = False
-    timeout_ms: Timeout = TIMEOUT_MS
-
-
 @of_fields()
 def history(line: HistoryLine) -> None:
     """Read __consumer_offsets and report what happened to groups.
@@ -85,20 +52,24 @@ def history(line: HistoryLine) -> None:
     if line.group == "":
         raise CommandError("--group: a group's name cannot be empty")
     since_us = None if line.since is None else parse_since(line.since)
-    request = HistoryRequest(line.group, since_us, line.output, line.report, line.as_json, line.bootstrap)
-    config = client_config(line.bootstrap, line.timeout_ms, line.command_config)
+    config = client_config(line.bootstrap_servers, line.timeout_ms, line.command_config)
     expires_within_ms = span_ms("--expires-within", line.expires_within)
-    if line.master is not None or line.conf or is_submitted():
+    if on_spark := line.master is not None or bool(line.conf) or is_submitted():
+        check_pyspark()
+    elif line.output is not None and "://" in str(line.output):
+        raise CommandError(f"--output {line.output}: a URI needs --master: without Spark, tables are written locally")
+    from odradek.history.findings import FindingRules
+
+    rules = FindingRules(expires_within_ms=expires_within_ms)
+    line = replace(line, since_us=since_us, rules=rules, options=spark_client_options(line.command_config))
+    with terminable():
+        if not on_spark:
+            run_history(line, config)
+            return
         from odradek.cli.pipeline_history_spark import run_history_on_spark
 
-        spark = Spark(line.master or "local[*]", line.conf or {}, spark_client_options(line.command_config))
-        with terminable(), without_values(line.command_config):
-            run_history_on_spark(request, config, expires_within_ms, spark)
-        return
-    if line.output is not None and "://" in line.output:
-        raise CommandError(f"--output {line.output}: a URI needs --master: without Spark, tables are written locally")
-    with terminable():
-        run_history(request, config, expires_within_ms)
+        with without_values(line.command_config):
+            run_history_on_spark(line, config)
 
 
 def span_ms(option: str, text: str) -> int:
@@ -122,40 +93,38 @@ def parse_since(text: str) -> int:
         raise CommandError(f"--since {text!r}: expected a time such as 2026-01-31T12:00 or a span such as 7d") from None
 
 
-def run_history(request: HistoryRequest, config: ClientConfig, expires_within_ms: int) -> None:
+def run_history(line: HistoryLine, config: ClientConfig) -> None:
     """Runs the analysis without Spark. Raises CommandError, BrokerUnreachable, RequestTimedOut, KafkaError."""
     from odradek.history import analysis as analysing
-    from odradek.history.findings import FindingRules
     from odradek.history.journal import Journal
 
-    check_request(request)
+    check_report(line)
     journal = Journal()
-    with _tables(None if request.output is None else Path(request.output)) as writers:
-        _read(request, config, journal, writers)
-        if request.group is not None and request.group not in journal.groups:
-            raise CommandError(f"the offsets topic has no records of group {request.group}")
+    with _tables(None if line.output is None else Path(line.output)) as writers:
+        _read(line, config, journal, writers)
+        if line.group is not None and line.group not in journal.groups:
+            raise CommandError(f"the offsets topic has no records of group {line.group}")
         with progress("Looking up log ends", analysing.POINTS, "moments") as advance:
             found = analysing.finish(
-                config, journal, since_us=request.since_us, advance=advance,
-                rules=FindingRules(expires_within_ms=expires_within_ms),
+                config, journal, since_us=line.since_us, advance=advance, rules=line.rules,
             )  # fmt: skip
         for name in analysing.RESULTS:
             writers.write(name, getattr(found, name))
-    write_report(request, found)
-    print_findings(request, found)
+    write_report(line, found)
+    print_findings(line, found)
 
 
-def _read(request: HistoryRequest, config: ClientConfig, journal: Journal, writers: Writers) -> None:
+def _read(line: HistoryLine, config: ClientConfig, journal: Journal, writers: Writers) -> None:
     from odradek.client.admin import Admin
     from odradek.history.read import history_ranges, stream_offset_history
 
     with Admin(config) as admin:
-        ranges = history_ranges(admin, request.group)
+        ranges = history_ranges(admin, line.group)
     total = sum(end - start for start, end in ranges.values())
     with progress("Reading", total, "records") as advance:
-        for batch in stream_offset_history(config, group=request.group, advance=advance, coverage=journal.coverage):
+        for batch in stream_offset_history(config, group=line.group, advance=advance, coverage=journal.coverage):
             journal.add(batch)
-            writers.take_in(batch, request.since_us)
+            writers.take_in(batch, line.since_us)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The command lines of ``odradek pipeline ingest`` and ``replay``: the functions' options and those of a terminal."""
+"""The command lines of ``odradek pipeline``: the functions' options and those of a terminal."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Annotated
 import typer
 
 from odradek.cli.command_config import read_properties
-from odradek.cli.options import AsJson, Bootstrap, CommandConfig
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout
 from odradek.cli.terminal import CommandError
+from odradek.pipelines.history_options import ReportOptions
 from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineLine(PipelineOptions):
-    """The options of both commands that the functions do not have."""
+    """The options of ``ingest`` and ``replay`` that the functions do not have."""
 
     bootstrap_servers: Bootstrap
     as_json: AsJson = False
@@ -62,6 +63,26 @@ class IngestLine(PipelineLine, IngestOptions):
 @dataclass(frozen=True, kw_only=True)
 class ReplayLine(PipelineLine, ReplayOptions):
     """The command line of ``replay``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryLine(ReportOptions):
+    """The command line of ``history``. Without ``master`` and ``conf`` it runs without Spark."""
+
+    bootstrap_servers: Bootstrap
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME|SPAN",
+            help="Only what happened since then: ISO 8601 (default zone: UTC), or 7d, 12h, 30min.",
+        ),
+    ] = None
+    expires_within: Annotated[
+        str, typer.Option(metavar="SPAN", help="Report commits that expire within this time.")
+    ] = "1d"
+    command_config: CommandConfig = None
+    as_json: AsJson = False
+    timeout_ms: Timeout = TIMEOUT_MS
 
 
 def spark_client_options(command_config: CommandConfig) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.net.errors import BrokerUnreachable, ConnectionLost, ReplyTooLarge, UnsupportedVersion, unreadable
+from odradek.net.errors import BrokerUnreachable, ConnectionLost, ReplyTooLarge, UnsupportedVersion
 
 __all__ = [
     "LOOKUP_REFUSED",
@@ -31,7 +31,6 @@ __all__ = [
     "UnsupportedVersion",
     "error_for",
     "first_row",
-    "unreadable",
 ]
 
 T = TypeVar("T")

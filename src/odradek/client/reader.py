@@ -21,8 +21,7 @@ from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.header import BatchHeader, crc_is_valid, scan
 from odradek.batches.rows import Row, batch_rows
-from odradek.client import loop
-from odradek.client.admin import operations
+from odradek.client import loop, offset_requests, topic_requests
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, Deadline
 from odradek.client.config import ClientConfig, as_config
@@ -36,14 +35,12 @@ from odradek.client.errors import (
     RequestTimedOut,
     TopicRecreated,
     error_for,
-    unreadable,
 )
 from odradek.client.model import EARLIEST, LATEST, PartitionDescription
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_EPOCH, TopicPartition
-from odradek.net import fetch_wire
+from odradek.net import fetch_exchange, fetch_wire
 from odradek.net.fetch_wire import FetchReplyPartition
-from odradek.wire.api_keys import FETCH
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -404,7 +401,7 @@ class _Source:
             first = next(scan(reply.records), None) if reply.records else None
             if first is not None:
                 return first[1].base_offset >= end
-        return await operations.is_compacted(self.cluster, self.partition.topic, deadline)
+        return await topic_requests.is_compacted(self.cluster, self.partition.topic, deadline)
 
     async def describe(self) -> PartitionDescription:
         topic, number = self.partition
@@ -451,8 +448,6 @@ class _Source:
             await self._check_history(offset, epoch, deadline)
         self._confirmed_epoch = epoch
         connection = await self.cluster.connection(leader if self._follower is None else self._follower)
-        ceiling = None if topic_id is not None else fetch_wire.IDS_FROM - 1
-        version = connection.version(FETCH, ceiling)
         limits = fetch_wire.Limits(
             min(self.max_wait_ms, max(deadline.left_ms, 1)),
             min_bytes=1,
@@ -460,19 +455,9 @@ class _Source:
             isolation_level=self.isolation_level,
             rack="" if self._leader_only else self.cluster.config.client_rack,
         )
-        asked = fetch_wire.FetchRequestData(
-            {self.partition: fetch_wire.FetchPartition(topic_id, offset, epoch, self.max_bytes)}
-        )
-        if (throttle_left_s := connection.throttle_left_s) > 0:
-            await asyncio.sleep(throttle_left_s)
-        data = await connection.exchange(FETCH, version, fetch_wire.pack(version, limits, asked))
-        try:
-            reply = fetch_wire.parse_reply(version, data, 1)
-        except ValueError as error:
-            connection.close()
-            raise unreadable(connection.address, error) from error
-        if reply.throttle_ms > 0:
-            connection.throttled(FETCH, version, reply.throttle_ms)
+        wanted = fetch_wire.FetchPartition(topic_id, offset, epoch, self.max_bytes)
+        request = fetch_wire.FetchRequestData({self.partition: wanted})
+        reply = await fetch_exchange.fetch(connection, limits, request)
         if reply.error_code is not ErrorCode.none:
             raise error_for(reply.error_code, f"{self.partition}: {connection.address} refused the fetch")
         if not reply.partitions:
@@ -508,7 +493,7 @@ class _Source:
                 continue
             left_ms = max(deadline.left_ms, 1)
             try:
-                diverging = await operations.divergence(self.cluster, self.partition, place, known, left_ms)
+                diverging = await offset_requests.divergence(self.cluster, self.partition, place, known, left_ms)
             except KafkaError as error:
                 if self.end_epoch < 0 or error.code not in LOOKUP_REFUSED:
                     raise
@@ -531,6 +516,6 @@ class _Source:
         return error_for(code, str(self.partition))
 
     async def _bounds(self) -> tuple[int, int]:
-        earliest = await operations.list_offsets(self.cluster, {self.partition: EARLIEST})
-        latest = await operations.list_offsets(self.cluster, {self.partition: LATEST}, self.isolation_level)
+        earliest = await offset_requests.list_offsets(self.cluster, {self.partition: EARLIEST})
+        latest = await offset_requests.list_offsets(self.cluster, {self.partition: LATEST}, self.isolation_level)
         return earliest[self.partition].offset, latest[self.partition].offset

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
@@ -25,6 +25,37 @@ class Promise(Protocol):
 
 
 Answer = tuple[Request, Promise, Any]
+
+
+class _NoRequest:
+    """Stands for the request of an announcement. After a failure the announcement is dropped."""
+
+    batched: ClassVar[bool] = True
+
+    def failed(self, error: ErrorCode) -> None:
+        return None
+
+
+class _Announcement:
+    """Passes a value on once its records are committed; None stands for a failure."""
+
+    __slots__ = ("_index", "_pass_on")
+
+    def __init__(self, pass_on: Callable[[int, Any], None], index: int) -> None:
+        self._pass_on = pass_on
+        self._index = index
+
+    def resolve(self, value: Any) -> None:
+        if value is not None:
+            self._pass_on(self._index, value)
+
+
+def announcement(pass_on: Callable[[int, Any], None], index: int, value: Any) -> Answer:
+    """Returns the answer that calls ``pass_on(index, value)`` instead of a reply to a client."""
+    return _NO_REQUEST, _Announcement(pass_on, index), value
+
+
+_NO_REQUEST = _NoRequest()
 
 
 class Answers:

@@ -6,16 +6,18 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol
+from typing import Any, Generic, Protocol
 
 from odradek.batches.encode import pack_record, seal_batch
 from odradek.batches.header import HEADER_BYTES, scan
-from odradek.coordinator.answers import Answer, Answers, Promise, append_error, failed
+from odradek.coordinator.answers import Answer, Answers, Promise, announcement, append_error, failed
+from odradek.coordinator.jobs import Origin, ShardJob, Waiting, no_request
 from odradek.coordinator.loader import Load, Loader, LongWork, NewRuns, S
 from odradek.coordinator.shard_log import ShardLog, batch_of
 from odradek.coordinator.timers import Timers
 from odradek.core.deferred import Deferred
 from odradek.core.effects import (
+    Announce,
     CancelTimer,
     Complete,
     Effect,
@@ -23,9 +25,9 @@ from odradek.core.effects import (
     Park,
     Request,
     Result,
+    ResultSteps,
     SetTimer,
     SimpleRecord,
-    Steps,
     Work,
     begun,
     most_bytes,
@@ -63,6 +65,7 @@ class Services(Protocol[S]):
     start: Callable[[Generator[None, None, None]], object]
 
     def clock(self) -> int: ...
+    def on_announced(self, index: int, value: Any) -> None: ...
     def drive(self, driver: Driver[S]) -> None: ...
 
 
@@ -80,8 +83,8 @@ class Driver(Generic[S]):
         self._index = index
         self._partition = partition
         self.machine = self._new_machine()
-        self._waiting: deque[_Waiting[S]] | None = None  # requests and calls after the current job; None: no job
-        self._current: _Job | None = None  # the current work in steps
+        self._waiting: deque[Waiting[S]] | None = None  # requests and calls after the current job; None: no job
+        self._current: ShardJob | None = None  # the current work in steps
         self._parked: dict[Hashable, tuple[Request, Promise]] = {}
         self._records: list[LogEntry] = []
         self._record_bytes = HEADER_BYTES
@@ -120,7 +123,7 @@ class Driver(Generic[S]):
             promise.resolve(request.failed(self.error))
             return
         now_ms = self._runtime.clock()
-        origin = _Origin(request, promise, self._runtime.skew_ms, [])  # read after ``clock``, which may change it
+        origin = Origin(request, promise, self._runtime.skew_ms, [])  # read after ``clock``, which may change it
         try:
             result = self.machine.handle(now_ms, request)
         except Exception:
@@ -128,21 +131,21 @@ class Driver(Generic[S]):
             return
         self._take(result, origin)
 
-    def step(self, make: Callable[[S, int], Result | Steps]) -> None:
+    def step(self, make: Callable[[S, int], Result | ResultSteps]) -> None:
         """Calls the machine without a request. Its records can be in several batches."""
         if self._waiting is None:
             self._make(make)
         else:
             self._waiting.append(make)
 
-    def _make(self, make: Callable[[S, int], Result | Steps]) -> None:
+    def _make(self, make: Callable[[S, int], Result | ResultSteps]) -> None:
         if not self.flush() and self._waiting is not None:
             self._waiting.append(make)  # as above
             return
         if self.error is not ErrorCode.none:
             return
         now_ms = self._runtime.clock()
-        origin = _no_request(self._runtime.skew_ms)
+        origin = no_request(self._runtime.skew_ms)
         try:
             result = make(self.machine, now_ms)
         except Exception:
@@ -166,7 +169,7 @@ class Driver(Generic[S]):
             try:
                 self.machine.on_notice(notice)
             except Exception:
-                self._fail_machine(_no_request(self._runtime.skew_ms))
+                self._fail_machine(no_request(self._runtime.skew_ms))
             return
 
         def change(machine: S, now_ms: int) -> Result:
@@ -189,16 +192,16 @@ class Driver(Generic[S]):
 
     # --- work in steps ----------------------------------------------------------------------------------------
 
-    def _begin(self, job: _Job) -> None:
+    def _begin(self, job: ShardJob) -> None:
         self._current = job
         if self._waiting is None:
             self._waiting = deque()
             self._runtime.start(self._work(self._waiting))
 
-    def _work(self, waiting: deque[_Waiting[S]]) -> Generator[None, None, None]:
+    def _work(self, waiting: deque[Waiting[S]]) -> Generator[None, None, None]:
         """Finishes the current job and then the waiting requests and calls, until none waits or the shard stops."""
         while self._waiting is waiting:
-            entry: _Waiting[S] | None = None
+            entry: Waiting[S] | None = None
             try:
                 if self._current is not None:
                     self._continue(self._current)
@@ -212,7 +215,7 @@ class Driver(Generic[S]):
                 self._fail_and_restart([(*entry, None)] if isinstance(entry, tuple) else [], _error_code(error))
             yield
 
-    def _continue(self, job: _Job) -> None:
+    def _continue(self, job: ShardJob) -> None:
         try:
             part = next(job.steps)
         except StopIteration as end:
@@ -227,7 +230,7 @@ class Driver(Generic[S]):
             if part and self._make_room(part, None, []):
                 self.flush()  # a failure here or in ``_make_room`` rebuilds the machine and closes the steps
 
-    def _fail_machine(self, origin: _Origin) -> None:
+    def _fail_machine(self, origin: Origin) -> None:
         """Replaces a machine that has raised: its state may be incomplete, and replies may be lost."""
         request = origin.request
         log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
@@ -237,7 +240,7 @@ class Driver(Generic[S]):
         """Passes a timer to the machine in its turn, if it is still valid then: earlier calls can cancel or set it."""
         number = self.timers[key]
 
-        def ring(machine: S, now_ms: int) -> Result | Steps:
+        def ring(machine: S, now_ms: int) -> Result | ResultSteps:
             if self.timers.get(key) != number:
                 return Result()
             del self.timers[key]
@@ -247,10 +250,10 @@ class Driver(Generic[S]):
 
         self.step(ring)
 
-    def _take(self, result: Result | Steps, origin: _Origin) -> None:
+    def _take(self, result: Result | ResultSteps, origin: Origin) -> None:
         """Carries out a result. Steps and long results finish before the next request is handled."""
         if not isinstance(result, Result):
-            self._begin(_Job(result, origin))
+            self._begin(ShardJob(result, origin))
             return
         try:
             self._carry_through(result, origin)
@@ -258,12 +261,13 @@ class Driver(Generic[S]):
             log.exception("%s: the effects and records of a result failed", self)
             self._fail_and_restart(self._unanswered(origin), _error_code(error))
 
-    def _carry_through(self, result: Result, origin: _Origin) -> None:
+    def _carry_through(self, result: Result, origin: Origin) -> None:
         request, promise, skew_ms, answers = origin
-        if len(result.effects) > EFFECTS_AT_ONCE:
-            self._begin(_Job(self._carry_out_in_steps(result, origin), origin))
-            return
-        self._carry_out(result.effects, origin)
+        if result.effects:
+            if len(result.effects) > EFFECTS_AT_ONCE:
+                self._begin(ShardJob(self._carry_out_in_steps(result, origin), origin))
+                return
+            self._carry_out(result.effects, origin)
         is_batched = False
         if request is not None:
             is_batched = request.batched
@@ -274,11 +278,15 @@ class Driver(Generic[S]):
                 self._fail(answers, ErrorCode.not_coordinator)
                 return
             steps = self._write_in_steps(result.records, answers)
-            self._begin(_Job(steps, _no_request(skew_ms, answers)))
+            self._begin(ShardJob(steps, no_request(skew_ms, answers)))
             return
-        if result.block is not None:
-            made: list[LogEntry] = [*result.records, result.block]
-            if not self._make_room(made, request, answers):
+        block = result.block
+        if block is not None:
+            size = self._record_bytes + block.most_bytes
+            if not result.records and size <= self._partition.max_message_bytes:  # the usual commit
+                self._records.append(block)
+                self._record_bytes = size
+            elif not self._make_room([*result.records, block], request, answers):
                 return
         elif result.records and not self._make_room(result.records, request, answers):
             return
@@ -294,7 +302,7 @@ class Driver(Generic[S]):
         else:
             self._outgoing.send(answers)
 
-    def _carry_out_in_steps(self, result: Result, origin: _Origin) -> Steps:
+    def _carry_out_in_steps(self, result: Result, origin: Origin) -> ResultSteps:
         """Carries out the effects of a result and returns the rest of it."""
         effects = result.effects
         for first in range(0, len(effects), EFFECTS_AT_ONCE):
@@ -303,7 +311,7 @@ class Driver(Generic[S]):
         result.effects = []
         return result
 
-    def _carry_out(self, effects: list[Effect], origin: _Origin) -> None:
+    def _carry_out(self, effects: list[Effect], origin: Origin) -> None:
         request, promise, skew_ms, answers = origin
         for effect in effects:
             if isinstance(effect, SetTimer):
@@ -319,6 +327,8 @@ class Driver(Generic[S]):
                 waiting = self._parked.pop(effect.key, None)
                 if waiting is not None:
                     answers.append((*waiting, effect.reply))
+            elif isinstance(effect, Announce):
+                answers.append(announcement(self._runtime.on_announced, self._index, effect.value))
 
     def _make_room(self, records: Sequence[LogEntry], request: Request | None, answers: list[Answer]) -> bool:
         """Adds records to the batch of this tick, after an append of a full batch. Returns False on a failure."""
@@ -366,14 +376,22 @@ class Driver(Generic[S]):
         offset = self._append(lambda: batch_of(records, self._runtime.clock()), answers)
         if offset is None:
             return False
-        for record in records:
-            if not self._replay(offset, record, answers):
-                return False
-            offset += 1 if isinstance(record, SimpleRecord) else record.count
+        replay, replay_block = self.machine.replay, self.machine.replay_block
+        try:
+            for record in records:
+                if isinstance(record, SimpleRecord):
+                    replay(offset, record)
+                    offset += 1
+                else:
+                    replay_block(offset, record)
+                    offset += record.count
+        except Exception:
+            self._fail_replay(offset, answers)
+            return False
         self._uncommitted.append((offset, answers))
         return self.release()
 
-    def _write_in_steps(self, records: list[SimpleRecord], answers: list[Answer]) -> Steps:
+    def _write_in_steps(self, records: list[SimpleRecord], answers: list[Answer]) -> ResultSteps:
         """Appends many records as one batch and replays them in steps. The shard handles nothing else meanwhile."""
         packed: list[bytes] = []
         pace = Pace()
@@ -385,7 +403,10 @@ class Driver(Generic[S]):
         if offset is None:
             return Result()
         for number, record in enumerate(records):
-            if not self._replay(offset + number, record, answers):
+            try:
+                self.machine.replay(offset + number, record)
+            except Exception:
+                self._fail_replay(offset + number, answers)
                 return Result()
             if pace.spend(REPLAY_WORK + len(record.value or b"") // BYTES_LIKE_ONE):
                 yield None
@@ -404,18 +425,10 @@ class Driver(Generic[S]):
             self._fail_and_restart(answers, _error_code(error))
             return None
 
-    def _replay(self, offset: int, record: LogEntry, answers: list[Answer]) -> bool:
-        """Replays a new record or block. False: it failed and the machine is new."""
-        try:
-            if isinstance(record, SimpleRecord):
-                self.machine.replay(offset, record)
-            else:
-                self.machine.replay_block(offset, record)
-        except Exception:
-            log.exception("%s: the replay of the new record at offset %d failed", self, offset)
-            self._fail_and_restart(answers, ErrorCode.unknown_server_error)
-            return False
-        return True
+    def _fail_replay(self, offset: int, answers: list[Answer]) -> None:
+        """Replaces the machine after a failed replay of a new record or block."""
+        log.exception("%s: the replay of the new record at offset %d failed", self, offset)
+        self._fail_and_restart(answers, ErrorCode.unknown_server_error)
 
     def _fail_and_restart(self, answers: list[Answer], error: ErrorCode) -> None:
         """Replies with ``error`` and replaces the machine by a new one that loads the log."""
@@ -472,7 +485,7 @@ class Driver(Generic[S]):
         unanswered += [(*entry, None) for entry in waiting or () if isinstance(entry, tuple)]
         return unanswered
 
-    def _unanswered(self, origin: _Origin) -> list[Answer]:
+    def _unanswered(self, origin: Origin) -> list[Answer]:
         """Returns the replies of an origin, plus its request unless that is parked or has a reply already."""
         request, promise, _, answers = origin
         known = [*self._parked.values(), *answers]
@@ -551,7 +564,7 @@ class Driver(Generic[S]):
         else:
             self.step(lambda machine, now_ms: machine.catch_up(now_ms))
 
-    def _call_on_loaded(self, machine: S, now_ms: int) -> Steps:
+    def _call_on_loaded(self, machine: S, now_ms: int) -> ResultSteps:
         """Calls ``on_loaded``. After a failure the machine stays: a new one would fail in the same way."""
         try:
             made = machine.on_loaded(now_ms)
@@ -570,30 +583,3 @@ class Driver(Generic[S]):
 
 def _error_code(error: Exception) -> ErrorCode:
     return append_error(error) if isinstance(error, KafkaError | StorageError) else ErrorCode.unknown_server_error
-
-
-_Waiting = tuple[Request, Promise] | Callable[[S, int], Result | Steps]
-
-
-class _Origin(NamedTuple):
-    """The origin of a result or of steps: a request, or a timer or event.
-
-    ``skew_ms`` is the runtime's value at the start. ``answers`` are the replies of ``Complete`` effects so far.
-    """
-
-    request: Request | None
-    promise: Promise
-    skew_ms: int
-    answers: list[Answer]
-
-
-def _no_request(skew_ms: int, answers: list[Answer] | None = None) -> _Origin:
-    """Returns an origin without a request."""
-    return _Origin(None, Deferred(), skew_ms, [] if answers is None else answers)
-
-
-class _Job(NamedTuple):
-    """Work in steps: of the machine, or of the effects or records of its result."""
-
-    steps: Steps
-    origin: _Origin

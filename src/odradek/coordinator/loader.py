@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from odradek.batches.compression import Plain, decompress_in_steps, decompress_small
 from odradek.batches.header import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader
 from odradek.batches.rows import read_record
-from odradek.batches.steps import Steps, finish
+from odradek.batches.steps import BatchSteps, finish
 from odradek.coordinator.shard import CoordinatorShard
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
@@ -34,7 +34,7 @@ S = TypeVar("S", bound=CoordinatorShard)
 
 Load = Generator[Deferred[Any] | None, Any, None]
 """Yields None where other code may run, and a promise if the load cannot continue before it is resolved."""
-LongWork = Callable[[Steps[Any]], Generator[Deferred[Any] | None, Any, Any]]
+LongWork = Callable[[BatchSteps[Any]], Generator[Deferred[Any] | None, Any, Any]]
 """Runs long work, like ``broker.workers.Workers.run``."""
 Replay = Callable[[int, bytes, bytes | None], None]
 """Replays one record: offset (-1: unknown), key, value. It counts a record that cannot be replayed and never raises."""
@@ -65,7 +65,7 @@ NewRuns = Callable[[S, str, Replay], Runs]
 record."""
 
 
-def at_once(steps: Steps[Any]) -> Generator[Deferred[Any] | None, Any, Any]:
+def at_once(steps: BatchSteps[Any]) -> Generator[Deferred[Any] | None, Any, Any]:
     """Runs long work at once, without threads."""
     yield None
     return finish(steps)
@@ -91,7 +91,7 @@ class Loader(Generic[S]):
         else:
             yield from self._long_work(self._take_large(packed, header, first_offset))
 
-    def _take_large(self, packed: memoryview, header: BatchHeader, first_offset: int) -> Steps[None]:
+    def _take_large(self, packed: memoryview, header: BatchHeader, first_offset: int) -> BatchSteps[None]:
         records = yield from decompress_in_steps(header.compression, packed)
         yield from self._take_records(records, header, first_offset)
 

@@ -1,6 +1,6 @@
 """Runtime of a coordinator's shards: one state machine for each partition of an internal topic that this broker leads.
 
-A coordinator, e.g. of groups, is a kind of state machine (``CoordinatorShard``) and a topic for its records::
+A coordinator is a kind of state machine (``CoordinatorShard``) and a topic for its records::
 
     runtime = Runtime("__ledger", lambda batch_bytes: Ledger(), Environment(call_soon, call_at, clock))
     runtime.partition_count = 50            # once the topic exists; None before
@@ -43,11 +43,11 @@ from odradek.coordinator.timers import Cancellable, Timers
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import USUAL_NAME_CHARS, partition_for_group
+from odradek.core.ids import USUAL_NAME_CHARS, partition_for_key
 
 log = logging.getLogger("odradek.broker")
 
-_partition_for = lru_cache(maxsize=16_384)(partition_for_group)
+_partition_for = lru_cache(maxsize=16_384)(partition_for_key)
 
 JUMP_MS = 500  # a smaller difference between the clocks is not a jump
 LOAD_STEP_S = 0.002
@@ -126,7 +126,7 @@ class Runtime(Generic[S]):
         if self.partition_count is None:
             return -1
         if len(key) > USUAL_NAME_CHARS:
-            return partition_for_group(key, self.partition_count)
+            return partition_for_key(key, self.partition_count)
         return _partition_for(key, self.partition_count)
 
     def load(self, index: int, partition: ShardLog) -> None:
@@ -212,6 +212,10 @@ class Runtime(Generic[S]):
         """Returns the state machine of a partition for tests and tools; None unless its load is complete."""
         driver = self._drivers.get(index)
         return driver.machine if driver is not None and driver.error is ErrorCode.none else None
+
+    def on_announced(self, index: int, value: Any) -> None:
+        """Receives the value of an ``Announce`` effect. A coordinator with such effects overrides it."""
+        raise TypeError(f"the coordinator of {self.topic} takes no announcement: {value!r}")
 
     def on_event(self, event: object) -> None:
         """Passes an event to all machines, after their current steps."""

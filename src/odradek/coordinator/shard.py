@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Any, Protocol
 
-from odradek.core.effects import Block, Request, Result, SimpleRecord, Steps
+from odradek.core.effects import Block, Request, Result, ResultSteps, SimpleRecord
 from odradek.core.errors import ErrorCode
 
 
@@ -14,7 +14,7 @@ class CoordinatorShard(Protocol):
     """The state machine of one partition. Its results are in core/effects, with the time of their execution.
 
     It has no clock, socket, file or randomness. Durable state changes only in ``replay`` and ``replay_block``. Between
-    the first and the last of its ``Steps`` the runtime calls only these two.
+    the first and the last of its ``ResultSteps`` the runtime calls only these two.
 
     If it raises for a request, a timer, work, an event, a notice or a new record, the runtime replaces it by a new
     machine, which loads the log.
@@ -25,7 +25,7 @@ class CoordinatorShard(Protocol):
 
     # --- requests ---------------------------------------------------------------------------------------------
 
-    def handle(self, now_ms: int, request: Request) -> Result | Steps:
+    def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
         """Handles a request. If this raises, the reply is UNKNOWN_SERVER_ERROR.
 
         The reply is the same if the records do not fit in a batch, and the machine is rebuilt. A machine can avoid this
@@ -43,10 +43,10 @@ class CoordinatorShard(Protocol):
     def replay_block(self, offset: int, block: Block) -> None:
         """Applies a new block of this machine. ``offset`` is the offset of its first record."""
 
-    def on_loaded(self, now_ms: int) -> Result | Steps:
+    def on_loaded(self, now_ms: int) -> Result | ResultSteps:
         """Ends a load. If this raises, the machine serves requests without its effects."""
 
-    def catch_up(self, now_ms: int) -> Result | Steps:
+    def catch_up(self, now_ms: int) -> Result | ResultSteps:
         """Writes the records of outside events that occurred when no machine was there to write them.
 
         The runtime calls it after ``on_loaded``. After a rebuild it waits ten seconds, because ``catch_up`` may have
@@ -55,13 +55,13 @@ class CoordinatorShard(Protocol):
 
     # --- timers, events and notices ---------------------------------------------------------------------------
 
-    def on_timer(self, now_ms: int, key: Hashable) -> Result | Steps:
+    def on_timer(self, now_ms: int, key: Hashable) -> Result | ResultSteps:
         """Handles a timer of the machine that is due."""
 
-    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result | Steps:
+    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result | ResultSteps:
         """Handles the result of ``Work``. ``value`` is None if the work raised."""
 
-    def on_event(self, now_ms: int, event: object) -> Result | Steps:
+    def on_event(self, now_ms: int, event: object) -> Result | ResultSteps:
         """Handles an event from outside, perhaps with records. Each kind of machine defines its own events.
 
         A machine gets no events during its load; ``catch_up`` finds the missed ones.

@@ -41,6 +41,8 @@ class ShardLog(Protocol):
 
 def batch_of(items: list[LogEntry], now_ms: int) -> bytes:
     """Returns one batch of all items, in order."""
+    if len(items) == 1 and not isinstance(items[0], SimpleRecord):
+        return seal_batch(items[0].pack(0), items[0].count, now_ms=now_ms)
     blocks = [item for item in items if not isinstance(item, SimpleRecord)]
     records = [item for item in items if isinstance(item, SimpleRecord)]
     if not blocks:

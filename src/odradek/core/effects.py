@@ -11,9 +11,9 @@ The runtime appends ``Result.records`` to the machine's partition (all or none) 
 Other state (parked requests, sessions) changes inside the handlers. If a handler raises, or its records are not
 written, the machine is rebuilt from its log.
 
-For long work these methods may return ``Steps``: a generator that returns the result. Until it ends, the runtime calls
-only ``replay`` of the machine. Steps without a request may yield records that are written before the next step. The
-records of a request are written together.
+For long work these methods may return ``ResultSteps``: a generator that returns the result. Until it ends, the runtime
+calls only ``replay`` of the machine. Steps without a request may yield records that are written before the next step.
+The records of a request are written together.
 """
 
 from __future__ import annotations
@@ -127,7 +127,17 @@ class Work(NamedTuple):
     steps: Generator[None, None, Any]
 
 
-Effect = Park | Complete | SetTimer | CancelTimer | Work
+class Announce(NamedTuple):
+    """Passes ``value`` to the coordinator's ``on_announced`` when the records of this result and of all earlier ones
+    are below the high watermark.
+
+    It is lost if the records are not written or the shard is unloaded or rebuilt; ``on_loaded`` announces it again.
+    """
+
+    value: Any
+
+
+Effect = Park | Complete | SetTimer | CancelTimer | Work | Announce
 
 
 @dataclass(slots=True)
@@ -145,10 +155,10 @@ class Result:
     block: Block | None = None  # is appended after the records and passed to ``replay_block``
 
 
-Steps = Generator[list[SimpleRecord] | None, None, Result]
+ResultSteps = Generator[list[SimpleRecord] | None, None, Result]
 
 
-def begun(result: Result | Steps) -> Result | Steps:
+def begun(result: Result | ResultSteps) -> Result | ResultSteps:
     """Runs the first step. Returns the result if it was the last one, otherwise the rest of the steps."""
     if isinstance(result, Result):
         return result
@@ -159,7 +169,7 @@ def begun(result: Result | Steps) -> Result | Steps:
     return result if part is None else _with_first(part, result)
 
 
-def _with_first(part: list[SimpleRecord], rest: Steps) -> Steps:
+def _with_first(part: list[SimpleRecord], rest: ResultSteps) -> ResultSteps:
     yield part
     return (yield from rest)
 

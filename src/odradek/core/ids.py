@@ -10,7 +10,7 @@ MemberId = NewType("MemberId", str)
 OFFSETS_TOPIC = "__consumer_offsets"
 METADATA_TOPIC = "__cluster_metadata"
 """The controller's log. Clients may not create a topic with this name, because they could write and delete it."""
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 
 MAX_STRING_BYTES = 0x7FFF
 """The largest UTF-8 size of a string in Kafka's messages and records."""
@@ -58,10 +58,14 @@ def is_longer(text: str, limit: int) -> bool:
     return 2 * len(text) > limit and len(text.encode("utf-16-be", "surrogatepass")) > 2 * limit
 
 
-def partition_for_group(group_id: str, partition_count: int) -> int:
-    """Returns the partition of ``__consumer_offsets`` for a group.
+def partition_for_key(key: str, partition_count: int) -> int:
+    """Returns the partition of a coordinator's topic for a key: a group, a transactional id, a share partition.
 
     It uses Kafka's ``Utils.abs``, which returns 0 for the smallest 32-bit number.
     """
-    value = java_string_hash(group_id)
+    value = java_string_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
+
+
+partition_for_group = partition_for_key
+"""Returns the partition of ``__consumer_offsets`` for a group."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek.core.effects import Result, SimpleRecord, Steps
+from odradek.core.effects import Result, ResultSteps, SimpleRecord
 
 STEP_WORK = 400
 """The number of elements in one step. An element takes about two microseconds."""
@@ -29,7 +29,7 @@ class Pace:
         return True
 
 
-def in_parts(found: Iterable[SimpleRecord | None], out: Result) -> Steps:
+def in_parts(found: Iterable[SimpleRecord | None], out: Result) -> ResultSteps:
     """Adds records to ``out``. Yields each full part, which the caller writes before the next one is made.
 
     A None in ``found`` counts as an element of work.

@@ -218,6 +218,10 @@ TAG_DEFAULTS: dict[str, Any] = {
     "classic_member_metadata": {"session_timeout_ms": 0, "supported_protocols": []},  # so null is written
     "validated_topology_epoch": -1,
     "last_assignment_configs": [],
+    "previous_producer_id": -1,
+    "next_producer_id": -1,
+    "client_transaction_version": 0,
+    "next_producer_epoch": -1,
 }
 
 

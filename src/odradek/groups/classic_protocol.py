@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Hashable, Iterator
 
-from odradek.core.effects import CancelTimer, Complete, Park, Result, SetTimer, SimpleRecord, Steps, most_bytes
+from odradek.core.effects import CancelTimer, Complete, Park, Result, ResultSteps, SetTimer, SimpleRecord, most_bytes
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace
 from odradek.core.records import GroupMetadata, group_key, group_value
@@ -53,7 +53,7 @@ class Membership:
 
     # --- JoinGroup --------------------------------------------------------------------------------------------
 
-    def handle_join(self, now_ms: int, request: JoinGroup) -> Steps:
+    def handle_join(self, now_ms: int, request: JoinGroup) -> ResultSteps:
         out = Result()
         self.pace = Pace()
         error = self.refuse_join(request)
@@ -308,7 +308,7 @@ class Membership:
 
     # --- SyncGroup --------------------------------------------------------------------------------------------
 
-    def handle_sync(self, now_ms: int, request: SyncGroup) -> Steps:
+    def handle_sync(self, now_ms: int, request: SyncGroup) -> ResultSteps:
         out = Result()
         self.pace = Pace()
         group = self._groups.get(request.group_id)
@@ -380,7 +380,7 @@ class Membership:
         self.renew_session(now_ms, group, request.member_id, out)
         return out
 
-    def handle_leave(self, now_ms: int, request: LeaveGroup) -> Steps:
+    def handle_leave(self, now_ms: int, request: LeaveGroup) -> ResultSteps:
         self.pace = Pace()
         if not request.group_id:
             return Result(LeaveGroupReply(ErrorCode.invalid_group_id))
@@ -421,7 +421,7 @@ class Membership:
 
     # --- timers -----------------------------------------------------------------------------------------------
 
-    def on_join_timer(self, now_ms: int, group: ClassicGroup) -> Steps:
+    def on_join_timer(self, now_ms: int, group: ClassicGroup) -> ResultSteps:
         out = Result()
         self.pace = Pace()
         if group.state is not State.PREPARING_REBALANCE:
@@ -438,7 +438,7 @@ class Membership:
             yield from self._complete_join(now_ms, group, out)
         return out
 
-    def on_sync_timer(self, now_ms: int, group: ClassicGroup) -> Steps:
+    def on_sync_timer(self, now_ms: int, group: ClassicGroup) -> ResultSteps:
         """Removes the members that joined this generation and did not sync."""
         out = Result()
         self.pace = Pace()
@@ -452,7 +452,7 @@ class Membership:
             yield from self._prepare_rebalance(now_ms, group, out)
         return out
 
-    def on_session_timer(self, now_ms: int, group: ClassicGroup, member_id: str) -> Steps:
+    def on_session_timer(self, now_ms: int, group: ClassicGroup, member_id: str) -> ResultSteps:
         out = Result()
         self.pace = Pace()
         if member_id in group.pending_joins:

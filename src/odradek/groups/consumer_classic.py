@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from odradek.core.effects import Result, Steps
+from odradek.core.effects import Result, ResultSteps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import Pace
 from odradek.groups import migration
@@ -47,7 +47,7 @@ class ClassicMembers:
 
     # --- JoinGroup ------------------------------------------------------------------------------------------------
 
-    def handle_join(self, now_ms: int, group: ConsumerGroup, request: JoinGroup) -> Steps:
+    def handle_join(self, now_ms: int, group: ConsumerGroup, request: JoinGroup) -> ResultSteps:
         out = Result()
         self._membership.pace = Pace()
         try:
@@ -190,7 +190,7 @@ class ClassicMembers:
 
     # --- LeaveGroup -----------------------------------------------------------------------------------------------
 
-    def handle_leave(self, now_ms: int, group: ConsumerGroup, request: LeaveGroup) -> Steps:
+    def handle_leave(self, now_ms: int, group: ConsumerGroup, request: LeaveGroup) -> ResultSteps:
         """Removes classic and KIP-848 members. An administrator may remove both."""
         out = Result()
         self._membership.pace = Pace()

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import is_longer, java_string_hash
+from odradek.core.ids import java_string_hash
 from odradek.core.pace import Pace
 from odradek.groups import consumer_records as records
 from odradek.groups.assignors import ASSIGNORS, hash_order
@@ -38,7 +38,6 @@ from odradek.groups.consumer_member import (
     Partitions,
     ResolvedPattern,
 )
-from odradek.groups.messages import OffsetCommit
 from odradek.groups.metadata_hash import TopicFacts, group_hash_in_steps
 
 NOTHING: Partitions = {}
@@ -311,46 +310,6 @@ class ConsumerGroup:
             if pace.spend():
                 yield
         return (yield from group_hash_in_steps(found, pace))
-
-    # --- offsets --------------------------------------------------------------------------------------------------
-
-    def refuse_commit(self, request: OffsetCommit, metadata_limit: int) -> ErrorCode:
-        """Returns the error of a commit by this group's rule, or none.
-
-        A member commits with its current epoch or an older one, but not older than the epoch in which it got the
-        partition. Partitions with too long metadata are skipped: they fail with their own error.
-        """
-        member_id, epoch = request.member_id, request.generation_id
-        if epoch < 0 and self.is_empty:
-            return ErrorCode.none
-        member = self.members.get(member_id)
-        if member is None:
-            return ErrorCode.unknown_member_id
-        if member.classic is None and not request.knows_group_id_not_found:  # before v9 clients have no member epochs
-            return ErrorCode.unsupported_version
-        if epoch == member.epoch:
-            return ErrorCode.none
-        stale = ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation
-        if epoch > member.epoch:
-            return stale
-        for _, topic_id, partitions in request.topics:
-            for partition, _, _, metadata in partitions:
-                if metadata and is_longer(metadata, metadata_limit):
-                    continue
-                since = None if topic_id is None else member.assignment_epoch(topic_id, partition)
-                if since is None or epoch < since:
-                    return stale
-        return ErrorCode.none
-
-    def refuse_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
-        if member_id is None and epoch < 0:
-            return ErrorCode.none
-        member = self.members.get(member_id or "")
-        if member is None:
-            return ErrorCode.unknown_member_id
-        if epoch == member.epoch:
-            return ErrorCode.none
-        return ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation
 
     # --- tombstones -----------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from odradek.core.effects import Result, Steps
+from odradek.core.effects import Result, ResultSteps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import Pace
 from odradek.groups import assignors, migration
@@ -75,7 +75,7 @@ class ConsumerMembership:
 
     # --- ConsumerGroupHeartbeat -----------------------------------------------------------------------------------
 
-    def handle_heartbeat(self, now_ms: int, request: ConsumerHeartbeat) -> Steps:
+    def handle_heartbeat(self, now_ms: int, request: ConsumerHeartbeat) -> ResultSteps:
         out = Result()
         self.pace = Pace()
         try:
@@ -426,7 +426,7 @@ class ConsumerMembership:
                 yield
         yield from self._classic.adopt(now_ms, classic, rebalances, out, self.pace)
 
-    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Steps:
+    def on_work(self, now_ms: int, key: Hashable, value: Any) -> ResultSteps:
         """Takes the result of patterns that were resolved in the background; ``value`` is None after a failure."""
         assert isinstance(key, tuple)
         _, group_id, version = key
@@ -462,7 +462,7 @@ class ConsumerMembership:
 
     # --- timers and events ----------------------------------------------------------------------------------------
 
-    def on_timer(self, now_ms: int, key: Hashable) -> Steps:
+    def on_timer(self, now_ms: int, key: Hashable) -> ResultSteps:
         assert isinstance(key, tuple)
         kind, group_id = key[:2]
         out = Result()

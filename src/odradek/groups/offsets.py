@@ -2,11 +2,10 @@
 
 Rules
 * The key of an offset is group, topic name and partition. Only ``replay`` changes offsets.
-* A member of the current generation may commit. While the group is in CompletingRebalance, the commit fails with
-  REBALANCE_IN_PROGRESS. A client without a generation may commit to a group without members. Consumers with manual
-  assignment and tools do this. Such a commit creates a "simple" group, which has offsets and no group record.
+* ``commit_fence`` says who may commit. A client without a generation may commit to a group without members. Consumers
+  with manual assignment and tools do this. Such a commit creates a "simple" group, which has offsets and no group
+  record.
 * The offset of a commit is not checked: every number is valid.
-* A KIP-848 group has its own rules for commit and fetch (groups/consumer_group).
 * An offset with an expiry timestamp expires at this time. Other offsets expire after ``offsets.retention``. It counts
   from the time when the group became Empty, if the group has had members. It counts from the commit for simple and
   KIP-848 groups, and for topics that a Stable group no longer reads. No offset of a rebalancing group expires.
@@ -19,12 +18,13 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from dataclasses import replace
 from itertools import repeat
 
-from odradek.core.effects import Result, SimpleRecord, Steps, most_bytes
+from odradek.core.effects import Result, ResultSteps, SimpleRecord, most_bytes
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import is_longer
 from odradek.core.records import OffsetCommitRecord, OffsetCommitValue, OffsetKey, offset_key_prefix, offset_value
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.classic_protocol import Membership
+from odradek.groups.commit_fence import refuse_classic_commit, refuse_consumer_commit, refuse_consumer_fetch
 from odradek.groups.commit_plan import (
     COMMITTED,
     CommitBlock,
@@ -171,7 +171,7 @@ class Offsets:
 
     # --- OffsetCommit -----------------------------------------------------------------------------------------
 
-    def handle_commit(self, now_ms: int, request: OffsetCommit) -> Result | Steps:
+    def handle_commit(self, now_ms: int, request: OffsetCommit) -> Result | ResultSteps:
         if sum([len(topic.partitions) for topic in request.topics]) > LONG_COMMIT:
             return self._commit_in_steps(now_ms, request)
         out = Result()
@@ -203,13 +203,13 @@ class Offsets:
                 key = prefix + partition.to_bytes(4, "big", signed=True)
                 records.append(Prepared(key, offset_value(value), decoded))
 
-    def _commit_in_steps(self, now_ms: int, request: OffsetCommit) -> Steps:
+    def _commit_in_steps(self, now_ms: int, request: OffsetCommit) -> ResultSteps:
         """Handles a commit of many partitions in steps. It fails at the first step that exceeds the size of a batch."""
         out = Result()
         consumer_group = self._consumer_groups.get(request.group_id)
         if consumer_group is not None and request.group_id not in self._groups:
             for part in parts_of(request):
-                error = consumer_group.refuse_commit(part, self._config.offset_metadata_max_bytes)
+                error = refuse_consumer_commit(consumer_group, part, self._config.offset_metadata_max_bytes)
                 if error is not ErrorCode.none:
                     return Result(OffsetCommitReply(error))
                 yield None
@@ -272,8 +272,8 @@ class Offsets:
         if group is None:
             consumer_group = self._consumer_groups.get(request.group_id)
             if consumer_group is not None:
-                return consumer_group.refuse_commit(request, self._config.offset_metadata_max_bytes)
-        error = _refuse_commit(group, request)
+                return refuse_consumer_commit(consumer_group, request, self._config.offset_metadata_max_bytes)
+        error = refuse_classic_commit(group, request)
         if error is ErrorCode.none and group is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
             self._membership.renew_session(now_ms, group, request.member_id, out)
         return error
@@ -283,7 +283,7 @@ class Offsets:
     def handle_fetch(self, now_ms: int, request: OffsetFetch) -> Result:
         consumer_group = self._consumer_groups.get(request.group_id)
         if consumer_group is not None:
-            error = consumer_group.refuse_fetch(request.member_id, request.member_epoch)
+            error = refuse_consumer_fetch(consumer_group, request.member_id, request.member_epoch)
             if error is not ErrorCode.none:
                 return Result(OffsetFetchReply(error))
         by_topic = self._by_group.get(request.group_id, {})
@@ -395,27 +395,6 @@ class Offsets:
                 yield from repeat(None, _scan_work(some))
                 yield from _tombstones(group_id, topic, expired)
         return not left
-
-
-def _refuse_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode:
-    if group is None:
-        if request.generation_id < 0:
-            return ErrorCode.none
-        return ErrorCode.group_id_not_found if request.knows_group_id_not_found else ErrorCode.illegal_generation
-    if group.state is State.DEAD:
-        return ErrorCode.coordinator_not_available
-    if request.generation_id < 0 and group.state is State.EMPTY:
-        return ErrorCode.none
-    if request.generation_id >= 0 or request.member_id or request.group_instance_id is not None:
-        error = group.check_member(request.member_id, request.group_instance_id)
-        if error is not ErrorCode.none:
-            return error
-        if request.generation_id != group.generation:
-            return ErrorCode.illegal_generation
-    elif group.state is not State.EMPTY:
-        return ErrorCode.unknown_member_id
-    # The member has the new generation, but its leader has not sent the assignment yet.
-    return ErrorCode.rebalance_in_progress if group.state is State.COMPLETING_REBALANCE else ErrorCode.none
 
 
 def _retention_start(group: Group) -> int | None:

@@ -15,7 +15,17 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from odradek.core.effects import Block, Request, Result, SetTimer, SimpleRecord, Steps, begun, most_bytes, result_of
+from odradek.core.effects import (
+    Block,
+    Request,
+    Result,
+    ResultSteps,
+    SetTimer,
+    SimpleRecord,
+    begun,
+    most_bytes,
+    result_of,
+)
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace, in_parts
 from odradek.core.records import (
@@ -101,7 +111,7 @@ class GroupShard:
             config, image or EmptyMetadataImage(), self.consumer_groups, self.groups, self._membership
         )
         self._classic_members = ClassicMembers(self._consumers)
-        self._handlers: dict[type, Callable[[int, Any], Result | Steps]] = {
+        self._handlers: dict[type, Callable[[int, Any], Result | ResultSteps]] = {
             OffsetCommit: self._offsets.handle_commit,
             PlannedCommits: self._offsets.handle_planned,
             OffsetFetch: self._offsets.handle_fetch,
@@ -122,7 +132,7 @@ class GroupShard:
         for part in (self._membership, self._offsets, self._consumers, self._consumers.patterns):
             part.batch_bytes = batch_bytes
 
-    def handle(self, now_ms: int, request: Request) -> Result | Steps:
+    def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
         return begun(self._handlers[type(request)](now_ms, request))
 
     def dropped(self, request: Request, error: ErrorCode) -> Any:
@@ -145,7 +155,7 @@ class GroupShard:
 
     # --- the classic protocol, for groups of both kinds -------------------------------------------------------
 
-    def _join(self, now_ms: int, request: JoinGroup) -> Result | Steps:
+    def _join(self, now_ms: int, request: JoinGroup) -> Result | ResultSteps:
         group = self.consumer_groups.get(request.group_id)
         if group is None or self._membership.refuse_join(request) is not ErrorCode.none:
             return self._membership.handle_join(now_ms, request)
@@ -158,12 +168,12 @@ class GroupShard:
         return self._join_after(gone, self._membership.handle_join(now_ms, request))
 
     @staticmethod
-    def _join_after(gone: Result, steps: Steps) -> Steps:
+    def _join_after(gone: Result, steps: ResultSteps) -> ResultSteps:
         out = yield from steps
         out.records = gone.records + out.records
         return out
 
-    def _sync(self, now_ms: int, request: SyncGroup) -> Result | Steps:
+    def _sync(self, now_ms: int, request: SyncGroup) -> Result | ResultSteps:
         group = self.consumer_groups.get(request.group_id)
         if group is None or group.is_empty:
             return self._membership.handle_sync(now_ms, request)
@@ -175,7 +185,7 @@ class GroupShard:
             return self._membership.handle_heartbeat(now_ms, request)
         return self._classic_members.handle_heartbeat(now_ms, group, request)
 
-    def _leave(self, now_ms: int, request: LeaveGroup) -> Steps:
+    def _leave(self, now_ms: int, request: LeaveGroup) -> ResultSteps:
         group = self.consumer_groups.get(request.group_id)
         if group is None:
             return self._membership.handle_leave(now_ms, request)
@@ -275,12 +285,12 @@ class GroupShard:
             group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
         return group
 
-    def on_loaded(self, now_ms: int) -> Result | Steps:
+    def on_loaded(self, now_ms: int) -> Result | ResultSteps:
         """Starts the sessions of all members and the expiry timer when the load has reached the end of the log."""
         self._loaded = True
         return begun(self._begin(now_ms))
 
-    def _begin(self, now_ms: int) -> Steps:
+    def _begin(self, now_ms: int) -> ResultSteps:
         out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
         yield from self._membership.on_loaded(now_ms, out)
         yield from self._consumers.on_loaded(now_ms, out)
@@ -288,7 +298,7 @@ class GroupShard:
 
     # --- timers and events ------------------------------------------------------------------------------------
 
-    def on_timer(self, now_ms: int, key: Hashable) -> Result | Steps:
+    def on_timer(self, now_ms: int, key: Hashable) -> Result | ResultSteps:
         if key == EXPIRY:
             return begun(self._expire(now_ms))
         assert isinstance(key, tuple)
@@ -305,7 +315,7 @@ class GroupShard:
         assert kind == SYNC
         return begun(self._membership.on_sync_timer(now_ms, group))
 
-    def _expire(self, now_ms: int) -> Steps:
+    def _expire(self, now_ms: int) -> ResultSteps:
         out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
         return in_parts(self._expired(now_ms, out), out)
 
@@ -324,7 +334,7 @@ class GroupShard:
                 yield from gone.records
             yield None
 
-    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result | Steps:
+    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result | ResultSteps:
         """Takes the result of work in the background."""
         return begun(self._consumers.on_work(now_ms, key, value))
 
@@ -342,12 +352,12 @@ class GroupShard:
         assert isinstance(notice, TopicsChanged)
         self._consumers.on_topics_changed(notice.topics, created=notice.created)
 
-    def on_event(self, now_ms: int, event: object) -> Result | Steps:
+    def on_event(self, now_ms: int, event: object) -> Result | ResultSteps:
         """Deletes the offsets of deleted topics in every group."""
         assert isinstance(event, TopicsDeleted)
         return begun(in_parts(self._offsets.on_topics_deleted(event.topics), Result()))
 
-    def catch_up(self, now_ms: int) -> Result | Steps:
+    def catch_up(self, now_ms: int) -> Result | ResultSteps:
         """Deletes offsets of topics that were deleted when no shard could write the tombstones, e.g. before a crash."""
         if self._topic_id is None:
             return Result()
@@ -355,7 +365,7 @@ class GroupShard:
 
     # --- administration ---------------------------------------------------------------------------------------
 
-    def _describe(self, now_ms: int, request: DescribeGroup) -> Steps:
+    def _describe(self, now_ms: int, request: DescribeGroup) -> ResultSteps:
         group = self.groups.get(request.group_id)
         if group is None:
             why = "is not a classic group" if request.group_id in self.consumer_groups else "not found"
@@ -397,7 +407,7 @@ class GroupShard:
         consumer = self.consumer_groups.values() if not request.types or CONSUMER in request.types else ()
         return Result(ListGroupsReply(groups=_listed(list(classic), list(consumer), request.states)))
 
-    def _delete(self, now_ms: int, request: DeleteGroups) -> Steps:
+    def _delete(self, now_ms: int, request: DeleteGroups) -> ResultSteps:
         out, offsets, pace = Result(), Tombstones(), Pace()
         answers = []
         limit = self._offsets.batch_bytes()

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from odradek.batches.decode import _I32S, _I64S, _MAX_MS, _RO, _U8S, _compiled, _int16, _int32, _int64
+from odradek.batches.decode import _I32S, _I64S, _MAX_MS, _RO, _U8S, _int16, _int32, _int64
+from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import read_uvarint
 
 COMMIT, TOMBSTONE, RARE = 0, 1, 2
@@ -24,7 +25,7 @@ _I16S = types.int16[::1]
 _PAIR = types.UniTuple(types.int64, 2)
 
 
-@_compiled(_PAIR(_RO, _I64, _I64))
+@kernel(_PAIR(_RO, _I64, _I64))
 def _text(buffer: Any, at: int, end: int) -> Any:
     """Returns the size and start of a text with an int16 length; start -1 where the text exceeds ``end``."""
     if at + 2 > end:
@@ -35,7 +36,7 @@ def _text(buffer: Any, at: int, end: int) -> Any:
     return size, np.int64(at + 2)
 
 
-@_compiled(_I64(_RO, _I64, _I64))
+@kernel(_I64(_RO, _I64, _I64))
 def _topic_id(buffer: Any, at: int, end: int) -> Any:
     """Returns the position of the topic id in the tagged fields: -1 without one, -2 for malformed bytes."""
     found: Any = np.int64(-1)
@@ -57,7 +58,7 @@ def _topic_id(buffer: Any, at: int, end: int) -> Any:
     return found if at == end else np.int64(-2)
 
 
-@_compiled(_I64(_I64))
+@kernel(_I64(_I64))
 def _micros(ms: int) -> Any:
     return min(max(ms, -_MAX_MS), _MAX_MS) * 1000
 
@@ -71,12 +72,12 @@ _U64 = np.uint64
 _ADDRESS = types.uint64
 
 
-@_compiled(types.uint64(_RO, _ADDRESS))
+@kernel(types.uint64(_RO, _ADDRESS))
 def _be16(buffer: Any, at: Any) -> Any:
     return (_U64(buffer[at]) << _U64(8)) | _U64(buffer[at + _U64(1)])
 
 
-@_compiled(types.uint64(_RO, _ADDRESS))
+@kernel(types.uint64(_RO, _ADDRESS))
 def _be32(buffer: Any, at: Any) -> Any:
     return (
         (_U64(buffer[at]) << _U64(24))
@@ -86,7 +87,7 @@ def _be32(buffer: Any, at: Any) -> Any:
     )
 
 
-@_compiled(types.uint64(_RO, _ADDRESS))
+@kernel(types.uint64(_RO, _ADDRESS))
 def _be64(buffer: Any, at: Any) -> Any:
     return (
         (_U64(buffer[at]) << _U64(56))
@@ -100,7 +101,7 @@ def _be64(buffer: Any, at: Any) -> Any:
     )
 
 
-@_compiled(types.uint64(_RO, _ADDRESS, types.int64, types.int64))
+@kernel(types.uint64(_RO, _ADDRESS, types.int64, types.int64))
 def _tags(values: Any, at: Any, version: int, size: int) -> Any:
     """Returns the bytes before the topic id as one number: the count of tags, the tag and its size."""
     if version != 4:
@@ -110,7 +111,7 @@ def _tags(values: Any, at: Any, version: int, size: int) -> Any:
     return (_be16(values, at) << _U64(8)) | _U64(values[at + _U64(2)])
 
 
-@_compiled(_I64(_RO, _I64, _I64, _I64, _I64, _I64S, _I32S, _I64S, _I32S, _I32S, _I16S, _I64S, _I64S, _I64S))
+@kernel(_I64(_RO, _I64, _I64, _I64, _I64, _I64S, _I32S, _I64S, _I32S, _I32S, _I16S, _I64S, _I64S, _I64S))
 def _value(  # noqa: PLR0917  kernels take flat arrays
     values: Any, at: int, end: int, key_type: int, row: int,
     offsets: Any, epochs: Any, metadata_at: Any, metadata_sizes: Any, partitions: Any, versions: Any,
@@ -164,7 +165,7 @@ def _value(  # noqa: PLR0917  kernels take flat arrays
     return np.int64(at == end)
 
 
-@_compiled(
+@kernel(
     types.void(
         _RO, _I64, _I64, types.uint8, _RO, _I64, _I64, types.uint8, _I64,
         _U8S, _I16S, _I16S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S, _I32S, _I64S, _I32S, _I64S, _I64S, _I64S,
@@ -205,7 +206,7 @@ def _row(  # noqa: PLR0917
         status[row] = COMMIT
 
 
-@_compiled(
+@kernel(
     _I64(
         _RO, _I32S, _RO, _RO, _I32S, _RO,
         _U8S, _I16S, _I16S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S, _I32S, _I64S, _I32S, _I64S, _I64S, _I64S,
@@ -278,7 +279,7 @@ def _parse(  # noqa: PLR0917
     return mixed
 
 
-@_compiled(types.void(_RO, _RO, _U8S, _U8S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S))
+@kernel(types.void(_RO, _RO, _U8S, _U8S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S))
 def _find_foreign(  # noqa: PLR0917
     keys: Any, values: Any, status: Any, foreign: Any,
     group_at: Any, group_sizes: Any, topic_at: Any, topic_sizes: Any, metadata_at: Any, metadata_sizes: Any,
@@ -295,7 +296,7 @@ def _find_foreign(  # noqa: PLR0917
         foreign[row] = bits >> 7
 
 
-@_compiled(types.int64(_I32S, _I32S))
+@kernel(types.int64(_I32S, _I32S))
 def _add_up(sizes: Any, ends: Any) -> Any:
     total = np.int64(0)
     ends[0] = 0
@@ -353,7 +354,7 @@ class Parsed:
         return np.flatnonzero(found)
 
 
-@_compiled(types.void(_RO, _I64S, _I32S, _U8S))
+@kernel(types.void(_RO, _I64S, _I32S, _U8S))
 def _copy(buffer: Any, at: Any, ends: Any, out: Any) -> None:
     # Unsigned positions need no check for negative values, so the inner loop is vectorised: 10 times as fast.
     for i in range(len(at)):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from odradek.batches.decode import _compiled
+from odradek.batches.kernel_cache import kernel
 from odradek.pipelines.json_columns import (
     _I64S,
     _OFFSETS,
@@ -46,7 +46,7 @@ MAX_KEYS = 32
 """The most keys of a map. Larger maps are left to ``avro.py``, because each key is compared with those before it."""
 
 
-@_compiled(types.UniTuple(_I64, 3)(_BYTES, _I64, _I64))
+@kernel(types.UniTuple(_I64, 3)(_BYTES, _I64, _I64))
 def _long(data: Any, at: int, end: int) -> Any:
     """Returns a number, the position after it, and whether it is valid."""
     value = np.uint64(0)
@@ -63,14 +63,14 @@ def _long(data: Any, at: int, end: int) -> Any:
     return 0, at, 0
 
 
-@_compiled(_PAIR(_BYTES, _I64, _I64))
+@kernel(_PAIR(_BYTES, _I64, _I64))
 def _span(data: Any, at: int, end: int) -> Any:
     """Returns the start and the length of bytes with a length prefix; the length is -1 if they are incomplete."""
     size, at, found = _long(data, at, end)
     return at, size if found and 0 <= size <= end - at else -1
 
 
-@_compiled(types.boolean(_BYTES, _I64, _I64))
+@kernel(types.boolean(_BYTES, _I64, _I64))
 def _is_text(data: Any, at: int, end: int) -> Any:
     while at < end:
         if data[at] < 0x80:
@@ -82,7 +82,7 @@ def _is_text(data: Any, at: int, end: int) -> Any:
     return True
 
 
-@_compiled(types.UniTuple(_I64, 4)(_INTS, _I64, _BYTES, _I64, _I64))
+@kernel(types.UniTuple(_I64, 4)(_INTS, _I64, _BYTES, _I64, _I64))
 def _leaf(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
     """Reads a leaf at ``at``. Returns the position after it (-1: refused), its slot and its length, and VALUE as its
     state."""
@@ -123,7 +123,7 @@ def _leaf(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
     return at + size, value, 0, VALUE
 
 
-@_compiled(types.boolean(_BYTES, _INTS, _INTS, _I64, _I64))
+@kernel(types.boolean(_BYTES, _INTS, _INTS, _I64, _I64))
 def _is_among(data: Any, slots: Any, lengths: Any, begin: int, at: int) -> Any:
     """Whether the key at ``at`` equals one of the keys from ``begin`` on."""
     for other in range(begin, at):
@@ -136,7 +136,7 @@ def _is_among(data: Any, slots: Any, lengths: Any, begin: int, at: int) -> Any:
     return False
 
 
-@_compiled(types.UniTuple(_I64, 3)(_BYTES, _I64, _I64))
+@kernel(types.UniTuple(_I64, 3)(_BYTES, _I64, _I64))
 def _block(data: Any, at: int, end: int) -> Any:
     """Returns the number of elements in a block, the position after that number, and whether it is valid."""
     count, at, found = _long(data, at, end)
@@ -146,7 +146,7 @@ def _block(data: Any, at: int, end: int) -> Any:
     return count, at, 1 if found and count >= 0 else 0
 
 
-@_compiled(_I64(_BYTES, _I64, _I64, _I64, _I64, _INTS, _INTS, _BYTES))
+@kernel(_I64(_BYTES, _I64, _I64, _I64, _I64, _INTS, _INTS, _BYTES))
 def _key(  # noqa: PLR0917  kernels take flat arrays
     data: Any, at: int, end: int, first: int, place: int, slots: Any, lengths: Any, states: Any
 ) -> Any:
@@ -159,7 +159,7 @@ def _key(  # noqa: PLR0917  kernels take flat arrays
     return -1 if _is_among(data, slots, lengths, first, place) else begin + size
 
 
-@_compiled(types.void(_INTS, _I64, _I64, _I64, _I64, _I64, _I64))
+@kernel(types.void(_INTS, _I64, _I64, _I64, _I64, _I64, _I64))
 def _push(  # noqa: PLR0917  as above
     stack: Any, at: int, node: int, index: int, following: int, left: int, begun: int
 ) -> None:
@@ -167,7 +167,7 @@ def _push(  # noqa: PLR0917  as above
     stack[at + 3], stack[at + 4] = left, begun
 
 
-@_compiled(_I64(_INTS, _BYTES, _I64, _I64, _I64, _INTS, _INTS, _INTS, _INTS, _BYTES, _INTS))
+@kernel(_I64(_INTS, _BYTES, _I64, _I64, _I64, _INTS, _INTS, _INTS, _INTS, _BYTES, _INTS))
 def _read_one(  # noqa: PLR0917  kernels take flat arrays
     nodes: Any, data: Any, at: int, end: int, row: int, counts: Any, capacities: Any,
     slots: Any, lengths: Any, states: Any, stack: Any,
@@ -236,7 +236,7 @@ def _read_one(  # noqa: PLR0917  kernels take flat arrays
             left, begun = stack[base + 3], stack[base + 4]
 
 
-@_compiled(_I64(_I64S, _U8S, _RO, _OFFSETS, _U8S, _I64S, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
+@kernel(_I64(_I64S, _U8S, _RO, _OFFSETS, _U8S, _I64S, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
 def read_columns(  # noqa: PLR0917  as above
     node_table: Any, names: Any, data: Any, offsets: Any, marks: Any, counts: Any, capacities: Any,
     slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,

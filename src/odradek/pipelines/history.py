@@ -13,7 +13,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ from odradek.client.reader import PartitionReader
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition, partition_for_group
 from odradek.core.keyword_options import with_keywords
-from odradek.history.analysis import Analysis
+from odradek.history.analysis import POINTS, Analysis
 from odradek.history.coverage import SCHEMA as COVERAGE
 from odradek.history.coverage import Coverage, Covered
 from odradek.history.findings import KINDS, FindingRules
@@ -41,7 +41,7 @@ from odradek.history.journal import COLUMNS, GROUP_KINDS, busy_ranks, even_momen
 from odradek.history.log_ends import Logs, look_up
 from odradek.history.series import SCHEMA as LAG
 from odradek.history.views import SCHEMAS, check_table
-from odradek.pipelines.history_options import AnalysisOptions
+from odradek.pipelines.history_options import HistoryOptions
 from odradek.pipelines.quantiles import at_ranks
 from odradek.spark import register
 from odradek.spark.lookups import Lookups
@@ -97,6 +97,20 @@ def _load(
     if group is not None:
         chosen["group"] = group
     return reader.format(FORMAT).options(**chosen).load()
+
+
+@dataclass(frozen=True)
+class AnalysisOptions(HistoryOptions):
+    """``now_us``: the end of the analysis. ``points``: the number of moments at which it looks up the logs. ``advance``
+    is called from another thread with the number of offsets read since its last call.
+    """
+
+    spark: SparkSession
+    bootstrap_servers: str
+    _: KW_ONLY
+    now_us: int | None = None
+    points: int = POINTS
+    advance: Callable[[int], None] = lambda offsets: None
 
 
 @dataclass(frozen=True)

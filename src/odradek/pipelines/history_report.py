@@ -19,6 +19,7 @@ from odradek.pipelines.history import HistoryFrames, analyse_on_spark, table_of
 from odradek.pipelines.history_options import ReportOptions
 from odradek.pipelines.ingest_job import start_spark
 from odradek.pipelines.lake import check_spark_sees
+from odradek.pipelines.options import PipelineOptions
 from odradek.pipelines.queries import plain_timestamps, spark_failures
 from odradek.pipelines.runs import RUNS, Run
 from odradek.pipelines.staging import DAY_S, StagedFile, write_counted
@@ -40,7 +41,7 @@ def report_history(options: ReportOptions) -> Analysis:
     page = None if options.report is None else Path(options.report)
     if page is not None:
         check_page(page)
-    running = options.spark or start_spark(options.master)
+    running = session_of(options)
     place = None if options.output is None else place_for_tables(running, str(options.output))
     group, bootstrap = options.group, options.bootstrap_servers
     with spark_failures("the analysis stopped"):
@@ -57,6 +58,11 @@ def report_history(options: ReportOptions) -> Analysis:
     if page is not None:
         write_page(page, render(found, bootstrap if group is None else f"{group} on {bootstrap}"))
     return found
+
+
+def session_of(options: ReportOptions) -> SparkSession:
+    """Returns the session of the options, or starts one. Raises ConfigError, SessionError."""
+    return options.spark or start_spark(options.master or PipelineOptions.master, options.conf)
 
 
 def check_group(found: Analysis, group: str | None) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from odradek.batches.decode import _compiled
+from odradek.batches.kernel_cache import kernel
 from odradek.pipelines.json_scan import (
     _BACKSLASH,
     _BYTES,
@@ -84,7 +84,7 @@ def _pointer(context: Any, array: Any) -> Any:
     return types.CPointer(array.dtype)(array), generate
 
 
-@_compiled(_I64(_INTS, _BYTES, _I64, _BYTES, _I64, _I64))
+@kernel(_I64(_INTS, _BYTES, _I64, _BYTES, _I64, _I64))
 def _find(  # noqa: PLR0917  kernels take flat arrays
     nodes: Any, names: Any, node: int, data: Any, at: int, size: int
 ) -> Any:
@@ -107,7 +107,7 @@ def _find(  # noqa: PLR0917  kernels take flat arrays
     return -1
 
 
-@_compiled(_PAIR(_U64, _I64, _I64, _I64))
+@kernel(_PAIR(_U64, _I64, _I64, _I64))
 def _integer(digits: Any, flags: int, low: int, high: int) -> Any:
     """Returns an integer, and whether it is between the two limits."""
     if flags & _WITH_FRACTION:
@@ -119,7 +119,7 @@ def _integer(digits: Any, flags: int, low: int, high: int) -> Any:
     return value, 1 if low <= value <= high else 0
 
 
-@_compiled(_PAIR(_U64, _I64, _I64))
+@kernel(_PAIR(_U64, _I64, _I64))
 def _unscaled(digits: Any, power: int, precision: int) -> Any:
     """Returns digits * 10^power, and whether it is an integer of at most 18 digits that fits the precision."""
     if digits == np.uint64(0):
@@ -136,14 +136,14 @@ def _unscaled(digits: Any, power: int, precision: int) -> Any:
     return np.int64(digits * _TENS[power]), 1
 
 
-@_compiled(types.boolean(_I64))
+@kernel(types.boolean(_I64))
 def _is_sure_as_float(bits: int) -> Any:
     """Whether a double, rounded to a float, gives the same float as the decimal digits would."""
     exponent = bits >> 52
     return bits == 0 or (1023 - 126 <= exponent < 1023 + 127 and bits & 0x1FFFFFFF != 0x10000000)
 
 
-@_compiled(types.UniTuple(_I64, 4)(_INTS, _I64, _BYTES, _I64, _I64))
+@kernel(types.UniTuple(_I64, 4)(_INTS, _I64, _BYTES, _I64, _I64))
 def _scalar(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
     """Reads a value of the node's kind, or null, at ``at``. Returns the position after it (-1: refused), its slot, its
     length and its state."""
@@ -188,7 +188,7 @@ def _scalar(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
     return (at if fits else -1), value, 0, VALUE
 
 
-@_compiled(types.void(_INTS, _I64, _I64, _I64, _BYTES, _INTS))
+@kernel(types.void(_INTS, _I64, _I64, _I64, _BYTES, _INTS))
 def _erase(  # noqa: PLR0917  as above
     nodes: Any, domain: int, begin: int, end: int, states: Any, lengths: Any
 ) -> None:
@@ -201,7 +201,7 @@ def _erase(  # noqa: PLR0917  as above
                 lengths[i] = 0
 
 
-@_compiled(_PAIR(_BYTES, _I64, _I64, _I64, _I64))
+@kernel(_PAIR(_BYTES, _I64, _I64, _I64, _I64))
 def _to_next(data: Any, at: int, end: int, closing: int, is_fresh: int) -> Any:
     """Returns the start of the next element of the open value and 0, or its end and 1; -1 if neither is there."""
     at = _past_blanks(data, at, end)
@@ -217,7 +217,7 @@ def _to_next(data: Any, at: int, end: int, closing: int, is_fresh: int) -> Any:
     return (at if at < end else -1), 0
 
 
-@_compiled(types.UniTuple(_I64, 4)(_BYTES, _I64, _I64))
+@kernel(types.UniTuple(_I64, 4)(_BYTES, _I64, _I64))
 def _name(data: Any, at: int, end: int) -> Any:
     """Returns the start of the value after a name (-1: none), the name's start and size, and whether the name has
     escapes."""
@@ -235,7 +235,7 @@ def _name(data: Any, at: int, end: int) -> Any:
     return (at if at < end else -1), begin, size, escaped
 
 
-@_compiled(_I64(_INTS, _BYTES, _BYTES, _I64, _I64, _I64, _INTS, _INTS, _INTS, _INTS, _BYTES, _INTS, _BYTES))
+@kernel(_I64(_INTS, _BYTES, _BYTES, _I64, _I64, _I64, _INTS, _INTS, _INTS, _INTS, _BYTES, _INTS, _BYTES))
 def _read_one(  # noqa: PLR0917  as above
     nodes: Any, names: Any, data: Any, at: int, end: int, row: int, counts: Any, capacities: Any,
     slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
@@ -299,7 +299,7 @@ def _read_one(  # noqa: PLR0917  as above
         begun = 0 if kind == STRUCT else counts[nodes[node + INNER]]
 
 
-@_compiled(_I64(_INTS, _I64, _I64, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
+@kernel(_I64(_INTS, _I64, _I64, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
 def _refuse(  # noqa: PLR0917  as above
     nodes: Any, outcome: int, row: int, before: Any, counts: Any, capacities: Any, marks: Any, lengths: Any, states: Any
 ) -> Any:
@@ -317,7 +317,7 @@ def _refuse(  # noqa: PLR0917  as above
     return DONE
 
 
-@_compiled(_I64(_I64S, _U8S, _RO, _OFFSETS, _U8S, _I64S, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
+@kernel(_I64(_I64S, _U8S, _RO, _OFFSETS, _U8S, _I64S, _I64S, _I64S, _I64S, _U8S, _I64S, _U8S))
 def read_columns(  # noqa: PLR0917  as above
     node_table: Any, names: Any, data: Any, offsets: Any, marks: Any, counts: Any, capacities: Any,
     slots: Any, lengths: Any, states: Any, stack: Any, skipped: Any,
@@ -343,7 +343,7 @@ def read_columns(  # noqa: PLR0917  as above
     return DONE
 
 
-@_compiled(types.void(_RO, _OFFSETS, _U8S, _U8S))
+@kernel(types.void(_RO, _OFFSETS, _U8S, _U8S))
 def check_texts(texts: Any, offsets: Any, marks: Any, skipped: Any) -> None:
     """Does the work of ``read_columns`` without a schema: marks texts that are not one JSON value."""
     data = _pointer(texts)
@@ -356,7 +356,7 @@ def check_texts(texts: Any, offsets: Any, marks: Any, skipped: Any) -> None:
             marks[row] = 2
 
 
-@_compiled(_I64(_BYTES, _I64, _I64, _BYTES, _I64))
+@kernel(_I64(_BYTES, _I64, _I64, _BYTES, _I64))
 def _unescape(data: Any, at: int, end: int, out: Any, to: int) -> Any:
     """Copies a valid string without its escapes. Returns the position after it in ``out``."""
     while at < end:
@@ -409,7 +409,7 @@ def _unescape(data: Any, at: int, end: int, out: Any, to: int) -> Any:
     return to
 
 
-@_compiled(_I64(_RO, _I64S, _I64S, _U8S, _I32S, _U8S))
+@kernel(_I64(_RO, _I64S, _I64S, _U8S, _I32S, _U8S))
 def gather(  # noqa: PLR0917  as above
     data: Any, starts: Any, sizes: Any, states: Any, offsets: Any, out: Any
 ) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from odradek.batches.decode import _compiled
+from odradek.batches.kernel_cache import kernel
 
 MAX_SKIPPED_DEPTH = 256
 """Values of unknown names that are nested deeper than this are refused here."""
@@ -56,14 +56,14 @@ _INTS = types.CPointer(types.int64)
 _PAIR = types.UniTuple(types.int64, 2)
 
 
-@_compiled(_I64(_BYTES, _I64, _I64))
+@kernel(_I64(_BYTES, _I64, _I64))
 def _past_blanks(data: Any, at: int, end: int) -> Any:
     while at < end and (data[at] == 32 or data[at] == 10 or data[at] == 13 or data[at] == 9):
         at += 1
     return at
 
 
-@_compiled(_I64(_BYTES, _I64, _I64))
+@kernel(_I64(_BYTES, _I64, _I64))
 def _hex4(data: Any, at: int, end: int) -> Any:
     """Returns the number in four hexadecimal digits; -1 if they are not hexadecimal."""
     if at + 4 > end:
@@ -83,7 +83,7 @@ def _hex4(data: Any, at: int, end: int) -> Any:
     return value
 
 
-@_compiled(_I64(_BYTES, _I64, _I64))
+@kernel(_I64(_BYTES, _I64, _I64))
 def _past_escape(data: Any, at: int, end: int) -> Any:
     """Returns the position after the escape at ``at``; -1 if it is invalid or half of a surrogate pair."""
     if at + 1 >= end:
@@ -103,7 +103,7 @@ def _past_escape(data: Any, at: int, end: int) -> Any:
     return at + 6 if 0xDC00 <= low <= 0xDFFF else -1
 
 
-@_compiled(_I64(_BYTES, _I64, _I64))
+@kernel(_I64(_BYTES, _I64, _I64))
 def _past_character(data: Any, at: int, end: int) -> Any:
     """Returns the position after a character of several bytes; -1 if it is not UTF-8."""
     c = np.int64(data[at])
@@ -134,7 +134,7 @@ def _past_character(data: Any, at: int, end: int) -> Any:
     return at + 1 + more
 
 
-@_compiled(_PAIR(_BYTES, _I64, _I64))
+@kernel(_PAIR(_BYTES, _I64, _I64))
 def _past_string(data: Any, at: int, end: int) -> Any:
     """Begins after the opening quote. Returns the position after the closing quote (-1: invalid), and whether the
     string has escapes."""
@@ -161,7 +161,7 @@ def _past_string(data: Any, at: int, end: int) -> Any:
 _NEGATIVE, _WITH_FRACTION, _LONG = 1, 2, 4
 
 
-@_compiled(types.Tuple((_I64, _U64, _I64, _I64))(_BYTES, _I64, _I64))
+@kernel(types.Tuple((_I64, _U64, _I64, _I64))(_BYTES, _I64, _I64))
 def _number(data: Any, at: int, end: int) -> Any:
     """Returns the position after a number (-1: invalid), its digits as a number, its power of ten, and flags."""
     flags = 0
@@ -213,7 +213,7 @@ def _number(data: Any, at: int, end: int) -> Any:
     return at, digits, power, flags
 
 
-@_compiled(types.UniTuple(_U64, 2)(_U64, _U64))
+@kernel(types.UniTuple(_U64, 2)(_U64, _U64))
 def _product(a: Any, b: Any) -> Any:
     """Returns the high and the low half of a product."""
     low_mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -224,7 +224,7 @@ def _product(a: Any, b: Any) -> Any:
     return a_high * b_high + (middle >> half) + (other >> half), (other << half) | (low & low_mask)
 
 
-@_compiled(_I64(_U64, _I64))
+@kernel(_I64(_U64, _I64))
 def _double_bits(digits: Any, power: int) -> Any:
     """Returns the bits of the double nearest to digits * 10^power, by Eisel and Lemire's algorithm. Returns -1 if that
     is uncertain, or if the number is too large or subnormal."""
@@ -263,7 +263,7 @@ def _double_bits(digits: Any, power: int) -> Any:
     return np.int64(mantissa & np.uint64((1 << 52) - 1)) | (exponent << 52)
 
 
-@_compiled(_I64(_BYTES, _I64, _I64))
+@kernel(_I64(_BYTES, _I64, _I64))
 def _digits(data: Any, at: int, count: int) -> Any:
     value: Any = 0
     for i in range(at, at + count):
@@ -277,7 +277,7 @@ def _digits(data: Any, at: int, count: int) -> Any:
 _NO_DATE = -(1 << 40)
 
 
-@_compiled(_I64(_BYTES, _I64))
+@kernel(_I64(_BYTES, _I64))
 def _date(data: Any, at: int) -> Any:
     """Returns the days since 1970 of ``2024-05-31``. The ten bytes must exist."""
     year, month, day = _digits(data, at, 4), _digits(data, at + 5, 2), _digits(data, at + 8, 2)
@@ -298,7 +298,7 @@ _NO_TIME = -(1 << 63) + 1
 _MICROS_A_DAY = 86_400_000_000
 
 
-@_compiled(_I64(_BYTES, _I64, _I64, _I64))
+@kernel(_I64(_BYTES, _I64, _I64, _I64))
 def _timestamp(data: Any, at: int, size: int, zone: int) -> Any:
     """Returns the microseconds of ``2024-05-31T12:00:00.5Z``. ``zone``: 0 must be absent, 1 is required, 2 defaults to
     UTC."""
@@ -343,7 +343,7 @@ def _timestamp(data: Any, at: int, size: int, zone: int) -> Any:
     return days * _MICROS_A_DAY + seconds * 1_000_000 + micros
 
 
-@_compiled(_I64(_BYTES, _I64, _I64))
+@kernel(_I64(_BYTES, _I64, _I64))
 def _past_word(data: Any, at: int, end: int) -> Any:
     """Returns the position after ``true``, ``false`` or ``null``; -1 if there is no such literal."""
     if at + 4 <= end:
@@ -357,7 +357,7 @@ def _past_word(data: Any, at: int, end: int) -> Any:
     return -1
 
 
-@_compiled(_I64(_BYTES, _I64, _I64))
+@kernel(_I64(_BYTES, _I64, _I64))
 def _past_name(data: Any, at: int, end: int) -> Any:
     """Returns the position after a name, its colon and blanks; -1 if there is no name or it is too long."""
     if at >= end or data[at] != _QUOTE:
@@ -372,7 +372,7 @@ def _past_name(data: Any, at: int, end: int) -> Any:
     return _past_blanks(data, at + 1, end)
 
 
-@_compiled(_I64(_BYTES, _I64, _I64, _BYTES))
+@kernel(_I64(_BYTES, _I64, _I64, _BYTES))
 def _past_value(data: Any, at: int, end: int, stack: Any) -> Any:
     """Returns the position after any JSON value at ``at``; -1 if it is invalid or nested too deep."""
     depth = 0

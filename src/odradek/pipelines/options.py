@@ -160,6 +160,10 @@ class ReplayOptions(PipelineOptions):
     dry_run: Annotated[bool, Option("Show the ranges; read no records.")] = False
 
 
+_UNLOADED = ("SparkSession", "Added", "FindingRules")
+"""Classes in annotations that are imported only for type checkers."""
+
+
 class Declared(NamedTuple):
     """The type of a field with an ``Option``, and the option."""
 
@@ -169,7 +173,7 @@ class Declared(NamedTuple):
 
 def hints_of(kind: type) -> dict[str, Any]:
     """Returns the types of a dataclass's fields, with ``Annotated``. Loads no Spark."""
-    return get_type_hints(kind, localns={"SparkSession": object, "Added": object}, include_extras=True)
+    return get_type_hints(kind, localns=dict.fromkeys(_UNLOADED, object), include_extras=True)
 
 
 def declared(kind: type) -> Mapping[str, Declared]:

@@ -52,6 +52,7 @@ class Run:
         self.id = uuid.uuid4().hex
         self._runs = runs
         self._ended = threading.Event()
+        self._writing = threading.Lock()  # the thread that ends the process writes, too
         self._record = RunRecord(self.id, socket.gethostname(), _process(os.getpid()), time.time(), 0.0, holds=False)
         self._record = self._record._replace(machine=_machine())
         self._renewing: threading.Thread | None = None
@@ -61,8 +62,9 @@ class Run:
 
     def begin(self) -> None:
         """Raises StorageError if another run of this table is alive."""
-        self._write(holds=False)
+        _active_runs.add(self)  # before the record exists: a signal may end the process at any line from now on
         try:
+            self._write(holds=False)
             others = self._others()
             until = time.monotonic() + _DECIDED_S
             while rivals := [one for one in others if _is_alive(one)]:
@@ -74,14 +76,15 @@ class Run:
                     )
                 self._ended.wait(0.2)
                 others = self._others()
+            self._write(holds=True)
         except BaseException:
+            _active_runs.discard(self)
             self._runs.delete(f"{self.id}.json")
             raise
-        self._write(holds=True)
-        _active_runs.add(self)
         self.dead = frozenset(one.run for one in others if self._is_over(one))
-        self._renewing = threading.Thread(target=self._renew, name="odradek-run", daemon=True)
-        self._renewing.start()
+        renewing = threading.Thread(target=self._renew, name="odradek-run", daemon=True)
+        renewing.start()
+        self._renewing = renewing
 
     def forget_dead(self) -> None:
         """Removes the records of runs that are dead for a day; their leftovers are removed by now."""
@@ -117,8 +120,9 @@ class Run:
                 self._write(holds=True)
 
     def _write(self, *, holds: bool) -> None:
-        self._record = self._record._replace(seen_s=time.time(), holds=holds)
-        self._runs.write_text(f"{self.id}.json", json.dumps(self._record._asdict()) + "\n")
+        with self._writing:
+            self._record = self._record._replace(seen_s=time.time(), holds=holds and not self._ended.is_set())
+            self._runs.write_text(f"{self.id}.json", json.dumps(self._record._asdict()) + "\n")
 
     def _others(self) -> list[RunRecord]:
         return [one for one in _records(self._runs) if one.run != self.id]

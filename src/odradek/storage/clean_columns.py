@@ -34,12 +34,12 @@ from odradek.batches.decode import (
     TO,
     Bytes,
     Int64s,
-    _compiled,
     as_bytes,
     check_crcs,
     scan,
 )
 from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT, Buffer, read_header
+from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import read_varint, varint_size, write_varint
 from odradek.core.errors import CorruptRecord
 from odradek.storage.clean_rows import Filtered, Mapped, Surveyed
@@ -66,7 +66,7 @@ _GROWTH_BYTES = 11
 _LOAD_FACTOR = 0.75
 
 
-@_compiled(_U64(_RO, _I64, _I64))
+@kernel(_U64(_RO, _I64, _I64))
 def _word(data: Any, at: int, size: int) -> Any:
     """Returns up to 8 bytes as a little-endian number."""
     word = np.uint64(0)
@@ -75,7 +75,7 @@ def _word(data: Any, at: int, size: int) -> Any:
     return word
 
 
-@_compiled(types.UniTuple(_U64, 4)(_U64, _U64, _U64, _U64))
+@kernel(types.UniTuple(_U64, 4)(_U64, _U64, _U64, _U64))
 def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
     v0 += v1
     v1 = (v1 << np.uint64(13)) | (v1 >> np.uint64(51))
@@ -94,7 +94,7 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
     return v0, v1, v2, v3
 
 
-@_compiled(types.UniTuple(_U64, 2)(_RO, _I64, _I64, _U64, _U64))
+@kernel(types.UniTuple(_U64, 2)(_RO, _I64, _I64, _U64, _U64))
 def siphash(data: Any, at: int, size: int, k0: int, k1: int) -> Any:
     """Returns the 128-bit SipHash-2-4 of ``size`` bytes from ``at`` as two numbers."""
     v0 = np.uint64(k0) ^ np.uint64(0x736F6D6570736575)
@@ -123,7 +123,7 @@ def siphash(data: Any, at: int, size: int, k0: int, k1: int) -> Any:
     return first, v0 ^ v1 ^ v2 ^ v3
 
 
-@_compiled(_I64(_U64S, _U64, _U64))
+@kernel(_I64(_U64S, _U64, _U64))
 def _find(slots: Any, first: int, second: int) -> Any:
     """Returns the place of a key in the table, or the free place for it. At least one place is always free."""
     places = np.uint64(len(slots) // 3)
@@ -137,7 +137,7 @@ def _find(slots: Any, first: int, second: int) -> Any:
             place = np.uint64(0)
 
 
-@_compiled(types.UniTuple(_I64, 9)(_RO, _I64, _I64, _I64))
+@kernel(types.UniTuple(_I64, 9)(_RO, _I64, _I64, _I64))
 def _record(buffer: Any, start: int, batch_end: int, last_delta: int) -> Any:
     """Returns (end, body, time at, time end, time delta, offset delta, key at, key size, value size).
 
@@ -165,7 +165,7 @@ def _record(buffer: Any, start: int, batch_end: int, last_delta: int) -> Any:
     return end, body, time_at, time_end, delta_ms, delta, key_at, key_size, value_size
 
 
-@_compiled(types.UniTuple(_I64, 3)(_RO, _TABLE, _U8S, _I64, _U64S, _I64, _I64, _U64, _U64))
+@kernel(types.UniTuple(_I64, 3)(_RO, _TABLE, _U8S, _I64, _U64S, _I64, _I64, _U64, _U64))
 def _map(  # noqa: PLR0917  kernels take flat arrays
     buffer: Any, table: Any, skipped: Any, first_dirty: int, slots: Any, used: int, max_keys: int, k0: int, k1: int,
 ) -> Any:  # fmt: skip
@@ -195,7 +195,7 @@ def _map(  # noqa: PLR0917  kernels take flat arrays
     return np.int64(OK), np.int64(-1), used
 
 
-@_compiled(_I64(_RO, _I64, _I64, _U8S, _I64))
+@kernel(_I64(_RO, _I64, _I64, _U8S, _I64))
 def _copy_bytes(buffer: Any, start: int, end: int, out: Any, at: int) -> Any:
     source, target = np.uint64(start), np.uint64(at)
     for i in range(np.uint64(end - start)):
@@ -203,7 +203,7 @@ def _copy_bytes(buffer: Any, start: int, end: int, out: Any, at: int) -> Any:
     return np.int64(at + end - start)
 
 
-@_compiled(types.UniTuple(_I64, 4)(_RO, _TABLE, _I64, _I64, _I64, _U64S, _U64, _U64, _I64, _U8S))
+@kernel(types.UniTuple(_I64, 4)(_RO, _TABLE, _I64, _I64, _I64, _U64S, _U64, _U64, _I64, _U8S))
 def _choose(  # noqa: PLR0917
     buffer: Any, table: Any, i: int, task: int, mapped_offset: int, slots: Any, k0: int, k1: int,
     tombstones_go: int, keep: Any,
@@ -234,7 +234,7 @@ def _choose(  # noqa: PLR0917
     return np.int64(OK), kept, tombstones, first_delta_ms
 
 
-@_compiled(types.UniTuple(_I64, 2)(_RO, _TABLE, _I64, _I64, _U8S, _U8S, _I64))
+@kernel(types.UniTuple(_I64, 2)(_RO, _TABLE, _I64, _I64, _U8S, _U8S, _I64))
 def _rewrite(buffer: Any, table: Any, i: int, base_ms: int, keep: Any, out: Any, to: Any) -> Any:  # noqa: PLR0917
     """Writes the remaining records with time deltas from ``base_ms``. Returns (end in ``out``, largest timestamp)."""
     append_time = (table[i, ATTRIBUTES] >> 3) & 1
@@ -258,7 +258,7 @@ def _rewrite(buffer: Any, table: Any, i: int, base_ms: int, keep: Any, out: Any,
     return np.int64(to), newest
 
 
-@_compiled(types.UniTuple(_I64, 2)(_RO, _TABLE, _U8S, _U8S, _I64, _I64, _I64, _U64S, _U64, _U64, _U8S, _U8S, _TABLE))
+@kernel(types.UniTuple(_I64, 2)(_RO, _TABLE, _U8S, _U8S, _I64, _I64, _I64, _U64S, _U64, _U64, _U8S, _U8S, _TABLE))
 def _filter(  # noqa: PLR0917
     buffer: Any, table: Any, tasks: Any, flags: Any, now_ms: int, horizon_ms: int, mapped_offset: int,
     slots: Any, k0: int, k1: int, keep: Any, out: Any, answers: Any,

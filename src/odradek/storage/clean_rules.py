@@ -21,27 +21,23 @@ from typing import NamedTuple
 
 from odradek.batches.compression import compress
 from odradek.batches.header import (
+    CHECKED,
     COMPRESSION_MASK,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
-    HEADER_BYTES,
-    LOG_OVERHEAD,
-    MAGIC,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
     crc_is_valid,
+    seal,
 )
 from odradek.batches.rows import batch_rows
-from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord
 
 ABORT, COMMIT = 0, 1
 NO_TIMESTAMP = -1
 
-_PREFIX = struct.Struct(">qiibI")
-_CHECKED = struct.Struct(">hiqqqhii")
 _TXN_ENTRY = struct.Struct(">hqqqq")
 _KEPT_BITS = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
@@ -221,7 +217,7 @@ def emptied(header: BatchHeader) -> bytes:
 
 
 def _assemble(header: BatchHeader, attributes: int, payload: bytes, count: int, times: tuple[int, int]) -> bytes:
-    checked = _CHECKED.pack(
+    checked = CHECKED.pack(
         attributes,
         header.last_offset_delta,
         *times,
@@ -230,9 +226,7 @@ def _assemble(header: BatchHeader, attributes: int, payload: bytes, count: int, 
         header.base_sequence,
         count,
     )
-    crc = crc32c(payload, crc32c(checked))
-    length = HEADER_BYTES - LOG_OVERHEAD + len(payload)
-    return _PREFIX.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc) + checked + payload
+    return seal(checked, payload, header.base_offset, header.leader_epoch)
 
 
 def decode_txn_index(data: bytes) -> dict[int, bytes]:

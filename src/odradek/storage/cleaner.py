@@ -113,12 +113,12 @@ class CleanedSegment(Segment):
         return self._files.modified_ms(self.directory / name)
 
 
-Steps = Generator[int | CleanedSegment, None, Finished]
+CleaningSteps = Generator[int | CleanedSegment, None, Finished]
 
 
 def clean(
     job: Job, engine: Engine, files: Files, *, chunk_bytes: int = _SMALL_CHUNK_BYTES, max_packed: int = 0
-) -> Steps:
+) -> CleaningSteps:
     """Cleans a log. Yields the number of processed bytes, and each new segment after its write and before its sync.
 
     ``max_packed``: the largest allowed compressed batch in bytes (0: no limit). With a limit it raises TooCoarse for a
@@ -146,7 +146,7 @@ class _Cleaning:
         self.records = 0
         self.txn_entries: dict[int, bytes] = {}
 
-    def run(self) -> Steps:
+    def run(self) -> CleaningSteps:
         job = self.job
         aborted = yield from self._survey()
         self.engine.reserve(min(self.dirty_records, job.max_keys), job.max_keys)

@@ -10,7 +10,7 @@ from odradek.batches.encode import recompress, repacked, with_max_timestamp
 from odradek.batches.header import HEADER_BYTES, BatchHeader, Buffer, validate
 from odradek.batches.record_validation import Checked, begin_check
 from odradek.batches.search import Condition, RecordMatch, search
-from odradek.batches.steps import Call, Steps, begin
+from odradek.batches.steps import BatchSteps, Call, begin
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig
 
@@ -22,7 +22,7 @@ _SMALL_BYTES = 16 << 10
 """The largest batch that the broker compresses without a thread, in bytes."""
 
 
-def check_client_batch(data: Buffer, batches: Batches, config: LogConfig, now_ms: int) -> Ready | Steps[Ready]:
+def check_client_batch(data: Buffer, batches: Batches, config: LogConfig, now_ms: int) -> Ready | BatchSteps[Ready]:
     """Checks the single batch in ``data``, and compresses its records with the topic's codec, if there is one.
 
     If this takes longer than a step, it returns steps. Raises KafkaError.
@@ -39,8 +39,8 @@ def check_client_batch(data: Buffer, batches: Batches, config: LogConfig, now_ms
 
 
 def _check_in_steps(
-    data: Buffer, batches: Batches, check: Steps[Checked], config: LogConfig, now_ms: int
-) -> Steps[Ready]:
+    data: Buffer, batches: Batches, check: BatchSteps[Checked], config: LogConfig, now_ms: int
+) -> BatchSteps[Ready]:
     found = yield from check
     if _fits(batches[0][1], found, config, now_ms):
         return data, batches
@@ -71,7 +71,7 @@ def _codec(config: LogConfig) -> int:
     return CODES["none" if config.compression_type == "uncompressed" else config.compression_type]
 
 
-def _adapt(data: Buffer, batches: Batches, found: Checked, config: LogConfig, now_ms: int) -> Steps[Ready]:
+def _adapt(data: Buffer, batches: Batches, found: Checked, config: LogConfig, now_ms: int) -> BatchSteps[Ready]:
     """Changes the batch for the topic. Raises KafkaError if the topic's settings refuse it."""
     _, header = batches[0]
     if config.is_compacted and found.has_keyless:
@@ -90,7 +90,7 @@ def _adapt(data: Buffer, batches: Batches, found: Checked, config: LogConfig, no
     return data, batches
 
 
-def _check_timestamps(data: Buffer, header: BatchHeader, config: LogConfig, now_ms: int) -> Steps[None]:
+def _check_timestamps(data: Buffer, header: BatchHeader, config: LogConfig, now_ms: int) -> BatchSteps[None]:
     """Raises KafkaError (INVALID_TIMESTAMP) for a timestamp outside of the topic's bounds; -1 is always valid."""
     for record in (yield from refused_records(data, header, config, now_ms, most=1)):
         earliest, latest = time_bounds(config, now_ms)
@@ -107,7 +107,7 @@ def time_bounds(config: LogConfig, now_ms: int) -> tuple[int, int]:
 
 def refused_records(
     data: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, *, most: int
-) -> Steps[list[RecordMatch]]:
+) -> BatchSteps[list[RecordMatch]]:
     """Finds the first records, at most ``most``, that a topic with these settings refuses. Raises CorruptRecord."""
     earliest, latest = time_bounds(config, now_ms)
     base = header.base_timestamp
@@ -126,7 +126,7 @@ def refused_records(
     return search(data, header, Condition(is_refused, may_be_refused), most=most)
 
 
-def _recompress(data: Buffer, header: BatchHeader, config: LogConfig) -> Steps[bytes]:
+def _recompress(data: Buffer, header: BatchHeader, config: LogConfig) -> BatchSteps[bytes]:
     """Returns the batch with its records compressed by the topic's codec."""
     payload = memoryview(data)[HEADER_BYTES : header.size_in_bytes]
     codec, level = _codec(config), config.compression_level

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from odradek.batches.header import BatchHeader, Buffer, stamped_head, validate
 from odradek.batches.search import RecordMatch
-from odradek.batches.steps import Steps, finish
+from odradek.batches.steps import BatchSteps, finish
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH
 from odradek.storage.append_info import AppendInfo, Origin
@@ -177,7 +177,7 @@ class Log:
 
     def begin_append(
         self, data: Buffer, *, now_ms: Callable[[], int], leader_epoch: int, origin: Origin = "client"
-    ) -> AppendInfo | Steps[AppendInfo]:
+    ) -> AppendInfo | BatchSteps[AppendInfo]:
         """Does the same as ``append``. If the check of a client's batch takes long, it returns steps that check and
         append it; other batches can be appended between two steps and are before it."""
         self._check_online()
@@ -192,7 +192,9 @@ class Log:
             data, batches = ready
         return self._append_checked(data, batches, at_ms, leader_epoch, client=client)
 
-    def _append_later(self, check: Steps[Ready], now_ms: Callable[[], int], leader_epoch: int) -> Steps[AppendInfo]:
+    def _append_later(
+        self, check: BatchSteps[Ready], now_ms: Callable[[], int], leader_epoch: int
+    ) -> BatchSteps[AppendInfo]:
         data, batches = yield from check
         self._check_online()
         return self._append_checked(data, batches, now_ms(), leader_epoch, client=True)
@@ -208,7 +210,7 @@ class Log:
                 self.producers.check(header, sequences=client)
         return self._write(data, batches, now_ms, leader_epoch)
 
-    def refused_records(self, data: Buffer, now_ms: int, *, most: int) -> Steps[list[RecordMatch]]:
+    def refused_records(self, data: Buffer, now_ms: int, *, most: int) -> BatchSteps[list[RecordMatch]]:
         """Finds the first records, at most ``most``, of a client's batch that the topic's settings refuse.
 
         Raises KafkaError if the batch cannot be read.
@@ -333,11 +335,11 @@ class Log:
         """Finds the first record with the largest timestamp, or the first record without timestamps (behaviour 49)."""
         return finish(self.search_max_timestamp())
 
-    def search_timestamp(self, timestamp: int) -> Steps[FoundOffset | None]:
+    def search_timestamp(self, timestamp: int) -> BatchSteps[FoundOffset | None]:
         """Finds the first record with at least that timestamp (ms) in steps."""
         return first_at_least(self, timestamp)
 
-    def search_max_timestamp(self) -> Steps[FoundOffset | None]:
+    def search_max_timestamp(self) -> BatchSteps[FoundOffset | None]:
         """Finds the record with the largest timestamp in steps."""
         return greatest(self)
 

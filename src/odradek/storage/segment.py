@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from odradek.batches.header import (
+    EXTENT,
     HEADER_BYTES,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
@@ -20,7 +20,7 @@ from odradek.batches.header import (
     read_header,
 )
 from odradek.batches.search import Condition, search
-from odradek.batches.steps import Steps
+from odradek.batches.steps import BatchSteps
 from odradek.core.errors import CorruptRecord
 from odradek.core.refcount import held_by
 from odradek.storage.config import LogConfig
@@ -35,8 +35,6 @@ DELETED_SUFFIX = ".deleted"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
-_WHERE = struct.Struct(">qi11xi")
-"""The fields base offset, length and last offset delta of a header."""
 _PROBE_BYTES = 8192
 _RECOVERY_BYTES = 1 << 20
 _STEP_BATCHES = 100
@@ -389,7 +387,7 @@ class Segment:
         """Returns the first batch that ends at or after ``offset``. Raises CorruptRecord and OSError."""
         position = self.offset_index.lookup(offset).position
         end = self.size
-        pread, unpack = self.file.pread, _WHERE.unpack_from
+        pread, unpack = self.file.pread, EXTENT.unpack_from
         while position + HEADER_BYTES <= end:
             start = position
             buffer = pread(start, _PROBE_BYTES)
@@ -412,7 +410,7 @@ class Segment:
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
         return self.file.pread(position, header.size_in_bytes)
 
-    def search_timestamp(self, timestamp: int, start_offset: int) -> Steps[FoundOffset | None]:
+    def search_timestamp(self, timestamp: int, start_offset: int) -> BatchSteps[FoundOffset | None]:
         """Finds the first record at or after ``start_offset`` with at least this timestamp (behaviour 48).
 
         Returns None also if the segment is removed meanwhile.

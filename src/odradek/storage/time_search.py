@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from odradek.batches.steps import Steps
+from odradek.batches.steps import BatchSteps
 from odradek.core.errors import KafkaError
 from odradek.storage.segment import FoundOffset, Segment
 
@@ -34,7 +34,7 @@ class SearchedLog(Protocol):
     def failed_search(self, error: OSError) -> KafkaError: ...
 
 
-def first_at_least(log: SearchedLog, timestamp: int) -> Steps[FoundOffset | None]:
+def first_at_least(log: SearchedLog, timestamp: int) -> BatchSteps[FoundOffset | None]:
     """Finds the first record with at least that timestamp (ms). Raises KafkaError if the log is or goes offline."""
     while True:
         start_offset, changes = log.log_start_offset, log.changes_of_segments()
@@ -55,7 +55,7 @@ def first_at_least(log: SearchedLog, timestamp: int) -> Steps[FoundOffset | None
             return None
 
 
-def greatest(log: SearchedLog) -> Steps[FoundOffset | None]:
+def greatest(log: SearchedLog) -> BatchSteps[FoundOffset | None]:
     """Finds the first record with the largest timestamp; the first of all if no record has one. Raises KafkaError."""
     while True:
         changes = log.changes_of_segments()
@@ -69,7 +69,7 @@ def greatest(log: SearchedLog) -> Steps[FoundOffset | None]:
             return found
 
 
-def _search(log: SearchedLog, segment: Segment, timestamp: int, start_offset: int) -> Steps[FoundOffset | None]:
+def _search(log: SearchedLog, segment: Segment, timestamp: int, start_offset: int) -> BatchSteps[FoundOffset | None]:
     try:
         return (yield from segment.search_timestamp(timestamp, start_offset))
     except OSError as error:

@@ -1,6 +1,6 @@
-// Apache Kafka's assignors, a plan per line: `name member… topic…`, where a member is id|instance|rack|topics|user data
-// in hex|owned|generation ("-": none) and a topic is name=racks/racks/…, each the racks of one partition joined by "+".
-// Answer: `member=topic:partition,… …`, the members in order.
+// Apache Kafka's assignors, one plan per line: `name member… topic…`. A member is id|instance|rack|topics|user data
+// in hex|owned|generation ("-": none). A topic is name=racks/racks/…: the racks of each partition, joined by "+".
+// The answer is `member=topic:partition,… …`, with the members in order.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -78,11 +78,11 @@ public class Assignors {
             }
         }
         Cluster cluster = new Cluster("c", nodes.values(), partitions, Set.of(), Set.of());
-        Map<String, String> told = new TreeMap<>();
+        Map<String, String> plan = new TreeMap<>();
         assignor(words[0]).assign(cluster, new GroupSubscription(members)).groupAssignment().forEach((member, one) ->
-            told.put(member, new TreeSet<>(one.partitions().stream().map(tp -> String.format("%s:%03d", tp.topic(), tp.partition()))
+            plan.put(member, new TreeSet<>(one.partitions().stream().map(tp -> String.format("%s:%03d", tp.topic(), tp.partition()))
                 .toList()).stream().collect(Collectors.joining(","))));
-        return told.entrySet().stream().map(row -> row.getKey() + "=" + row.getValue()).collect(Collectors.joining(" "));
+        return plan.entrySet().stream().map(row -> row.getKey() + "=" + row.getValue()).collect(Collectors.joining(" "));
     }
 
     public static void main(String[] args) throws Exception {

@@ -1,5 +1,5 @@
-// Java consumers that do what a test tells them, a line each: `name command arguments`, one line of answer per command.
-// tests/client/parity.py has the same commands over odradek's consumer; the two are compared word by word.
+// Java consumers that execute the commands of a test: a line `name command arguments`, one line of answer per command.
+// tests/client/parity.py has the same commands for odradek's consumer; a test compares the answers word by word.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -43,8 +43,8 @@ public class Consumers {
             consumer.poll(Duration.ofMillis(ms)).forEach(records::add);
         }
 
-        private void note(String what, Collection<TopicPartition> partitions) {
-            events.add(what + names(partitions));
+        private void note(String sign, Collection<TopicPartition> partitions) {
+            events.add(sign + names(partitions));
         }
 
         @Override public void onPartitionsAssigned(Collection<TopicPartition> partitions) { note("+", partitions); }
@@ -78,7 +78,7 @@ public class Consumers {
         return found;
     }
 
-    static String told(Map<TopicPartition, OffsetAndMetadata> offsets) {
+    static String offsetsText(Map<TopicPartition, OffsetAndMetadata> offsets) {
         Set<String> rows = new TreeSet<>();
         offsets.forEach((tp, commit) -> rows.add(tp.topic() + ":" + tp.partition() + "=" + (commit == null ? "none"
             : commit.offset() + "@" + commit.leaderEpoch().orElse(-1) + "/" + commit.metadata())));
@@ -154,15 +154,15 @@ public class Consumers {
                 return "ok";
             case "async":
                 int before = one.answers.size();
-                org.apache.kafka.clients.consumer.OffsetCommitCallback told = (offsets, error) ->
-                    one.answers.add(error == null ? told(offsets) : "error " + error.getClass().getSimpleName());
-                if (words.isEmpty()) consumer.commitAsync(told); else consumer.commitAsync(offsets(words), told);
+                org.apache.kafka.clients.consumer.OffsetCommitCallback onCommit = (offsets, error) ->
+                    one.answers.add(error == null ? offsetsText(offsets) : "error " + error.getClass().getSimpleName());
+                if (words.isEmpty()) consumer.commitAsync(onCommit); else consumer.commitAsync(offsets(words), onCommit);
                 return until(() -> { one.poll(20); return one.answers.size() > before; }, "") + one.answers.get(before);
             case "seek": consumer.seek(partition(words.get(0)), Long.parseLong(words.get(1))); return "ok";
             case "begin": consumer.seekToBeginning(partitions(words)); return "ok";
             case "end": consumer.seekToEnd(partitions(words)); return "ok";
             case "position": return Long.toString(consumer.position(partition(words.get(0))));
-            case "committed": return told(consumer.committed(Set.copyOf(partitions(words))));
+            case "committed": return offsetsText(consumer.committed(Set.copyOf(partitions(words))));
             case "pause": consumer.pause(partitions(words)); return "ok";
             case "resume": consumer.resume(partitions(words)); return "ok";
             case "wakeup": consumer.wakeup(); return "ok";

@@ -1,5 +1,5 @@
-// Drives a broker with franz-go: produces, consumes in a group, commits, administrates. One JSON object per line
-// tells what was seen; the Python test beside it judges. The first error ends it with code 1.
+// Drives a broker with franz-go: produces, consumes in a group, commits, administrates. It prints its observations as
+// one JSON object per line, and the Python test checks them. The first error ends it with code 1.
 package main
 
 import (
@@ -24,14 +24,14 @@ const (
 
 type fields map[string]any
 
-var tell sync.Mutex
+var output sync.Mutex
 
 func say(step string, what fields) {
 	what["step"] = step
 	line, err := json.Marshal(what)
 	must("json", err)
-	tell.Lock()
-	defer tell.Unlock()
+	output.Lock()
+	defer output.Unlock()
 	fmt.Println(string(line))
 }
 
@@ -156,7 +156,7 @@ func offsets(ctx context.Context, admin *kadm.Client, topic string) {
 		"newest": flat(newest, topic), "newest_times": times, "late": flat(late, topic)})
 }
 
-// Reads everything twice, with incremental fetch sessions and without; both have to be the same.
+// Reads everything twice, with incremental fetch sessions and without; both results must be equal.
 func sessions(ctx context.Context, bootstrap, topic string) {
 	for _, with := range []bool{true, false} {
 		from := map[int32]kgo.Offset{}
@@ -211,7 +211,7 @@ func join(bootstrap, topic, group, name string, options ...kgo.Opt) *member {
 			}
 		}
 	}
-	// What was read of a partition is committed before another member gets it, which then goes on behind it.
+	// The records of a partition are committed before another member gets it, so that it continues after them.
 	revoked := func(ctx context.Context, client *kgo.Client, changed map[string][]int32) {
 		must("commit what is revoked", client.CommitUncommittedOffsets(ctx))
 		change(false)(ctx, client, changed)
@@ -241,7 +241,7 @@ func (m *member) poll(ctx context.Context, wait time.Duration) {
 	m.client.PollFetches(short).EachRecord(func(record *kgo.Record) { m.read[string(record.Value)]++ })
 }
 
-// Two members share the topic and read it whole, then commit what they read.
+// Two members share the topic, read all of it, and commit.
 func consumeTogether(ctx context.Context, bootstrap string, admin *kadm.Client, topic, group string) {
 	one := join(bootstrap, topic, group, "one", kgo.Balancers(kgo.CooperativeStickyBalancer()))
 	two := join(bootstrap, topic, group, "two", kgo.Balancers(kgo.CooperativeStickyBalancer()))
@@ -265,7 +265,7 @@ func consumeTogether(ctx context.Context, bootstrap string, admin *kadm.Client, 
 	}
 	listed, err := admin.ListGroups(ctx)
 	must("list groups", err)
-	// Deleting a group that lives is refused.
+	// The deletion of a group with members is refused.
 	deleted, err := admin.DeleteGroups(ctx, group)
 	must("delete groups", err)
 	for _, each := range []*member{one, two} {
@@ -286,7 +286,7 @@ func consumeTogether(ctx context.Context, bootstrap string, admin *kadm.Client, 
 		"protocol": stable.Protocol, "members": len(stable.Members), "hosts": hosts,
 		"listed": listed[group].State, "refused": errors.Is(deleted[group].Err, kerr.NonEmptyGroup),
 		"lag": lag.Lag.Total(), "owners": len(owners)})
-	// One leaves; the other takes over what it had.
+	// One member leaves; the other takes over its partitions.
 	two.client.Close()
 	for len(one.partitions()) != partitions {
 		must("one takes over", ctx.Err())
@@ -311,7 +311,7 @@ func committed(ctx context.Context, admin *kadm.Client, topic, group string) (at
 	return at, notes
 }
 
-// Offsets by hand: committed with metadata, lag without members, deleted.
+// Offsets through the admin client: committed with metadata, lag without members, deleted.
 func commits(ctx context.Context, bootstrap string, admin *kadm.Client, topic, group string) {
 	before, _ := committed(ctx, admin, topic, group)
 	var wanted kadm.Offsets
@@ -337,7 +337,7 @@ func commits(ctx context.Context, bootstrap string, admin *kadm.Client, topic, g
 		"state": lag.State, "left": left, "groups": len(many)})
 }
 
-// A new member, in one step with an old protocol (range), goes on where the group stands.
+// A new member, with the older protocol (range), continues at the committed offsets.
 func regroup(ctx context.Context, bootstrap, topic, group string) {
 	again := join(bootstrap, topic, group, "again", kgo.Balancers(kgo.RangeBalancer()), kgo.InstanceID("static-1"))
 	wanted := 5*perCodec - (10 + 11 + 12)

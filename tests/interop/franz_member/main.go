@@ -1,4 +1,4 @@
-// One member of a classic group: franz_member BOOTSTRAP TOPIC GROUP STRATEGY. group_member.py tells what it does.
+// One member of a classic group: franz_member BOOTSTRAP TOPIC GROUP STRATEGY. group_member.py describes its output.
 package main
 
 import (
@@ -19,11 +19,11 @@ var (
 	owned = map[int32]bool{}
 )
 
-func tell(text string) {
+func report(text string) {
 	fmt.Println(text)
 }
 
-// changed notes what was given or taken, and tells what there is now.
+// changed notes the partitions that were assigned or revoked, and reports the current ones.
 func changed(topic string, partitions map[string][]int32, have bool) {
 	guard.Lock()
 	defer guard.Unlock()
@@ -39,7 +39,7 @@ func changed(topic string, partitions map[string][]int32, have bool) {
 		now = append(now, int(partition))
 	}
 	sort.Ints(now)
-	tell("assigned " + strings.Trim(strings.ReplaceAll(fmt.Sprint(now), " ", ","), "[]"))
+	report("assigned " + strings.Trim(strings.ReplaceAll(fmt.Sprint(now), " ", ","), "[]"))
 }
 
 func main() {
@@ -77,16 +77,16 @@ func main() {
 		fetches := client.PollFetches(ctx)
 		var records []*kgo.Record
 		fetches.EachRecord(func(record *kgo.Record) {
-			tell(fmt.Sprintf("read %d %d", record.Partition, record.Offset))
+			report(fmt.Sprintf("read %d %d", record.Partition, record.Offset))
 			records = append(records, record)
 		})
 		if len(records) > 0 {
 			if err := client.CommitRecords(context.Background(), records...); err != nil {
-				tell("refused " + err.Error())
+				report("refused " + err.Error())
 			}
 		}
 		client.AllowRebalance()
 	}
 	client.CloseAllowingRebalance()
-	tell("left")
+	report("left")
 }

@@ -1,4 +1,4 @@
-// The Java samples of the articles, as they stand there. Different is only what Kafka 4.3 does not have any more,
+// The unchanged Java samples of the articles. Different are only what Kafka 4.3 does not have any more,
 // poll(long), the address of the broker, and what the samples leave out: process and handle.
 // `ArticleSamples NAME BOOTSTRAP [setting=value…]` runs one. It prints what it processes; a line on stdin wakes the
 // consumer up, which ends a loop that has no other end.
@@ -23,8 +23,8 @@ public class ArticleSamples {
 
     // --- what the samples leave out ---------------------------------------------------------------------------
 
-    // `stop.at`: it stands still after so many records, in the middle of its work, for ever.
-    // `slow.at`: it takes `slow.ms` for this one.
+    // `stop.at`: after this number of records it stops within its work, forever.
+    // `slow.at`: this record takes `slow.ms`.
     static void process(ConsumerRecord<String, String> record) {
         processed++;
         System.out.printf("processed %s %d %d%n", record.topic(), record.partition(), record.offset());
@@ -141,7 +141,7 @@ public class ArticleSamples {
         }
     }
 
-    // Not in the articles: the same with the partition of the record at hand alone, to see what the map is worth.
+    // Not in the articles: the same, but it commits only the current partition, to show the use of the map.
     static void everyHundredOfOnePartition() {
         subscribed();
         while (true) {
@@ -157,7 +157,7 @@ public class ArticleSamples {
         }
     }
 
-    // Not in the articles either: auto commit, a record every 10 ms, all of them processed before the next poll.
+    // Not in the articles: auto commit, one record every 10 ms, all of them processed before the next poll.
     static void automatic() {
         subscribed();
         while (true) {
@@ -169,7 +169,7 @@ public class ArticleSamples {
         }
     }
 
-    // The same with the work left to another thread, which the one that polls does not wait for.
+    // The same, but another thread does the work, and the polling thread does not wait for it.
     static void automaticBesideAThread() {
         subscribed();
         while (true) {

@@ -1,4 +1,4 @@
-// One member of a classic group: GroupMember BOOTSTRAP TOPIC GROUP STRATEGY. group_member.py tells what it does.
+// One member of a classic group: GroupMember BOOTSTRAP TOPIC GROUP STRATEGY. group_member.py describes its output.
 
 import java.io.IOException;
 import java.time.Duration;
@@ -22,7 +22,7 @@ public class GroupMember {
 
     static volatile boolean stopped = false;
 
-    static synchronized void tell(String text) {
+    static synchronized void report(String text) {
         System.out.println(text);
         System.out.flush();
     }
@@ -44,13 +44,13 @@ public class GroupMember {
             try {
                 while (System.in.read() >= 0) { }
             } catch (IOException closed) {
-                // as good as its end
+                // the same as its end
             }
             stopped = true;
         });
         ending.setDaemon(true);
         ending.start();
-        String told = null;
+        String reported = null;
         try (KafkaConsumer<byte[], byte[]> consumer =
                  new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.subscribe(List.of(args[1]));
@@ -58,22 +58,22 @@ public class GroupMember {
                 ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(100));
                 String now = new TreeSet<>(consumer.assignment().stream().map(tp -> tp.partition()).toList())
                     .stream().map(String::valueOf).collect(Collectors.joining(","));
-                if (!now.equals(told)) {
-                    told = now;
-                    tell("assigned " + now);
+                if (!now.equals(reported)) {
+                    reported = now;
+                    report("assigned " + now);
                 }
                 for (ConsumerRecord<byte[], byte[]> record : records) {
-                    tell("read " + record.partition() + " " + record.offset());
+                    report("read " + record.partition() + " " + record.offset());
                 }
                 if (!records.isEmpty()) {
                     try {
                         consumer.commitSync();
                     } catch (KafkaException refused) {
-                        tell("refused " + refused);
+                        report("refused " + refused);
                     }
                 }
             }
         }
-        tell("left");
+        report("left");
     }
 }

@@ -1,5 +1,5 @@
-// Drives a broker with kafka-go. One JSON object per line tells what was seen; the Python test beside it judges, and
-// restarts the broker when it is asked to. The first error ends the program with code 1.
+// Drives a broker with kafka-go. It prints its observations as one JSON object per line; the Python test checks them,
+// and restarts the broker on request. The first error ends the program with code 1.
 package main
 
 import (
@@ -162,7 +162,7 @@ func join() *member {
 	return made
 }
 
-// Commits what was read since the last commit.
+// Commits the records since the last commit.
 func (m *member) commit(ctx context.Context) {
 	m.Lock()
 	messages := []kafka.Message{}
@@ -176,7 +176,8 @@ func (m *member) commit(ctx context.Context) {
 	}
 }
 
-// All that the members have read, and how much of it twice although it was committed: below this offset.
+// All records that the members have read, and how many of them were read twice although they were committed: below
+// this offset.
 func seen(below int, members ...*member) (read, twice int) {
 	times := map[string]int{}
 	for _, one := range members {
@@ -210,7 +211,7 @@ func committed(ctx context.Context) []int64 {
 	return at
 }
 
-// The group's state, and what each member owns, as the coordinator tells: the reader itself does not.
+// The group's state and the partitions of each member, from the coordinator: the reader itself does not show them.
 func described(ctx context.Context) (string, [][]int) {
 	found, err := client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{group}})
 	must("describe", err)
@@ -246,7 +247,7 @@ func groupOfTwo(ctx context.Context, count int) {
 	say("restart", fields{})
 	_, err = bufio.NewReader(os.Stdin).ReadString('\n')
 	must("stdin", err)
-	// The connections of before are gone.
+	// The earlier connections are closed.
 	client = &kafka.Client{Addr: kafka.TCP(bootstrap), Timeout: 10 * time.Second, Transport: &kafka.Transport{}}
 	produce(ctx, "after", kafka.Gzip)
 	count += each * partitions

@@ -1,5 +1,5 @@
-// Drives a broker with kafkajs. One JSON object per line tells what was seen; the Python test beside it judges, and
-// restarts the broker when it is asked to. The first error ends the program with code 1.
+// Drives a broker with kafkajs. It prints its observations as one JSON object per line; the Python test checks them,
+// and restarts the broker on request. The first error ends the program with code 1.
 "use strict";
 
 const readline = require("readline");
@@ -81,7 +81,7 @@ async function produce(name, compression) {
   say("produced", { codec: name, ends: await ends() });
 }
 
-// kafkajs has none and gzip itself. The others are packages that are registered with it.
+// kafkajs itself has no codec except gzip. The others are packages that are registered with it.
 async function register() {
   if (codecs.includes("snappy")) CompressionCodecs[CompressionTypes.Snappy] = require("kafkajs-snappy");
   if (codecs.includes("lz4")) {
@@ -134,7 +134,8 @@ class Member {
   }
 }
 
-// All that the members have read, and how much of it twice although it was committed: below this offset.
+// All records that the members have read, and how many of them were read twice although they were committed: below
+// this offset.
 function seen(below, ...members) {
   const times = new Map();
   for (const one of members) for (const [at, n] of one.read) times.set(at, (times.get(at) || 0) + n);
@@ -185,7 +186,7 @@ async function seek() {
 
 async function ending() {
   await admin.resetOffsets({ groupId: group, topic, earliest: true });
-  // kafkajs commits -2, which stands for the earliest offset.
+  // kafkajs commits -2, which means the earliest offset.
   say("reset", { committed: await committed(true) });
   await admin.deleteGroups([group, `${group}-seek`]);
   const { groups } = await admin.listGroups();

@@ -1,8 +1,8 @@
-"""librdkafka's own C suite against the broker: every test of the allow-list passes.
+"""librdkafka's own C suite with the broker: every test of the allow-list passes.
 
-The suite is librdkafka's and stays outside this repository: ODRADEK_LIBRDKAFKA_SUITE names a script that builds it
-(librdkafka 2.15.1) and runs the tests of ``TESTS`` one by one against ``BOOTSTRAP``, a line ``PASS``, ``FAIL`` or
-``SKIP`` with the test's name for each. FINDINGS.md beside this tells what the others need.
+The suite belongs to librdkafka and is not in this repository. ODRADEK_LIBRDKAFKA_SUITE names a script that builds it
+(librdkafka 2.15.1) and runs the tests of ``TESTS`` one by one with ``BOOTSTRAP``. For each it prints a line with
+``PASS``, ``FAIL`` or ``SKIP`` and the test's name. FINDINGS.md says what the other tests need.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PIECE_S = 1200
 
 
 def allowed() -> list[str]:
-    """Names of tests that pass, in the suite's order."""
+    """The names of the tests that pass, in the suite's order."""
     lines = (line.partition("#")[0].strip() for line in (HERE / "allow-list.txt").read_text().splitlines())
     return [line for line in lines if line]
 
@@ -37,16 +37,16 @@ def test_the_allow_list_names_each_test_once() -> None:
     assert len(names) == len(set(names)) > 90
     failing = (HERE / "FINDINGS.md").read_text().partition("\n## ")[0]
     assert "| 0103_transactions |" in failing
-    assert [name for name in names if f"| {name} |" in failing] == [], "what fails is not allowed"
+    assert [name for name in names if f"| {name} |" in failing] == [], "failing tests are not in the list"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", pieces(), ids=lambda names: names[0])
-def test_suite(names: list[str], own_broker: Callable[..., RunningBroker]) -> None:
+def test_the_tests_of_the_allow_list_pass(names: list[str], own_broker: Callable[..., RunningBroker]) -> None:
     script = os.environ.get(SUITE)
     if not script:
         pytest.skip(f"{SUITE} does not name the script that runs librdkafka's suite")
-    broker = own_broker(group_initial_rebalance_delay_ms="3000")  # Kafka's default, which the suite reckons with
+    broker = own_broker(group_initial_rebalance_delay_ms="3000")  # Kafka's default, which the suite expects
     environment = os.environ | {"BOOTSTRAP": broker.bootstrap, "TESTS": " ".join(names), "TEST_TIMEOUT": "300"}
     done = subprocess.run(
         ["bash", script], env=environment, capture_output=True, text=True, timeout=PIECE_S, check=False

@@ -1,5 +1,5 @@
-// Drives a broker with sarama. One JSON object per line tells what was seen; the Python test beside it judges, and
-// restarts the broker when it is asked to. The first error ends the program with code 1.
+// Drives a broker with sarama. It prints its observations as one JSON object per line; the Python test checks them,
+// and restarts the broker on request. The first error ends the program with code 1.
 package main
 
 import (
@@ -163,7 +163,7 @@ func join() *member {
 	made.client, made.stop = client, stop
 	go func() {
 		for ctx.Err() == nil {
-			// An error (the broker is gone) ends one session; the next one joins again.
+			// An error (the broker is down) ends one session; the next one joins again.
 			if client.Consume(ctx, []string{topic}, made) != nil {
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -221,7 +221,8 @@ func (m *member) owns() []int32 {
 	return slices.Clone(m.owned)
 }
 
-// All that the members have read, and how much of it twice although it was committed: below this offset.
+// All records that the members have read, and how many of them were read twice although they were committed: below
+// this offset.
 func seen(below int, members ...*member) (read, twice int) {
 	times := map[string]int{}
 	for _, one := range members {

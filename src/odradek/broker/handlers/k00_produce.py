@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from odradek.batches.header import ATTRIBUTES_OFFSET, LENGTH_OFFSET, LOG_OVERHEAD, MAGIC, MAGIC_OFFSET
 from odradek.broker.api import Hangup
 from odradek.broker.long_lists import keyed
 from odradek.broker.partition import Partition
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from kio.schema.produce.v13.request import PartitionProduceData
     from kio.schema.types import TopicName
 
-    from odradek.batches import steps as batch_steps
+    from odradek.batches.steps import BatchSteps
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
 
@@ -55,11 +56,8 @@ VERSIONS = (3, 13)
 ADVERTISED_OLDEST = 0
 IS_FREQUENT = True
 ADMIN_CLIENT_ID = "__admin_client"
-_MAGIC_BYTE = 16
-_MAGIC = 2
-_LOG_OVERHEAD = 12
 _SMALLEST = 14
-_ATTRIBUTES_LOW_BYTE = 22
+_ATTRIBUTES_LOW_BYTE = ATTRIBUTES_OFFSET + 1
 _COMPRESSION = 0x07
 _TRANSACTIONAL = 0x10
 _ZSTD = 4
@@ -308,7 +306,7 @@ class _Produce:
         self._awaited.append(_Awaited(partition, last_offset + 1, done, len(done)))
 
     def _produce_later(
-        self, partition: Partition, index: int, data: bytes, steps: batch_steps.Steps[AppendInfo]
+        self, partition: Partition, index: int, data: bytes, steps: BatchSteps[AppendInfo]
     ) -> Steps[ProducedPartition]:
         try:
             info = yield from self.broker.workers.run(steps)
@@ -388,7 +386,7 @@ def _one_batch(data: bytes) -> bytes:
     or an old format; CORRUPT_MESSAGE for data that cannot be a batch.
     """
     end = _batch_end(data, 0)
-    if not end or data[_MAGIC_BYTE] != _MAGIC:
+    if not end or data[MAGIC_OFFSET] != MAGIC:
         raise KafkaError(ErrorCode.invalid_record)
     if end == len(data):
         return data
@@ -400,17 +398,17 @@ def _one_batch(data: bytes) -> bytes:
 def _batch_end(data: bytes, start: int) -> int:
     """Returns the end position of the batch at ``start``, or 0 if it is incomplete. Raises KafkaError."""
     left = len(data) - start
-    if left < _LOG_OVERHEAD:
+    if left < LOG_OVERHEAD:
         return 0
-    length = int.from_bytes(data[start + 8 : start + _LOG_OVERHEAD], "big", signed=True)
+    length = int.from_bytes(data[start + LENGTH_OFFSET : start + LOG_OVERHEAD], "big", signed=True)
     if length < _SMALLEST:
         raise KafkaError(
             ErrorCode.corrupt_message,
             f"Record size {length} is less than the minimum record overhead ({_SMALLEST})",
         )
-    if left <= _MAGIC_BYTE:
+    if left <= MAGIC_OFFSET:
         return 0
-    magic = data[start + _MAGIC_BYTE]
-    if magic > _MAGIC:
+    magic = data[start + MAGIC_OFFSET]
+    if magic > MAGIC:
         raise KafkaError(ErrorCode.corrupt_message, f"Invalid magic found in record: {magic}")
-    return start + _LOG_OVERHEAD + length if left >= _LOG_OVERHEAD + length else 0
+    return start + LOG_OVERHEAD + length if left >= LOG_OVERHEAD + length else 0

@@ -70,21 +70,9 @@ def handle(
     broker: BrokerServices, context: Context, message: FetchRequest
 ) -> list[Chunk] | Deferred[list[Chunk]] | Steps[list[Chunk]]:
     version = context.version
-    by_id = version >= 13
     if context.request_bytes > MANY_FROM_BYTES and _is_long(version, message):
         return _handle_in_steps(broker, context, message)
-    wanted = [
-        Wanted(
-            topic.topic_id or _NO_ID if by_id else topic.topic,
-            part.partition,
-            part.fetch_offset,
-            part.partition_max_bytes,
-            part.current_leader_epoch if version >= 9 else -1,
-            part.last_fetched_epoch if version >= 12 else -1,
-        )
-        for topic in message.topics
-        for part in topic.partitions
-    ]
+    wanted = list(_wanted(version, message))
     if len(wanted) > 1:  # of several entries for one partition the last counts, as in Kafka
         wanted = list({(item.topic, item.partition): item for item in wanted}.values())
     forgotten = list(_forgotten(version, message)) if version >= 7 and message.forgotten_topics_data else ()
@@ -95,7 +83,7 @@ def handle(
             message.session_epoch if version >= 7 else -1,
             wanted,
             forgotten,
-            by_id=by_id,
+            by_id=version >= 13,
             new_id=_new_session_id,
             owner=id(context.connection),
         )

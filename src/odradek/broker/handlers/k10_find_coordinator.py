@@ -1,4 +1,4 @@
-"""FindCoordinator 0–6: returns the coordinator of a group.
+"""FindCoordinator 0–6: returns the coordinator of a group, or of another key that a registered coordinator serves.
 
 * 0: groups only.
 * 1: key types (0 group, 1 transaction, 2 share), error message, throttle time.
@@ -35,18 +35,21 @@ GROUP = 0
 
 def handle(broker: BrokerServices, context: Context, message: FindCoordinatorRequest) -> dict[str, Any] | Steps[Any]:
     key_type = message.key_type if context.version >= 1 else GROUP
-    if key_type == GROUP and not broker.has_offsets_topic:
-        return _answer_after_creation(broker, context, message)
+    coordinator = broker.coordinators.of_key_type(key_type)
+    if coordinator is not None and not coordinator.has_topic:
+        return _answer_after_creation(broker, context, message, key_type, coordinator.topic)
     if context.version >= 4:
         return _find_all(broker, context, key_type, message.coordinator_keys)
     return _find(broker, context, key_type, message.key)
 
 
-def _answer_after_creation(broker: BrokerServices, context: Context, message: FindCoordinatorRequest) -> Steps[Any]:
-    yield from value_of(broker.controller.ensure_offsets_topic(context))
+def _answer_after_creation(
+    broker: BrokerServices, context: Context, message: FindCoordinatorRequest, key_type: int, topic: str
+) -> Steps[Any]:
+    yield from value_of(broker.controller.ensure_internal_topic(topic, context))
     if context.version >= 4:
-        return (yield from _find_all(broker, context, GROUP, message.coordinator_keys))
-    return _find(broker, context, GROUP, message.key)
+        return (yield from _find_all(broker, context, key_type, message.coordinator_keys))
+    return _find(broker, context, key_type, message.key)
 
 
 def _find_all(broker: BrokerServices, context: Context, key_type: int, keys: Iterable[str]) -> Steps[list[Chunk]]:
@@ -58,9 +61,10 @@ def _find_all(broker: BrokerServices, context: Context, key_type: int, keys: Ite
 
 
 def _find(broker: BrokerServices, context: Context, key_type: int, key: str) -> dict[str, Any]:
-    if key_type != GROUP:
+    coordinator = broker.coordinators.of_key_type(key_type)
+    if coordinator is None:
         return _error_row(key, ErrorCode.invalid_request, f"Coordinator type {key_type} is not served by this broker.")
-    if broker.runtime.group_partition(key) not in broker.runtime.loaded():
+    if not coordinator.serves(key):
         return _error_row(key, ErrorCode.coordinator_not_available, "The coordinator is not available.")
     host, port = broker.advertised(context)
     row = {"key": key, "node_id": broker.node_id, "host": host, "port": port}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from odradek.broker.quotas import REQUEST_PERCENTAGE
 from odradek.catalog.features import SUPPORTED
@@ -29,6 +30,8 @@ IS_FREQUENT = True
 ANSWERS_ANY_VERSION = True
 API_KEY = 18
 
+_PACKED: WeakKeyDictionary[BrokerServices, dict[int, tuple[int, bytes]]] = WeakKeyDictionary()
+"""A broker's packed replies by version, each with the end offset of the metadata log that it reflects."""
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -48,7 +51,7 @@ def handle(broker: BrokerServices, context: Context, message: ApiVersionsRequest
     if broker.quotas.limited(REQUEST_PERCENTAGE):
         return _reply(broker, version)  # the reply may need a throttle time
     # Every connection begins with this request and some repeat it, but the reply changes only with the catalogue.
-    packed, epoch = broker.packed_api_versions, broker.catalog.log_end_offset
+    packed, epoch = _PACKED.setdefault(broker, {}), broker.catalog.log_end_offset
     known = packed.get(version)
     if known is None or known[0] != epoch:
         known = packed[version] = epoch, schemas.encode(API_KEY, version, Kind.RESPONSE, _reply(broker, version))

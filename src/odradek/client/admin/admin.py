@@ -6,8 +6,8 @@ import os
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from odradek.client import loop
-from odradek.client.admin import operations, topic_operations
+from odradek.client import loop, offset_requests, topic_requests
+from odradek.client.admin import group_operations, topic_operations
 from odradek.client.arguments import as_names, isolation
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
@@ -68,7 +68,7 @@ class Admin(Closeable):
 
     def topics(self) -> list[str]:
         """The names of all topics, sorted, with the internal ones."""
-        return list(self._run(operations.describe_topics(self._cluster, None)))
+        return list(self._run(topic_requests.describe_topics(self._cluster, None)))
 
     def describe_topics(
         self, names: Iterable[str] | None = None, *, missing_ok: bool = False
@@ -77,17 +77,17 @@ class Admin(Closeable):
 
         Raises UnknownTopic; with ``missing_ok`` the result leaves out topics that do not exist.
         """
-        return self._run(operations.describe_topics(self._cluster, names, missing_ok=missing_ok))
+        return self._run(topic_requests.describe_topics(self._cluster, names, missing_ok=missing_ok))
 
     def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
         """Creates topics. One failed topic does not stop the others.
 
         Raises the first error (TOPIC_ALREADY_EXISTS, INVALID_CONFIG, …)."""
-        self._run(operations.create_topics(self._cluster, topics, validate_only=validate_only))
+        self._run(topic_operations.create_topics(self._cluster, topics, validate_only=validate_only))
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Deletes topics. One failed topic does not stop the others. Raises the first error (UnknownTopic, …)."""
-        self._run(operations.delete_topics(self._cluster, names))
+        self._run(topic_operations.delete_topics(self._cluster, names))
 
     def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
         """Increases topics to these numbers of partitions. Raises the first error (INVALID_PARTITIONS, …)."""
@@ -146,36 +146,30 @@ class Admin(Closeable):
         If all records are older than the time, the offset is -1. Raises UnknownTopic.
         """
         level = isolation(isolation_level)
-        return self._run(operations.list_offsets(self._cluster, wanted, level))
+        return self._run(offset_requests.list_offsets(self._cluster, wanted, level))
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
         """The end offset of a leader epoch in each leader's log (KIP-320).
 
         A position above this end shows that the log was truncated after it was read. Raises UnknownTopic."""
-        return self._run(operations.epoch_ends(self._cluster, epochs))
+        return self._run(offset_requests.epoch_ends(self._cluster, epochs))
 
     # --- groups -----------------------------------------------------------------------------------------------
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """All groups of all brokers, by name; optional filters by state (Stable, …) and type (classic, consumer)."""
-        return self._run(operations.list_groups(self._cluster, states, types))
+        return self._run(group_operations.list_groups(self._cluster, states, types))
 
     def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
         """State, protocol and members with their assignments. Raises GroupIdNotFound."""
         return {
-            group: self._run(operations.describe_group(self._cluster, group)) for group in as_names(groups, "groups")
+            group: self._run(group_operations.describe_group(self._cluster, group))
+            for group in as_names(groups, "groups")
         }
 
     def coordinator(self, group: str) -> Node:
-        """The coordinator of a group."""
-
-        async def ask() -> Node:
-            deadline = self._cluster.deadline()
-            return await self._cluster.retrying(
-                f"coordinator of group {group}", lambda: self._cluster.coordinator(group), deadline
-            )
-
-        return self._run(ask())
+        """The present coordinator of a group."""
+        return self._run(group_operations.find_coordinator(self._cluster, group))
 
     def list_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
@@ -184,20 +178,22 @@ class Admin(Closeable):
 
         The result leaves out partitions without a committed offset. A group that does not exist has none.
         """
-        return self._run(operations.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable))
+        return self._run(
+            offset_requests.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable)
+        )
 
     def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
         """Commits offsets for a group without being a member (generation -1). Creates the group if it does not exist.
 
         Raises GroupNotEmpty while it has live members, UnknownTopic, OFFSET_METADATA_TOO_LARGE.
         """
-        self._run(operations.alter_group_offsets(self._cluster, group, offsets))
+        self._run(group_operations.alter_group_offsets(self._cluster, group, offsets))
 
     def delete_groups(self, groups: Sequence[str]) -> None:
         """Deletes groups and their offsets. Raises GroupNotEmpty, GroupIdNotFound."""
         for group in as_names(groups, "groups"):
-            self._run(operations.delete_group(self._cluster, group))
+            self._run(group_operations.delete_group(self._cluster, group))
 
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Deletes committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC while members subscribe to the topic."""
-        self._run(operations.delete_group_offsets(self._cluster, group, partitions))
+        self._run(group_operations.delete_group_offsets(self._cluster, group, partitions))

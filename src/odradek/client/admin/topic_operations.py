@@ -1,20 +1,27 @@
-"""The admin requests for partitions, records, settings (of topics, brokers and groups) and the cluster."""
+"""The admin requests for topics, records, settings (of topics, brokers and groups) and the cluster."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from odradek.client.admin.operations import at_controller, by_topic
-from odradek.client.arguments import as_names, as_setting
-from odradek.client.cluster import Cluster
+from odradek.client.arguments import as_name, as_names, as_setting
+from odradek.client.cluster import Cluster, Deadline
 from odradek.client.errors import error_for
-from odradek.client.model import ClusterDescription, ConfigEntry
+from odradek.client.model import ClusterDescription, ConfigEntry, NewTopic
+from odradek.client.offset_requests import by_topic
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.net.connection import BrokerConnection
-from odradek.wire.api_keys import CREATE_PARTITIONS, DELETE_RECORDS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from odradek.wire.api_keys import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+)
 
 _RESOURCES = {"topic": 2, "broker": 4, "group": 32}
 _SET, _DELETE = 0, 1
@@ -22,6 +29,73 @@ _SOURCES = {
     1: "topic", 2: "broker", 3: "cluster", 4: "static broker", 5: "default", 6: "broker logger", 7: "client metrics",
     8: "group",
 }  # fmt: skip
+
+
+async def at_controller(
+    cluster: Cluster, what: str, call: Callable[[BrokerConnection], Awaitable[Any]], deadline: Deadline
+) -> Any:
+    """Runs ``call`` on a connection to the controller, or to any broker if the controller is unknown."""
+
+    async def attempt() -> Any:
+        await cluster.refresh([])
+        controller = cluster.controller_id
+        connection = await (cluster.connection(controller) if controller >= 0 else cluster.any_connection())
+        return await call(connection)
+
+    return await cluster.retrying(what, attempt, deadline)
+
+
+async def create_topics(cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
+    deadline = cluster.deadline()
+    for topic in topics:
+        if not isinstance(topic, NewTopic):
+            raise TypeError(f"topics: expected a list of NewTopic(name, partitions, replicas), not {topics!r}")
+    rows = [
+        {
+            "name": as_name(topic.name, "topics"),
+            "num_partitions": topic.num_partitions,
+            "replication_factor": topic.replication_factor,
+            "assignments": [],
+            "configs": [{"name": name, "value": as_setting(value)} for name, value in topic.configs.items()],
+        }
+        for topic in topics
+    ]
+    left = {topic.name for topic in topics}
+
+    async def call(connection: BrokerConnection) -> None:
+        chosen = [row for row in rows if row["name"] in left]
+        reply = await connection.call(
+            CREATE_TOPICS, {"topics": chosen, "timeout": max(deadline.left_ms, 1), "validate_only": validate_only}
+        )
+        left.difference_update(row.name for row in reply.topics if row.error_code is ErrorCode.none)
+        for row in reply.topics:
+            if row.error_code is not ErrorCode.none:
+                raise error_for(row.error_code, f"topic {row.name}: {row.error_message or 'not created'}")
+
+    await at_controller(cluster, "creating topics", call, deadline)
+    cluster.forget_topics(topic.name for topic in topics)
+
+
+async def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
+    deadline = cluster.deadline()
+    left = set(as_names(names, "topics"))
+
+    async def call(connection: BrokerConnection) -> None:
+        message = {
+            "topics": [{"name": name, "topic_id": None} for name in sorted(left)],
+            "topic_names": sorted(left),
+            "timeout": max(deadline.left_ms, 1),
+        }
+        reply = await connection.call(DELETE_TOPICS, message)
+        left.difference_update(row.name for row in reply.responses if row.error_code is ErrorCode.none)
+        for row in reply.responses:
+            if row.error_code is not ErrorCode.none:
+                raise error_for(
+                    row.error_code, f"topic {row.name}: {getattr(row, 'error_message', '') or 'not deleted'}"
+                )
+
+    await at_controller(cluster, "deleting topics", call, deadline)
+    cluster.forget_topics(names)
 
 
 async def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, validate_only: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from odradek.client.admin import operations
+from odradek.client import offset_requests, topic_requests
 from odradek.client.arguments import as_offsets, isolation
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig
@@ -472,7 +472,7 @@ class ConsumerEngine:
         if not wanted:
             return {}
         with self._wakeable():
-            found = await operations.list_group_offsets(
+            found = await offset_requests.list_group_offsets(
                 self._cluster, self.config.group_id, wanted, require_stable=True, timeout_ms=timeout_ms
             )
         return {tp: found.get(tp) for tp in wanted}
@@ -484,7 +484,7 @@ class ConsumerEngine:
             return {}
         asked = {TopicPartition(*tp): when for tp, when in wanted.items()}
         with self._wakeable():
-            return await operations.list_offsets(
+            return await offset_requests.list_offsets(
                 self._cluster, asked, isolation(self.config.isolation_level), timeout_ms
             )
 
@@ -496,12 +496,12 @@ class ConsumerEngine:
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
         with self._wakeable():
-            found = (await operations.describe_topics(self._cluster, [topic]))[topic]
+            found = (await topic_requests.describe_topics(self._cluster, [topic]))[topic]
         return [TopicPartition(topic, row.partition) for row in found.partitions]
 
     async def list_topics(self) -> dict[str, TopicDescription]:
         with self._wakeable():
-            return await operations.describe_topics(self._cluster, None)
+            return await topic_requests.describe_topics(self._cluster, None)
 
     async def lag(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int]:
         chosen = list(self.subscription.partitions) if partitions is None else [TopicPartition(*t) for t in partitions]

@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.errors import error_for, unreadable
+from odradek.client.errors import error_for
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.net import fetch_wire
+from odradek.net import fetch_exchange, fetch_wire
 from odradek.net.connection import BrokerConnection
 from odradek.net.fetch_session import FetchSession
 from odradek.net.fetch_wire import FetchPartition
 from odradek.net.node_connections import NodeConnections
-from odradek.wire.api_keys import FETCH
 
 logger = logging.getLogger("odradek.consumer")
 THROTTLE_CHECK_S = 0.5
@@ -45,16 +44,18 @@ class InFlightFetch:
 class _Reply:
     """The receiver of a fetch's reply or error from the connection."""
 
-    __slots__ = ("_fetch", "_in_flight", "_version")
+    __slots__ = ("_connection", "_fetch", "_in_flight", "_version")
 
-    def __init__(self, in_flight: InFlightFetches, fetch: InFlightFetch, version: int) -> None:
-        self._in_flight, self._fetch, self._version = in_flight, fetch, version
+    def __init__(
+        self, in_flight: InFlightFetches, fetch: InFlightFetch, connection: BrokerConnection, version: int
+    ) -> None:
+        self._in_flight, self._fetch, self._connection, self._version = in_flight, fetch, connection, version
 
     def done(self) -> bool:
         return self._in_flight.by_node.get(self._fetch.node_id) is not self._fetch
 
     def set_result(self, frame: memoryview) -> None:
-        self._in_flight.on_response(self._fetch, self._version, frame)
+        self._in_flight.on_response(self._fetch, self._connection, self._version, frame)
 
     def set_exception(self, error: Exception) -> None:
         self._in_flight.on_failure(self._fetch, error)
@@ -130,29 +131,23 @@ class InFlightFetches:
             session = self._sessions[fetch.node_id] = FetchSession()
         config = self._config
         try:
-            ceiling = fetch_wire.IDS_FROM - 1 if any(one.topic_id is None for one in fetch.wanted.values()) else None
-            version = connection.version(FETCH, ceiling)
-            asked = session.request(fetch.wanted, by_id=version >= fetch_wire.IDS_FROM)
+            version = fetch_exchange.version_for(connection, fetch.wanted.values())
+            request = session.request(fetch.wanted, by_id=version >= fetch_wire.IDS_FROM)
             limits = fetch_wire.Limits(
                 fetch.wait_ms, config.fetch_min_bytes, fetch.max_bytes, self._isolation, config.client_rack
             )
-            connection.send(FETCH, version, fetch_wire.pack(version, limits, asked), _Reply(self, fetch, version))
+            fetch_exchange.send(connection, version, limits, request, _Reply(self, fetch, connection, version))
         except Exception as error:
             self.on_failure(fetch, error)
 
-    def on_response(self, fetch: InFlightFetch, version: int, frame: memoryview) -> None:
+    def on_response(self, fetch: InFlightFetch, connection: BrokerConnection, version: int, frame: memoryview) -> None:
         """Handles the reply of a fetch."""
-        session, connection = self._sessions[fetch.node_id], self._connections.known(fetch.node_id)
         try:
-            reply = fetch_wire.parse_reply(version, frame, len(fetch.wanted))
-        except ValueError as error:
-            if connection is not None:
-                connection.close()
-            self.on_failure(fetch, unreadable(f"broker {fetch.node_id}", error))
+            reply = fetch_exchange.read_reply(connection, version, frame, len(fetch.wanted))
+        except OdradekError as error:
+            self.on_failure(fetch, error)
             return
-        if reply.throttle_ms > 0 and connection is not None:
-            connection.throttled(FETCH, version, reply.throttle_ms)
-        if not session.on_reply(reply.error_code, reply.session_id):
+        if not self._sessions[fetch.node_id].on_reply(reply.error_code, reply.session_id):
             self.on_failure(fetch, error_for(reply.error_code, f"broker {fetch.node_id} refused the fetch"))
             return
         try:

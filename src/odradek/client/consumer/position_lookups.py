@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from odradek.client.admin import operations
+from odradek.client import offset_requests
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig, reset_timestamp
@@ -195,7 +195,7 @@ class PositionLookups:
         committed = {}
         if self.config.group_id is not None:
             try:
-                committed = await operations.list_group_offsets(
+                committed = await offset_requests.list_group_offsets(
                     self._cluster, self.config.group_id, wanted, require_stable=True, member_of=self.member_of
                 )
             except KafkaError as error:
@@ -233,12 +233,12 @@ class PositionLookups:
         found: dict[TopicPartition, ListedOffset] = {}
         deadline = self._cluster.deadline()
         try:
-            await operations.try_list_offsets(self._cluster, wanted, self._isolation, found, deadline)
+            await offset_requests.try_list_offsets(self._cluster, wanted, self._isolation, found, deadline)
             young = {tp: LATEST for tp, listed in found.items() if listed.offset == NO_OFFSET}
             if young:  # all records are older than the time: the log end
                 for tp in young:
                     del found[tp]
-                await operations.try_list_offsets(self._cluster, young, self._isolation, found, deadline)
+                await offset_requests.try_list_offsets(self._cluster, young, self._isolation, found, deadline)
                 if endless := [str(tp) for tp in young if found[tp].offset == NO_OFFSET]:
                     raise KafkaError(ErrorCode.offset_not_available, f"no log end for {', '.join(endless)}")
         finally:
@@ -265,7 +265,7 @@ class PositionLookups:
         read = {tp: state.fetch_epoch for tp, state in states.items()}
         truncated: LogTruncated | None = None
         try:
-            await operations.try_epoch_ends(self._cluster, read, found, self._cluster.deadline())
+            await offset_requests.try_epoch_ends(self._cluster, read, found, self._cluster.deadline())
         finally:
             for tp, state in states.items():
                 epoch_end, (version, offset) = found.get(tp), positions[tp]
@@ -299,7 +299,7 @@ class PositionLookups:
 
     async def _check_range(self, tp: TopicPartition, version: int, offset: int) -> None:
         start, end = [
-            (await operations.list_offsets(self._cluster, {tp: when}, self._isolation))[tp].offset
+            (await offset_requests.list_offsets(self._cluster, {tp: when}, self._isolation))[tp].offset
             for when in (EARLIEST, LATEST)
         ]
         state = self._subscription.partitions.get(tp)

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 
-from odradek.batches.decode import _I64, _I64S, _RO, _U8S, _compiled
+from odradek.batches.decode import _I64, _I64S, _RO, _U8S
 from odradek.batches.header import HEADER_BYTES
+from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import varint_size, write_varint
 
 Int64s = npt.NDArray[np.int64]
@@ -45,7 +46,7 @@ class PackedColumns(NamedTuple):
     max_timestamp: int
 
 
-@_compiled(types.int64[::1](_NUMBERS, _RO, _RO, _NUMBERS, _I64))
+@kernel(types.int64[::1](_NUMBERS, _RO, _RO, _NUMBERS, _I64))
 def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any:
     """The partition of each row: the given one, or else murmur2 of its key modulo ``count``; -1 without a key."""
     m = np.uint32(0x5BD1E995)
@@ -81,7 +82,7 @@ def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any
 # inlines it.
 
 
-@numba.njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator, unused-ignore]
+@numba.njit(nogil=True, inline="always")  # type: ignore[untyped-decorator, unused-ignore]
 def _put_blob(out: Any, at: Any, begin: int, end: int, data: Any) -> Any:
     """Writes the length and bytes of data[begin:end]; returns the position behind them."""
     source, size = np.uint64(begin), end - begin
@@ -91,7 +92,7 @@ def _put_blob(out: Any, at: Any, begin: int, end: int, data: Any) -> Any:
     return at + np.uint64(size)
 
 
-@_compiled(
+@kernel(
     types.UniTuple(_I64, 3)(
         _NUMBERS, _I64, _I64, _NUMBERS, _NUMBERS, _RO, _NUMBERS, _RO, _NUMBERS, _NUMBERS, _NUMBERS, _RO, _I64S
     )
@@ -128,7 +129,7 @@ def _measure(  # noqa: PLR0917
     return total, stop, latest
 
 
-@_compiled(
+@kernel(
     types.void(
         _NUMBERS, _I64, _I64, _NUMBERS, _NUMBERS, _RO, _RO, _NUMBERS, _RO, _RO, _NUMBERS, _NUMBERS, _RO,
         _NUMBERS, _RO, _RO, _I64S, _U8S,

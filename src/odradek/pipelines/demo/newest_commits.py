@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.client import offsets_topic
-from odradek.client.admin import Admin
-from odradek.client.offsets_topic import Entry
+from odradek.client.admin import Admin, offsets_topic
+from odradek.client.admin.offsets_topic import Entry
 from odradek.core.records import OffsetCommitRecord, OffsetKey, decode
 
 

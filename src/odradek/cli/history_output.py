@@ -1,71 +1,50 @@
-"""The request of ``odradek pipeline history`` and the output of its results, with Spark or without."""
+"""The output of ``odradek pipeline history``: the findings, the page and JSON, with Spark or without."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from odradek.cli.terminal import CommandError, heading, note, print_json
 
 if TYPE_CHECKING:
+    from odradek.cli.pipeline_options import HistoryLine
     from odradek.history.analysis import Analysis
 
 _SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryRequest:
-    """The command line. Times are in microseconds since 1970."""
-
-    group: str | None
-    since_us: int | None
-    output: str | None
-    report: Path | None
-    as_json: bool
-    bootstrap: str
-
-
-class Spark(NamedTuple):
-    """The Spark to run on. ``options``: connection options for our formats."""
-
-    master: str
-    conf: Mapping[str, str]
-    options: Mapping[str, str]
-
-
-def check_request(request: HistoryRequest) -> None:
+def check_report(line: HistoryLine) -> None:
     """Checks the report's file before the long read. Raises CommandError."""
     from odradek.core.errors import StorageError
     from odradek.history.report import PlotlyMissing, check_page
 
-    if request.report is not None:
+    if line.report is not None:
         try:
-            check_page(request.report)
+            check_page(Path(line.report))
         except (PlotlyMissing, StorageError) as error:
             raise CommandError(str(error) if isinstance(error, PlotlyMissing) else f"--report {error}") from error
 
 
-def write_report(request: HistoryRequest, found: Analysis) -> None:
+def write_report(line: HistoryLine, found: Analysis) -> None:
     from odradek.core.errors import StorageError
     from odradek.history.report import render, write_page
 
-    if request.report is not None:
-        whose = request.bootstrap if request.group is None else f"{request.group} on {request.bootstrap}"
+    if line.report is not None:
+        whose = line.bootstrap_servers if line.group is None else f"{line.group} on {line.bootstrap_servers}"
         try:
-            write_page(request.report, render(found, whose))
+            write_page(Path(line.report), render(found, whose))
         except StorageError as error:
             raise CommandError(f"--report {error}") from error
 
 
-def print_findings(request: HistoryRequest, found: Analysis) -> None:
+def print_findings(line: HistoryLine, found: Analysis) -> None:
     from odradek.history.findings import KINDS
     from odradek.history.report import TITLES, incompleteness
 
     rows = found.findings.to_pylist()
-    if request.as_json:
-        print_json(_as_json(request, found, rows), indent=2, default=str)
+    if line.as_json:
+        print_json(_as_json(line, found, rows), indent=2, default=str)
         return
     note(
         f"{len(found.groups):,} groups, {found.commit_count:,} commits in {found.record_count:,} records; "
@@ -78,17 +57,17 @@ def print_findings(request: HistoryRequest, found: Analysis) -> None:
         for row in of_kind[:_SHOWN]:
             note(f"  {row['group']}  {row['text']}{'' if row['certainty'] == 'certain' else ' (likely)'}")
         if len(of_kind) > _SHOWN:
-            where = "" if request.output or request.report else ": see --output, --report"
+            where = "" if line.output or line.report else ": see --output, --report"
             note(f"  and {len(of_kind) - _SHOWN:,} more{where}")
     if found.incomplete_below:
         note("", incompleteness(found))
-    if request.output is not None:
-        note("", f"Tables: {request.output}")
-    if request.report is not None:
-        note(*([] if request.output else [""]), f"Report: {request.report}")
+    if line.output is not None:
+        note("", f"Tables: {line.output}")
+    if line.report is not None:
+        note(*([] if line.output else [""]), f"Report: {line.report}")
 
 
-def _as_json(request: HistoryRequest, found: Analysis, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _as_json(line: HistoryLine, found: Analysis, rows: list[dict[str, Any]]) -> dict[str, Any]:
     for row in rows:
         for one in (row, *row["proof"]):
             for name, value in one.items():
@@ -102,6 +81,6 @@ def _as_json(request: HistoryRequest, found: Analysis, rows: list[dict[str, Any]
         "incomplete_below": {str(number): offset for number, offset in sorted(found.incomplete_below.items())},
         "coverage": found.coverage.to_pylist(),
         "findings": rows,
-        "output": request.output,
-        "report": None if request.report is None else str(request.report),
+        "output": None if line.output is None else str(line.output),
+        "report": None if line.report is None else str(line.report),
     }

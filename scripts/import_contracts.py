@@ -1,0 +1,131 @@
+"""Writes the import contracts of the packages into pyproject.toml, from the table in docs/architecture.md.
+
+import-linter checks these contracts. ``--check`` only compares.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "architecture.md"
+PROJECT = ROOT / "pyproject.toml"
+PACKAGE = "odradek"
+BEGIN, END = "# rooms: python scripts/import_contracts.py\n", "# end of rooms\n"
+_WIDTH = 120
+_NAME = re.compile(r"`([\w/]+?)/?`")
+_EXCEPTION = re.compile(r"`([\w/]+)\.py` also `(\w+)`")
+
+
+@dataclass(frozen=True)
+class Room:
+    """A row of the table. ``exceptions``: single modules that import one more package."""
+
+    imports: frozenset[str]
+    exceptions: tuple[tuple[str, str], ...] = ()
+
+
+def rooms(page: str) -> dict[str, Room]:
+    """The rows of the table of rooms, by room."""
+    found: dict[str, Room] = {}
+    for line in page.split("## Rooms", 1)[1].split("\n## ", 1)[0].splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) != 3 or not cells[0].startswith("`"):
+            continue
+        rule, _, also = cells[2].partition(";")
+        room = Room(frozenset(_NAME.findall(rule)), tuple(_EXCEPTION.findall(also)))
+        if (not room.imports and rule != "–") or bool(also) != bool(room.exceptions):
+            raise ValueError(f"docs/architecture.md: the row of {cells[0]} cannot be read: {cells[2]}")
+        found |= dict.fromkeys(_NAME.findall(cells[0]), room)
+    return found
+
+
+def reachable(room: str, table: dict[str, Room]) -> set[str]:
+    """What a room may import: the rooms and modules in its row, and what these rooms may import."""
+    found: set[str] = set()
+    left = [room]
+    while left:
+        for name in table[left.pop()].imports - found:
+            found.add(name)
+            left += [name] if name in table else []
+    return found
+
+
+def forbidden(room: str, table: dict[str, Room], modules: frozenset[str]) -> list[str]:
+    """The rooms, and modules of rooms, that a room may not import."""
+    allowed = reachable(room, table) | {room}
+    inside = room.partition("/")[0]
+    found = []
+    for name in table:
+        outer = name.partition("/")[0]
+        is_in_another = outer not in (name, inside)
+        if name in allowed or is_in_another:
+            continue
+        parts = {part for part in allowed if part.startswith(f"{name}/")}
+        found += sorted(modules_in(name, modules) - parts) if parts else [name]
+    return found
+
+
+def modules_in(room: str, modules: frozenset[str]) -> set[str]:
+    """The modules directly in a room."""
+    return {module for module in modules if module.rpartition("/")[0] == room and not module.endswith("__init__")}
+
+
+def contracts(table: dict[str, Room], modules: frozenset[str]) -> str:
+    """The contracts as TOML. The package's ``__init__`` names classes of its rooms, but loads none of them."""
+    has_rooms = {name.partition("/")[0] for name in table if "/" in name}
+    parts = []
+    for room, row in table.items():
+        refused = [_dotted(name) for name in forbidden(room, table, modules)]
+        if not refused:
+            continue
+        sources = sorted(modules_in(room, modules)) if room in has_rooms else [room]
+        title = ", ".join(sorted(row.imports)) or "no room"
+        lines = ["[[tool.importlinter.contracts]]", f'name = "{room} imports {title}"', 'type = "forbidden"']
+        lines += _array("source_modules", [_dotted(name) for name in sources])
+        lines += _array("forbidden_modules", refused)
+        if row.exceptions:
+            ignored = [f"{_dotted(module)} -> {_dotted(name)}.**" for module, name in row.exceptions]
+            lines += _array("ignore_imports", ignored)
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _dotted(name: str) -> str:
+    return f"{PACKAGE}.{name.replace('/', '.')}"
+
+
+def _array(key: str, values: list[str]) -> list[str]:
+    text = ", ".join(f'"{value}"' for value in values)
+    line = f"{key} = [{text}]"
+    if len(line) <= _WIDTH:
+        return [line]
+    indent = "  "
+    return [f"{key} = [", *wrap(f"{text},", _WIDTH, initial_indent=indent, subsequent_indent=indent), "]"]
+
+
+def modules_of(source: Path) -> frozenset[str]:
+    return frozenset(path.relative_to(source).with_suffix("").as_posix() for path in source.rglob("*.py"))
+
+
+def main() -> int:
+    project = PROJECT.read_text()
+    head, rest = project.split(BEGIN)
+    tail = rest.split(END)[1]
+    written = contracts(rooms(PAGE.read_text()), modules_of(ROOT / "src" / PACKAGE))
+    wanted = head + BEGIN + "\n" + written + "\n" + END + tail
+    if wanted == project:
+        return 0
+    if "--check" in sys.argv[1:]:
+        print("pyproject.toml: the contracts differ from the table of rooms (run: python scripts/import_contracts.py)")
+        return 1
+    PROJECT.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

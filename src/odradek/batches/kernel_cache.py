@@ -1,0 +1,145 @@
+"""The decorator of all numba kernels, which are compiled once per computer, and the cache of their compiled code.
+
+numba stores the code of a kernel together with the code of the functions that it calls and the constants that it uses.
+By itself it compiles a stored kernel again only when the kernel's own file changes. After an upgrade a kernel would run
+with the former code of a function from another file. Here it is compiled again after that, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from hashlib import sha256
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core.caching import FunctionCache
+
+logger = logging.getLogger("odradek.kernels")
+
+
+class _KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
+    """numba's cache for one kernel. It is private in numba; the tests show that it still works as assumed here."""
+
+    def __init__(self, function: FunctionType) -> None:
+        super().__init__(function)
+        stored = self._cache_file
+        stored._source_stamp = (stored._source_stamp, _digest(function))
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            _note_compilation(self.cache_path)
+        return found
+
+
+def kernel(signature: Any, *, nogil: bool = True) -> Callable[[Any], Any]:
+    """Does the same as ``numba.njit`` with one signature, cached on disk if possible.
+
+    ``nogil=False`` is for kernels of a microsecond: after a release of the GIL, a thread can wait a hundred
+    microseconds to get it again.
+    """
+
+    def wrap(function: Any) -> Any:
+        made = numba.njit(nogil=nogil)(function)
+        if made is function:  # NUMBA_DISABLE_JIT
+            return made
+        cache = _cache_of(function)
+        if cache is None:
+            _note_compilation(None)
+        else:
+            made._cache = cache
+        made.compile(signature)
+        made.disable_compile()
+        return made
+
+    return wrap
+
+
+def _cache_of(function: Any) -> _KernelCache | None:
+    """The cache beside the kernel's file, or in the user's cache directory, or in a private one; else None."""
+    try:
+        return _KernelCache(function)
+    except RuntimeError as error:
+        if "cannot cache function" not in str(error):
+            raise
+    private = _private_cache()
+    if private is None:
+        return None
+    numba.config.CACHE_DIR = private
+    return _KernelCache(function)
+
+
+def _private_cache() -> str | None:
+    """Returns a cache directory in the temporary directory, or None.
+
+    Only this user may write to it, because its code is executed.
+    """
+    if not hasattr(os, "getuid"):
+        return None
+    path = os.path.join(tempfile.gettempdir(), f"odradek-numba-{os.getuid()}")
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        found = os.lstat(path)
+    except OSError:
+        return None
+    is_private = found.st_uid == os.getuid() and found.st_mode & 0o170777 == 0o040700
+    return path if is_private and os.access(path, os.W_OK) else None
+
+
+@functools.cache
+def _note_compilation(place: str | None) -> None:
+    """Logs one line for each directory."""
+    kept = "no directory can keep it: each process compiles" if place is None else f"once; {place} keeps the code"
+    logger.info("numba compiles kernels, which takes seconds (%s)", kept)
+
+
+# --- what a kernel takes from its module -----------------------------------------------------------------------------
+
+
+@functools.cache
+def _digest(function: FunctionType) -> str:
+    """A digest of the globals that a function names: functions with all that they name, and values of constants."""
+    named = function.__globals__
+    names = sorted((_names(function.__code__) & named.keys()) - {function.__name__})
+    return _hash(repr([(name, _described(named[name])) for name in names]).encode())
+
+
+def _names(code: CodeType) -> set[str]:
+    """The names in a code object and in those inside it. Names of attributes are among them, which does no harm."""
+    inside = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*inside)
+
+
+def _described(value: Any) -> Any:
+    """A text that changes with the value, and is the same in each process."""
+    function = _python_function(value)
+    if function is not None:
+        source = _file_digest(inspect.getfile(function), function.__globals__["__loader__"])
+        return (source, _digest(function), [str(one) for one in getattr(value, "signatures", ())])
+    if isinstance(value, np.ndarray):
+        return (value.dtype.str, value.shape, _hash(value.tobytes()))
+    if isinstance(value, ModuleType):
+        return value.__name__
+    return repr(value)
+
+
+def _python_function(value: Any) -> FunctionType | None:
+    """The function of a kernel or of an intrinsic, or a plain function."""
+    found = getattr(value, "py_func", None) or getattr(value, "_defn", None) or value
+    return found if isinstance(found, FunctionType) else None
+
+
+@functools.cache
+def _file_digest(path: str, loader: Any) -> str:
+    return _hash(loader.get_data(path))
+
+
+def _hash(data: bytes) -> str:
+    return sha256(data).hexdigest()

@@ -1,0 +1,208 @@
+"""The admin requests for groups: lists, descriptions, deletions, and commits without a member."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from odradek.client.arguments import as_names, as_offsets, as_partitions
+from odradek.client.cluster import Cluster
+from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic, error_for, first_row
+from odradek.client.model import GroupDescription, GroupListing, MemberDescription, Node
+from odradek.client.offset_requests import NAMES_CEILING, by_topic
+from odradek.core.consumer_protocol import decode_assignment
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.net.connection import BrokerConnection
+from odradek.wire.api_keys import (
+    CONSUMER_GROUP_DESCRIBE,
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+)
+
+
+async def list_groups(cluster: Cluster, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
+    deadline = cluster.deadline()
+    message = {"states_filter": as_names(states, "states"), "types_filter": as_names(types, "types")}
+
+    async def at(node: Node) -> list[GroupListing]:
+        reply = await (await cluster.connection(node.node_id)).call(LIST_GROUPS, message)
+        if reply.error_code is not ErrorCode.none:
+            raise error_for(reply.error_code, f"groups of broker {node.node_id}")
+        return [
+            GroupListing(
+                row.group_id, row.protocol_type, getattr(row, "group_state", ""), getattr(row, "group_type", "")
+            )
+            for row in reply.groups
+        ]
+
+    async def attempt() -> list[GroupListing]:
+        await cluster.refresh([])
+        parts = await asyncio.gather(*(at(node) for node in cluster.nodes()))
+        return sorted({row.group_id: row for part in parts for row in part}.values(), key=lambda row: row.group_id)
+
+    return await cluster.retrying("listing groups", attempt, deadline)
+
+
+async def find_coordinator(cluster: Cluster, group_id: str) -> Node:
+    """Asks the cluster at each call, as Java's Admin does: the coordinator of an earlier reply may be dead."""
+
+    async def attempt() -> Node:
+        cluster.forget_coordinator(group_id)
+        return await cluster.coordinator(group_id)
+
+    return await cluster.retrying(f"coordinator of group {group_id}", attempt, cluster.deadline())
+
+
+async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
+    """Describes a group as a KIP-848 group or else as a classic or simple one. Raises GroupIdNotFound."""
+    what = f"describing group {group_id}"
+
+    async def call(connection: BrokerConnection) -> GroupDescription:
+        node = await cluster.coordinator(group_id)
+        if connection.supports(CONSUMER_GROUP_DESCRIBE):
+            reply = await connection.call(
+                CONSUMER_GROUP_DESCRIBE, {"group_ids": [group_id], "include_authorized_operations": False}
+            )
+            row = first_row(reply.groups, f"group {group_id}")
+            if row.error_code is ErrorCode.none:
+                return _described_consumer_group(row, node)
+            if row.error_code not in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
+                raise error_for(row.error_code, f"group {group_id}")
+        reply = await connection.call(DESCRIBE_GROUPS, {"groups": [group_id], "include_authorized_operations": False})
+        row = first_row(reply.groups, f"group {group_id}")
+        if row.error_code is ErrorCode.group_id_not_found or row.group_state == "Dead":
+            raise GroupIdNotFound(f"group {group_id} not found")
+        if row.error_code is not ErrorCode.none:
+            raise error_for(row.error_code, f"group {group_id}")
+        return _described_classic_group(row, node)
+
+    return await cluster.at_coordinator(group_id, what, call, cluster.deadline())
+
+
+def _described_classic_group(row: Any, node: Node) -> GroupDescription:
+    is_consumer = row.protocol_type in ("", "consumer")
+    members = tuple(
+        MemberDescription(
+            m.member_id,
+            m.client_id,
+            m.client_host,
+            getattr(m, "group_instance_id", None),
+            _assignment(row.group_id, m) if is_consumer else (),
+        )
+        for m in row.members
+    )
+    return GroupDescription(
+        row.group_id, row.group_state, row.protocol_type, row.protocol_data, "classic", node, members
+    )
+
+
+def _assignment(group_id: str, member: Any) -> tuple[TopicPartition, ...]:
+    try:
+        return decode_assignment(bytes(member.member_assignment))
+    except ValueError as error:
+        what = f"group {group_id}: the assignment of member {member.member_id} cannot be read: {error}"
+        raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
+
+
+def _described_consumer_group(row: Any, node: Node) -> GroupDescription:
+    members = tuple(
+        MemberDescription(
+            m.member_id,
+            m.client_id,
+            m.client_host,
+            m.instance_id,
+            tuple(TopicPartition(t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions),
+        )
+        for m in row.members
+    )
+    return GroupDescription(row.group_id, row.group_state, "consumer", row.assignor_name, "consumer", node, members)
+
+
+async def alter_group_offsets(
+    cluster: Cluster, group_id: str, given: Mapping[TopicPartition, OffsetAndMetadata | int]
+) -> None:
+    offsets = as_offsets(given)
+    if not offsets:
+        return
+    topics = [
+        {
+            "name": name,
+            "partitions": [_commit_row(index, offsets[TopicPartition(name, index)]) for index in indexes],
+        }
+        for name, indexes in by_topic(offsets).items()
+    ]
+    message = {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "retention_time": -1,
+        "topics": topics,
+    }
+
+    async def call(connection: BrokerConnection) -> None:
+        reply = await connection.call(OFFSET_COMMIT, message, ceiling=NAMES_CEILING)
+        for topic in reply.topics:
+            for row in topic.partitions:
+                if row.error_code is not ErrorCode.none:
+                    raise _commit_error(group_id, TopicPartition(topic.name, row.partition_index), row.error_code)
+
+    await cluster.at_coordinator(group_id, f"committing offsets of group {group_id}", call, cluster.deadline())
+
+
+def _commit_row(index: int, commit: OffsetAndMetadata) -> dict[str, Any]:
+    return {
+        "partition_index": index,
+        "committed_offset": commit.offset,
+        "committed_leader_epoch": commit.leader_epoch,
+        "committed_metadata": commit.metadata,
+    }
+
+
+def _commit_error(group_id: str, tp: TopicPartition, code: ErrorCode) -> KafkaError:
+    live = (ErrorCode.unknown_member_id, ErrorCode.rebalance_in_progress, ErrorCode.illegal_generation)
+    if code in (*live, ErrorCode.stale_member_epoch):
+        return GroupNotEmpty(f"group {group_id} has live members: stop them first, or commit as one of them")
+    if code is ErrorCode.unknown_topic_or_partition:
+        return UnknownTopic(f"{tp} does not exist, so group {group_id} cannot have an offset there")
+    return error_for(code, f"offset of group {group_id} in {tp}")
+
+
+async def delete_group(cluster: Cluster, group_id: str) -> None:
+    async def call(connection: BrokerConnection) -> None:
+        reply = await connection.call(DELETE_GROUPS, {"groups_names": [group_id]})
+        code = first_row(reply.results, f"group {group_id}").error_code
+        if code is ErrorCode.non_empty_group:
+            raise GroupNotEmpty(f"group {group_id} has live members: stop them first")
+        if code is ErrorCode.group_id_not_found:
+            raise GroupIdNotFound(f"group {group_id} not found")
+        if code is not ErrorCode.none:
+            raise error_for(code, f"group {group_id}")
+
+    await cluster.at_coordinator(group_id, f"deleting group {group_id}", call, cluster.deadline())
+
+
+async def delete_group_offsets(cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    topics = [
+        {"name": name, "partitions": [{"partition_index": index} for index in indexes]}
+        for name, indexes in by_topic(as_partitions(partitions)).items()
+    ]
+
+    async def call(connection: BrokerConnection) -> None:
+        reply = await connection.call(OFFSET_DELETE, {"group_id": group_id, "topics": topics})
+        if reply.error_code is not ErrorCode.none:
+            raise error_for(reply.error_code, f"group {group_id}")
+        for topic in reply.topics:
+            for row in topic.partitions:
+                tp = TopicPartition(topic.name, row.partition_index)
+                if row.error_code is ErrorCode.group_subscribed_to_topic:
+                    raise error_for(row.error_code, f"group {group_id} has live members that subscribe to {tp.topic}")
+                if row.error_code is not ErrorCode.none:
+                    raise error_for(row.error_code, f"offset of group {group_id} in {tp}")
+
+    await cluster.at_coordinator(group_id, f"deleting offsets of group {group_id}", call, cluster.deadline())

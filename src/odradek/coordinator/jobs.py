@@ -1,0 +1,38 @@
+"""Origins of results, and work in steps, for the driver of a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from odradek.coordinator.answers import Answer, Promise
+from odradek.coordinator.loader import S
+from odradek.core.deferred import Deferred
+from odradek.core.effects import Request, Result, ResultSteps
+
+Waiting = tuple[Request, Promise] | Callable[[S, int], Result | ResultSteps]
+"""A request or a call of the machine that waits for the current job."""
+
+
+class Origin(NamedTuple):
+    """The origin of a result or of steps: a request, or a timer or event.
+
+    ``skew_ms`` is the runtime's value at the start. ``answers`` are the replies of ``Complete`` effects so far.
+    """
+
+    request: Request | None
+    promise: Promise
+    skew_ms: int
+    answers: list[Answer]
+
+
+def no_request(skew_ms: int, answers: list[Answer] | None = None) -> Origin:
+    """Returns an origin without a request."""
+    return Origin(None, Deferred(), skew_ms, [] if answers is None else answers)
+
+
+class ShardJob(NamedTuple):
+    """Work in steps: of the machine, or of the effects or records of its result."""
+
+    steps: ResultSteps
+    origin: Origin

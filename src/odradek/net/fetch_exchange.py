@@ -1,0 +1,53 @@
+"""The exchange of one fetch with a broker: the version, the request and the reply, with its throttle time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from odradek.net import fetch_wire
+from odradek.net.connection import BrokerConnection, ReplySink
+from odradek.net.errors import unreadable
+from odradek.net.fetch_wire import FetchPartition, FetchReply, FetchRequestData, Limits
+from odradek.wire.api_keys import FETCH
+
+
+def version_for(connection: BrokerConnection, partitions: Iterable[FetchPartition]) -> int:
+    """The newest version of Fetch for these partitions: one with names if a topic id is unknown.
+
+    Raises UnsupportedVersion."""
+    has_all_ids = all(one.topic_id is not None for one in partitions)
+    return connection.version(FETCH, None if has_all_ids else fetch_wire.IDS_FROM - 1)
+
+
+def send(
+    connection: BrokerConnection, version: int, limits: Limits, request: FetchRequestData, reply: ReplySink
+) -> None:
+    """Sends a fetch; ``reply`` gets the bytes for ``read_reply``, or the error. Raises ConnectionLost."""
+    connection.send(FETCH, version, fetch_wire.pack(version, limits, request), reply)
+
+
+def read_reply(connection: BrokerConnection, version: int, frame: memoryview, asked: int) -> FetchReply:
+    """Reads a reply and notes its throttle time. ``asked``: the number of partitions, with those of the session.
+
+    Closes the connection and raises ConnectionLost or ReplyTooLarge if the reply cannot be read."""
+    try:
+        reply = fetch_wire.parse_reply(version, frame, asked)
+    except ValueError as error:
+        connection.close()
+        raise unreadable(connection.address, error) from error
+    if reply.throttle_ms > 0:
+        connection.throttled(FETCH, version, reply.throttle_ms)
+    return reply
+
+
+async def fetch(connection: BrokerConnection, limits: Limits, request: FetchRequestData) -> FetchReply:
+    """Fetches without a session, after the throttle time of the connection.
+
+    Raises ConnectionLost, ReplyTooLarge, UnsupportedVersion."""
+    version = version_for(connection, request.changed.values())
+    if (throttle_left_s := connection.throttle_left_s) > 0:
+        await asyncio.sleep(throttle_left_s)
+    frame: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+    send(connection, version, limits, request, frame)
+    return read_reply(connection, version, await frame, len(request.changed))

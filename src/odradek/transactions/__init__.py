@@ -1,0 +1,1 @@
+"""State machine of transactional ids: the transaction coordinator."""

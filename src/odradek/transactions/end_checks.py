@@ -1,0 +1,79 @@
+"""The checks of EndTxn: what an ending does in each state, for a client of version 2 and for an older one.
+
+With a client before version 2 the epoch stays the same from transaction to transaction. A late or repeated EndTxn
+looks like the end of the next transaction. Kafka has this weakness, too.
+
+| state | older client, same epoch | version 2, current epoch | version 2, epoch before (a repeated request) |
+|---|---|---|---|
+| Empty | INVALID_TXN_STATE | abort: end; commit: INVALID_TXN_STATE | PRODUCER_FENCED |
+| Ongoing | end | end | PRODUCER_FENCED |
+| Prepare… | same result: CONCURRENT_TRANSACTIONS, else INVALID_TXN_STATE | PRODUCER_FENCED | as older client |
+| Complete… | same result: success, else INVALID_TXN_STATE | as Empty | as older client |
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from odradek.core.errors import ErrorCode
+from odradek.core.transaction_records import Transaction, TransactionState
+from odradek.transactions.messages import EndTransaction
+from odradek.transactions.transitions import EPOCH_PER_TRANSACTION, LAST_CLIENT_EPOCH, PREPARED
+
+_RESULTS = {
+    TransactionState.PREPARE_COMMIT: True,
+    TransactionState.PREPARE_ABORT: False,
+    TransactionState.COMPLETE_COMMIT: True,
+    TransactionState.COMPLETE_ABORT: False,
+}
+
+
+class Action(Enum):
+    END = auto()
+    """The decision is written."""
+    REPEATED = auto()
+    """The transaction has ended with this result: success, without a new record."""
+
+
+def check_end(current: Transaction, request: EndTransaction) -> Action | ErrorCode:
+    """Returns what the request does, or its error."""
+    if request.client_version < EPOCH_PER_TRANSACTION:
+        return _check_older(current, request)
+    producer_id, epoch = request.producer
+    is_repeated_with_old_id = (
+        current.previous_producer_id == producer_id and epoch == LAST_CLIENT_EPOCH and current.producer_epoch == 0
+    )
+    is_repeated = is_repeated_with_old_id or current.producer_epoch == epoch + 1
+    if current.producer_id != producer_id and not is_repeated_with_old_id:
+        return ErrorCode.invalid_producer_id_mapping
+    if current.state in (TransactionState.EMPTY, TransactionState.ONGOING):
+        is_valid = epoch == current.producer_epoch
+    elif current.state in PREPARED:
+        is_valid = current.producer_epoch == epoch + 1
+    else:
+        is_valid = is_repeated or epoch == current.producer_epoch
+    if not is_valid:
+        return ErrorCode.producer_fenced
+    if current.state is TransactionState.ONGOING:
+        return Action.END
+    if current.state in PREPARED or (is_repeated and current.state is not TransactionState.EMPTY):
+        return _check_result(current, request)
+    return ErrorCode.invalid_txn_state if request.commit else Action.END
+
+
+def _check_older(current: Transaction, request: EndTransaction) -> Action | ErrorCode:
+    if current.producer_id != request.producer.producer_id:
+        return ErrorCode.invalid_producer_id_mapping
+    if current.producer_epoch != request.producer.producer_epoch:
+        return ErrorCode.producer_fenced
+    if current.state is TransactionState.ONGOING:
+        return Action.END
+    if current.state is TransactionState.EMPTY:
+        return ErrorCode.invalid_txn_state
+    return _check_result(current, request)
+
+
+def _check_result(current: Transaction, request: EndTransaction) -> Action | ErrorCode:
+    if _RESULTS[current.state] is not request.commit:
+        return ErrorCode.invalid_txn_state
+    return ErrorCode.concurrent_transactions if current.state in PREPARED else Action.REPEATED

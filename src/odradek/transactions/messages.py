@@ -1,0 +1,166 @@
+"""Requests, replies and announcements of the transaction coordinator, independent of API versions.
+
+Every request is a ``core.effects.Request``. A handler maps the errors to those of its API version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, TypeAlias
+
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import NO_PRODUCER_ID
+from odradek.core.transaction_records import NO_PRODUCER_EPOCH, Transaction, TransactionState
+
+Partition: TypeAlias = tuple[str, int]
+"""A topic's name and a partition's number."""
+
+
+class ProducerIdentity(NamedTuple):
+    """A producer id with its epoch."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+NO_PRODUCER = ProducerIdentity()
+
+
+@dataclass(slots=True)
+class InitProducerId:
+    """``expected``: the identity that a running producer has (KIP-360), or None for a new producer."""
+
+    batched: ClassVar[bool] = False
+    transactional_id: str
+    timeout_ms: int
+    expected: ProducerIdentity | None = None
+
+    def failed(self, error: ErrorCode) -> ProducerReply:
+        return ProducerReply(error)
+
+
+@dataclass(slots=True)
+class EndTransaction:
+    """``client_version`` is the version of the client's protocol: 2 from EndTxn v5 on, otherwise 0."""
+
+    batched: ClassVar[bool] = False
+    transactional_id: str
+    producer: ProducerIdentity
+    commit: bool
+    client_version: int
+
+    def failed(self, error: ErrorCode) -> ProducerReply:
+        return ProducerReply(error)
+
+
+@dataclass(slots=True)
+class ProducerReply:
+    """The producer's next identity, or ``NO_PRODUCER`` with an error."""
+
+    error: ErrorCode = ErrorCode.none
+    producer: ProducerIdentity = NO_PRODUCER
+
+
+@dataclass(slots=True)
+class AddPartitions:
+    """The reply is the error of all partitions."""
+
+    batched: ClassVar[bool] = False
+    transactional_id: str
+    producer: ProducerIdentity
+    partitions: Collection[Partition]
+    client_version: int
+
+    def failed(self, error: ErrorCode) -> ErrorCode:
+        return error
+
+
+@dataclass(slots=True)
+class VerifyPartitions:
+    """Asks which of the partitions are in the producer's transaction. The reply has an error for each partition."""
+
+    batched: ClassVar[bool] = False
+    transactional_id: str
+    producer: ProducerIdentity
+    partitions: Collection[Partition]
+
+    def failed(self, error: ErrorCode) -> Mapping[Partition, ErrorCode]:
+        return dict.fromkeys(self.partitions, error)
+
+
+class Markers(NamedTuple):
+    """The announcement of a decision: these partitions get a marker with this producer's identity.
+
+    ``version`` is the transaction's version, which the log needs to check the epoch.
+    """
+
+    transactional_id: str
+    producer: ProducerIdentity
+    commit: bool
+    partitions: frozenset[Partition]
+    version: int
+
+
+@dataclass(slots=True)
+class MarkersWritten:
+    """All partitions of a decision have their markers, or no longer exist. The reply is NONE."""
+
+    batched: ClassVar[bool] = False
+    transactional_id: str
+    producer: ProducerIdentity
+
+    def failed(self, error: ErrorCode) -> ErrorCode:
+        return error
+
+
+@dataclass(slots=True)
+class MarkersDelayed:
+    """A partition of a decision is offline. Its producer gets the reply now; the marker follows. The reply is NONE."""
+
+    batched: ClassVar[bool] = False
+    transactional_id: str
+    producer: ProducerIdentity
+
+    def failed(self, error: ErrorCode) -> ErrorCode:
+        return error
+
+
+@dataclass(slots=True)
+class DescribeTransaction:
+    batched: ClassVar[bool] = False
+    transactional_id: str
+
+    def failed(self, error: ErrorCode) -> DescribedTransaction:
+        return DescribedTransaction(error)
+
+
+@dataclass(slots=True)
+class DescribedTransaction:
+    error: ErrorCode = ErrorCode.none
+    transaction: Transaction | None = None
+
+
+@dataclass(slots=True)
+class ListTransactions:
+    """``duration_ms`` -1: no filter. ``states`` and ``producer_ids`` None or empty: no filter."""
+
+    batched: ClassVar[bool] = False
+    states: frozenset[TransactionState] | None = None
+    producer_ids: frozenset[int] = frozenset()
+    duration_ms: int = -1
+
+    def failed(self, error: ErrorCode) -> ListedTransactions:
+        return ListedTransactions(error)
+
+
+class ListedTransaction(NamedTuple):
+    transactional_id: str
+    producer_id: int
+    state: TransactionState
+
+
+@dataclass(slots=True)
+class ListedTransactions:
+    error: ErrorCode = ErrorCode.none
+    transactions: Sequence[ListedTransaction] = ()

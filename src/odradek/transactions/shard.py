@@ -1,0 +1,409 @@
+"""The transactional ids of one partition of ``__transaction_state``: requests, replay, timeouts, expiry.
+
+The state table is in ``transitions``. Rules
+* A record of this log is the whole state of one transactional id. Only ``replay`` changes ``transactions``.
+* A decision (PrepareCommit, PrepareAbort) is final when its record is committed. Then it is announced as ``Markers``;
+  the broker writes the markers and reports ``MarkersWritten``. A load announces all decisions that it finds again.
+* EndTxn gets its reply when the transaction is complete, or after the decision if a partition is offline.
+* An error of Apache Kafka 4.3 for each bad request; such a request changes nothing.
+* ``last_producers`` is not durable: the identity before the last new epoch, for repeated InitProducerId requests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+from odradek.core.effects import Announce, Block, Complete, Park, Request, Result, ResultSteps, SetTimer, SimpleRecord
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_PRODUCER_ID
+from odradek.core.pace import Pace, in_parts
+from odradek.core.transaction_records import (
+    NO_PRODUCER_EPOCH,
+    Transaction,
+    TransactionState,
+    UnreadableTransaction,
+    decode,
+    encode_key,
+    encode_value,
+)
+from odradek.transactions import transitions
+from odradek.transactions.config import TransactionConfig
+from odradek.transactions.end_checks import Action, check_end
+from odradek.transactions.messages import (
+    NO_PRODUCER,
+    AddPartitions,
+    DescribedTransaction,
+    DescribeTransaction,
+    EndTransaction,
+    InitProducerId,
+    ListedTransaction,
+    ListedTransactions,
+    ListTransactions,
+    Markers,
+    MarkersDelayed,
+    MarkersWritten,
+    Partition,
+    ProducerIdentity,
+    ProducerReply,
+    VerifyPartitions,
+)
+from odradek.transactions.transitions import CAN_EXPIRE, EPOCH_PER_TRANSACTION, MAX_EPOCH, PREPARED, is_exhausted
+
+TIMEOUTS: Hashable = "timeouts"
+EXPIRY: Hashable = "expiry"
+
+
+class TransactionShard:
+    """The shard of transactional ids. The contract is in coordinator/shard.
+
+    ``new_producer_id`` returns an unused id and raises KafkaError if there is none now. ``version`` returns the level
+    of the feature ``transaction.version``.
+    """
+
+    def __init__(
+        self, config: TransactionConfig, new_producer_id: Callable[[], int], version: Callable[[], int]
+    ) -> None:
+        self.config = config
+        self.transactions: dict[str, Transaction] = {}
+        self.last_producers: dict[str, ProducerIdentity] = {}
+        self.skipped: Counter[str] = Counter()
+        self._ongoing: dict[str, None] = {}
+        self._new_producer_id = new_producer_id
+        self._version = version
+        self._handlers: dict[type, Callable[[int, Any], Result | ResultSteps]] = {
+            InitProducerId: self._init,
+            AddPartitions: self._add,
+            VerifyPartitions: self._verify,
+            EndTransaction: self._end,
+            MarkersWritten: self._on_markers_written,
+            MarkersDelayed: self._on_markers_delayed,
+            DescribeTransaction: self._describe,
+            ListTransactions: self._list,
+        }
+
+    def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
+        try:
+            return self._handlers[type(request)](now_ms, request)
+        except KafkaError as error:
+            return Result(request.failed(error.code))
+
+    def dropped(self, request: Request, error: ErrorCode) -> Any:
+        return request.failed(error)
+
+    def _record(self, transactional_id: str, transaction: Transaction) -> SimpleRecord:
+        version = min(self._version(), 1)
+        return SimpleRecord(encode_key(transactional_id), encode_value(transaction, version))
+
+    # --- InitProducerId ---------------------------------------------------------------------------------------
+
+    def _init(self, now_ms: int, request: InitProducerId) -> Result:
+        if not request.transactional_id:
+            return Result(ProducerReply(ErrorCode.invalid_request))
+        if not 0 < request.timeout_ms <= self.config.max_timeout_ms:
+            return Result(ProducerReply(ErrorCode.invalid_transaction_timeout))
+        current = self.transactions.get(request.transactional_id)
+        if current is None:
+            current = transitions.new_transaction(self._new_producer_id(), request.timeout_ms, now_ms)
+        last = self.last_producers.get(request.transactional_id, NO_PRODUCER)
+        if request.expected is not None and not _may_continue(current, last, request.expected):
+            return Result(ProducerReply(ErrorCode.producer_fenced))
+        if current.state in PREPARED:
+            return Result(ProducerReply(ErrorCode.concurrent_transactions))
+        if current.state is TransactionState.ONGOING:
+            out = self._fence(now_ms, request.transactional_id, current)
+            out.reply = ProducerReply(ErrorCode.concurrent_transactions)
+            return out
+        return self._start_epoch(now_ms, request, current)
+
+    def _start_epoch(self, now_ms: int, request: InitProducerId, current: Transaction) -> Result:
+        producer_id, epoch, last_epoch = self._next_epoch(request, current)
+        self.last_producers[request.transactional_id] = ProducerIdentity(current.producer_id, last_epoch)
+        after = transitions.initialized(current, producer_id, epoch, request.timeout_ms, now_ms)
+        reply = ProducerReply(producer=ProducerIdentity(producer_id, epoch))
+        return Result(reply, [self._record(request.transactional_id, after)])
+
+    def _next_epoch(self, request: InitProducerId, current: Transaction) -> tuple[int, int, int]:
+        """Returns the producer id, its epoch and the last epoch. Raises KafkaError."""
+        expected = request.expected
+        epoch = current.producer_epoch
+        is_current = expected is None or expected.producer_epoch == epoch
+        if is_exhausted(epoch):
+            if not is_current:
+                raise KafkaError(ErrorCode.unknown_server_error, f"producer {current.producer_id} has no more epochs")
+            return self._new_producer_id(), 0, NO_PRODUCER_EPOCH if expected is None else epoch
+        if expected is None:
+            return current.producer_id, epoch + 1, NO_PRODUCER_EPOCH
+        if is_current or epoch == NO_PRODUCER_EPOCH:
+            return current.producer_id, epoch + 1, epoch
+        last_epoch = self.last_producers.get(request.transactional_id, NO_PRODUCER).producer_epoch
+        if expected.producer_epoch == last_epoch:  # a repeated request whose reply was lost
+            return current.producer_id, epoch, last_epoch
+        raise KafkaError(
+            ErrorCode.producer_fenced,
+            f"epoch {expected.producer_epoch} of producer {current.producer_id} is not the current epoch {epoch}",
+        )
+
+    def _fence(self, now_ms: int, transactional_id: str, current: Transaction) -> Result:
+        """Aborts the open transaction under a new epoch, so that its producer can write no more."""
+        version = self._version()
+        epoch = min(current.producer_epoch + 1, MAX_EPOCH)
+        if version < EPOCH_PER_TRANSACTION:
+            return self._prepare(
+                now_ms, transactional_id, current, commit=False, epoch=epoch, last_epoch=NO_PRODUCER_EPOCH, version=0
+            )
+        return self._prepare(
+            now_ms, transactional_id, current,
+            commit=False, epoch=epoch, last_epoch=current.producer_epoch, version=version,
+        )  # fmt: skip
+
+    # --- partitions -------------------------------------------------------------------------------------------
+
+    def _add(self, now_ms: int, request: AddPartitions) -> Result:
+        error = self._partition_error(request.transactional_id, request.producer)
+        if error is not ErrorCode.none:
+            return Result(error)
+        current = self.transactions[request.transactional_id]
+        added = frozenset(request.partitions)
+        if current.state is TransactionState.ONGOING and added <= current.partitions:
+            return Result(ErrorCode.none)
+        after = transitions.with_partitions(current, added, request.client_version, now_ms)
+        return Result(ErrorCode.none, [self._record(request.transactional_id, after)])
+
+    def _verify(self, now_ms: int, request: VerifyPartitions) -> Result:
+        error = self._partition_error(request.transactional_id, request.producer)
+        if error is not ErrorCode.none:
+            return Result(request.failed(error))
+        members = self.transactions[request.transactional_id].partitions
+
+        def code(partition: Partition) -> ErrorCode:
+            return ErrorCode.none if partition in members else ErrorCode.transaction_abortable
+
+        return Result({partition: code(partition) for partition in request.partitions})
+
+    def _partition_error(self, transactional_id: str, producer: ProducerIdentity) -> ErrorCode:
+        if not transactional_id:
+            return ErrorCode.invalid_request
+        current = self.transactions.get(transactional_id)
+        if current is None or current.producer_id != producer.producer_id:
+            return ErrorCode.invalid_producer_id_mapping
+        if current.producer_epoch != producer.producer_epoch:
+            return ErrorCode.producer_fenced
+        return ErrorCode.concurrent_transactions if current.state in PREPARED else ErrorCode.none
+
+    # --- the end of a transaction -----------------------------------------------------------------------------
+
+    def _end(self, now_ms: int, request: EndTransaction) -> Result:
+        if not request.transactional_id:
+            return Result(ProducerReply(ErrorCode.invalid_request))
+        current = self.transactions.get(request.transactional_id)
+        if current is None:
+            return Result(ProducerReply(ErrorCode.invalid_producer_id_mapping))
+        action = check_end(current, request)
+        if action is Action.REPEATED:
+            producer = ProducerIdentity()
+            if request.client_version >= EPOCH_PER_TRANSACTION:
+                producer = ProducerIdentity(current.producer_id, current.producer_epoch)
+            return Result(ProducerReply(producer=producer))
+        if isinstance(action, ErrorCode):
+            return Result(ProducerReply(action))
+        epoch, last_epoch, version = current.producer_epoch, None, 0
+        if request.client_version >= EPOCH_PER_TRANSACTION:
+            epoch, last_epoch, version = min(epoch + 1, MAX_EPOCH), epoch, request.client_version
+        out = self._prepare(
+            now_ms, request.transactional_id, current,
+            commit=request.commit, epoch=epoch, last_epoch=last_epoch, version=version,
+        )  # fmt: skip
+        out.effects.insert(0, Park(request.transactional_id))
+        return out
+
+    def _prepare(
+        self,
+        now_ms: int,
+        transactional_id: str,
+        current: Transaction,
+        *,
+        commit: bool,
+        epoch: int,
+        last_epoch: int | None,
+        version: int,
+    ) -> Result:
+        next_producer_id = NO_PRODUCER_ID
+        if version >= EPOCH_PER_TRANSACTION and is_exhausted(current.producer_epoch):
+            next_producer_id = self._new_producer_id()
+        if last_epoch is not None:
+            self.last_producers[transactional_id] = ProducerIdentity(current.producer_id, last_epoch)
+        after = transitions.prepared(
+            current, commit=commit, epoch=epoch, next_producer_id=next_producer_id, client_version=version,
+            now_ms=now_ms,
+        )  # fmt: skip
+        return Result(
+            records=[self._record(transactional_id, after)], effects=[Announce(_markers(transactional_id, after))]
+        )
+
+    def _on_markers_written(self, now_ms: int, request: MarkersWritten) -> Result:
+        current = self._decided(request.transactional_id, request.producer)
+        if current is None:  # a repeated report, or the report of an earlier machine
+            return Result(ErrorCode.none)
+        after = transitions.completed(current, now_ms)
+        reply = self._end_reply(after)
+        return Result(
+            ErrorCode.none,
+            [self._record(request.transactional_id, after)],
+            [Complete(request.transactional_id, reply)],
+        )
+
+    def _on_markers_delayed(self, now_ms: int, request: MarkersDelayed) -> Result:
+        current = self._decided(request.transactional_id, request.producer)
+        if current is None:
+            return Result(ErrorCode.none)
+        reply = self._end_reply(transitions.completed(current, now_ms))
+        return Result(ErrorCode.none, effects=[Complete(request.transactional_id, reply)])
+
+    @staticmethod
+    def _end_reply(after: Transaction) -> ProducerReply:
+        return ProducerReply(producer=ProducerIdentity(after.producer_id, after.producer_epoch))
+
+    def _decided(self, transactional_id: str, producer: ProducerIdentity) -> Transaction | None:
+        """Returns the transaction whose decision was announced with this producer, unless it is complete."""
+        current = self.transactions.get(transactional_id)
+        if current is None or current.state not in PREPARED:
+            return None
+        return current if producer == (current.producer_id, current.producer_epoch) else None
+
+    # --- descriptions -----------------------------------------------------------------------------------------
+
+    def _describe(self, now_ms: int, request: DescribeTransaction) -> Result:
+        if not request.transactional_id:
+            return Result(DescribedTransaction(ErrorCode.invalid_request))
+        current = self.transactions.get(request.transactional_id)
+        if current is None:
+            return Result(DescribedTransaction(ErrorCode.transactional_id_not_found))
+        return Result(DescribedTransaction(transaction=current))
+
+    def _list(self, now_ms: int, request: ListTransactions) -> ResultSteps:
+        found: list[ListedTransaction] = []
+        pace = Pace()
+        for transactional_id, transaction in list(self.transactions.items()):
+            if _is_listed(transaction, request, now_ms):
+                found.append(ListedTransaction(transactional_id, transaction.producer_id, transaction.state))
+            if pace.spend():
+                yield None
+        return Result(ListedTransactions(transactions=found))
+
+    # --- the log ----------------------------------------------------------------------------------------------
+
+    def replay(self, offset: int, record: SimpleRecord) -> None:
+        decoded = decode(record.key, record.value)
+        if isinstance(decoded, UnreadableTransaction):
+            self.skipped[decoded.reason] += 1
+            return
+        transactional_id, transaction = decoded
+        if transaction is None:
+            self.transactions.pop(transactional_id, None)
+            self.last_producers.pop(transactional_id, None)
+            self._ongoing.pop(transactional_id, None)
+            return
+        self.transactions[transactional_id] = transaction
+        if transaction.state is TransactionState.ONGOING:
+            self._ongoing[transactional_id] = None
+        else:
+            self._ongoing.pop(transactional_id, None)
+
+    def replay_block(self, offset: int, block: Block) -> None:
+        for number, record in enumerate(block.records()):
+            self.replay(offset + number, record)
+
+    def on_loaded(self, now_ms: int) -> ResultSteps:
+        """Announces the decisions of the log again: a crash may have come before their markers."""
+        out = Result(
+            effects=[
+                SetTimer(TIMEOUTS, now_ms + self.config.abort_interval_ms),
+                SetTimer(EXPIRY, now_ms + self.config.removal_interval_ms),
+            ]
+        )
+        pace = Pace()
+        for transactional_id, transaction in list(self.transactions.items()):
+            if transaction.state in PREPARED:
+                out.effects.append(Announce(_markers(transactional_id, transaction)))
+            if pace.spend():
+                yield None
+        return out
+
+    def catch_up(self, now_ms: int) -> Result:
+        return Result()
+
+    # --- timers -----------------------------------------------------------------------------------------------
+
+    def on_timer(self, now_ms: int, key: Hashable) -> ResultSteps:
+        if key == TIMEOUTS:
+            return self._abort_timed_out(now_ms)
+        return self._remove_expired(now_ms)
+
+    def _abort_timed_out(self, now_ms: int) -> ResultSteps:
+        out = Result(effects=[SetTimer(TIMEOUTS, now_ms + self.config.abort_interval_ms)])
+        pace = Pace()
+        for transactional_id in list(self._ongoing):
+            current = self.transactions[transactional_id]
+            if current.start_ms + current.timeout_ms < now_ms:
+                try:
+                    part = self._fence(now_ms, transactional_id, current)
+                except KafkaError:  # no new producer id now: the next search tries again
+                    continue
+                out.records += part.records
+                out.effects += part.effects
+            if pace.spend():
+                yield None
+        return out
+
+    def _remove_expired(self, now_ms: int) -> ResultSteps:
+        out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.removal_interval_ms)])
+        return (yield from in_parts(self._tombstones(now_ms - self.config.id_expiration_ms), out))
+
+    def _tombstones(self, before_ms: int) -> Iterator[SimpleRecord | None]:
+        for transactional_id, transaction in list(self.transactions.items()):
+            is_expired = transaction.state in CAN_EXPIRE and transaction.last_update_ms <= before_ms
+            yield SimpleRecord(encode_key(transactional_id), None) if is_expired else None
+
+    # --- events and notices -----------------------------------------------------------------------------------
+
+    def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result:
+        return Result()
+
+    def on_event(self, now_ms: int, event: object) -> Result:
+        return Result()
+
+    def on_notice(self, notice: object) -> None:
+        """No change outside concerns the state: a deleted topic's partition drops out when its marker is due."""
+
+    def on_clock_jumped(self, by_ms: int) -> None:
+        """The times of this state are those of the records, as in Kafka."""
+
+
+def _markers(transactional_id: str, transaction: Transaction) -> Markers:
+    return Markers(
+        transactional_id,
+        ProducerIdentity(transaction.producer_id, transaction.producer_epoch),
+        transaction.state is TransactionState.PREPARE_COMMIT,
+        transaction.partitions,
+        transaction.client_version,
+    )
+
+
+def _may_continue(current: Transaction, last: ProducerIdentity, expected: ProducerIdentity) -> bool:
+    """Whether a producer with this identity may ask for the next epoch. The epoch itself is checked later."""
+    if current.producer_epoch == NO_PRODUCER_EPOCH:  # the id is new, e.g. because it had expired
+        return True
+    previous = (current.previous_producer_id, last.producer_id)  # a record of version 0 has no previous id
+    return expected.producer_id == current.producer_id or (
+        expected.producer_id in previous and is_exhausted(expected.producer_epoch)
+    )
+
+
+def _is_listed(transaction: Transaction, request: ListTransactions, now_ms: int) -> bool:
+    return (
+        (request.states is None or transaction.state in request.states)
+        and (not request.producer_ids or transaction.producer_id in request.producer_ids)
+        and (request.duration_ms < 0 or now_ms - transaction.start_ms > request.duration_ms)
+    )

@@ -1,0 +1,100 @@
+"""The state table of a transactional id: pure functions from a transaction and an event to the next transaction.
+
+| state | InitProducerId | AddPartitions | EndTxn | markers written | timeout |
+|---|---|---|---|---|---|
+| (none) | Empty | error | error | – | – |
+| Empty | Empty, next epoch | Ongoing | abort at version 2: PrepareAbort | – | – |
+| Ongoing | PrepareAbort (fence) | Ongoing | PrepareCommit, PrepareAbort | – | PrepareAbort (fence) |
+| PrepareCommit | retriable error | retriable error | retriable error | CompleteCommit | – |
+| PrepareAbort | retriable error | retriable error | retriable error | CompleteAbort | – |
+| CompleteCommit, CompleteAbort | Empty, next epoch | Ongoing | as Empty; a repeated request succeeds | – | – |
+
+Epochs: InitProducerId starts a new epoch. At version 2 each end of a transaction starts one, too, so that a late
+request of the producer cannot belong to the next transaction; the markers already have the new epoch. A fence, by
+InitProducerId or a timeout, starts a new epoch at each version. Epoch 32,767 is only for fences: a producer whose epoch
+is 32,766 gets a new producer id with epoch 0, at version 2 when its transaction is complete.
+"""
+
+from __future__ import annotations
+
+from odradek.core.ids import NO_PRODUCER_ID, NO_TIMESTAMP
+from odradek.core.transaction_records import NO_PRODUCER_EPOCH, Transaction, TransactionState
+from odradek.transactions.messages import Partition
+
+MAX_EPOCH = 32_767
+LAST_CLIENT_EPOCH = MAX_EPOCH - 1
+EPOCH_PER_TRANSACTION = 2
+"""From this version on every transaction has its own epoch."""
+PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+CAN_EXPIRE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
+
+def is_exhausted(epoch: int) -> bool:
+    """Whether no producer may get the next epoch."""
+    return epoch >= LAST_CLIENT_EPOCH
+
+
+def new_transaction(producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
+    """Returns the state of an unknown transactional id before its first InitProducerId is written."""
+    return Transaction(
+        producer_id, NO_PRODUCER_ID, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, timeout_ms, TransactionState.EMPTY,
+        frozenset(), NO_TIMESTAMP, now_ms, 0,
+    )  # fmt: skip
+
+
+def initialized(current: Transaction, producer_id: int, epoch: int, timeout_ms: int, now_ms: int) -> Transaction:
+    """Returns the state after InitProducerId."""
+    return current._replace(
+        producer_id=producer_id,
+        previous_producer_id=current.producer_id,
+        producer_epoch=epoch,
+        timeout_ms=timeout_ms,
+        state=TransactionState.EMPTY,
+        partitions=frozenset(),
+        start_ms=NO_TIMESTAMP,
+        last_update_ms=now_ms,
+    )
+
+
+def with_partitions(
+    current: Transaction, partitions: frozenset[Partition], client_version: int, now_ms: int
+) -> Transaction:
+    """Returns the state after partitions were added. The first ones begin the transaction."""
+    return current._replace(
+        previous_producer_id=current.producer_id,
+        state=TransactionState.ONGOING,
+        partitions=current.partitions | partitions,
+        start_ms=current.start_ms if current.state is TransactionState.ONGOING else now_ms,
+        last_update_ms=now_ms,
+        client_version=client_version,
+    )
+
+
+def prepared(
+    current: Transaction, *, commit: bool, epoch: int, next_producer_id: int, client_version: int, now_ms: int
+) -> Transaction:
+    """Returns the state after the decision. ``next_producer_id`` is -1 unless the epochs are exhausted."""
+    return current._replace(
+        previous_producer_id=current.producer_id,
+        next_producer_id=next_producer_id,
+        producer_epoch=epoch,
+        state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
+        start_ms=current.start_ms if current.state is TransactionState.ONGOING else now_ms,
+        last_update_ms=now_ms,
+        client_version=client_version,
+    )
+
+
+def completed(current: Transaction, now_ms: int) -> Transaction:
+    """Returns the state after all markers are written."""
+    is_rotated = current.client_version >= EPOCH_PER_TRANSACTION and current.next_producer_id != NO_PRODUCER_ID
+    is_commit = current.state is TransactionState.PREPARE_COMMIT
+    return current._replace(
+        producer_id=current.next_producer_id if is_rotated else current.producer_id,
+        previous_producer_id=current.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        producer_epoch=0 if is_rotated else current.producer_epoch,
+        state=TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT,
+        partitions=frozenset(),
+        last_update_ms=now_ms,
+    )

@@ -1,0 +1,84 @@
+"""The number of objects that the steps of one request allocate or free.
+
+The count needs a process with few other objects: Python counts them page by page, and a process that has collected all
+tests has ten times as many pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hostile import Generator, Known, Request, Scale, packed
+from support.peers import Peer, serving, until
+
+from odradek.broker.scheduler import Task
+
+WIDTH = 2100
+"""A request of more than 2,000 elements is read in steps."""
+
+
+class Steps:
+    """Counts the objects that each step allocates or frees. A step ends where its task may be interrupted."""
+
+    def __init__(self) -> None:
+        self.most_blocks = 0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        run_share = Task.run_share
+
+        def run_steps(task: Task[Any], until_s: float) -> bool:
+            before = sys.getallocatedblocks()
+            while True:
+                has_more = run_share(task, 0.0)
+                after = sys.getallocatedblocks()
+                self.most_blocks = max(self.most_blocks, abs(after - before))
+                if not has_more or task._scheduler.clock() >= until_s:
+                    return has_more
+                before = after
+
+        Task.run_share = run_steps  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            Task.run_share = run_share  # type: ignore[method-assign]
+
+
+def widest(known: Known, api_key: int, where: str) -> Request:
+    generator = Generator(15, known, Scale(widths=(WIDTH,)))
+    generator.dice = random.Random(f"{api_key}{where}")
+    return generator.widest(api_key, where)
+
+
+async def _serve(api_key: int, where: str, directory: Path) -> int:
+    async with serving(directory) as broker:
+        broker.create_topic("known", partition_count=4)
+        topic = broker.catalog.topic("known")
+        assert topic is not None
+        known = Known(("known",), (topic.id,), ("group",))
+        warm, peer = Peer(broker), Peer(broker)
+        await warm.exchange(packed(widest(known, api_key, where), 1))  # loads the modules that are loaded only once
+        steps = Steps()
+        with steps.counted():
+            await peer.exchange(packed(widest(known, api_key, where), 2))
+            peer.written.clear()
+            await until(lambda: not broker.scheduler.busy)
+        return steps.most_blocks
+
+
+def most_blocks(api_key: int, where: str, directory: Path) -> int:
+    """The largest number of objects that one step allocates or frees for the widest request of an API, when the request
+    is served a second time."""
+    gc.collect()
+    gc.disable()  # a collection would free the objects of many steps in one step
+    try:
+        return asyncio.run(_serve(api_key, where, directory))
+    finally:
+        gc.enable()
