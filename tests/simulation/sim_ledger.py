@@ -49,13 +49,19 @@ class Change:
     by: str
     topic_id: bytes | None = None
     fate: Fate = Fate.OPEN
+    may_go_back: bool = False
+    """The member owns the partition of a deleted topic and commits for a new topic of this name, as in Kafka."""
 
 
 NEVER = Change(-1, None, "none", None, Fate.DONE)
 
 
 class Ledger:
-    """``going_back_allowed``: old requests may be in flight when newer ones are answered."""
+    """``going_back_allowed``: old requests may be in flight when newer ones are answered.
+
+    ``owns_of_deleted`` returns whether a member owns a partition of a deleted topic with the key's topic name. Names
+    do not tell two topics apart, so a classic member may commit for the new topic until it joins again.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -63,13 +69,14 @@ class Ledger:
         self._histories: dict[Key, list[Change]] = {}
         self._index: dict[str, int] = {}  # the index of the log of a group
         self.going_back_allowed = False
+        self.owns_of_deleted: Callable[[Key, str], bool] = lambda key, member: False
         self.commits = 0
         self.fetches = 0
 
     # --- changes ----------------------------------------------------------------------------------------------
 
     def _add(self, key: Key, offset: int | None, by: str, topic_id: bytes | None = None) -> Change:
-        change = Change(next(self._numbers), offset, by, topic_id)
+        change = Change(next(self._numbers), offset, by, topic_id, may_go_back=self.owns_of_deleted(key, by))
         self._histories.setdefault(key, [NEVER]).append(change)
         return change
 
@@ -93,6 +100,7 @@ class Ledger:
         if (
             change.by.startswith("m")
             and not self.going_back_allowed
+            and not (change.may_go_back or before.may_go_back)
             and change.offset is not None
             and before.fate is Fate.DONE
             and before.offset is not None

@@ -14,6 +14,7 @@ from typing import Any
 from sim_classic import ClassicProcess
 from sim_consumers import ConsumerProcess
 from sim_coordinator import Coordinator
+from sim_ledger import Key
 from sim_members import OK, Process
 from sim_network import Connection, Weather
 from support.world import SimulationFailure, World
@@ -104,6 +105,7 @@ class Scenario:
                 log.held_back = 0
         self.coordinator.on_connections_lost = self._connections_lost
         self.coordinator.is_read = self._is_read
+        self.coordinator.ledger.owns_of_deleted = self._owns_of_deleted
         self.groups = [self._group(number) for number in range(rng.randint(1, 3))]
         self.storm_ms = rng.choice([20_000, 40_000, 90_000])
         self._owners: dict[tuple[str, int, int], dict[TopicPartition, str]] = {}
@@ -473,6 +475,15 @@ class Scenario:
                 if other != me:
                     text = f"{other} and {me} both own {tp} in generation {process.membership.generation}"
                     raise SimulationFailure(text, group.name)
+
+    def _owns_of_deleted(self, key: Key, member: str) -> bool:
+        tp = TopicPartition(key.topic, key.partition)
+        return any(
+            tp in process.of_deleted and member in (process.identity()[0], process.instance_id)
+            for group in self.groups
+            if group.name == key.group
+            for process in group.processes
+        )
 
     def _is_read(self, group_id: str, topic: str) -> bool:
         """Whether a member that is reconciling subscribes to the topic, according to the member."""
