@@ -71,13 +71,13 @@ class FastPath:
         topic = SimpleNamespace(name="t", id=uuid.UUID(int=7), partition_count=1_000_000)
         runtime = SimpleNamespace(
             config=SimpleNamespace(offset_metadata_max_bytes=4096),
+            partition_count=1,
             group_partition=lambda group: 0,
             batch_bytes=lambda index: MIB,
         )
         broker: Any = SimpleNamespace(
             catalog=SimpleNamespace(topic=lambda name: topic, topic_by_id=lambda topic_id: topic),
             runtime=runtime,
-            intercepts_requests=False,
             scheduler=SimpleNamespace(clock=lambda: 0.0),
         )
         self.broker = broker

@@ -212,7 +212,6 @@ class Line:
         self.rig = Rig(partition_count=2)
         self.rig.catalog.add("t", 4)
         self.rig.catalog.add("topic-two", 3)
-        self.rig.intercepts_requests = False  # type: ignore[attr-defined]
         self.lane = CommitLane(self.rig) if short else None  # type: ignore[arg-type]
         self.slots: list[list[bytes]] = []
         self.taken = 0

@@ -167,10 +167,6 @@ if TYPE_CHECKING:
             """The served APIs by key."""
 
         @property
-        def intercepts_requests(self) -> bool:
-            """Whether a middleware is installed. Every request then goes through the router."""
-
-        @property
         def node_id(self) -> int: ...
 
         @property

@@ -44,8 +44,13 @@ Key = tuple[bytes, Same]
 
 
 class PlanEntry(NamedTuple):
-    """A plan, the parsed commit with its topics at that time, and the constant bytes of its reply."""
+    """A plan, the parsed commit with its topics at that time, and the constant bytes of its reply.
 
+    ``shard`` is the group's partition of the offsets topic, and ``shards`` the number of partitions at that time.
+    """
+
+    shard: int
+    shards: int | None
     plan: CommitPlan
     commit: k08_offset_commit.CommitRequest
     version: int
@@ -92,6 +97,8 @@ class CommitLane:
         self._uses = self._refused = 0  # since the young began
         self._seen: set[int] = set()
         self._seen_before: set[int] = set()
+        self._next_layout: Layout | None = None  # has read a frame that was not served yet
+        self._next_read: tuple[bytes, tuple[Same, CommitOffsets] | None] = (b"", None)  # that frame and its parts
 
     def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[PlanEntry, list[CommitOffsets]] | None:
         """Returns the commits at the head of the backlog that have one plan, at most ``room``, and the plan.
@@ -100,9 +107,9 @@ class CommitLane:
         scheduler's clock. The frames stay in the backlog: the caller removes them.
         """
         frame = backlog[0]
-        layouts = self._layouts.get(len(frame), ())
-        for layout in layouts:
-            parts = layout.read(frame)
+        next_frame, next_parts = self._next_read
+        for layout in self._layouts.get(len(frame), ()):
+            parts = next_parts if frame is next_frame and layout is self._next_layout else layout.read(frame)
             if parts is None:
                 continue
             same, commit = parts
@@ -114,9 +121,9 @@ class CommitLane:
             self._add_plan(frame)
             return None
         broker = self._broker
-        if broker.intercepts_requests:
-            return None
-        if not planned.commit.is_current(broker):  # a topic has changed: later frames make a new plan
+        runtime = broker.runtime
+        if planned.shards != runtime.partition_count or not planned.commit.is_current(broker):
+            # a topic has changed: later frames make a new plan
             if self._plans.pop(key, None) is not None:
                 self._plan_bytes -= planned.bytes_kept
             self._old_plans.pop(key, None)
@@ -125,18 +132,23 @@ class CommitLane:
         commits = [commit]
         if len(backlog) == 1:
             return planned, commits
-        limit = broker.runtime.batch_bytes(planned.commit.shard(broker)) // planned.most_bytes
-        room = min(room, len(backlog), max(limit, 1))
         size = len(frame)
         clock = broker.scheduler.clock
-        for number in range(1, room):
+        for number in range(1, min(room, len(backlog))):
             if not number % COMMITS_PER_LOOK and clock() >= until_s:
                 break
             frame = backlog[number]
             if len(frame) != size:
                 break
             parts = layout.read(frame)
-            if parts is None or parts[0] != same:
+            if parts is None:
+                break
+            if parts[0] != same:  # the frame has another plan, which the next call looks for
+                self._next_layout, self._next_read = layout, (frame, parts)
+                break
+            if number == 1:
+                most = runtime.batch_bytes(planned.shard) // planned.most_bytes
+            if number >= most:
                 break
             commits.append(parts[1])
         return planned, commits
@@ -153,7 +165,7 @@ class CommitLane:
             epochs = None if first_epochs is None else _concatenated([commit[2] for commit in commits])
         request = PlannedCommits(planned.plan, offsets, epochs)
         run = CommitRun(planned, correlation_ids, answer)
-        self._broker.runtime.submit_for(planned.commit.shard(self._broker), request, run)
+        self._broker.runtime.submit_for(planned.shard, request, run)
 
     @property
     def bytes_kept(self) -> int:
@@ -238,7 +250,9 @@ class CommitLane:
             return None
         plan = CommitPlan(request)
         start, rest = _reply_parts(head.version, commit.pack(COMMITTED))
-        return PlanEntry(plan, commit, head.version, plan.most_bytes, size, start, rest)
+        runtime = self._broker.runtime
+        shard, shards = commit.shard(self._broker), runtime.partition_count
+        return PlanEntry(shard, shards, plan, commit, head.version, plan.most_bytes, size, start, rest)
 
 
 def _bytes_of(planned: PlanEntry) -> int:

@@ -90,6 +90,7 @@ class Router:
         self.apis = apis
         self._messages: dict[bytes, Any] = {}
         self._middlewares: tuple[Middleware, ...] = ()
+        self.has_middleware = False
         self.serve: Serve = self._call
         """Serves a request by the middlewares and the handler. Raises what the handler raises."""
         self._is_wrapped = False  # whether a middleware overrides ``serve``
@@ -100,10 +101,6 @@ class Router:
         return (self.apis[file.key].load for file in served() if file.is_frequent)
 
     # --- middlewares --------------------------------------------------------------------------------------------
-
-    @property
-    def has_middleware(self) -> bool:
-        return bool(self._middlewares)
 
     def install(self, middleware: Middleware) -> None:
         """Inserts a middleware before the others, unless it is installed."""
@@ -117,6 +114,7 @@ class Router:
 
     def _apply(self, middlewares: tuple[Middleware, ...]) -> None:
         self._middlewares = middlewares
+        self.has_middleware = bool(middlewares)
         self.serve = chain(middlewares, self._call)
         self._is_wrapped = self.serve != self._call
         self._count_time = time_counter(middlewares)

@@ -179,10 +179,6 @@ class BrokerServer:
         return self.router.apis
 
     @property
-    def intercepts_requests(self) -> bool:
-        return self.router.has_middleware
-
-    @property
     def cluster_id(self) -> str:
         return self.directory.cluster_id
 
@@ -389,7 +385,7 @@ class BrokerServer:
         return promise
 
     def fast_path(self, frame: bytes) -> CommitLane | None:
-        return self.commit_lane if frame[:2] == _COMMIT else None
+        return self.commit_lane if frame[:2] == _COMMIT and not self.router.has_middleware else None
 
     def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
         return self.router.dispatch(frame, connection)

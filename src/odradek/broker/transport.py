@@ -92,7 +92,7 @@ class FileSender:
         if self._failed:
             return
         was_busy = self.busy
-        self._waiting.extend(chunk for chunk in chunks if len(chunk))
+        self._waiting.extend([chunk for chunk in chunks if len(chunk)])
         if was_busy or not self._waiting:
             return
         if self._transport.get_write_buffer_size():

@@ -181,7 +181,6 @@ class _Fetch:
         self._is_urgent = False  # a partition has an error or a diverging epoch, or records before its active segment
 
     def begin(self) -> list[Chunk] | Deferred[list[Chunk]]:
-        self._start_reading()
         self._read(self._session.wanted)
         if not self._must_wait():
             return self._reply()

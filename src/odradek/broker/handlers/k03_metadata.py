@@ -143,7 +143,7 @@ def _answer_in_steps(
         if topic is not None:
             partitions = elements(context, "topics", "partitions")
             for partition in topic.partitions:
-                partitions.add(_partition_row(partition))
+                partitions.add(_partition_rows((partition,))[0])
                 yield None
             topics.add(_topic_row(topic, operations, partitions))
         elif not wants_all:
@@ -228,17 +228,20 @@ def _topic_row(topic: Topic, operations: int, partitions: Elements | None = None
         "topic_id": topic.id,
         "is_internal": topic.internal,
         "topic_authorized_operations": operations,
-        "partitions": partitions or [_partition_row(partition) for partition in topic.partitions],
+        "partitions": partitions or _partition_rows(topic.partitions),
     }
 
 
-def _partition_row(partition: PartitionRegistration) -> dict[str, Any]:
-    return {
-        "error_code": ErrorCode.none,
-        "partition_index": partition.index,
-        "leader_id": partition.leader,
-        "leader_epoch": partition.leader_epoch,
-        "replica_nodes": partition.replicas,
-        "isr_nodes": partition.isr,
-        "offline_replicas": (),
-    }
+def _partition_rows(partitions: Iterable[PartitionRegistration]) -> list[dict[str, Any]]:
+    return [
+        {
+            "error_code": ErrorCode.none,
+            "partition_index": partition.index,
+            "leader_id": partition.leader,
+            "leader_epoch": partition.leader_epoch,
+            "replica_nodes": partition.replicas,
+            "isr_nodes": partition.isr,
+            "offline_replicas": (),
+        }
+        for partition in partitions
+    ]

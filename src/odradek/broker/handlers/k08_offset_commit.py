@@ -67,8 +67,11 @@ class CommitRequest:
 
     def is_current(self, broker: BrokerServices) -> bool:
         """Returns whether the catalogue still has the same topics."""
-        catalog = broker.catalog
-        return all(catalog.topic(topic.name) is topic for topic, _ in self.rows)
+        find = broker.catalog.topic
+        for topic, _ in self.rows:  # noqa: SIM110 -- ``all`` costs two calls more for each commit
+            if find(topic.name) is not topic:
+                return False
+        return True
 
     def shard(self, broker: BrokerServices) -> int:
         """Returns the group's partition of the offsets topic."""
