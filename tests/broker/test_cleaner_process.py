@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support.cleaning import busy_log, compact, contents, job_of
 
-from odradek.storage.clean_plan import Job
+from odradek.storage.clean_jobs import Job
 
 
 def test_the_process_writes_the_same_bytes_and_ends_with_its_stdin(tmp_path: Path) -> None:

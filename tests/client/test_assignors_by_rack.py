@@ -1,6 +1,6 @@
 """The assignors with racks of members and partitions, compared with Apache Kafka's own classes.
 
-``java/plans.txt`` has plans that Kafka's assignors made. The long suite compares the plans of thousands of random
+``java/assignments.txt`` has plans that Kafka's assignors made. The long suite compares the plans of thousands of random
 groups with those of a Java process. ``java/Assignors.java`` describes groups as text.
 """
 
@@ -127,7 +127,7 @@ def claim(name: str, members: dict[str, Subscription], racks: Racks, chance: ran
 # --- the same plans as Java -----------------------------------------------------------------------------------------
 
 
-RECORDED = [line.split(" -> ") for line in (JAVA / "plans.txt").read_text().splitlines()]
+RECORDED = [line.split(" -> ") for line in (JAVA / "assignments.txt").read_text().splitlines()]
 
 
 def test_plans_equal_the_recorded_plans_of_java() -> None:
@@ -277,7 +277,7 @@ def test_a_leader_with_a_rack_rejoins_when_racks_change(rack: str) -> None:
     asyncio.run(run())
 
 
-if __name__ == "__main__":  # python tests/client/test_assignors_by_rack.py CLASS_PATH < /dev/null > java/plans.txt
+if __name__ == "__main__":  # python tests/client/test_assignors_by_rack.py CLASS_PATH < /dev/null > java/assignments.txt
     command = ["java", "-cp", sys.argv[1], "Assignors"]
     lines = [
         written(*random_group(name, random.Random(seed)))

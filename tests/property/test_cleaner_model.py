@@ -17,7 +17,7 @@ from odradek.batches.header import read_header
 from odradek.batches.rows import Row, iter_records
 from odradek.core.effects import SimpleRecord
 from odradek.storage.clean_columns import ColumnEngine
-from odradek.storage.clean_plan import measure
+from odradek.storage.clean_jobs import measure
 from odradek.storage.clean_rows import RowEngine
 from odradek.storage.config import MAX_LONG, LogConfig
 from odradek.storage.files import Buffer, Crash, MemoryFiles

@@ -10,7 +10,7 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.header import BatchHeader, scan
 from odradek.batches.rows import Row, batch_rows
 from odradek.core.effects import SimpleRecord
-from odradek.storage.clean_plan import Dirt, Job, measure, plan
+from odradek.storage.clean_jobs import Dirt, Job, measure, plan
 from odradek.storage.clean_rows import RowEngine
 from odradek.storage.cleaner import CleanedSegment, Engine, Finished, clean
 from odradek.storage.config import LogConfig

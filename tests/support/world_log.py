@@ -16,7 +16,7 @@ from odradek.broker.partition import Partition
 from odradek.core.errors import KafkaError
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.records import Decoded, decode
-from odradek.storage.clean_plan import measure
+from odradek.storage.clean_jobs import measure
 from odradek.storage.config import DAY_MS, LogConfig
 from odradek.storage.files import MemoryFiles
 from odradek.storage.log import Log

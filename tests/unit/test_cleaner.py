@@ -25,7 +25,7 @@ from support.cleaning import (
 from odradek.batches.header import read_header
 from odradek.core.errors import CorruptRecord
 from odradek.storage.clean_columns import ColumnEngine
-from odradek.storage.clean_plan import Job, SourceSegment, group_sources, max_keys, measure
+from odradek.storage.clean_jobs import Job, SourceSegment, group_sources, max_keys, measure
 from odradek.storage.clean_rows import RowEngine
 from odradek.storage.clean_rules import ProducerStateEntry
 from odradek.storage.cleaner import CleanedSegment, Engine, MapFull, TooCoarse, clean

@@ -30,7 +30,7 @@ from odradek.broker.partition import Partition
 from odradek.core.errors import KafkaError, OdradekError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
-from odradek.storage.clean_plan import Dirt, Job, max_keys, measure, plan
+from odradek.storage.clean_jobs import Dirt, Job, max_keys, measure, plan
 from odradek.storage.clean_rows import RowEngine
 from odradek.storage.cleaner import CleanedSegment, Counts, Finished, TooCoarse, clean
 from odradek.storage.log import Log

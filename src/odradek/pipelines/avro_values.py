@@ -36,7 +36,7 @@ class AvroReader(ValueReader):
 
     @functools.cached_property
     def _plan(self) -> Plan | None:
-        from odradek.pipelines.avro_plans import plan_of
+        from odradek.pipelines.avro_schema import plan_of
 
         return plan_of(self.decoder.timed, self.type, self._header)
 

@@ -49,7 +49,7 @@ class JsonReader(ValueReader):
     @functools.cached_property
     def plan(self) -> Plan | None:
         """The kernel's plan; None if there is no schema."""
-        from odradek.pipelines.json_plans import plan_of
+        from odradek.pipelines.json_schema import plan_of
 
         return None if self._kind is None else plan_of(self._kind, self._time_zone)
 

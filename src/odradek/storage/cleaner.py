@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from odradek.batches.compression import decompress_small
 from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.core.errors import CorruptRecord, KafkaError, OdradekError, StorageError
-from odradek.storage.clean_plan import Job, SourceSegment, group_sources
+from odradek.storage.clean_jobs import Job, SourceSegment, group_sources
 from odradek.storage.clean_rows import Filtered, Mapped, RowEngine, Surveyed
 from odradek.storage.clean_rules import (
     AbortedSearch,
