@@ -26,7 +26,7 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.group.assignors import BUILT_IN, RangeAssignor
 from odradek.client.group.classic_coordination import ClassicCoordination
-from odradek.client.group.sticky_assignor import Plan
+from odradek.client.group.sticky_assignor import Assignments
 from odradek.client.model import Node, PartitionDescription, TopicDescription
 from odradek.core.consumer_protocol import Subscription, encode_sticky_memory
 
@@ -66,7 +66,7 @@ def read(line: str) -> Group:
     return name, members, racks
 
 
-def our_plan(name: str, members: Mapping[str, Subscription], racks: Racks) -> Plan:
+def our_plan(name: str, members: Mapping[str, Subscription], racks: Racks) -> Assignments:
     assignor = BUILT_IN[name]()
     assignor.partition_racks = {
         TopicPartition(topic, n): frozenset(row) for topic, rows in racks.items() for n, row in enumerate(rows)
@@ -74,7 +74,7 @@ def our_plan(name: str, members: Mapping[str, Subscription], racks: Racks) -> Pl
     return assignor.assign(members, {topic: len(rows) for topic, rows in racks.items()})
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: Assignments) -> str:
     rows = {member_id: ",".join(f"{t}:{n:03d}" for t, n in sorted(found)) for member_id, found in plan.items()}
     return " ".join(f"{member_id}={row}" for member_id, row in sorted(rows.items()))
 
@@ -220,7 +220,7 @@ class RackRecorder(RangeAssignor):
     name = "rack-recorder"
     seen: Any = None
 
-    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
+    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Assignments:
         self.seen = dict(self.partition_racks), sorted(one.rack or "" for one in members.values())
         return super().assign(members, partition_counts)
 
@@ -277,7 +277,8 @@ def test_a_leader_with_a_rack_rejoins_when_racks_change(rack: str) -> None:
     asyncio.run(run())
 
 
-if __name__ == "__main__":  # python tests/client/test_assignors_by_rack.py CLASS_PATH < /dev/null > java/assignments.txt
+# python tests/client/test_assignors_by_rack.py CLASS_PATH < /dev/null > java/assignments.txt
+if __name__ == "__main__":
     command = ["java", "-cp", sys.argv[1], "Assignors"]
     lines = [
         written(*random_group(name, random.Random(seed)))

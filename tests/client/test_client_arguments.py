@@ -25,7 +25,7 @@ from odradek.client.arguments import as_offset, as_offsets, as_partition, as_tim
 from odradek.client.config import as_config
 from odradek.client.consumer import Consumer
 from odradek.client.consumer.config import reset_timestamp
-from odradek.client.group.assignors import CooperativeStickyAssignor, Plan, RangeAssignor, make_assignors
+from odradek.client.group.assignors import Assignments, CooperativeStickyAssignor, RangeAssignor, make_assignors
 from odradek.client.producer import Producer
 from odradek.client.producer.engine import chosen_partition
 from odradek.core.consumer_protocol import Subscription
@@ -238,16 +238,16 @@ class Odd(Assignor):
     def user_data(self, topics: object) -> bytes:
         return self._user_data  # type: ignore[no-any-return]
 
-    def assign(self, members: Any, partition_counts: Any) -> Plan:
+    def assign(self, members: Any, partition_counts: Any) -> Assignments:
         return self._plan(sorted(members))  # type: ignore[no-any-return]
 
 
 PLANS: list[tuple[Callable[[list[str]], Any], type[Exception], str]] = [
     (lambda members: None, TypeError, r"assignor odd: assign\(\) must return a mapping of member ids"),
-    (lambda members: {members[0]: ["t"]}, TypeError, "its plan for .*: expected a TopicPartition"),
-    (lambda members: {members[0]: 3}, TypeError, "its plan for .*: expected several TopicPartitions"),
-    (lambda members: {"stranger": []}, ValueError, "its plan has 'stranger', which is not a member"),
-    (lambda members: {members[0]: [TP, TP]}, ValueError, "its plan gives t-0 to "),
+    (lambda members: {members[0]: ["t"]}, TypeError, "its assignment for .*: expected a TopicPartition"),
+    (lambda members: {members[0]: 3}, TypeError, "its assignment for .*: expected several TopicPartitions"),
+    (lambda members: {"stranger": []}, ValueError, "its assignment has 'stranger', which is not a member"),
+    (lambda members: {members[0]: [TP, TP]}, ValueError, "its assignment gives t-0 to "),
     (lambda members: 1 // 0, ZeroDivisionError, "by zero"),
 ]
 

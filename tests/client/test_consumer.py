@@ -304,10 +304,10 @@ def test_a_paused_partition_holds_only_the_memory_of_its_own_records(
     one.assign([small, large])
     one.position(small)
     one.position(large)
-    while small not in one._engine.fetcher.buffer._chunks or (not is_early and found[-1:] != [(0, 0)]):
+    while small not in one._engine.fetcher.buffer._queues or (not is_early and found[-1:] != [(0, 0)]):
         found += [(record.partition, record.offset) for record in one.poll(1).records()]
     monkeypatch.undo()
-    (held,) = one._engine.fetcher.buffer._chunks[small]
+    (held,) = one._engine.fetcher.buffer._queues[small]
     if not is_early:
         one.pause([small])
     assert held.records.memory_bytes <= 2 * held.size < 10_000

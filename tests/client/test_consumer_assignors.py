@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.client.group.assignors import (
+    Assignments,
     Assignor,
     CooperativeStickyAssignor,
-    Plan,
     RangeAssignor,
     RoundRobinAssignor,
     StickyAssignor,
@@ -26,7 +26,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 
 
-def numbers(plan: Plan) -> dict[str, list[int]]:
+def numbers(plan: Assignments) -> dict[str, list[int]]:
     return {member: [tp.partition for tp in rows] for member, rows in plan.items()}
 
 
@@ -162,7 +162,7 @@ def test_assignors_are_given_by_name_class_or_instance() -> None:
     class Mine(Assignor):
         name = "mine"
 
-        def assign(self, members: object, partition_counts: object) -> Plan:
+        def assign(self, members: object, partition_counts: object) -> Assignments:
             return {}
 
     assert [one.name for one in make_assignors(["range", Mine, StickyAssignor()])] == ["range", "mine", "sticky"]

@@ -36,7 +36,7 @@ from odradek.client import NewTopic
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.errors import IllegalState
-from odradek.client.consumer.fetch_buffer import Chunk
+from odradek.client.consumer.fetch_buffer import CompletedFetch
 from odradek.client.consumer.records import Polled
 from odradek.client.errors import CorruptRecord, KafkaError, LogTruncated, RequestTimedOut, UnsupportedVersion
 from odradek.core.effects import SimpleRecord
@@ -316,13 +316,13 @@ def in_batches_of_a_thousand(count: int, codec: str) -> tuple[list[bytes], list[
 def decoded_ahead(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, bool]]:
     """The start offsets of the chunks that were decoded ahead, and whether the client's loop decoded them."""
     found: set[tuple[int, bool]] = set()
-    decode = Chunk.decode_ahead
+    decode = CompletedFetch.decode_ahead
 
-    def decode_and_record(chunk: Chunk) -> None:
+    def decode_and_record(chunk: CompletedFetch) -> None:
         found.add((chunk.start, threading.current_thread().name == "odradek-client"))
         decode(chunk)
 
-    monkeypatch.setattr(Chunk, "decode_ahead", decode_and_record)
+    monkeypatch.setattr(CompletedFetch, "decode_ahead", decode_and_record)
     return found
 
 

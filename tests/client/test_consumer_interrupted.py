@@ -16,7 +16,7 @@ from odradek.batches.encode import encode_batch
 from odradek.client import NewTopic
 from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.errors import IllegalState
-from odradek.client.consumer.fetch_buffer import Chunk
+from odradek.client.consumer.fetch_buffer import CompletedFetch
 from odradek.client.consumer.records import Polled
 from odradek.client.consumer.subscription import PartitionState
 from odradek.core.effects import SimpleRecord
@@ -82,7 +82,7 @@ def test_records_of_an_interrupted_poll_are_not_committed(
     assert admin.list_group_offsets(group, [tp])[tp].offset == 4
 
 
-@pytest.mark.parametrize(("owner", "name"), [(Chunk, "next"), *TAKEN])
+@pytest.mark.parametrize(("owner", "name"), [(CompletedFetch, "next"), *TAKEN])
 def test_the_poll_after_ctrl_c_returns_the_records_of_the_interrupted_poll(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
 ) -> None:
@@ -246,7 +246,7 @@ def test_a_poll_with_a_seek_during_it_returns_only_records_after_the_seek(
             while not begun.is_set():
                 await asyncio.sleep(0.001)
             await one.seek(T0, 150)
-            while not buffer.held(T0):
+            while not buffer.bytes_of(T0):
                 await asyncio.sleep(0.001)
             may_go_on.set()
             found = [record.offset for record in (await polling).records()]

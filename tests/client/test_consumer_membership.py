@@ -55,7 +55,7 @@ def apply(
 def settle(member: Kip848Membership) -> None:
     """Takes the target assignment, so that the next heartbeat reports it."""
     incarnation = member.begin()
-    assert member.holds(dict(member.target), incarnation)
+    assert member.set_owned(dict(member.target), incarnation)
     member.reconciled(incarnation)
 
 
@@ -144,7 +144,7 @@ def test_the_target_may_change_during_a_reconciliation() -> None:
     answer(one, 1)
     answer(one, 1, {A: [0]})
     incarnation = one.begin()
-    assert one.holds({A: frozenset({0})}, incarnation)  # partition 1 is revoked …
+    assert one.set_owned({A: frozenset({0})}, incarnation)  # partition 1 is revoked …
     answer(one, 2, {A: [0, 1]})  # … and assigned again before a heartbeat reports this
     assert one.state is Kip848State.RECONCILING
     one.reconciled(incarnation)
@@ -189,7 +189,7 @@ def test_a_removed_member_loses_all_partitions_and_rejoins_with_its_id(code: str
     before, in_flight = one.incarnation, one.begin()
     assert answer(one, code=ErrorCode[code]) is After.AT_ONCE
     assert (one.state, one.in_group, one.beats) == (Kip848State.LOST, False, False)
-    assert not one.holds({A: frozenset({0})}, in_flight)
+    assert not one.set_owned({A: frozenset({0})}, in_flight)
     one.reconciled(in_flight)
     apply(one, before, 8, {B: [1]})  # a late reply for the old membership
     assert (one.state, one.target) == (Kip848State.LOST, {})

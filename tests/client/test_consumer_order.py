@@ -133,7 +133,7 @@ def test_paused_partitions_leave_memory_for_others() -> None:
         consumer.pause([SECOND])
         for _ in range(POLLS):
             polled = consumer.poll(0.05)
-            if polled and buffer.holders():
+            if polled and buffer.partitions():
                 break
         consumer.pause([FIRST])
         consumer.resume([SECOND])
@@ -471,7 +471,7 @@ def one_fetcher(state: PartitionState) -> Fetcher:
 
 @pytest.mark.behaviour(52, part=True)
 def test_a_position_set_during_a_divergence_lookup_is_not_confirmed_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Placed(PartitionState):
+    class AppendedBatch(PartitionState):
         """The caller's thread sets a position just before the truncation is applied."""
 
         def truncate(self, *args: int) -> bool:
@@ -488,7 +488,7 @@ def test_a_position_set_during_a_divergence_lookup_is_not_confirmed_by_it(monkey
 
     monkeypatch.setattr(offset_requests, "try_epoch_ends", ends)
     assert asyncio.run(go(PartitionState())) == 7
-    assert asyncio.run(go(Placed())) == -1
+    assert asyncio.run(go(AppendedBatch())) == -1
 
 
 def test_of_two_concurrent_resets_the_later_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:

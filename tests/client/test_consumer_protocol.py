@@ -14,7 +14,7 @@ from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.fetch_sessions import Wanted as Cached
 from odradek.client.arguments import as_offsets
 from odradek.client.consumer.errors import CommitFailed, FencedInstance, IllegalState, RebalanceInProgress
-from odradek.client.consumer.fetch_buffer import Chunk, FetchBuffer
+from odradek.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.errors import UnknownTopic
 from odradek.client.group.assignors import CooperativeStickyAssignor, RangeAssignor
@@ -319,13 +319,13 @@ def test_a_broker_keeps_one_session_of_a_client_despite_errors() -> None:
 def test_the_buffer_returns_partitions_in_turn_and_counts_its_bytes() -> None:
     buffer = FetchBuffer(100)
 
-    def chunk(tp: TopicPartition, size: int) -> Chunk:
-        return Chunk(tp, 0, 0, 1, 0, (), None, size)
+    def chunk(tp: TopicPartition, size: int) -> CompletedFetch:
+        return CompletedFetch(tp, 0, 0, 1, 0, (), None, size)
 
     first, second, other = chunk(T0, 30), chunk(T0, 20), chunk(T1, 10)
     for one in (first, second, other):
         buffer.put(one)
-    assert (buffer.room(), buffer.held(T0)) == (40, 50)
+    assert (buffer.room(), buffer.bytes_of(T0)) == (40, 50)
     assert buffer.front() is first
     assert buffer.front(paused=[T0]) is other
     buffer.done(first)

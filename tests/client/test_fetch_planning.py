@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.fetch_buffer import Chunk
+from odradek.client.consumer.fetch_buffer import CompletedFetch
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.core.ids import TopicPartition
@@ -49,7 +49,7 @@ def test_a_partition_at_its_end_does_not_delay_one_with_unread_records(isolation
         for tp, end in ((READ, 10), (BEHIND, 99)):
             subscription.state(tp).set_position(10)
             subscription.state(tp).high_watermark = subscription.state(tp).last_stable_offset = end
-        held = Chunk(BEHIND, subscription.state(BEHIND).version, 0, 10, 0, (), None, 1001)
+        held = CompletedFetch(BEHIND, subscription.state(BEHIND).version, 0, 10, 0, (), None, 1001)
         fetcher.buffer.put(held)
         fetcher.schedule_fetches()
         assert (asked, waits) == ([{READ}], [0]), "without waiting: BEHIND may need a fetch in a moment"
@@ -95,7 +95,7 @@ def test_the_buffer_holds_as_much_as_the_memory_allows() -> None:
             subscription.state(tp).set_position(10)
         for size, more in ((4000, True), (1000, True), (1, False)):
             asked.clear()
-            fetcher.buffer.put(Chunk(BEHIND, subscription.state(BEHIND).version, 0, 10, 0, (), None, size))
+            fetcher.buffer.put(CompletedFetch(BEHIND, subscription.state(BEHIND).version, 0, 10, 0, (), None, size))
             fetcher.schedule_fetches()
             assert asked == [{READ, BEHIND} if more else {READ}], size
         assert not fetcher.has_room_again(BEHIND)
@@ -105,7 +105,7 @@ def test_the_buffer_holds_as_much_as_the_memory_allows() -> None:
         assert fetcher.has_room_again(BEHIND), "at most half of its 5,000 bytes are in use"
         assert not fetcher.has_room_again(READ), "READ did not wait for room"
         fetcher.buffer.put(first)
-        fetcher.buffer.put(Chunk(READ, subscription.state(READ).version, 0, 10, 0, (), None, 35_000))
+        fetcher.buffer.put(CompletedFetch(READ, subscription.state(READ).version, 0, 10, 0, (), None, 35_000))
         asked.clear()
         fetcher.schedule_fetches()
         assert not asked, "all of the memory is in use"

@@ -138,26 +138,26 @@ def read_checkpoint(place: Path, text: str) -> object:
 
 
 def read_query_id(place: Path, text: str) -> object:
-    from odradek.pipelines.filesystems import LocalPlace
+    from odradek.pipelines.filesystems import LocalLocation
     from odradek.pipelines.lake import query_id
 
     (place / "metadata").write_text(text)
-    return query_id(LocalPlace(place))
+    return query_id(LocalLocation(place))
 
 
 def read_manifest(place: Path, text: str) -> object:
-    from odradek.pipelines.filesystems import LocalPlace
+    from odradek.pipelines.filesystems import LocalLocation
     from odradek.pipelines.lake import ParquetTable
 
     (place / "0.json").write_text(text)
-    return ParquetTable(LocalPlace(place), LocalPlace(place), LocalPlace(place))._read("0.json")
+    return ParquetTable(LocalLocation(place), LocalLocation(place), LocalLocation(place))._read("0.json")
 
 
 def read_table_state(place: Path, text: str) -> object:
-    from odradek.pipelines.filesystems import LocalPlace
+    from odradek.pipelines.filesystems import LocalLocation
     from odradek.pipelines.table_state import _parse
 
-    return _parse(LocalPlace(place), text)
+    return _parse(LocalLocation(place), text)
 
 
 FILES = (read_demo_state, read_checkpoint, read_query_id, read_manifest, read_table_state)

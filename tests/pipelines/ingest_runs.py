@@ -15,7 +15,7 @@ from odradek.client.admin import Admin
 from odradek.client.model import LATEST
 from odradek.core.ids import TopicPartition
 
-Place = tuple[str, int, int]
+RecordId = tuple[str, int, int]
 
 
 def parquet(output: Path) -> pa.Table:
@@ -29,13 +29,13 @@ def delta(output: Path) -> pa.Table:
     return DeltaTable(output).to_pyarrow_dataset().to_table()
 
 
-def places(table: pa.Table) -> Counter[Place]:
+def record_ids(table: pa.Table) -> Counter[RecordId]:
     """The number of occurrences of each record."""
     columns = (table.column(name).to_pylist() for name in ("topic", "partition", "offset"))
     return Counter(zip(*columns, strict=True))
 
 
-def by_place(table: pa.Table) -> dict[tuple[int, int], dict[str, Any]]:
+def by_record_id(table: pa.Table) -> dict[tuple[int, int], dict[str, Any]]:
     return {(row["partition"], row["offset"]): row for row in table.to_pylist()}
 
 
@@ -45,9 +45,9 @@ def duckdb_count(output: Path) -> int:
     return int(count)
 
 
-def expected(admin: Admin, *topics: str) -> Counter[Place]:
+def expected(admin: Admin, *topics: str) -> Counter[RecordId]:
     """Each record of the topics once."""
-    found: Counter[Place] = Counter()
+    found: Counter[RecordId] = Counter()
     for tp, end in ends(admin, *topics).items():
         found.update((tp.topic, tp.partition, offset) for offset in range(end))
     return found

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from ingest_runs import committed, delta, ends, expected, parquet, places
+from ingest_runs import committed, delta, ends, expected, parquet, record_ids
 from support.brokers import unique
 from support.jvm import spark_java_options
 from support.publish import create_topic, publish
@@ -93,7 +93,7 @@ def test_ingest(
             assert (done.returncode, done.stderr) == (0, ""), done
     if len(sees) == 1:  # the next run is on this machine
         ingest(bootstrap, topics=records, group=group, output=output, table_format=table_format, spark=spark)
-    assert places(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, records)
+    assert record_ids(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, records)
     assert committed(admin, group) == ends(admin, records)
 
 
@@ -112,7 +112,7 @@ def test_replay(
         cluster.show()
         done = run(*line, *cluster.options)
     assert (done.returncode, done.stderr) == (0, ""), done
-    assert places(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, records)
+    assert record_ids(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, records)
 
 
 @pytest.mark.slow
@@ -147,6 +147,6 @@ def test_a_plain_path_belongs_to_the_driver_for_any_default_file_system(
     finally:
         spark.conf.unset("fs.defaultFS") if before is None else spark.conf.set("fs.defaultFS", before)
     assert done.rows == 1000
-    assert places(parquet(output)) == expected(admin, records)
+    assert record_ids(parquet(output)) == expected(admin, records)
     assert committed(admin, group) == ends(admin, records)
     assert (tmp_path / "state %41" / "offsets").is_dir()

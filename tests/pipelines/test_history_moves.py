@@ -54,7 +54,7 @@ def found(history: list[Step]) -> list[Move]:
     journal = Journal()
     for start in range(0, len(keys), 7):
         journal.add(decode_batch(batch.slice(start, 7)))
-    evidence = gather(journal, Logs(0, np.empty(0, np.int64)), lambda places: {}, FindingRules())
+    evidence = gather(journal, Logs(0, np.empty(0, np.int64)), lambda records: {}, FindingRules())
     return sorted(
         (one.kind, one.partition or 0, one.from_offset or 0, one.to_offset or 0, one.cause or "")
         for one in moves(evidence)

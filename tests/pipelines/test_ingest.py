@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from deltalake import CommitProperties, write_deltalake
 from ingest_runs import (
-    by_place,
+    by_record_id,
     checkpoint_end,
     committed,
     delta,
@@ -19,7 +19,7 @@ from ingest_runs import (
     expected,
     forget_that_the_last_batch_was_done,
     parquet,
-    places,
+    record_ids,
 )
 from support.brokers import eventually, unique
 from support.publish import consumer, create_topic, publish
@@ -31,7 +31,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.checkpoint import CommitState, idle_state, settle_group
-from odradek.pipelines.filesystems import place_of
+from odradek.pipelines.filesystems import location_of
 from odradek.pipelines.ingest_job import Ingest, Table, Target, parse_trigger, run_ingest
 from odradek.pipelines.lake import Added
 from odradek.pipelines.queries import QueryFailed
@@ -81,9 +81,9 @@ def test_a_parquet_table_holds_each_record_once(
     assert _done(run(advance=lambda added: listener.append(added.rows))) == (43, 2, 1)
     assert sum(listener) == 43
     table = parquet(output)
-    assert places(table) == expected(admin, topic)
+    assert record_ids(table) == expected(admin, topic)
     assert duckdb_count(output) == spark.read.parquet(str(output)).count() == 43
-    rows = by_place(table)
+    rows = by_record_id(table)
     assert rows[0, 7] | {"timestamp": None, "key": None} == {
         "id": 7,
         "name": "x",
@@ -106,7 +106,7 @@ def test_a_parquet_table_holds_each_record_once(
     publish(bootstrap, topic, [b'{"id":-1}'] * 5, partition=1)
     assert run().rows > 5
     assert set(before) < {path.stat().st_mtime_ns for path in output.glob("*.parquet")}
-    assert places(parquet(output)) == expected(admin, topic)
+    assert record_ids(parquet(output)) == expected(admin, topic)
     assert committed(admin, group) == checkpoint_end(checkpoint) == ends(admin, topic)
     assert _done(run()) == (0, 0, 0)
     assert sorted(path.name for path in output.parent.iterdir()) == ["events"], "no file remains beside the table"
@@ -140,9 +140,9 @@ def test_a_delta_table_holds_each_record_once(
     _send(bootstrap, topic, 1, "a/b %41:ü", [("h", b"1")])
     assert run().rows == 5
     table = delta(output)
-    assert places(table) == expected(admin, topic)
-    assert by_place(table)[1, 7]["key"] == "a/b %41:ü".encode()
-    assert by_place(table)[1, 7]["headers"] == [{"key": "h", "value": b"1"}]
+    assert record_ids(table) == expected(admin, topic)
+    assert by_record_id(table)[1, 7]["key"] == "a/b %41:ü".encode()
+    assert by_record_id(table)[1, 7]["headers"] == [{"key": "h", "value": b"1"}]
     assert committed(admin, group) == checkpoint_end(checkpoint) == ends(admin, topic)
     (output / "_odradek").rename(tmp_path / "state")
     checkpoint.rename(tmp_path / "old")
@@ -239,7 +239,7 @@ def test_a_table_at_a_uri(
     assert _done(run()) == (43, 1, 1)
     forget_that_the_last_batch_was_done(output / "_odradek" / "checkpoint")
     assert _done(run()) == (43, 1, 1)
-    assert places(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, topic)
+    assert record_ids(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, topic)
     assert [path.name for path in tmp_path.iterdir()] == ["far"]
 
 
@@ -262,7 +262,7 @@ def test_a_table_in_a_hadoop_file_system(
         assert _done(run()) == (43, 1, 1)
     finally:
         hadoop.unset("fs.viewfs.mounttable.far.link./lake")
-    assert places(parquet(tmp_path / "t")) == expected(admin, topic)
+    assert record_ids(parquet(tmp_path / "t")) == expected(admin, topic)
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
     assert committed(admin, group) == ends(admin, topic)
 
@@ -281,7 +281,7 @@ def test_a_rewound_group_is_followed(
         group, reset.plan(admin, group, reset.Scenario("to-offset", 30), partitions=[moved]).commits()
     )
     assert run().rows == 10
-    again = places(parquet(tmp_path / "t")) - expected(admin, topic)
+    again = record_ids(parquet(tmp_path / "t")) - expected(admin, topic)
     assert again == {(topic, 0, offset): 1 for offset in range(30, 40)}
 
 
@@ -303,7 +303,7 @@ def test_members_that_join_during_the_run_are_a_warning_at_its_end(
     member = consumer(bootstrap, group, client_id="the-newcomer")
     member.subscribe([topic])
     eventually(lambda: (member.poll(0.1), member.assignment())[1], what="an assignment")
-    source, checkpoint = Source(bootstrap, group, (topic,)), place_of(str(output / "_odradek" / "checkpoint"), None)
+    source, checkpoint = Source(bootstrap, group, (topic,)), location_of(str(output / "_odradek" / "checkpoint"), None)
     try:
         states = settle_group(source, checkpoint), idle_state(source, checkpoint)
     finally:
@@ -417,7 +417,7 @@ def test_a_first_run_with_a_mistake_begins_no_table(
             run(**wrong)
         assert (output / "_odradek" / "table.json").exists()
     assert _done(run()) == (43, 1, 1)
-    assert places(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, topic)
+    assert record_ids(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, topic)
     for late in ({"schema": "id bigint"}, {"table_format": "delta" if table_format == "parquet" else "parquet"}):
         with pytest.raises(ConfigError, match="was begun with"):
             run(**late)
@@ -430,7 +430,7 @@ def test_a_delta_table_without_batches_may_be_begun_again(tmp_path: Path) -> Non
     log = pa.table({"id": [1]})
     write_deltalake(tmp_path / "t", log)
     table = Table(wrong, None)
-    known_as = begin_table(table.place, wrong.shape())
+    known_as = begin_table(table.location, wrong.shape())
     table.close()
     Table(right, None).close()
     with pytest.raises(ConfigError, match="begun with table format delta, not parquet"):
@@ -440,7 +440,7 @@ def test_a_delta_table_without_batches_may_be_begun_again(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="begun with value format json, not raw"):
         Table(right, None)
     Table(wrong, None).close()
-    assert begin_table(table.place, wrong.shape()) == known_as
+    assert begin_table(table.location, wrong.shape()) == known_as
 
 
 # --- refused before a start of Spark ---------------------------------------------------------------------------------
@@ -481,15 +481,15 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="another pipeline is writing"):
         Table(target, None)
     table.close()
-    known_as = begin_table(table.place, target.shape())
+    known_as = begin_table(table.location, target.shape())
     table = Table(target, None)
     table.bind()
     table.close()
     # The table is empty: it may be begun in another way, and is the same table for its checkpoint.
     begun_anew = Target(str(tmp_path / "t"), values=Values(ValueFormat.JSON))
     Table(begun_anew, None).close()
-    assert begin_table(table.place, begun_anew.shape()) == known_as
-    assert begin_table(table.place, target.shape()) == known_as
+    assert begin_table(table.location, begun_anew.shape()) == known_as
+    assert begin_table(table.location, target.shape()) == known_as
     table = Table(target, None)
     table.check_checkpoint()
     table.close()
@@ -511,7 +511,7 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
 
     table = Table(Target(str(tmp_path / "t"), checkpoint=str(tmp_path / "new")), None)
     with pytest.raises(ConfigError, match="holds batches of a query whose checkpoint is not"):
-        bind(table.checkpoint, table.place, "id", has_batches=True)
+        bind(table.checkpoint, table.location, "id", has_batches=True)
     table.close()
 
     (tmp_path / "full").mkdir()

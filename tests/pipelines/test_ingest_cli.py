@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ingest_runs import committed, ends, expected, parquet, places
+from ingest_runs import committed, ends, expected, parquet, record_ids
 from support.brokers import eventually, unique
 from support.publish import commit, create_topic, numbers, publish
 
@@ -143,7 +143,7 @@ def test_a_continuous_run_is_stopped_cleanly(
     assert json.loads(process.stdout.readline()) == {"rows": 10, "bad": 0}
     publish(bootstrap, topic, numbers(3), partition=1)
     assert json.loads(process.stdout.readline())["rows"] > 0
-    eventually(lambda: places(parquet(output)) == expected(admin, topic), within_s=60, what="all rows")
+    eventually(lambda: record_ids(parquet(output)) == expected(admin, topic), within_s=60, what="all rows")
     process.send_signal(sent)
     out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (code, says)

@@ -166,7 +166,7 @@ def _finished_run(admin: Admin, topic: str, output: Path) -> Path:
     """A table and its checkpoint as after one batch, but without rows. Returns the checkpoint."""
     target = Target(str(output))
     table = Table(target, None)
-    begin_table(table.place, target.shape())
+    begin_table(table.location, target.shape())
     table.close()
     table = Table(target, None)
     table.bind()

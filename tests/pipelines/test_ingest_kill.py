@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, expected, parquet, places
+from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, expected, parquet, record_ids
 from support.brokers import RunningBroker
 from support.processes import command_of, descendants, kill_tree
 from support.publish import create_topic, publish
@@ -103,10 +103,10 @@ class Rounds:
             wanted, log_ends, group = expected(admin, TOPIC), ends(admin, TOPIC), committed(admin, GROUP)
         assert group == log_ends == checkpoint_end(self.output / "_odradek" / "checkpoint")
         if self.table_format == "delta":
-            assert places(delta(self.output)) == wanted
+            assert record_ids(delta(self.output)) == wanted
             assert duckdb_count(self.output) == wanted.total(), "every file belongs to a version"
             return
-        assert places(parquet(self.output)) == wanted
+        assert record_ids(parquet(self.output)) == wanted
         assert duckdb_count(self.output) == wanted.total()
         frame = spark.read.parquet(str(self.output))
         assert frame.count() == frame.select("topic", "partition", "offset").distinct().count() == wanted.total()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, parquet, places
+from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, parquet, record_ids
 from support.brokers import unique
 from support.publish import create_topic, numbers, publish
 
@@ -50,7 +50,7 @@ class Runs:
         end."""
         found = parquet(self.output) if table_format == "parquet" else delta(self.output)
         wanted = [(self.topic, number, offset) for number, held in ((0, first), (1, second)) for offset in held]
-        assert places(found) == dict.fromkeys(wanted, 1)
+        assert record_ids(found) == dict.fromkeys(wanted, 1)
         assert duckdb_count(self.output) == len(wanted), "every file belongs to the table"
         assert committed(self._admin, self.group) == checkpoint_end(self.output / "_odradek" / "checkpoint")
 
@@ -73,12 +73,12 @@ def test_records_removed_between_two_batches(writer: str, runs: Runs, admin: Adm
     gone = f"{runs.topic}-0: offsets 8 to 24 are lost .its log starts at 25., removed by DeleteRecords"
     with pytest.raises(QueryFailed, match=gone):
         runs.run(bounded, writer=writer, advance=lose)
-    places_read = places(parquet(runs.output))
-    assert places_read == {(runs.topic, 0, n): 1 for n in range(8)} | {(runs.topic, 1, 0): 1}
+    ids_read = record_ids(parquet(runs.output))
+    assert ids_read == {(runs.topic, 0, n): 1 for n in range(8)} | {(runs.topic, 1, 0): 1}
     assert committed(admin, runs.group) == {TopicPartition(runs.topic, 0): 8, TopicPartition(runs.topic, 1): 1}
     with pytest.raises(QueryFailed, match=gone):
         runs.run(bounded, writer=writer)
-    assert places(parquet(runs.output)) == places_read
+    assert record_ids(parquet(runs.output)) == ids_read
 
     done = runs.run(bounded | CONTINUE_AFTER_LOSS, writer=writer)
     assert done.rows == 15 + 4

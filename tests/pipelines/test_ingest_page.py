@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from ingest_runs import committed, ends, expected, parquet, places
+from ingest_runs import committed, ends, expected, parquet, record_ids
 from support.brokers import unique
 from support.publish import create_topic, publish
 from support.spark_cluster import standalone
@@ -74,7 +74,7 @@ def test_a_standalone_cluster_of_two_workers(cluster: str, admin: Admin, bootstr
     line += ["--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=400, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done
-    assert places(parquet(output)) == expected(admin, topic)
+    assert record_ids(parquet(output)) == expected(admin, topic)
     assert {path.parent.parent.name for path in tmp_path.glob("w?/app-*/*/stdout")} != set()
     assert len({path.relative_to(tmp_path).parts[0] for path in tmp_path.glob("w?/app-*/*/stderr")}) == 2, (
         "both workers had tasks"
@@ -87,7 +87,7 @@ def test_a_standalone_cluster_of_two_workers(cluster: str, admin: Admin, bootstr
         f"ingest({bootstrap!r}, topics={topic!r}, group={group!r}, output={str(output)!r}, value_format='json')\n"
     )
     submit(cluster, job)
-    assert places(parquet(output)) == expected(admin, topic)
+    assert record_ids(parquet(output)) == expected(admin, topic)
     assert committed(admin, group) == ends(admin, topic)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from ingest_runs import committed, ends, expected, places
+from ingest_runs import committed, ends, expected, record_ids
 from pyarrow.fs import FileSelector
 from support.brokers import unique
 from support.object_store import ObjectStore, object_store
@@ -92,7 +92,7 @@ class Runs:
 
     def check(self, admin: Admin) -> None:
         """Checks that every record is there once, the group is at the end, and every file is in the table."""
-        assert places(self.rows()) == expected(admin, self.topic)
+        assert record_ids(self.rows()) == expected(admin, self.topic)
         assert committed(admin, self.group) == ends(admin, self.topic)
         files = self.files()
         assert all(path.startswith(f"{BUCKET}/{self.table}/partition=") for path in files), files

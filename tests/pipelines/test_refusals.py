@@ -40,7 +40,7 @@ def test_a_foreign_folder_is_not_changed(held: str, table_format: str, tmp_path:
 def test_a_table_of_another_shape_gets_no_folder_beside_it(tmp_path: Path) -> None:
     target = Target(output=str(tmp_path / "t"), partition_by=("topic",))
     with open_table(target, no_spark) as (table, _):
-        begin_table(table.place, target.shape())
+        begin_table(table.location, target.shape())
     (tmp_path / "t" / "_odradek" / "batches").mkdir()
     (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-01234567.json").write_text("{}")
     before = everything(tmp_path)

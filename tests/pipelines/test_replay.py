@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from ingest_runs import delta, ends, parquet, places
+from ingest_runs import delta, ends, parquet, record_ids
 from rich.console import Console
 from support.brokers import RunningBroker, eventually, unique
 from support.publish import commit, committed, create_topic, publish
@@ -197,13 +197,13 @@ def test_into_a_table_once(spark: Any, bootstrap: str, topic: str, tmp_path: Pat
         first, second = run(), run()
         assert (first.offsets, first.rows, first.already) == (11, 11, False)
         assert (second.rows, second.already) == (11, True)
-        assert places(read(output)) == wanted
+        assert record_ids(read(output)) == wanted
         # The table itself has the result: Spark is not started for it.
         found = find(ClientConfig(bootstrap), Selection(offsets=offsets))
         replayed = run_replay(Replay(bootstrap, found, Target(str(output), table_format)), _no_spark)
         assert (replayed.rows, replayed.bad, replayed.already) == (11, 0, True)
     assert run(again=True).already is False
-    assert places(delta(output)) == dict.fromkeys(wanted, 2)
+    assert record_ids(delta(output)) == dict.fromkeys(wanted, 2)
     nothing = replay(bootstrap, topics=topic, start="2100-01-01", output=tmp_path / "none", spark=spark)
     assert isinstance(nothing, Replayed)
     assert nothing.rows == 0

@@ -25,7 +25,7 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines import lake, runs
 from odradek.pipelines.batch_rows import covered
 from odradek.pipelines.delta import DeltaTable
-from odradek.pipelines.filesystems import LocalPlace, Place
+from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.lake import Added, ParquetTable
 from odradek.pipelines.runs import Run
 from odradek.pipelines.staging import StagedFile, staged_file
@@ -46,21 +46,21 @@ class Rows:
         self.during = during
         self.covers = covers
 
-    def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-        assert isinstance(place, LocalPlace)
-        place.path.mkdir(parents=True, exist_ok=True)
+    def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+        assert isinstance(location, LocalLocation)
+        location.path.mkdir(parents=True, exist_ok=True)
         name = f"{prefix}-{os.urandom(6).hex()}-00000.parquet"
-        pq.write_table(pa.table({"n": range(self.rows)}), place.path / name)
+        pq.write_table(pa.table({"n": range(self.rows)}), location.path / name)
         self.during()
-        return [staged_file(name, (place.path / name).stat().st_size, pq.read_metadata(place.path / name))]
+        return [staged_file(name, (location.path / name).stat().st_size, pq.read_metadata(location.path / name))]
 
 
 def delta_table(root: Path, run: str) -> DeltaTable:
-    return DeltaTable(LocalPlace(root / "t"), LocalPlace(root / ".t.staging"), run=run)
+    return DeltaTable(LocalLocation(root / "t"), LocalLocation(root / ".t.staging"), run=run)
 
 
 def parquet_table(root: Path) -> ParquetTable:
-    return ParquetTable(*(LocalPlace(root / name) for name in ("t", "b", ".t.staging")), run="a" * 32)
+    return ParquetTable(*(LocalLocation(root / name) for name in ("t", "b", ".t.staging")), run="a" * 32)
 
 
 def files(root: Path) -> list[str]:
@@ -259,7 +259,7 @@ def test_late_files_of_a_dead_run_are_removed_by_the_next_run(tmp_path: Path) ->
     assert (late.exists(), others.exists()) == (False, True)
     assert set(log_files(tmp_path)) < set(files(tmp_path))
 
-    beside = ParquetTable(*(LocalPlace(tmp_path / name) for name in ("p", "b", ".p.staging")), run="b" * 32)
+    beside = ParquetTable(*(LocalLocation(tmp_path / name) for name in ("p", "b", ".p.staging")), run="b" * 32)
     beside.prepare(frozenset(["a" * 32]))
     for run in "ac":
         (tmp_path / ".p.staging" / (run * 32) / "batch-7").mkdir(parents=True)
@@ -327,7 +327,9 @@ def test_staging_of_other_runs_is_removed_when_they_are_dead_or_a_day_old(tmp_pa
     for name in ("dead", "living", "old", "c" * 32):
         (staging / name / "batch-0").mkdir(parents=True)
     os.utime(staging / "old", (time.time() - 90_000,) * 2)
-    table = ParquetTable(LocalPlace(tmp_path / "t"), LocalPlace(tmp_path / "b"), LocalPlace(staging), run="c" * 32)
+    table = ParquetTable(
+        LocalLocation(tmp_path / "t"), LocalLocation(tmp_path / "b"), LocalLocation(staging), run="c" * 32
+    )
     table.prepare(frozenset(["dead"]))
     assert sorted(path.name for path in staging.iterdir()) == ["c" * 32, "living"]
     table.close()
@@ -335,16 +337,16 @@ def test_staging_of_other_runs_is_removed_when_they_are_dead_or_a_day_old(tmp_pa
 
 
 def test_a_file_that_is_neither_staged_nor_in_the_table_is_an_error(tmp_path: Path) -> None:
-    places = (LocalPlace(tmp_path / name) for name in ("t", "b", ".t.staging"))
-    table = ParquetTable(*places, run="a" * 32)
+    locations = (LocalLocation(tmp_path / name) for name in ("t", "b", ".t.staging"))
+    table = ParquetTable(*locations, run="a" * 32)
     table.prepare(frozenset())
     lost: list[Path] = []
 
     class Lost(Rows):
-        def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-            found = super().write(place, prefix, partition_by)
-            assert isinstance(place, LocalPlace)
-            lost.append(place.path / found[0].name)
+        def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+            found = super().write(location, prefix, partition_by)
+            assert isinstance(location, LocalLocation)
+            lost.append(location.path / found[0].name)
             lost[0].unlink()
             return found
 
@@ -398,36 +400,36 @@ def test_old_manifests_are_removed_in_order_of_their_numbers(tmp_path: Path) -> 
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> LocalPlace:
-    return LocalPlace(tmp_path / "runs")
+def location(tmp_path: Path) -> LocalLocation:
+    return LocalLocation(tmp_path / "runs")
 
 
-def record(place: LocalPlace, **given: Any) -> str:
+def record(location: LocalLocation, **given: Any) -> str:
     """The record of another run, which began and was seen just now on another machine."""
     now = time.time()
     fields = {"run": "f" * 32, "host": "elsewhere", "process": "1@2", "begun_s": now, "seen_s": now, "holds": True}
     fields |= {"machine": runs._machine()} if given.get("host") == socket.gethostname() else {}
-    place.write_text(f"{'f' * 32}.json", json.dumps(fields | given))
+    location.write_text(f"{'f' * 32}.json", json.dumps(fields | given))
     return "f" * 32
 
 
 @contextlib.contextmanager
-def begun(place: LocalPlace) -> Iterator[Run]:
-    run = Run(place)
+def begun(location: LocalLocation) -> Iterator[Run]:
+    run = Run(location)
     run.begin()
     yield run
     run.end()
 
 
-def test_a_live_run_is_named_in_the_refusal(place: LocalPlace) -> None:
+def test_a_live_run_is_named_in_the_refusal(location: LocalLocation) -> None:
     for given in ({}, {"host": socket.gethostname(), "process": runs._process(os.getpid())}):
-        record(place, **given)
+        record(location, **given)
         with pytest.raises(StorageError, match=r"another pipeline is writing.*process \d+ on .*run ffffffff"):
-            Run(place).begin()
-        assert place.children() == ["f" * 32 + ".json"]
+            Run(location).begin()
+        assert location.children() == ["f" * 32 + ".json"]
 
 
-def test_a_dead_run_does_not_block_and_its_files_are_removed_when_it_is_surely_dead(place: LocalPlace) -> None:
+def test_a_dead_run_does_not_block_and_its_files_are_removed_when_it_is_surely_dead(location: LocalLocation) -> None:
     here, day = socket.gethostname(), 86_400.0
     for given, sure, forgotten in (
         ({"host": here, "process": "999999999@1"}, True, False),
@@ -437,32 +439,36 @@ def test_a_dead_run_does_not_block_and_its_files_are_removed_when_it_is_surely_d
         ({"seen_s": time.time() - 100}, False, False),
         ({"seen_s": time.time() - day - 10}, True, True),
     ):
-        other = record(place, **given)
-        with begun(place) as run:
+        other = record(location, **given)
+        with begun(location) as run:
             assert (other in run.dead) is sure, given
             run.forget_dead()
-            assert (place.read_text(f"{other}.json") is None) is forgotten, given
-            place.delete(f"{other}.json")
-        assert place.children() == []
+            assert (location.read_text(f"{other}.json") is None) is forgotten, given
+            location.delete(f"{other}.json")
+        assert location.children() == []
 
 
-def test_a_run_in_another_container_of_the_same_name_is_live_while_it_renews_its_record(place: LocalPlace) -> None:
+def test_a_run_in_another_container_of_the_same_name_is_live_while_it_renews_its_record(
+    location: LocalLocation,
+) -> None:
     """Its pid is a different process here, or none."""
     given = {"host": socket.gethostname(), "process": "999999999@1", "machine": "another container"}
-    record(place, **given)
+    record(location, **given)
     with pytest.raises(
         StorageError, match=r"another pipeline is writing.*wait for 90 s of silence, or remove .*f\.json"
     ):
-        Run(place).begin()
-    record(place, **given, seen_s=time.time() - 100)
-    with begun(place) as run:
+        Run(location).begin()
+    record(location, **given, seen_s=time.time() - 100)
+    with begun(location) as run:
         assert run.dead == frozenset(), "its files stay for a day"
 
 
-def test_a_record_is_visible_at_each_moment_of_its_renewal(place: LocalPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_visible_at_each_moment_of_its_renewal(
+    location: LocalLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At a URI it is written as another file, then the old one is deleted and the new one is renamed."""
-    name = f"{record(place)}.json"
-    text = place.read_text(name)
+    name = f"{record(location)}.json"
+    text = location.read_text(name)
     assert text is not None
     before, during = {name: text, f"{name}.new": text[:10]}, {f"{name}.new": text}
     for listed, then in ((before, before), (before, during), (during, during), (during, {name: text})):
@@ -472,18 +478,18 @@ def test_a_record_is_visible_at_each_moment_of_its_renewal(place: LocalPlace, mo
             reads.append(one)
             return then.get(one)
 
-        monkeypatch.setattr(place, "children", lambda listed=listed: sorted(listed))
-        monkeypatch.setattr(place, "read_text", read)
-        assert [one.run for one in runs._records(place)] == ["f" * 32]
+        monkeypatch.setattr(location, "children", lambda listed=listed: sorted(listed))
+        monkeypatch.setattr(location, "read_text", read)
+        assert [one.run for one in runs._records(location)] == ["f" * 32]
 
 
-def test_of_concurrent_runs_one_continues(place: LocalPlace) -> None:
+def test_of_concurrent_runs_one_continues(location: LocalLocation) -> None:
     gate = threading.Barrier(8)
     held: list[Run] = []
     refused: list[str] = []
 
     def one() -> None:
-        run = Run(place)
+        run = Run(location)
         gate.wait()
         try:
             run.begin()
@@ -500,18 +506,18 @@ def test_of_concurrent_runs_one_continues(place: LocalPlace) -> None:
     held[0].end()
 
 
-def test_a_failed_run_keeps_its_record_and_the_next_one_begins(place: LocalPlace) -> None:
-    run = Run(place)
+def test_a_failed_run_keeps_its_record_and_the_next_one_begins(location: LocalLocation) -> None:
+    run = Run(location)
     run.begin()
     run.may_have_leftovers = True
     run.end()
-    with begun(place) as other:
+    with begun(location) as other:
         assert other.dead == {run.id}
 
 
 def test_counts_of_older_versions_are_unknown(tmp_path: Path) -> None:
     """Their manifests have no bytes, their commits have neither bytes nor files."""
-    table = ParquetTable(*(LocalPlace(tmp_path / name) for name in ("t", "batches", "staging")))
+    table = ParquetTable(*(LocalLocation(tmp_path / name) for name in ("t", "batches", "staging")))
     table.prepare()
     added = table.add(Rows(4), 0, QUERY)
     assert table.add(Rows(4), 0, QUERY) == added == Added(4, 0, 1, size(tmp_path))
@@ -530,7 +536,7 @@ def test_counts_of_older_versions_are_unknown(tmp_path: Path) -> None:
 def test_a_run_that_is_stopped_while_it_begins_does_not_hold(tmp_path: Path, write: int) -> None:
     """A signal ends the process from another thread, at any time after a write of the run's record."""
 
-    class Stopped(LocalPlace):
+    class Stopped(LocalLocation):
         writes = 0
 
         def write_text(self, name: str, text: str) -> None:
@@ -540,8 +546,8 @@ def test_a_run_that_is_stopped_while_it_begins_does_not_hold(tmp_path: Path, wri
                 stopping.start()
 
     stopping = threading.Thread(target=runs.mark_all_ended)
-    place = Stopped(tmp_path / "runs")
-    run = Run(place)
+    location = Stopped(tmp_path / "runs")
+    run = Run(location)
     run.begin()
     stopping.join()
     (record,) = (json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*.json"))

@@ -24,7 +24,7 @@ from odradek.pipelines.batch_rows import found_files
 from odradek.pipelines.decoders import decoder_for
 from odradek.pipelines.file_settings import different_values
 from odradek.pipelines.file_statistics import file_statistics
-from odradek.pipelines.filesystems import LocalPlace
+from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.partition_folders import by_folder
 from odradek.pipelines.staging import FilesNotSeen
 from odradek.pipelines.table_folders import TableFolder, folder_of
@@ -75,7 +75,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Batches], None]:
 
 def write(place: Path, partition_by: tuple[str, ...] = (), end: int = 10) -> TaskReport:
     writer = TableWriter(
-        options(), decoder_for(Values()), folder_of(LocalPlace(place)), "batch-000000-ab", partition_by
+        options(), decoder_for(Values()), folder_of(LocalLocation(place)), "batch-000000-ab", partition_by
     )
     sent: TableWriter = pickle.loads(pickle.dumps(writer))
     return sent.write([Piece(TP, 0, end, None)])
@@ -240,7 +240,7 @@ def test_columns_that_cannot_be_partition_columns(tmp_path: Path, reads: Any) ->
 def test_the_driver_names_a_file_that_it_cannot_find(reads: Any, tmp_path: Path) -> None:
     reads(lambda: iter([records(0, [b"x"] * 10)]))
     report = write(tmp_path / "t")
-    folder = folder_of(LocalPlace(tmp_path / "t"))
+    folder = folder_of(LocalLocation(tmp_path / "t"))
     (found,) = found_files(folder, [report])
     assert (found.rows, found.bad) == (10, 0)
     (file,) = report.files
@@ -305,7 +305,7 @@ def read_by(
     monkeypatch.setattr(read_task, "_loss_message", lambda *given: "gone")
     given = {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "failOnDataLoss": str(fail).lower()}
     writer = TableWriter(
-        parse_options(given, streaming=True), decoder_for(Values()), folder_of(LocalPlace(place)), "batch-000000-ab"
+        parse_options(given, streaming=True), decoder_for(Values()), folder_of(LocalLocation(place)), "batch-000000-ab"
     )
     return writer.write([Piece(TP, 0, end, None)])
 

@@ -23,7 +23,7 @@ import json, pickle, sys
 from pathlib import Path
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.decoders import decoder_for
-from odradek.pipelines.filesystems import LocalPlace
+from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.table_folders import folder_of
 from odradek.pipelines.table_writer import TableWriter
 from odradek.pipelines.values import Values
@@ -32,7 +32,7 @@ from odradek.spark.offset_ranges import Piece
 
 bootstrap, topic, output, end = sys.argv[1:]
 options = parse_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic}, streaming=True)
-writer = TableWriter(options, decoder_for(Values()), folder_of(LocalPlace(Path(output))), "batch-000000-ab")
+writer = TableWriter(options, decoder_for(Values()), folder_of(LocalLocation(Path(output))), "batch-000000-ab")
 report = writer.write([Piece(TopicPartition(topic, 0), 0, int(end), None)])
 status = Path("/proc/self/status").read_text().splitlines()
 peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, expected, parquet, places
+from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, expected, parquet, record_ids
 from support.brokers import unique
 from support.publish import create_topic, publish
 from support.spark_cluster import standalone
@@ -108,7 +108,7 @@ def test_ten_thousand_records_of_any_kind_are_equal_for_both_writers(
     assert parquet(tmp_path / "workers").schema.equals(parquet(tmp_path / "spark").schema)
     assert ours.exceptAll(theirs).count() == theirs.exceptAll(ours).count() == 0
     assert len({(one.rows, one.bad) for one in done.values()}) == 1
-    assert places(parquet(tmp_path / "workers")) == expected(admin, topic)
+    assert record_ids(parquet(tmp_path / "workers")) == expected(admin, topic)
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def check_by_chance(spark: Any, bootstrap: str, place: Path, seeds: Iterable[int
         assert ours.schema.equals(theirs.schema), where
         order = [(name, "ascending") for name in ("topic", "partition", "offset")]
         assert ours.sort_by(order).equals(theirs.sort_by(order)), where
-        assert ours.num_rows == len(set(places(ours))) == count, where
+        assert ours.num_rows == len(set(record_ids(ours))) == count, where
         if is_delta:
             assert partition_values(paths[0]) == partition_values(paths[1]), where
         for kind in (chosen.form, chosen.options["table_format"], "folders" if chosen.options["partition_by"] else ""):
@@ -212,7 +212,7 @@ def test_a_table_is_continued_with_either_writer(
         done = ingest(bootstrap, **given, group=group, partition_by=["partition"], spark=spark)
         assert (done.rows, done.batches) == (50, 1)
     found = parquet(output) if table_format == "parquet" else delta(output)
-    assert places(found) == expected(admin, topic)
+    assert record_ids(found) == expected(admin, topic)
     assert committed(admin, group) == ends(admin, topic) == checkpoint_end(output / "_odradek" / "checkpoint")
     # A replay is identified by its ranges, for either writer.
     for writer, already in (("workers", False), ("spark", True), ("workers", True)):
@@ -243,7 +243,7 @@ def test_a_hundred_small_partitions_make_one_file_and_batches_are_limited(
     assert 8 <= len(list((tmp_path / "whole").glob("*.parquet"))) <= 10
     cut = ingest(bootstrap, group=unique("g"), output=tmp_path / "cut", batch_size="1m", **given)
     assert 4 <= cut.batches <= 5
-    assert places(parquet(tmp_path / "cut")) == places(parquet(tmp_path / "whole")) == expected(admin, large)
+    assert record_ids(parquet(tmp_path / "cut")) == record_ids(parquet(tmp_path / "whole")) == expected(admin, large)
     one = ingest(bootstrap, group=unique("g"), output=tmp_path / "one", task_size="500k", files_per_batch=1, **given)
     assert one.batches == len(list((tmp_path / "one").glob("*.parquet"))) == 1
 
@@ -262,12 +262,12 @@ def test_one_file_for_each_batch(
     read = parquet if table_format == "parquet" else delta
     done = ingest(bootstrap, **given, group=group, output=tmp_path / "t", spark=spark)
     assert (done.rows, done.batches, done.files) == (2400, 3, 3)
-    assert places(read(tmp_path / "t")) == expected(admin, topic)
+    assert record_ids(read(tmp_path / "t")) == expected(admin, topic)
     folders = ingest(
         bootstrap, **given, group=unique("g"), output=tmp_path / "p", partition_by=["partition"], spark=spark
     )
     assert (folders.rows, folders.batches, folders.files) == (2400, 3, 24)
-    assert places(read(tmp_path / "p")) == expected(admin, topic)
+    assert record_ids(read(tmp_path / "p")) == expected(admin, topic)
 
 
 def test_a_few_large_records_are_split_by_their_bytes(spark: Any, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_a_few_large_records_are_split_by_their_bytes(spark: Any, admin: Admin, 
         output = tmp_path / name
         ingest(bootstrap, topics=name, group=unique("g"), output=output, task_size="1m", spark=spark)
         assert len(list(output.glob("*.parquet"))) in files, name
-        assert places(parquet(output)) == expected(admin, name)
+        assert record_ids(parquet(output)) == expected(admin, name)
 
 
 @pytest.mark.slow
@@ -309,5 +309,5 @@ def test_other_attempts_of_a_task_leave_no_files(
     assert set(second) < set(said["reported"]), said
     assert said["attempts"][0] == 1, said
     assert said["records"] == [""], "an attempt may still write, so later runs check for its files"
-    assert places(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, topic)
+    assert record_ids(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, topic)
     assert duckdb_count(output) == 1000, "every file belongs to a version"

@@ -495,13 +495,13 @@ def test_both_engines_write_the_same_bytes(tmp_path: Path, seed: int) -> None:
             log.roll(T0)
 
 
-@pytest.mark.parametrize("chunk_bytes", [61, 1_000, 1 << 20])
-def test_the_chunk_size_does_not_change_the_result(tmp_path: Path, chunk_bytes: int) -> None:
+@pytest.mark.parametrize("read_bytes", [61, 1_000, 1 << 20])
+def test_the_chunk_size_does_not_change_the_result(tmp_path: Path, read_bytes: int) -> None:
     log = busy_log(tmp_path / "a-0", 3)
     _, job = job_of(log)
     written = []
     for make in ENGINES:
-        for step in clean(job, make(), OsFiles(), chunk_bytes=chunk_bytes):
+        for step in clean(job, make(), OsFiles(), read_bytes=read_bytes):
             if isinstance(step, CleanedSegment):
                 step.finish()
         written.append({p.name: p.read_bytes() for p in sorted(log.path.glob("*.cleaned"))})

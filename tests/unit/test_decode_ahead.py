@@ -20,7 +20,7 @@ from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS, DEFAULT_COLUMNS
 from odradek.batches.compression import NAMES
 from odradek.batches.encode import encode_batch
-from odradek.client.consumer.fetch_buffer import CLAIMED, FREE, TAKEN, Chunk, FetchBuffer
+from odradek.client.consumer.fetch_buffer import CLAIMED, FREE, TAKEN, CompletedFetch, FetchBuffer
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
 from odradek.core.ids import TopicPartition
@@ -51,7 +51,7 @@ def rows(batches: list[Any]) -> list[dict[str, object]]:
 def test_a_thread_continues_where_another_thread_stopped(
     codecs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow, "CHUNK_BYTES", 20_000)  # so that one part has several RecordBatches
+    monkeypatch.setattr(arrow, "RECORD_BATCH_BYTES", 20_000)  # so that one part has several RecordBatches
     switches = 0
     with ThreadPoolExecutor(1) as other:
         for seed in range(40):
@@ -78,9 +78,9 @@ def test_a_thread_continues_where_another_thread_stopped(
     assert switches > 50
 
 
-def chunk(tp: TopicPartition, data: bytes, **more: Any) -> Chunk:
+def chunk(tp: TopicPartition, data: bytes, **more: Any) -> CompletedFetch:
     records = RecordSet(data)
-    return Chunk(tp, 1, 0, records.next_offset, 0, (), records, len(data), **more)
+    return CompletedFetch(tp, 1, 0, records.next_offset, 0, (), records, len(data), **more)
 
 
 def test_a_broken_chunk_is_left_to_the_poll_that_returns_it() -> None:
@@ -104,7 +104,7 @@ def test_a_broken_chunk_is_left_to_the_poll_that_returns_it() -> None:
 
 
 def test_records_before_a_broken_batch_are_returned_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "CHUNK_BYTES", 20_000)
+    monkeypatch.setattr(arrow, "RECORD_BATCH_BYTES", 20_000)
     sent = [encode_batch([SimpleRecord(None, b"v" * 300)] * 100, now_ms=1, base_offset=n * 100) for n in range(3)]
     broken = bytearray(b"".join(sent))
     # the first record of the third batch claims a length beyond the batch
@@ -130,7 +130,7 @@ def test_columns_that_differ_from_those_decoded_ahead() -> None:
     assert one.is_over
 
 
-def claim(buffer: FetchBuffer, **how: Any) -> Callable[[], Chunk | None]:
+def claim(buffer: FetchBuffer, **how: Any) -> Callable[[], CompletedFetch | None]:
     return lambda: buffer.claim_for_decoding(
         how.get("paused", ()), least_bytes=how.get("least", 1), most_ready=how.get("most", 9)
     )
@@ -145,7 +145,7 @@ def test_only_chunks_after_the_next_one_are_claimed() -> None:
     assert claim(buffer)() is None, "a poll would have to wait for the decoder"
     for one in (second, third, deep):
         buffer.put(one)
-    assert buffer.held(T1) == 2 * len(data)
+    assert buffer.bytes_of(T1) == 2 * len(data)
     assert claim(buffer, least=1 << 16)() is None, "decoding a small chunk takes less time than handing it over"
     assert claim(buffer)() is second
     assert claim(buffer)() is third
@@ -166,7 +166,7 @@ def test_only_chunks_after_the_next_one_are_claimed() -> None:
     buffer.release_claim(deep)
     assert claim(buffer, paused=[T1])() is None
     buffer.drop(T1)
-    assert (buffer.held(T1), buffer.size) == (0, len(data))
+    assert (buffer.bytes_of(T1), buffer.size) == (0, len(data))
 
 
 @pytest.mark.parametrize("returned", [0, 2, 3])

@@ -173,7 +173,7 @@ def test_a_batch_of_unknown_codec() -> None:
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_much_data_becomes_several_record_batches(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
     """An Arrow binary column holds up to 2 GiB: unpacked data is split into several RecordBatches long before that."""
-    monkeypatch.setattr(arrow, "CHUNK_BYTES", 2_500)
+    monkeypatch.setattr(arrow, "RECORD_BATCH_BYTES", 2_500)
     data = b"".join(batch(b"v" * 1000, base_offset=n, compression=codec) for n in range(10))
     data += batch(b"v", base_offset=10)
     found = list(RecordSet(data).record_batches("t", 0))

@@ -11,7 +11,7 @@ import cramjam
 import pytest
 
 from odradek.batches import compression
-from odradek.batches.arrow import CHUNK_BYTES, RecordSet
+from odradek.batches.arrow import RECORD_BATCH_BYTES, RecordSet
 from odradek.batches.columns import COLUMNS
 from odradek.batches.compression import LZ4, NAMES, ZSTD, compress, decompress, decompress_into
 from odradek.batches.encode import encode_batch
@@ -82,7 +82,7 @@ def test_data_larger_than_the_memory(codec: str) -> None:
 
 def test_alternating_codecs_that_fill_the_memory() -> None:
     """Unpacked data can fill its memory before the RecordBatch is full."""
-    mixed = [("lz4", [Item(None, bytes([n]) * (CHUNK_BYTES - 1000))]) for n in range(8)]
+    mixed = [("lz4", [Item(None, bytes([n]) * (RECORD_BATCH_BYTES - 1000))]) for n in range(8)]
     plain = [("none", [Item(None, b"x")])] * 8
     columns_and_rows(fetched([one for pair in zip(mixed, plain, strict=True) for one in pair]))
 

@@ -21,10 +21,10 @@ from odradek.pipelines import lake as lake_module
 from odradek.pipelines.demo.checks import CheckReport, Count, count_rows, judge, read_rows
 from odradek.pipelines.demo.flights import Feed, Flights
 from odradek.pipelines.demo.publisher import event_number, missing_events
-from odradek.pipelines.demo.rewind import Move, Rewind, RewindKind, execute_rewind, parse_rewind, plan_rewind
+from odradek.pipelines.demo.rewind import Move, Rewind, RewindKind, execute_rewind, parse_rewind, rewind_moves
 from odradek.pipelines.demo.single_reset import Query, Reset, reset_once
 from odradek.pipelines.demo.state import DemoState, PendingRewind
-from odradek.pipelines.filesystems import LocalPlace
+from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.lake import Lake, query_id
 from odradek.pipelines.queries import cause_of
 from odradek.pipelines.staging import staged_files
@@ -141,7 +141,7 @@ class _Cluster:
 )
 def test_a_reset_stays_within_the_log(text: str, after: list[int]) -> None:
     cluster: Any = _Cluster({0: 10, 1: 400, 2: 0})
-    moves = plan_rewind(cluster, "flights", parse_rewind(text), cluster.positions())
+    moves = rewind_moves(cluster, "flights", parse_rewind(text), cluster.positions())
     assert [move.after for move in moves] == after
     execute_rewind(cluster, "g", "flights", moves)
     assert [cluster.committed[TopicPartition("flights", p)].offset for p in range(3)] == after
@@ -149,20 +149,20 @@ def test_a_reset_stays_within_the_log(text: str, after: list[int]) -> None:
 
 def test_a_rewind_before_the_start_is_limited_and_reported() -> None:
     cluster: Any = _Cluster({0: 10, 1: 25, 2: 0})
-    moves = plan_rewind(cluster, "flights", Rewind(RewindKind.BACK, 21), cluster.positions())
+    moves = rewind_moves(cluster, "flights", Rewind(RewindKind.BACK, 21), cluster.positions())
     assert [move.clamped for move in moves] == [True, True, True]
     assert moves[1] == Move(partition=1, before=25, wanted=4, after=5)
 
 
 def test_a_time_after_the_last_record_means_the_log_end() -> None:
     cluster: Any = _Cluster({0: 10, 1: 25, 2: 0})
-    moves = plan_rewind(cluster, "flights", Rewind(RewindKind.TIME, 10**15), cluster.positions())
+    moves = rewind_moves(cluster, "flights", Rewind(RewindKind.TIME, 10**15), cluster.positions())
     assert [move.after for move in moves] == [50, 500, 0]
 
 
 def test_a_partition_without_a_commit_is_at_its_start() -> None:
     cluster: Any = _Cluster({0: 10})
-    moves = plan_rewind(cluster, "flights", parse_rewind("latest"), cluster.positions())
+    moves = rewind_moves(cluster, "flights", parse_rewind("latest"), cluster.positions())
     assert [move.before for move in moves] == [10, 5, 0]
 
 
@@ -385,7 +385,7 @@ def _add_batch(lake: Lake, root: Path, tables: Mapping[str, pa.Table], prefix: s
     table = lake._table
     if table._manifests.read_text(f"{prefix}.json") is None:
         _stage(root / "staging" / "run", tables)
-        staged = staged_files(LocalPlace(root / "staging" / "run" / "staged"))
+        staged = staged_files(LocalLocation(root / "staging" / "run" / "staged"))
         table.take_in("run/staged", staged, prefix)
     return int(str(table._read(f"{prefix}.json")["rows"]))
 
@@ -442,7 +442,7 @@ def test_a_new_checkpoint_does_not_replace_old_batches(lake: Lake, feed: Feed, t
         _add_batch(lake, tmp_path, {"month=1": _rows(feed, 0, 0, 3)}, f"batch-000004-{query}")
     assert read_rows(lake).num_rows == 6
     (lake.checkpoint / "metadata").write_text(json.dumps({"id": "33333333-x"}))
-    assert query_id(LocalPlace(lake.checkpoint)) == "33333333-x"
+    assert query_id(LocalLocation(lake.checkpoint)) == "33333333-x"
 
 
 def test_old_manifests_are_deleted_and_those_of_other_queries_are_kept(
@@ -488,13 +488,13 @@ def _all(feed: Feed) -> list[pa.Table]:
 
 def test_a_complete_table_passes_the_check(feed: Feed) -> None:
     report = _judge(feed, *_all(feed))
-    assert report.holds
+    assert report.passed
     assert report.by_pyarrow == Count(TARGET, TARGET, int(feed.flights.distances[:TARGET].sum()))
 
 
 def test_rows_that_were_read_again_are_counted_separately(feed: Feed) -> None:
     report = _judge(feed, *_all(feed), _rows(feed, 2, 10, 20), _rows(feed, 2, 15, 20))
-    assert report.holds
+    assert report.passed
     assert (report.by_pyarrow.rows, report.by_pyarrow.distinct, report.by_pyarrow.again) == (TARGET + 15, TARGET, 15)
 
 
@@ -502,14 +502,14 @@ def test_a_lost_record_is_found(feed: Feed) -> None:
     tables = _all(feed)
     tables[4] = pa.concat_tables([_rows(feed, 4, 0, 7), _rows(feed, 4, 8, TARGET)])
     report = _judge(feed, *tables)
-    assert not report.holds
+    assert not report.passed
     assert "1 offsets of flights-4 are missing, the first is 7" in report.problems
 
 
 def test_a_record_read_twice_does_not_hide_a_lost_one(feed: Feed) -> None:
     tables = _all(feed)
     tables[4] = pa.concat_tables([_rows(feed, 4, 0, 7), _rows(feed, 4, 6, 7), _rows(feed, 4, 8, TARGET)])
-    assert not _judge(feed, *tables).holds
+    assert not _judge(feed, *tables).passed
 
 
 def test_a_row_at_the_wrong_offset_is_found(feed: Feed) -> None:
@@ -525,30 +525,30 @@ def test_a_row_at_the_wrong_offset_is_found(feed: Feed) -> None:
 
 def test_rows_that_were_never_published_are_found(feed: Feed) -> None:
     stray = _rows(feed, 0, 0, 1).set_column(1, "offset", pa.array([10**6], pa.int64()))
-    assert not _judge(feed, *_all(feed), stray).holds
+    assert not _judge(feed, *_all(feed), stray).passed
 
 
 def test_a_row_whose_event_could_not_be_parsed_is_found(feed: Feed) -> None:
     tables = _all(feed)
     tables[0] = tables[0].set_column(2, "event", pa.array([None] * len(tables[0]), pa.int64()))
-    assert not _judge(feed, *tables).holds
+    assert not _judge(feed, *tables).passed
 
 
 def test_only_events_that_a_rewind_skipped_may_be_missing(feed: Feed) -> None:
     tables = _all(feed)
     tables[3] = pa.concat_tables([_rows(feed, 3, 0, 10), _rows(feed, 3, 12, 13), _rows(feed, 3, 20, TARGET)])
     report = _judge(feed, *tables, skipped={3: [(8, 20)]})
-    assert report.holds
+    assert report.passed
     assert (report.skipped, report.skipped_count) == ({3: [(10, 12), (13, 20)]}, 9)
     assert report.expected_distinct == TARGET - 9
-    assert not _judge(feed, *tables, skipped={3: [(8, 19)]}).holds
+    assert not _judge(feed, *tables, skipped={3: [(8, 19)]}).passed
 
 
 def test_readers_that_disagree_are_a_problem(feed: Feed) -> None:
     rows = pa.concat_tables(_all(feed)).combine_chunks()
     honest = count_rows(rows)
-    assert not judge(rows, Count(honest.rows + 1, honest.distinct, honest.distance), feed, {}).holds
-    assert not judge(rows, Count(honest.rows, honest.distinct, honest.distance + 1), feed, {}).holds
+    assert not judge(rows, Count(honest.rows + 1, honest.distinct, honest.distance), feed, {}).passed
+    assert not judge(rows, Count(honest.rows, honest.distinct, honest.distance + 1), feed, {}).passed
 
 
 def test_all_events_are_missing_in_an_empty_table(feed: Feed) -> None:

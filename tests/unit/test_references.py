@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from odradek.core.refcount import ALONE, held_by
+from odradek.core.refcount import ALONE, referenced_by
 
 
 def test_a_local_name_and_a_view() -> None:
     assert ALONE >= 0, "this Python has exact reference counts"
     thing = bytearray(10)
-    assert held_by(thing, 1)
+    assert referenced_by(thing, 1)
     view = memoryview(thing)[2:4].toreadonly()
-    assert not held_by(thing, 1)
+    assert not referenced_by(thing, 1)
     del view
-    assert held_by(thing, 1)
+    assert referenced_by(thing, 1)
 
 
 def test_an_element_of_a_list() -> None:
     things = [bytearray(10) for _ in range(3)]
     view = memoryview(things[1])
-    free = [held_by(thing, 2) for thing in things]
+    free = [referenced_by(thing, 2) for thing in things]
     assert free == [True, False, True]
     del view
 
@@ -30,6 +30,6 @@ def test_an_array_and_columns_in_it() -> None:
     column = block[10:20].view(np.int16)
     part = column[1:]
     del column
-    assert not held_by(block, 1)
+    assert not referenced_by(block, 1)
     del part
-    assert held_by(block, 1)
+    assert referenced_by(block, 1)

@@ -30,7 +30,7 @@ class MemoryRig:
 def test_a_client_that_reads_its_replies_gets_any_number_of_them() -> None:
     rig, client = MemoryRig(), Client()
     for _ in range(100):
-        rig.memory.hold(client, 300)
+        rig.memory.claim(client, 300)
     assert rig.memory.used <= LIMIT
     assert not client.aborted
 
@@ -38,20 +38,20 @@ def test_a_client_that_reads_its_replies_gets_any_number_of_them() -> None:
 def test_a_client_that_reads_nothing_is_refused_and_later_closed_to_free_memory() -> None:
     rig, stalled, other = MemoryRig(), Client(), Client()
     for _ in range(3):
-        rig.memory.hold(stalled, 300)
+        rig.memory.claim(stalled, 300)
         stalled.unsent_bytes += 300
     with pytest.raises(Hangup, match="longer than 1,000 bytes"):
-        rig.memory.hold(stalled, 300)
+        rig.memory.claim(stalled, 300)
     rig.memory.release(stalled)
     assert rig.memory.used == 0
 
     for _ in range(3):
-        rig.memory.hold(stalled, 300)
+        rig.memory.claim(stalled, 300)
     with pytest.raises(Hangup):
-        rig.memory.hold(other, 300)
+        rig.memory.claim(other, 300)
     rig.memory.release(other)
     rig.now_s += STALL_S
-    rig.memory.hold(other, 300)
+    rig.memory.claim(other, 300)
     assert stalled.aborted
     assert not other.aborted
     assert rig.memory.used == 300
@@ -59,12 +59,12 @@ def test_a_client_that_reads_nothing_is_refused_and_later_closed_to_free_memory(
 
 def test_a_client_that_reads_a_long_reply_slowly_is_not_closed() -> None:
     rig, slow, other = MemoryRig(), Client(), Client()
-    rig.memory.hold(slow, 900)
+    rig.memory.claim(slow, 900)
     for slow.unsent_bytes in (900, 800, 750):
         with pytest.raises(Hangup):
-            rig.memory.hold(other, 300)
+            rig.memory.claim(other, 300)
         rig.memory.release(other)
         rig.now_s += STALL_S
     slow.unsent_bytes = 600
-    rig.memory.hold(other, 300)
+    rig.memory.claim(other, 300)
     assert not slow.aborted

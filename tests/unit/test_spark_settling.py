@@ -63,8 +63,8 @@ class Group:
         self.asked.append("ends")
         return {P0: 10}
 
-    def held(self, done: SourceOffset, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        self.asked.append("held")
+    def existing_ends(self, done: SourceOffset, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        self.asked.append("existing_ends")
         return ends
 
     def committed(self, partitions: Any) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -74,7 +74,7 @@ class Group:
     def settlement(self, done: SourceOffset, committed: Commits) -> Settlement:
         return settle(done, committed, self.options.on_group_reset, "any")
 
-    def commit_held(self, settlement: Settlement, held: Any, query: str) -> bool:
+    def commit_existing(self, settlement: Settlement, held: Any, query: str) -> bool:
         self.asked.append("commit")
         self.is_behind = self.refusals > 0
         if self.is_behind:
@@ -129,7 +129,7 @@ def run_of(query: Query, group: Group) -> batch_commits._Run:
 def test_the_commit_follows_the_read_of_the_group_without_another_request() -> None:
     group = Group()
     assert settle_finished(group, SourceOffset({P0: 5}), lambda: True)  # type: ignore[arg-type]  # as above
-    assert group.asked == ["partitions", "ends", "held", "committed", "commit"]
+    assert group.asked == ["partitions", "ends", "existing_ends", "committed", "commit"]
 
 
 @pytest.mark.parametrize("moved", ["another end", "a trigger"])
@@ -151,7 +151,7 @@ def test_the_driver_waits_until_no_trigger_is_active(listener: Callable[..., Gro
     query.in_trigger = iter([True] * 5)
     listener(q=run_of(query, group)).onQueryProgress(reports("q"))
     assert group.written.wait(30)
-    assert group.asked == ["partitions", "ends", "held", "committed", "commit"], "the group is read only once"
+    assert group.asked == ["partitions", "ends", "existing_ends", "committed", "commit"], "the group is read only once"
     assert query.looks == 5 + 2, "the last two are before and after the reads of the group"
 
 

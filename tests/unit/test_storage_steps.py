@@ -97,7 +97,7 @@ def test_invalid_records_of_a_large_batch_are_found(path: Path, settings: dict[s
     data = keyed(*pairs, at_ms=T0 - 1500)  # one record each millisecond: from 1.5 s before to 1.5 s after
     assert code_of(put, log, data) is code
     assert log.log_end_offset == 0
-    refused = [record.place for record in finish(log.refused_records(data, T0, most=10_000))]
+    refused = [record.number for record in finish(log.refused_records(data, T0, most=10_000))]
     if code is ErrorCode.invalid_record:
         assert refused == [2500, 2900]
     elif "message_timestamp_after_max_ms" in settings:

@@ -9,13 +9,13 @@ import pytest
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines import s3_regions
-from odradek.pipelines.filesystems import HadoopPlace, LocalPlace, is_uri, place_of
+from odradek.pipelines.filesystems import HadoopLocation, LocalLocation, is_uri, location_of
 from odradek.pipelines.table_folders import TableFolder, folder_of, log_options
 
 
-def far(uri: str) -> HadoopPlace:
+def far(uri: str) -> HadoopLocation:
     """A place by its name, without a call to Java."""
-    place = HadoopPlace.__new__(HadoopPlace)
+    place = HadoopLocation.__new__(HadoopLocation)
     place.uri = place.spark_uri = uri
     return place
 
@@ -131,7 +131,7 @@ def test_other_stores() -> None:
 def test_a_file_uri_is_a_folder_of_this_machine() -> None:
     for uri in ("file:///tmp/a%20b", "file:/tmp/a%20b", "FILE://localhost/tmp/a%20b"):
         assert not is_uri(uri)
-        place = place_of(uri, None)
-        assert isinstance(place, LocalPlace)
+        place = location_of(uri, None)
+        assert isinstance(place, LocalLocation)
         assert (str(place.path), place.spark_uri) == ("/tmp/a%20b", "file:///tmp/a%20b")
     assert is_uri("hdfs://h/t")

@@ -15,7 +15,7 @@ from odradek.client.arguments import (
     as_partition,
     as_partitions,
     as_pattern,
-    as_place,
+    as_seek_target,
     as_timeout_ms,
     as_times,
     check_callbacks,
@@ -210,8 +210,8 @@ class Consumer:
     ) -> None:
         """Makes the next poll read from ``offset``. Raises IllegalState for a partition that is not assigned."""
         tp = as_partition(partition)
-        place = as_place(offset, leader_epoch, tp)
-        await self._engine.seek(tp, place.offset, place.leader_epoch)
+        target = as_seek_target(offset, leader_epoch, tp)
+        await self._engine.seek(tp, target.offset, target.leader_epoch)
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Sets the positions to the log start; of all assigned partitions if none is given."""

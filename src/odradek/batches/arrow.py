@@ -28,7 +28,7 @@ from odradek.batches.header import CONTROL_BIT, Buffer
 from odradek.batches.record_columns import HEADERS, KEYS, TYPES, VALUES, Blobs, RecordColumns
 from odradek.core.errors import CorruptRecord
 
-CHUNK_BYTES = 2 << 20
+RECORD_BATCH_BYTES = 2 << 20
 """The approximate limit for the bytes of records in one RecordBatch."""
 # Spark's own names and nullability, so that its Arrow batches need no cast.
 _HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
@@ -160,7 +160,7 @@ class RecordSet:
 
         The decompressed records stay far below 2 GiB, the limit of an Arrow column.
         """
-        if not self._attributes & kernels.CODEC_BITS and len(self._array) <= CHUNK_BYTES:
+        if not self._attributes & kernels.CODEC_BITS and len(self._array) <= RECORD_BATCH_BYTES:
             parts = [(self._array, table)]
             at = len(table)
         else:
@@ -181,7 +181,7 @@ class RecordSet:
         The second value is the number of the first unread batch.
         """
         parts: list[tuple[Bytes, Int64s]] = []
-        room = CHUNK_BYTES
+        room = RECORD_BATCH_BYTES
         kernels.unpacked.begin()
         for first, last, compressed in kernels.runs_by_compression(table[at:]):
             run = table[at + first : at + last].copy()

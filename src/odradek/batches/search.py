@@ -18,9 +18,9 @@ _FIRST_RECORDS = 16
 
 
 class RecordMatch(NamedTuple):
-    """A record of a batch. ``place``: its number in its batch; ``timestamp`` in ms."""
+    """A record of a batch. ``number``: its number in its batch; ``timestamp`` in ms."""
 
-    place: int
+    number: int
     offset: int
     timestamp: int
     is_keyless: bool
@@ -57,13 +57,13 @@ def search(
                 raise IndexError(at)
             times = decoded(deltas)
             if condition.of_some(Checked(min(times), max(times), keyless)):
-                places = range(header.record_count - before, header.record_count - left)
-                for one in _records(records.data, start, places, header):
+                numbers = range(header.record_count - before, header.record_count - left)
+                for one in _records(records.data, start, numbers, header):
                     if condition.of_one(one):
                         found.append(one)
                         if len(found) == most:
                             return found
-                    if one.place % STEP_RECORDS == STEP_RECORDS - 1:
+                    if one.number % STEP_RECORDS == STEP_RECORDS - 1:
                         yield None
             yield None
     except IndexError as error:
@@ -77,10 +77,10 @@ def search(
     return found
 
 
-def _records(data: bytes | mmap, at: int, places: range, header: BatchHeader) -> Iterator[RecordMatch]:
+def _records(data: bytes | mmap, at: int, numbers: range, header: BatchHeader) -> Iterator[RecordMatch]:
     """Yields the records from ``at`` on, whose lengths the caller has checked."""
     append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
-    for place in places:
+    for number in numbers:
         size, at = read_uvarint(data, at)
         following = at + (size >> 1)
         delta, at = read_uvarint(data, at + 1, 10)
@@ -88,5 +88,5 @@ def _records(data: bytes | mmap, at: int, places: range, header: BatchHeader) ->
         delta, at = read_uvarint(data, at)
         if delta & 1:
             raise CorruptRecord(f"a record has the negative offset delta {-(delta + 1 >> 1)}")
-        yield RecordMatch(place, header.base_offset + (delta >> 1), timestamp, read_uvarint(data, at)[0] == 1)
+        yield RecordMatch(number, header.base_offset + (delta >> 1), timestamp, read_uvarint(data, at)[0] == 1)
         at = following

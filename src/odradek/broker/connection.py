@@ -47,7 +47,7 @@ FULL_READ_BYTES = 256_000
 """The size of a full read: uvloop's read buffer, slightly less than asyncio's. After a full read, libuv reads again at
 once."""
 WRITE_BUFFER_BYTES = 1 << 20
-HELD_S = 0.005
+REPLY_DELAY_S = 0.005
 """The longest time in seconds that replies wait for later replies, to be written together. They wait only while the
 connection has requests that wait for another share."""
 _JOIN_BELOW = FILE_FROM_BYTES
@@ -104,11 +104,41 @@ class Connection(asyncio.Protocol):
 
     # With more than thirty attributes and without slots, CPython makes an unshared dictionary for each connection.
     __slots__ = (
-        "_backlog", "_closing", "_files", "_flush_due", "_has_long_reply", "_held_until_s", "_holds_memory",
-        "_host", "_idle_timer", "_in_flight", "_in_flight_bytes", "_is_lost", "_is_read_on", "_last_active_s", "_loop",
-        "_may_receive", "_mute_timer", "_muted_until_s", "_queued", "_reader", "_reading", "_ready_bytes",
-        "_share_bytes", "_share_ends_s", "_slots", "_task", "_transport", "_unsent_bytes", "_waiting_bytes",
-        "_writable", "client_host", "local_host", "parked", "parked_partitions", "sends_files",
+        "_backlog",
+        "_closing",
+        "_delayed_until_s",
+        "_files",
+        "_flush_due",
+        "_has_long_reply",
+        "_holds_memory",
+        "_host",
+        "_idle_timer",
+        "_in_flight",
+        "_in_flight_bytes",
+        "_is_lost",
+        "_is_read_on",
+        "_last_active_s",
+        "_loop",
+        "_may_receive",
+        "_mute_timer",
+        "_muted_until_s",
+        "_queued",
+        "_reader",
+        "_reading",
+        "_ready_bytes",
+        "_share_bytes",
+        "_share_ends_s",
+        "_slots",
+        "_task",
+        "_transport",
+        "_unsent_bytes",
+        "_waiting_bytes",
+        "_writable",
+        "client_host",
+        "local_host",
+        "parked",
+        "parked_partitions",
+        "sends_files",
     )  # fmt: skip
 
     def __init__(self, host: Host) -> None:
@@ -123,7 +153,7 @@ class Connection(asyncio.Protocol):
         self._unsent_bytes = 0
         self._writable = True
         self._reading = True
-        self._held_until_s = 0.0  # when the waiting replies are written; 0: no reply waits
+        self._delayed_until_s = 0.0  # when the waiting replies are written; 0: no reply waits
         self._holds_memory = False
         self._may_receive = True  # set by broker/request_memory
         self._queued = False  # in the scheduler's queue
@@ -200,7 +230,7 @@ class Connection(asyncio.Protocol):
         unfinished = reader.buffered
         if unfinished > SMALL_REQUEST_BYTES or self._holds_memory:
             self._holds_memory = unfinished > SMALL_REQUEST_BYTES
-            self._may_receive = self._host.request_memory.hold(self, unfinished)
+            self._may_receive = self._host.request_memory.claim(self, unfinished)
         if not self._queued and (
             self._serve_backlog(share_ends_s) or (self._share_bytes >= SHARE_BYTES and not self._closing)
         ):
@@ -286,9 +316,9 @@ class Connection(asyncio.Protocol):
                     self._serve(backlog.popleft())
                 if self._ready_bytes > _JOIN_BELOW:
                     self._flush()
-            if backlog and self._has_room() and self._may_hold(clock()):
+            if backlog and self._has_room() and self._may_delay_replies(clock()):
                 return True
-            self._held_until_s = 0.0
+            self._delayed_until_s = 0.0
             self._flush()
             # A written reply may have made room.
             if not backlog or not self._has_room():
@@ -296,11 +326,11 @@ class Connection(asyncio.Protocol):
             if clock() >= until_s:
                 return True
 
-    def _may_hold(self, now_s: float) -> bool:
+    def _may_delay_replies(self, now_s: float) -> bool:
         """Returns whether replies may wait for those of the next share. One write of many replies costs less."""
-        if not self._held_until_s:
-            self._held_until_s = now_s + HELD_S
-        return now_s < self._held_until_s
+        if not self._delayed_until_s:
+            self._delayed_until_s = now_s + REPLY_DELAY_S
+        return now_s < self._delayed_until_s
 
     def _has_room(self) -> bool:
         return (
@@ -315,7 +345,7 @@ class Connection(asyncio.Protocol):
             and self.parked_partitions < MAX_PARKED_PARTITIONS
         )
 
-    def hold(self, task: Task[Any]) -> None:
+    def pause_for(self, task: Task[Any]) -> None:
         """Serves no later request until ``release``, because ``task`` needs several shares for its request."""
         self._task = task
         self.parked.add(task)
@@ -456,9 +486,9 @@ class Connection(asyncio.Protocol):
         self._has_long_reply = True
         self._host.reply_memory.begin(self)
 
-    def hold_reply(self, size: int) -> None:
+    def claim_reply(self, size: int) -> None:
         self._has_long_reply = True
-        self._host.reply_memory.hold(self, size)
+        self._host.reply_memory.claim(self, size)
 
     def grow_reply(self, size: int) -> None:
         self._host.reply_memory.grow(self, size)

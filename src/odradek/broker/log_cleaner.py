@@ -30,7 +30,7 @@ from odradek.broker.partition import Partition
 from odradek.core.errors import KafkaError, OdradekError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
-from odradek.storage.clean_jobs import Dirt, Job, max_keys, measure, plan
+from odradek.storage.clean_jobs import Dirt, Job, job_of, max_keys, measure
 from odradek.storage.clean_rows import RowEngine
 from odradek.storage.cleaner import CleanedSegment, Counts, Finished, TooCoarse, clean
 from odradek.storage.log import Log
@@ -269,7 +269,7 @@ class Cleaning:
         await asyncio.to_thread(target.discard_cleaned)
         config = self._config
         threads = max(config.log_cleaner_threads, 1)
-        job = plan(
+        job = job_of(
             target,
             measure(target, self._now_ms()),
             self._now_ms(),
@@ -420,7 +420,7 @@ class Cleaning:
 
 
 class _Swap:
-    """Replaces segments of a log with cleaned ones, unless the log has changed since the plan."""
+    """Replaces segments of a log with cleaned ones, unless the log has changed since the job was made."""
 
     def __init__(self, target: Log) -> None:
         self._log = target

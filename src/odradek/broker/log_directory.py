@@ -90,7 +90,7 @@ class LogDirectory:
             self._files.make_dirs(self.path, private=True)
             self._lock = self._files.lock(self.path / checkpoints.LOCK)
         except BlockingIOError:
-            raise StorageError(f"{self.path} is held by another broker{self._holder()}") from None
+            raise StorageError(f"{self.path} is held by another broker{self._owner()}") from None
         except OSError as error:
             raise StorageError(f"{self.path} cannot be used: {error.strerror or error}") from error
         with suppress(OSError):
@@ -99,7 +99,7 @@ class LogDirectory:
         self._read_meta_properties(config)
         self.clean = checkpoints.read_clean_shutdown(self.path, self._files)
 
-    def _holder(self) -> str:
+    def _owner(self) -> str:
         with suppress(OSError, ValueError):
             process, _, address = (self.path / checkpoints.LOCK).read_text().strip().partition(" ")
             return f" (process {int(process)}{' at ' + address if address else ''})"

@@ -91,7 +91,7 @@ class ReplyMemory:
         held.reply += size
         self._add(sender, held, size)
 
-    def hold(self, sender: Sender, size: int) -> None:
+    def claim(self, sender: Sender, size: int) -> None:
         """Counts a finished reply. Raises Hangup above the limit for all replies."""
         held = self._held.setdefault(sender, _ReplyClaim())
         if self._used + size > self._limit:

@@ -68,7 +68,7 @@ class RequestMemory:
         """The bytes of all incomplete large requests."""
         return self._used
 
-    def hold(self, receiver: Receiver, size: int) -> bool:
+    def claim(self, receiver: Receiver, size: int) -> bool:
         """Sets the received bytes of a connection's incomplete request. Returns whether it may continue to read."""
         if size <= SMALL_REQUEST_BYTES:
             self.release(receiver)

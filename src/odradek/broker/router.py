@@ -239,7 +239,7 @@ class Router:
         )
         has_more = task.run_share(scheduler.clock() + SHARE_S)
         if not task.promise.resolved:
-            connection.hold(task)
+            connection.pause_for(task)
             reply: Deferred[Reply] = Deferred()
             task.promise.then(lambda value: _release(connection, task, value, reply))
             if has_more:
@@ -302,7 +302,7 @@ class Router:
         if isinstance(reply, list):
             size = len(start) + sum(map(len, reply))
             if size >= LONG_REPLY_BYTES:
-                context.hold_reply(sum([len(chunk) for chunk in reply if not isinstance(chunk, Slice)]))
+                context.claim_reply(sum([len(chunk) for chunk in reply if not isinstance(chunk, Slice)]))
             return [size.to_bytes(4, "big") + start, *reply]
         if not isinstance(reply, bytes):
             try:
@@ -313,7 +313,7 @@ class Router:
                 if reply is None:
                     raise Hangup(f"the reply could not be packed: {error}") from error
         if len(reply) >= LONG_REPLY_BYTES:
-            context.hold_reply(len(reply))
+            context.claim_reply(len(reply))
         return [(len(start) + len(reply)).to_bytes(4, "big") + start + reply]
 
     def _reply_to(self, head: RequestHead, error: Exception) -> bytes:

@@ -303,7 +303,7 @@ class BrokerServer:
         self._server = await loop.create_server(
             lambda: Connection(self), sock=listening, backlog=self.config.socket_listen_backlog_size
         )
-        self._plan_upkeep()
+        self._schedule_upkeep()
         self.loop.call_later(LOAD_REST_S, self._load_rest)
 
     def _bind(self) -> socket.socket:
@@ -330,7 +330,7 @@ class BrokerServer:
             )
         return listening
 
-    def _plan_upkeep(self) -> None:
+    def _schedule_upkeep(self) -> None:
         config = self.config
         self._every(config.log_retention_check_interval_ms, self.directory.retain)
         self._every(config.log_flush_offset_checkpoint_interval_ms or 60_000, self.directory.checkpoint_recovery_points)

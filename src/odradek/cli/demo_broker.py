@@ -65,7 +65,7 @@ class DemoBroker:
                 raise CommandError(f"the broker did not start: {line} (see {self._log})", EXIT_FAILED)
             if _HELD not in line or time.monotonic() > give_up:
                 raise CommandError(line)
-            if _holder_answers(line):
+            if _owner_answers(line):
                 alive_since = alive_since if alive_tries else time.monotonic()
                 alive_tries += 1
                 if alive_tries >= _ALIVE_TRIES and time.monotonic() - alive_since >= _ALIVE_S:
@@ -128,7 +128,7 @@ class DemoBroker:
         return code, lines[-1].removeprefix("odradek: ")
 
 
-def _holder_answers(refusal: str) -> bool:
+def _owner_answers(refusal: str) -> bool:
     """Whether the broker that a refusal names answers requests. A stopping or killed broker does not."""
     named = _HOLDER.search(refusal)
     if named is None:

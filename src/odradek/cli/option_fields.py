@@ -53,10 +53,10 @@ def flag(kind: type, name: str) -> str:
 def _parameters(kind: Any, shared: tuple[type, ...]) -> list[inspect.Parameter]:
     last = {field.name: number for number, field in enumerate(field for one in shared for field in _fields(one))}
 
-    def place(field: Field[Any]) -> tuple[bool, int]:
+    def rank(field: Field[Any]) -> tuple[bool, int]:
         return (False, -1) if field.default is MISSING else (True, last.get(field.name, -1))
 
-    order = sorted(_fields(kind), key=place)
+    order = sorted(_fields(kind), key=rank)
     hints, options = hints_of(kind), declared(kind)
     found = []
     for field in order:

@@ -40,11 +40,11 @@ def run_history_on_spark(line: HistoryLine, config: ClientConfig) -> None:
 def _begin(line: HistoryLine, advance: Callable[[int], None]) -> Callable[[], Analysis]:
     """Reads the records into Spark; returns the function that does the rest."""
     from odradek.pipelines.history import analyse_on_spark
-    from odradek.pipelines.history_report import check_group, place_for_tables, session_of, write_tables
+    from odradek.pipelines.history_report import check_group, location_for_tables, session_of, write_tables
     from odradek.pipelines.queries import spark_failures
 
     session = session_of(line)
-    place = None if line.output is None else place_for_tables(session, str(line.output))
+    location = None if line.output is None else location_for_tables(session, str(line.output))
     with spark_failures("the analysis stopped"):
         frames = analyse_on_spark(
             session,
@@ -61,8 +61,8 @@ def _begin(line: HistoryLine, advance: Callable[[int], None]) -> Callable[[], An
             with spark_failures("the analysis stopped"):
                 found = frames.collected()
             check_group(found, line.group)
-            if place is not None:
-                write_tables(session, frames, place, line.since_us)
+            if location is not None:
+                write_tables(session, frames, location, line.since_us)
         finally:
             frames.release()
         return found

@@ -161,10 +161,10 @@ def _whole_rows(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yields the input in pieces that end after complete rows, not at a line feed in quotes. Each has its first
     line."""
     line, rest = 1, bytearray()
-    place = _Place()
+    scanner = _RowScanner()
     while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]  # files of bytes have it
         rest += piece
-        if cut := place.move(rest):
+        if cut := scanner.move(rest):
             rows = bytes(rest[:cut])
             del rest[:cut]
             yield line, rows
@@ -172,13 +172,13 @@ def _whole_rows(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
         if len(rest) > LONGEST_ROW:
             message = f"a row is longer than {LONGEST_ROW >> 20} MiB"
             raise ValueError(f"line {line}: {message}: is there an unclosed quote?")
-    if place.inside is _IN_QUOTES and place.at == len(rest):
+    if scanner.inside is _IN_QUOTES and scanner.at == len(rest):
         raise ValueError(f"line {line}: the input ends inside quotes: is there an unclosed quote?")
     if rest:
         yield line, bytes(rest)
 
 
-class _Place:
+class _RowScanner:
     """The position up to which rows are scanned. A row in many pieces is scanned only once."""
 
     def __init__(self) -> None:

@@ -83,10 +83,10 @@ def as_offset(given: Any, tp: TopicPartition) -> OffsetAndMetadata:
     return full if metadata is not None else full._replace(metadata="")
 
 
-def as_place(given: Any, leader_epoch: int, tp: TopicPartition) -> OffsetAndMetadata:
+def as_seek_target(given: Any, leader_epoch: int, tp: TopicPartition) -> OffsetAndMetadata:
     """Returns the target of a seek; ``leader_epoch`` applies to a plain offset only. Raises TypeError, ValueError."""
-    place = as_offset(given, tp)
-    return place if isinstance(given, OffsetAndMetadata) else as_offset(place._replace(leader_epoch=leader_epoch), tp)
+    target = as_offset(given, tp)
+    return target if isinstance(given, OffsetAndMetadata) else as_offset(target._replace(leader_epoch=leader_epoch), tp)
 
 
 def as_offsets(given: Any) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -10,7 +10,7 @@ def _count(thing: object) -> int:
 
 
 def _alone() -> int:
-    """Returns the reference count of an object with one local name, in a call like that of ``held_by``.
+    """Returns the reference count of an object with one local name, in a call like that of ``referenced_by``.
 
     Python versions differ in it. Returns -1 if reference counts are not reliable, e.g. without a GIL.
     """
@@ -26,7 +26,7 @@ def _alone() -> int:
 ALONE = _alone()
 
 
-def held_by(thing: object, holders: int) -> bool:
+def referenced_by(thing: object, holders: int) -> bool:
     """Whether only ``holders`` names and containers of the caller refer to ``thing``.
 
     False if reference counts are not reliable.

@@ -1,9 +1,9 @@
-"""The broker's assignors for KIP-848 groups: uniform and range. Pure functions: equal input gives an equal plan.
+"""The broker's assignors for KIP-848 groups: uniform and range. Pure functions: equal input gives an equal assignment.
 
 uniform  All members get the same number of partitions, or one more, and keep as many of their partitions as this
-         allows. If all members read the same topics, one pass makes the plan. Otherwise each unassigned partition goes
-         to the least loaded member that reads its topic. Then partitions move from the most to the least loaded
-         member, topic by topic.
+         allows. If all members read the same topics, one pass makes the assignment. Otherwise each unassigned
+         partition goes to the least loaded member that reads its topic. Then partitions move from the most to the
+         least loaded member, topic by topic.
 range    Each topic separately: consecutive partitions, the members in order of their ids, static members first.
 
 Where these rules allow several plans, the result is that of Apache Kafka 4.3, which iterates over Java hash maps.
@@ -39,14 +39,14 @@ class MemberSpec(NamedTuple):
     instance_id: str | None = None
 
 
-Plan = Mapping[str, Mapping[bytes, set[int]]]
-Planning = Generator[None, None, dict[str, Partitions]]
+GroupAssignment = Mapping[str, Mapping[bytes, set[int]]]
+AssignmentSteps = Generator[None, None, dict[str, Partitions]]
 
 
 def assign(
     assignor: str, members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int], *, homogeneous: bool
 ) -> dict[str, Partitions]:
-    """Returns the plan by member id. ``partition_counts`` has every topic that a member reads.
+    """Returns the assignment by member id. ``partition_counts`` has every topic that a member reads.
 
     ``homogeneous``: all members read the same topics.
     """
@@ -60,7 +60,7 @@ def assign_in_steps(
     pace: Pace,
     *,
     homogeneous: bool,
-) -> Planning:
+) -> AssignmentSteps:
     """Does the same as ``assign`` in steps of a few partitions."""
     if not members:
         return {}
@@ -126,14 +126,14 @@ def _copied_set_capacity(size: int) -> int:
 # --- range -------------------------------------------------------------------------------------------------------
 
 
-def _range(members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int], pace: Pace) -> Planning:
-    def place(member_id: str) -> tuple[bool, str]:
+def _range(members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int], pace: Pace) -> AssignmentSteps:
+    def rank(member_id: str) -> tuple[bool, str]:
         instance_id = members[member_id].instance_id
         return (True, member_id) if instance_id is None else (False, instance_id)
 
-    plan: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in members}
+    assignment: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in members}
     readers: dict[bytes, list[str]] = {}
-    for member_id in sorted(members, key=place):
+    for member_id in sorted(members, key=rank):
         for topic_id in members[member_id].topics:
             readers.setdefault(topic_id, []).append(member_id)
             if pace.spend():
@@ -144,17 +144,17 @@ def _range(members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, i
         for position, member_id in enumerate(member_ids):
             end = start + share + (position < extra)
             if start < end:
-                plan[member_id][topic_id] = frozenset(range(start, end))
+                assignment[member_id][topic_id] = frozenset(range(start, end))
             start = end
             if pace.spend():
                 yield
-    return {member_id: plan[member_id] for member_id in members}
+    return {member_id: assignment[member_id] for member_id in members}
 
 
 # --- uniform, all members read the same ----------------------------------------------------------------------------
 
 
-def _uniform_same(members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int], pace: Pace) -> Planning:
+def _uniform_same(members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int], pace: Pace) -> AssignmentSteps:
     topics = next(iter(members.values())).topics
     if not topics:
         return {}
@@ -173,12 +173,12 @@ def _uniform_same(members: dict[str, MemberSpec], partition_counts: Mapping[byte
             yield
     total = sum(partition_counts[topic_id] for topic_id in topics)
     share, extra = divmod(total, len(members))
-    plan: dict[str, dict[bytes, set[int]]] = {}
+    assignment: dict[str, dict[bytes, set[int]]] = {}
     wanting: list[tuple[str, int]] = []
     for position, (member_id, member) in enumerate(members.items()):
         has_extra = extra > 0
         kept, given_up, wants = yield from _kept(member.assigned, topics, share + has_extra, pace)
-        plan[member_id] = kept
+        assignment[member_id] = kept
         free += given_up
         if wants > 0 and has_extra and len(members) - position > extra:
             # Enough members follow that may already own an extra partition.
@@ -190,10 +190,10 @@ def _uniform_same(members: dict[str, MemberSpec], partition_counts: Mapping[byte
     rest = iter(free)
     for member_id, wants in wanting:
         for _, (topic_id, partition) in zip(range(wants), rest, strict=False):
-            plan[member_id].setdefault(topic_id, set()).add(partition)
+            assignment[member_id].setdefault(topic_id, set()).add(partition)
             if pace.spend():
                 yield
-    return (yield from _frozen(plan, pace))
+    return (yield from _frozen(assignment, pace))
 
 
 def _kept(
@@ -215,9 +215,9 @@ def _kept(
     return kept, given_up, quota
 
 
-def _frozen(plan: Plan, pace: Pace) -> Planning:
+def _frozen(assignment: GroupAssignment, pace: Pace) -> AssignmentSteps:
     frozen: dict[str, Partitions] = {}
-    for member_id, topics in plan.items():
+    for member_id, topics in assignment.items():
         frozen[member_id] = {topic_id: frozenset(partitions) for topic_id, partitions in topics.items() if partitions}
         if pace.spend(1 + len(topics) // 4):
             yield
@@ -227,7 +227,9 @@ def _frozen(plan: Plan, pace: Pace) -> Planning:
 # --- uniform, members read different topics ------------------------------------------------------------------------
 
 
-def _uniform_different(members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int], pace: Pace) -> Planning:
+def _uniform_different(
+    members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int], pace: Pace
+) -> AssignmentSteps:
     state = _Spread(members, partition_counts, pace)
     yield from state.find_readers()
     if not state.readers:
@@ -235,18 +237,18 @@ def _uniform_different(members: dict[str, MemberSpec], partition_counts: Mapping
     yield from state.take_over()
     yield from state.give_free()
     yield from state.balance()
-    return (yield from _frozen(state.plan, pace))
+    return (yield from _frozen(state.assignment, pace))
 
 
 class _Spread:
-    """An unfinished plan. Members have numbers; ``owners`` has the owner of each partition, -1: unassigned."""
+    """An unfinished assignment. Members have numbers; ``owners`` has the owner of each partition, -1: unassigned."""
 
     def __init__(self, members: dict[str, MemberSpec], partition_counts: Mapping[bytes, int], pace: Pace) -> None:
         self._members = members
         self._counts = partition_counts
         self._pace = pace
         self._ids = list(members)
-        self.plan: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in members}
+        self.assignment: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in members}
         self.sizes = [0] * len(members)
         self.readers: dict[bytes, list[int]] = {}
         self.owners: dict[bytes, list[int]] = {}
@@ -318,20 +320,20 @@ class _Spread:
     def _give(self, topic_id: bytes, partition: int, number: int) -> None:
         before = self.owners[topic_id][partition]
         if before != -1:
-            self.plan[self._ids[before]][topic_id].discard(partition)
+            self.assignment[self._ids[before]][topic_id].discard(partition)
             self.sizes[before] -= 1
-        self.plan[self._ids[number]].setdefault(topic_id, set()).add(partition)
+        self.assignment[self._ids[number]].setdefault(topic_id, set()).add(partition)
         self.owners[topic_id][partition] = number
         self.sizes[number] += 1
 
     def _sorted(self, topic_ids: Iterable[bytes]) -> list[bytes]:
         """Sorts topics by partitions per reader, the largest number first."""
 
-        def place(topic_id: bytes) -> tuple[float, int, tuple[int, int]]:
+        def rank(topic_id: bytes) -> tuple[float, int, tuple[int, int]]:
             readers = len(self.readers[topic_id])
             return -(self._counts[topic_id] / readers), readers, _signed_halves(topic_id)
 
-        return sorted(topic_ids, key=place)
+        return sorted(topic_ids, key=rank)
 
 
 class _Load:

@@ -22,7 +22,7 @@ from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace
 from odradek.core.records import GroupMetadata, group_key, group_value
 from odradek.groups.classic import ClassicGroup, Member, State
-from odradek.groups.classic_records import empty_record, plan_record, return_record
+from odradek.groups.classic_records import assignment_record, empty_record, return_record
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import (
     Heartbeat,
@@ -326,7 +326,7 @@ class Membership:
         member.parked_sync = self._park(SYNC, group, out)
         self._end_sync_phase(group, out)
         if group.leader == member.member_id:
-            change = yield from plan_record(group, request.assignments, self.pace)
+            change = yield from assignment_record(group, request.assignments, self.pace)
             fits = most_bytes(change) <= self.batch_bytes()
             for other in group.members.values():
                 if fits:

@@ -41,9 +41,11 @@ def group_record(group: ClassicGroup, pace: Pace) -> Generator[None, None, Class
     return (yield from _record(group, rows, group.leader, pace))
 
 
-def plan_record(group: ClassicGroup, plan: Mapping[str, bytes], pace: Pace) -> Generator[None, None, ClassicChange]:
-    """Returns the record of the group with its leader's plan. A member without an entry gets an empty assignment."""
-    rows = ((member, plan.get(member.member_id, b"")) for member in group.members.values())
+def assignment_record(
+    group: ClassicGroup, assignment: Mapping[str, bytes], pace: Pace
+) -> Generator[None, None, ClassicChange]:
+    """Returns the group's record with the leader's assignment. A member without an entry gets an empty one."""
+    rows = ((member, assignment.get(member.member_id, b"")) for member in group.members.values())
     return (yield from _record(group, rows, group.leader, pace))
 
 

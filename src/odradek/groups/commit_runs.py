@@ -188,17 +188,17 @@ def _read_names(prefix: bytes) -> tuple[str, str] | None:
 def shape_of(payload: bytes | mmap, at: int) -> RecordLayout | None:
     """Returns the layout of the commit at ``at``, or None if no commit in the usual form starts there."""
     try:
-        places = _places(payload, at)
+        ends = _ends_of(payload, at)
     except (IndexError, OverlongVarint):
         return None
-    if places is None or places[-1] > len(payload):
+    if ends is None or ends[-1] > len(payload):
         return None
-    sizes = [end - start for start, end in zip((at, *places[:-1]), places, strict=True)]
+    sizes = [end - start for start, end in zip((at, *ends[:-1]), ends, strict=True)]
     cut = struct.Struct("".join(f"{size}s" for size in sizes))
     return RecordLayout(cut, cut.unpack_from(payload, at)[::2], sizes[1])
 
 
-def _places(payload: bytes | mmap, start: int) -> tuple[int, ...] | None:
+def _ends_of(payload: bytes | mmap, start: int) -> tuple[int, ...] | None:
     """Returns the end of each part of a ``Cut``, or None if the record is not a plain commit."""
     size, at = _length(payload, start)
     end = at + size

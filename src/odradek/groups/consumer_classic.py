@@ -127,7 +127,7 @@ class ClassicMembers:
             for topic_id, partitions in migration.partitions_by_id(subscription.owned, self._image).items()
         }
         if not downgrades:
-            target = yield from membership.plan(step, changed, out)
+            target = yield from membership.next_target(step, changed, out)
             reached = yield from membership.reconcile(step, target, owned, changed, out)
             check_size(out.records, membership.batch_bytes())
             return reached

@@ -112,7 +112,7 @@ class ConsumerMembership:
         step = Step(now_ms, group, member, updated, existing)
         names_changed = yield from self.note_member(step, out)
         pattern_changed, pattern_known = self.patterns.note(step, out)
-        target = yield from self.plan(step, names_changed or pattern_known, out)
+        target = yield from self.next_target(step, names_changed or pattern_known, out)
         updated = yield from self.reconcile(step, target, request.owned, names_changed or pattern_changed, out)
         if out.records:
             check_size(out.records, self.batch_bytes())
@@ -221,7 +221,7 @@ class ConsumerMembership:
 
     # --- epochs and targets ---------------------------------------------------------------------------------------
 
-    def plan(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, TargetAssignment]:
+    def next_target(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, TargetAssignment]:
         """Starts a new epoch if necessary, computes its target if the interval allows it, and returns the member's."""
         now_ms, group = step.now_ms, step.group
         epoch = group.epoch
@@ -229,15 +229,15 @@ class ConsumerMembership:
             epoch = yield from self.next_epoch(step, is_new_epoch, out)
         if group.assignment_epoch >= epoch or not self._may_assign(now_ms, group):
             return self.last_target(step)
-        plan = yield from self._assign(step)
-        for member_id, partitions in plan.items():
+        assignment = yield from self._assign(step)
+        for member_id, partitions in assignment.items():
             if member_id not in group.targets or group.targets[member_id] != partitions:
                 record = yield from records.target_member_in_steps(group.group_id, member_id, partitions, self.pace)
                 out.records.append(record)
             if self.pace.spend():
                 yield
         out.records.append(records.target(group.group_id, epoch, now_ms))
-        return TargetAssignment(epoch, plan.get(step.updated.member_id, {}))
+        return TargetAssignment(epoch, assignment.get(step.updated.member_id, {}))
 
     @staticmethod
     def last_target(step: Step) -> TargetAssignment:
@@ -286,10 +286,10 @@ class ConsumerMembership:
                 yield
         name = group.preferred_assignor(self.config.consumer_assignors[0], existing, updated)
         is_homogeneous = step.subscriptions().are_equal(len(specs))
-        plan = yield from assignors.assign_in_steps(name, specs, counts, self.pace, homogeneous=is_homogeneous)
+        assignment = yield from assignors.assign_in_steps(name, specs, counts, self.pace, homogeneous=is_homogeneous)
         empty: assignors.Partitions = {}
         ordered = yield from assignors.members_order(specs, self.pace)
-        return {member_id: plan.get(member_id, empty) for member_id in ordered}
+        return {member_id: assignment.get(member_id, empty) for member_id in ordered}
 
     def _read_by(
         self, group: ConsumerGroup, member: ConsumerMember, counts: dict[bytes, int]

@@ -70,7 +70,7 @@ def find_all(evidence: Evidence) -> list[Finding]:
 
 
 def analyse(
-    journal: Journal, logs: Logs, times_of: TimesOf = lambda places: {}, rules: FindingRules | None = None,
+    journal: Journal, logs: Logs, times_of: TimesOf = lambda records: {}, rules: FindingRules | None = None,
     *, since_us: int | None = None,
 ) -> Analysis:  # fmt: skip
     """Analyses a journal; no batch can be added to it afterwards.

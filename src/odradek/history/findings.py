@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from odradek.history.columns import TIME
 from odradek.history.journal import Commits, GroupEvent, Journal
-from odradek.history.log_ends import Logs, Place, TimesOf
+from odradek.history.log_ends import Logs, PartitionOffset, TimesOf
 
 KINDS = ("rewind", "jump", "stall", "commit_gap", "rebalance_storm", "expiring", "never_commits")
 MOST_PROOFS = 100
@@ -147,15 +147,15 @@ def event_proof(event: GroupEvent) -> Proof:
     }
 
 
-def waiting_since(evidence: Evidence, places: Sequence[Place]) -> dict[Place, int]:
+def waiting_since(evidence: Evidence, records: Sequence[PartitionOffset]) -> dict[PartitionOffset, int]:
     """Returns the timestamps of the records at these offsets: from the time index where it has them, else by a read."""
-    known: dict[Place, int] = {}
-    for tp, offset in places:
+    known: dict[PartitionOffset, int] = {}
+    for tp, offset in records:
         log = evidence.logs.by_partition.get(tp)
         estimate = None if log is None else log.time_of(offset)
         if estimate is not None and estimate[1] == 0:
             known[tp, offset] = estimate[0]
-    return known | dict(evidence.times_of([place for place in places if place not in known]))
+    return known | dict(evidence.times_of([record for record in records if record not in known]))
 
 
 def gather(journal: Journal, logs: Logs, times_of: TimesOf, rules: FindingRules) -> Evidence:

@@ -23,8 +23,8 @@ from odradek.core.errors import KafkaError
 from odradek.core.ids import NO_OFFSET, TopicPartition
 
 Array = npt.NDArray[Any]
-Place = tuple[TopicPartition, int]
-TimesOf = Callable[[Sequence[Place]], Mapping[Place, int]]
+PartitionOffset = tuple[TopicPartition, int]
+TimesOf = Callable[[Sequence[PartitionOffset]], Mapping[PartitionOffset, int]]
 """Returns the timestamps of the records at the given offsets, in microseconds; deleted and future records are left
 out."""
 
@@ -132,14 +132,14 @@ def retention(admin: Admin) -> tuple[int, bool]:
     return (RETENTION_MS, False) if minutes is None else (int(minutes) * 60_000, True)
 
 
-def record_times(config: ClientConfig, places: Sequence[Place]) -> dict[Place, int]:
+def record_times(config: ClientConfig, records: Sequence[PartitionOffset]) -> dict[PartitionOffset, int]:
     """Returns the timestamps of the records at these offsets, in microseconds. It reads one batch for each.
 
     Where compaction removed a record, the next record counts. Deleted and future records are left out.
     """
 
-    def read(place: Place) -> int | None:
-        tp, offset = place
+    def read(record: PartitionOffset) -> int | None:
+        tp, offset = record
         reader = PartitionReader(config, tp, ("offset", "timestamp"))
         try:
             found = reader.fetch(offset, max_bytes=1, max_wait_ms=0)
@@ -149,8 +149,8 @@ def record_times(config: ClientConfig, places: Sequence[Place]) -> dict[Place, i
             return int(batch.column("timestamp")[0].value)
         return None
 
-    if not places:
+    if not records:
         return {}
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        times = pool.map(read, places)
-        return {place: time for place, time in zip(places, times, strict=True) if time is not None}
+        times = pool.map(read, records)
+        return {record: time for record, time in zip(records, times, strict=True) if time is not None}

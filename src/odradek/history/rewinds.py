@@ -23,7 +23,7 @@ import numpy as np
 
 from odradek.history.findings import Evidence, Finding, FindingRules, event_proof, format_duration, waiting_since
 from odradek.history.journal import Array, Commits, GroupEvent, Key
-from odradek.history.log_ends import Place
+from odradek.history.log_ends import PartitionOffset
 
 READER_RUN = 5
 MOST_LOOKED_UP = 5_000
@@ -259,9 +259,9 @@ def _fast_moves(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
         if not suspects or budget <= 0:
             continue
         compared = steps.compared(suspects)
-        places = sorted({place for i in (*suspects, *compared) for place in _ends_of(evidence, steps, i)})
-        budget -= len(places)
-        waits_since = waiting_since(evidence, places)
+        records = sorted({record for i in (*suspects, *compared) for record in _ends_of(evidence, steps, i)})
+        budget -= len(records)
+        waits_since = waiting_since(evidence, records)
         capable = [i for i in compared if _had_backlog(evidence, steps, i, waits_since)]
         if len(capable) < _STEPS_NEEDED:
             continue
@@ -290,13 +290,13 @@ def _steps(evidence: Evidence, rows: _Rows) -> Iterator[_Steps]:
         yield _Steps(key, chosen, advanced[chosen], advanced[chosen] / took * 1e6)
 
 
-def _ends_of(evidence: Evidence, steps: _Steps, i: int) -> tuple[Place, Place]:
-    """Returns the places of a step's start and end."""
+def _ends_of(evidence: Evidence, steps: _Steps, i: int) -> tuple[PartitionOffset, PartitionOffset]:
+    """Returns the records at a step's start and end."""
     row, tp = int(steps.rows[i]), steps.key.topic_partition
     return (tp, int(evidence.commits.offsets[row - 1])), (tp, int(evidence.commits.offsets[row]))
 
 
-def _had_backlog(evidence: Evidence, steps: _Steps, i: int, waits_since: Mapping[Place, int]) -> bool:
+def _had_backlog(evidence: Evidence, steps: _Steps, i: int, waits_since: Mapping[PartitionOffset, int]) -> bool:
     """Returns whether all records of the step, and one more, existed when it began: then only the reader limited the
     rate."""
     _, end = _ends_of(evidence, steps, i)

@@ -90,16 +90,16 @@ def _rates(times: Array, advanced: Array, moments: Array) -> Array:
 def _newest_times(evidence: Evidence) -> dict[Key, tuple[int, int]]:
     """Returns the committed offset of each key that lags now, and the timestamp of the record there."""
     commits = evidence.commits
-    places = {}
+    records = {}
     for number, key in enumerate(commits.keys):
         row = commits.rows_of(number).stop - 1
         log = evidence.logs.by_partition.get(key.topic_partition)
         if log is not None and not commits.is_tombstone[row] and log.start <= commits.offsets[row] < log.end:
-            places[key] = key.topic_partition, int(commits.offsets[row])
-        if len(places) == LOOKED_UP:
+            records[key] = key.topic_partition, int(commits.offsets[row])
+        if len(records) == LOOKED_UP:
             break
-    found = waiting_since(evidence, sorted(set(places.values())))
-    return {key: (place[1], found[place]) for key, place in places.items() if place in found}
+    found = waiting_since(evidence, sorted(set(records.values())))
+    return {key: (record[1], found[record]) for key, record in records.items() if record in found}
 
 
 def _ages(

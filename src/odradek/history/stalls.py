@@ -16,7 +16,7 @@ import numpy as np
 from odradek.core.ids import TopicPartition
 from odradek.history.findings import Evidence, Finding, Proof, event_proof, format_duration, waiting_since
 from odradek.history.journal import Array, Key
-from odradek.history.log_ends import Place
+from odradek.history.log_ends import PartitionOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +40,28 @@ class _Pause:
 def pauses(evidence: Evidence) -> Iterator[Finding]:
     """Yields all stalls and commit gaps. It looks up the timestamps of all records that may have waited at once."""
     stalls, gaps = list(_repeated_commits(evidence)), list(_long_intervals(evidence))
-    places = sorted({place for pause in (*stalls, *gaps) if (place := _place(evidence, pause)) is not None})
-    waits_since = waiting_since(evidence, places)
+    records = sorted({record for pause in (*stalls, *gaps) if (record := _next_record(evidence, pause)) is not None})
+    waits_since = waiting_since(evidence, records)
     for pause in stalls:
         yield from _stall(evidence, pause, waits_since)
     for pause in gaps:
         yield from _gap(evidence, pause, waits_since)
 
 
-def _place(evidence: Evidence, pause: _Pause) -> Place | None:
-    """Returns the place of the record at the committed offset; None if the log has no such record."""
+def _next_record(evidence: Evidence, pause: _Pause) -> PartitionOffset | None:
+    """Returns the record at the committed offset; None if the log has no such record."""
     tp, offset = pause.key.topic_partition, int(evidence.commits.offsets[pause.first])
     log = evidence.logs.by_partition.get(tp)
     return None if log is None or not log.start <= offset < log.end else (tp, offset)
 
 
 def _waiting_record(
-    evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]
+    evidence: Evidence, pause: _Pause, waits_since: Mapping[PartitionOffset, int]
 ) -> tuple[TopicPartition, int, int] | None:
     """Returns the partition and offset of the waiting record and its timestamp; None if it is unknown."""
-    place = _place(evidence, pause)
-    since = None if place is None else waits_since.get(place)
-    return None if place is None or since is None else (*place, since)
+    record = _next_record(evidence, pause)
+    since = None if record is None else waits_since.get(record)
+    return None if record is None or since is None else (*record, since)
 
 
 def _repeated_commits(evidence: Evidence) -> Iterator[_Pause]:
@@ -88,7 +88,7 @@ def _repeated_commits(evidence: Evidence) -> Iterator[_Pause]:
         )
 
 
-def _stall(evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]) -> Iterator[Finding]:
+def _stall(evidence: Evidence, pause: _Pause, waits_since: Mapping[PartitionOffset, int]) -> Iterator[Finding]:
     commits, rules = evidence.commits, evidence.rules
     waiting_record = _waiting_record(evidence, pause, waits_since)
     if waiting_record is None:
@@ -181,7 +181,7 @@ def _reads(members: int, topics: frozenset[str] | None, topic: str) -> bool:
     return members > 0 and (topics is None or topic in topics)
 
 
-def _gap(evidence: Evidence, pause: _Pause, waits_since: Mapping[Place, int]) -> Iterator[Finding]:
+def _gap(evidence: Evidence, pause: _Pause, waits_since: Mapping[PartitionOffset, int]) -> Iterator[Finding]:
     commits, rules = evidence.commits, evidence.rules
     waiting_record = _waiting_record(evidence, pause, waits_since)
     if waiting_record is None:

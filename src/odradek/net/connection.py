@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from odradek._version import __version__
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.refcount import held_by
+from odradek.core.refcount import referenced_by
 from odradek.net.endpoint import RECEIVE_BYTES, Address
 from odradek.net.errors import BrokerUnreachable, ConnectionLost, ReplyTooLarge, UnsupportedVersion, unreadable
 from odradek.wire import frames, schemas
@@ -347,7 +347,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
         The operating system clears new memory page by page, which takes as long as receiving the reply."""
         for kept in self._kept:
-            if len(kept) >= size and held_by(kept, 2):  # the list and this name
+            if len(kept) >= size and referenced_by(kept, 2):  # the list and this name
                 return memoryview(kept)[:size]
         memory = _allocate(size + size // 8)
         if len(memory) <= KEPT_BYTES:

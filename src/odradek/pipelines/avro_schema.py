@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from odradek.pipelines import avro_columns, json_columns
-from odradek.pipelines.value_columns import Plan
+from odradek.pipelines.value_columns import KernelSchema
 
 _INTS = {
     "int": (avro_columns.INT, -(1 << 31), (1 << 31) - 1),
@@ -20,9 +20,9 @@ _INTS = {
 }
 
 
-def plan_of(schema: Any, kind: pa.DataType, header: int) -> Plan | None:
+def kernel_schema(schema: Any, kind: pa.DataType, header: int) -> KernelSchema | None:
     """Returns the plan for values of a schema with the logical types of times; None if the kernel cannot read them."""
-    plan = Plan(avro_columns.read_columns, has_doubles=False, scratch=header)
+    plan = KernelSchema(avro_columns.read_columns, has_doubles=False, scratch=header)
     try:
         _add(plan, schema, kind, {}, 0)
     except _Unusual:
@@ -35,7 +35,7 @@ class _Unusual(Exception):
     """The kernel cannot read values of this schema, for example of a union other than null and one type."""
 
 
-def _add(plan: Plan, schema: Any, kind: pa.DataType, named: dict[str, Any], domain: int) -> int:
+def _add(plan: KernelSchema, schema: Any, kind: pa.DataType, named: dict[str, Any], domain: int) -> int:
     nullable = avro_columns.NOT_NULL
     if isinstance(schema, list):
         if len(schema) != 2 or schema.count("null") != 1:

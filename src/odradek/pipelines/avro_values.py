@@ -16,7 +16,7 @@ from odradek.pipelines.avro import HEADER, AvroDecoder, in_micros
 from odradek.pipelines.value_reader import ValueReader
 
 if TYPE_CHECKING:
-    from odradek.pipelines.value_columns import Plan, Texts
+    from odradek.pipelines.value_columns import KernelSchema, Texts
 
 
 class AvroReader(ValueReader):
@@ -35,22 +35,22 @@ class AvroReader(ValueReader):
         return type(self), (decoder.schema, str(decoder.framing), decoder.writer_schemas)
 
     @functools.cached_property
-    def _plan(self) -> Plan | None:
-        from odradek.pipelines.avro_schema import plan_of
+    def _schema(self) -> KernelSchema | None:
+        from odradek.pipelines.avro_schema import kernel_schema
 
-        return plan_of(self.decoder.timed, self.type, self._header)
+        return kernel_schema(self.decoder.timed, self.type, self._header)
 
     def read(self, values: pa.Array) -> tuple[pa.Array, pa.Array | None]:
         from odradek.pipelines.value_columns import REFUSED, Texts, put
 
-        if self._plan is None:
+        if self._schema is None:
             self.slowly += len(values) - values.null_count
             read, errors = self.decoder.decode(values)
             return read.cast(self.type), errors if errors.null_count < len(errors) else None
         data = Texts.of(values)
         if self._same is not None:
             self._leave_others(data, self._same)
-        read = self._plan.read(data).array(0)
+        read = self._schema.read(data).array(0)
         refused = np.flatnonzero(data.marks == REFUSED)
         if not len(refused):
             return read, None

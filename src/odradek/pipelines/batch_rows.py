@@ -12,7 +12,7 @@ from uuid import UUID
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import NO_EPOCH, TopicPartition
 from odradek.pipelines.decoders import Decoder
-from odradek.pipelines.filesystems import Place
+from odradek.pipelines.filesystems import Location
 from odradek.pipelines.staging import FilesNotSeen, StagedFile, not_seen, staged_file, write_counted
 from odradek.pipelines.table_folders import UNREADABLE, TableFolder, folder_of
 from odradek.pipelines.table_writer import TableWriter
@@ -44,8 +44,8 @@ class BatchRows(Protocol):
         """The table's columns."""
         ...
 
-    def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-        """Writes the rows below a place. Returns the files that hold them all; the driver sees each of them.
+    def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+        """Writes the rows below a location. Returns the files that hold them all; the driver sees each of them.
 
         Raises FilesNotSeen, RangesNotRead, BadRecords, StorageError.
         """
@@ -65,10 +65,10 @@ class SparkRows:
     def schema(self) -> StructType:
         return self.frame.schema
 
-    def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-        found = [file for file in write_counted(self.frame, place, partition_by) if file.rows]
+    def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+        found = [file for file in write_counted(self.frame, location, partition_by) if file.rows]
         if self.check is not None:
-            self.check(self.frame.sparkSession.read.schema(self.frame.schema).parquet(place.spark_uri))
+            self.check(self.frame.sparkSession.read.schema(self.frame.schema).parquet(location.spark_uri))
         return found
 
 
@@ -98,8 +98,8 @@ class RangeRows:
     def covers(self) -> str:
         return covered(self.planned)
 
-    def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-        folder = folder_of(place)
+    def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+        folder = folder_of(location)
         writer = TableWriter(self.options, self.decoder, folder, prefix, tuple(partition_by))
         tasks = self._tasks()
         reports: list[TaskReport] = []

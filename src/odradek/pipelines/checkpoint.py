@@ -10,7 +10,7 @@ from pathlib import Path
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.filesystems import Place
+from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
@@ -75,14 +75,14 @@ class PlannedBatch:
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
-def planned_batch(checkpoint: Place, batch_id: int) -> PlannedBatch:
+def planned_batch(checkpoint: Location, batch_id: int) -> PlannedBatch:
     """Returns a batch from the plan that Spark wrote before the batch began. Raises StorageError."""
     start = INITIAL if batch_id == 0 else _offset_at(checkpoint, batch_id - 1)
     end = _offset_at(checkpoint, batch_id)
     return PlannedBatch(tuple(ranges(start, end)), end.ids, end.epochs, end.positions)
 
 
-def _offset_at(checkpoint: Place, batch_id: int) -> SourceOffset:
+def _offset_at(checkpoint: Location, batch_id: int) -> SourceOffset:
     text = checkpoint.read_text(f"offsets/{batch_id}")
     if text is None:
         raise StorageError(f"{checkpoint.uri}/offsets/{batch_id} is missing: it says what the batch reads")
@@ -100,7 +100,7 @@ def offsets_after_newest_batch(
     }
 
 
-def settle_group(source: Source, checkpoint: Place) -> CommitState:
+def settle_group(source: Source, checkpoint: Location) -> CommitState:
     """Commits the end of the query's last finished batch to the group, as the query itself does before the next batch.
 
     If another client has reset the group meanwhile, the next run follows that reset. If the cluster refuses the commit
@@ -117,15 +117,15 @@ def settle_group(source: Source, checkpoint: Place) -> CommitState:
     end = _offset_of(text, f"{checkpoint.uri}/offsets/{max(done)}")
     with contextlib.closing(Lookups(options)) as lookups:
         try:
-            held = lookups.held(end, lookups.ends(lookups.partitions()))
+            existing = lookups.existing_ends(end, lookups.ends(lookups.partitions()))
             settlement = lookups.settlement(end, lookups.committed(end.positions))
-            return _committed(lookups, settlement, held, end.query)
+            return _committed(lookups, settlement, existing, end.query)
         except (OdradekError, OSError) as error:
             lookups.failed(error)
             return _refused(lookups)
 
 
-def idle_state(source: Source, checkpoint: Place) -> CommitState | None:
+def idle_state(source: Source, checkpoint: Location) -> CommitState | None:
     """Returns the group's state if the query would plan no batch: its newest batch is done, the topics have no new
     records, and there is no reset to follow. The group is committed first, as the query would do it. Returns None if
     this is not certain, for example because the cluster does not answer: then the query itself reports the reason.
@@ -142,21 +142,21 @@ def idle_state(source: Source, checkpoint: Place) -> CommitState | None:
                 return None
             if not options.commit_offsets:
                 return CommitState(False, "commitOffsets is false")
-            held = lookups.held(end, ends)
+            existing = lookups.existing_ends(end, ends)
             settlement = lookups.settlement(end, lookups.committed(ends))
             if settlement.resets:
                 return None
-            return _committed(lookups, settlement, held, end.query)
+            return _committed(lookups, settlement, existing, end.query)
     except (OdradekError, OSError):
         return None
 
 
-def _committed(lookups: Lookups, settlement: Settlement, held: Offsets, query: str) -> CommitState:
+def _committed(lookups: Lookups, settlement: Settlement, existing: Offsets, query: str) -> CommitState:
     """Commits the offsets of a settlement; returns whether all of them were committed."""
-    if not lookups.commit_held(settlement, held, query):
+    if not lookups.commit_existing(settlement, existing, query):
         return _refused(lookups)
     for tp, commit in settlement.commits.items():
-        if commit.offset > held.get(tp, -1):
+        if commit.offset > existing.get(tp, -1):
             why = f"the log of {tp} no longer has the records that were read, up to offset {commit.offset}"
             return CommitState(False, why, "The next run names the missing records")
     if settlement.resets:
@@ -170,7 +170,7 @@ def _refused(lookups: Lookups) -> CommitState:
     return CommitState(False, why, f"{remedy}: the table has its rows, and the next run commits")
 
 
-def _numbers(checkpoint: Place, log: str) -> list[int]:
+def _numbers(checkpoint: Location, log: str) -> list[int]:
     """Returns the batches that have a file in one of Spark's logs."""
     return [int(name) for name in checkpoint.child(log).children() if name.isdecimal()]
 

@@ -25,7 +25,7 @@ from urllib.parse import unquote
 from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.batch_rows import check_covers
 from odradek.pipelines.delta_leftovers import DeltaLeftovers
-from odradek.pipelines.filesystems import FileStatus, LocalPlace, Place
+from odradek.pipelines.filesystems import FileStatus, LocalLocation, Location
 from odradek.pipelines.lake import Added, prefix_of, table_file_name
 from odradek.pipelines.staging import StagedFile, Staging
 
@@ -59,12 +59,12 @@ class _Batch(NamedTuple):
 
 
 class DeltaTable:
-    """The Delta table at a place. ``options``: deltalake's options for its storage."""
+    """The Delta table at a location. ``options``: deltalake's options for its storage."""
 
     def __init__(
         self,
-        table: Place,
-        staging: Place,
+        table: Location,
+        staging: Location,
         partition_by: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
         run: str | None = None,
@@ -84,7 +84,7 @@ class DeltaTable:
     @property
     def uri(self) -> str:
         """The table's URI for deltalake, which knows only one scheme for S3."""
-        if isinstance(self._table, LocalPlace):
+        if isinstance(self._table, LocalLocation):
             return self._table.path.as_uri()
         scheme, _, rest = self._table.uri.partition("://")
         return f"s3://{rest}" if scheme in ("s3a", "s3n") else self._table.uri
@@ -127,7 +127,7 @@ class DeltaTable:
         texts = (str(commit.get("odradek.batch", "0 replay-")) for commit in log.history())
         return any(not text.startswith("0 replay-") for text in texts)
 
-    def holds_any(self) -> bool:
+    def has_records(self) -> bool:
         """Whether a query or a replay has added anything. True if the start of the log was removed: then it is unknown.
         Raises StorageError.
         """

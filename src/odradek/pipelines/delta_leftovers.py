@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.filesystems import FileStatus, Place
+from odradek.pipelines.filesystems import FileStatus, Location
 from odradek.pipelines.lake import prefix_of
 from odradek.pipelines.staging import DAY_S
 from odradek.pipelines.table_state import STATE
@@ -42,7 +42,7 @@ class DeltaLeftovers:
     """The search for leftovers. ``log`` loads the table's log, None if there is none. Methods raise what it raises, and
     OSError."""
 
-    def __init__(self, table: Place, log: Callable[[], Log | None]) -> None:
+    def __init__(self, table: Location, log: Callable[[], Log | None]) -> None:
         self._table = table
         self._log = log
 
@@ -85,7 +85,7 @@ class DeltaLeftovers:
 class _Commits:
     """The commits in the log that concern some batches."""
 
-    def __init__(self, table: Place, history: Sequence[dict[str, Any]], batches: Collection[BatchFiles]) -> None:
+    def __init__(self, table: Location, history: Sequence[dict[str, Any]], batches: Collection[BatchFiles]) -> None:
         self.history = history
         self._kept: set[str] = set()
         self._unknown: set[BatchFiles] = set()

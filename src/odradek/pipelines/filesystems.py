@@ -27,8 +27,8 @@ _FILE = re.compile(r"^file:(?://(?:localhost)?)?/+", re.IGNORECASE)
 
 
 class FileStatus(NamedTuple):
-    """A file with its name below a place, ``/`` between folders. ``size``: bytes. ``written_s``: seconds since 1970, 0
-    if unknown.
+    """A file with its name below a location, ``/`` between folders. ``size`` is in bytes. ``written_s`` is in seconds
+    since 1970; 0 means unknown.
     """
 
     name: str
@@ -36,7 +36,7 @@ class FileStatus(NamedTuple):
     written_s: float = 0.0
 
 
-class Place(Protocol):
+class Location(Protocol):
     """A folder. Methods raise StorageError. ``uri``: its name for users and for other readers."""
 
     uri: str
@@ -46,11 +46,11 @@ class Place(Protocol):
         """The folder's name for Spark, which would resolve a plain path on ``fs.defaultFS``."""
         ...
 
-    def child(self, name: str) -> Place:
+    def child(self, name: str) -> Location:
         """Returns a folder below it."""
         ...
 
-    def sibling(self, prefix: str, suffix: str) -> Place | None:
+    def sibling(self, prefix: str, suffix: str) -> Location | None:
         """Returns the folder beside it with this prefix and suffix around its name; None if there can be none."""
         ...
 
@@ -71,9 +71,9 @@ class Place(Protocol):
         data."""
         ...
 
-    def move_here(self, source: Place, moves: Sequence[tuple[str, str]]) -> None:
-        """Moves files from ``source`` into this folder under new names. A file that an earlier try has moved is left in
-        its place. A file in neither place is an error.
+    def move_here(self, source: Location, moves: Sequence[tuple[str, str]]) -> None:
+        """Moves files from ``source`` into this folder under new names. A file that an earlier try has moved stays
+        as it is. Raises StorageError for a file that is neither in ``source`` nor moved.
         """
         ...
 
@@ -103,16 +103,16 @@ def is_uri(text: str) -> bool:
     return _URI.match(text) is not None and _FILE.match(text) is None
 
 
-def place_of(text: str, spark: SparkSession | None) -> Place:
-    """Returns the place for a user's path or URI. A URI needs Spark's Java."""
+def location_of(text: str, spark: SparkSession | None) -> Location:
+    """Returns the location for a user's path or URI. A URI needs Spark's Java."""
     if not is_uri(text):
         path = _FILE.sub("/", text)  # not decoded: Hadoop decodes no %20 either
-        return LocalPlace(Path(path).expanduser().absolute())
+        return LocalLocation(Path(path).expanduser().absolute())
     assert spark is not None
-    return HadoopPlace(spark, text.rstrip("/"))
+    return HadoopLocation(spark, text.rstrip("/"))
 
 
-class LocalPlace:
+class LocalLocation:
     """A folder of this machine."""
 
     def __init__(self, path: Path) -> None:
@@ -125,16 +125,16 @@ class LocalPlace:
         path = self.path.as_posix()
         return f"file://{path}" if path.startswith("/") else f"file:///{path}"
 
-    def child(self, name: str) -> LocalPlace:
-        return LocalPlace(self.path / name)
+    def child(self, name: str) -> LocalLocation:
+        return LocalLocation(self.path / name)
 
-    def sibling(self, prefix: str, suffix: str) -> LocalPlace | None:
+    def sibling(self, prefix: str, suffix: str) -> LocalLocation | None:
         """Also returns None if files could not be renamed from there: another file system, or no permission."""
         beside = self.path.parent / f"{prefix}{self.path.name}{suffix}"
         try:
             beside.mkdir(exist_ok=True)
             if beside.stat().st_dev == self.path.stat().st_dev and os.access(beside, os.W_OK | os.X_OK):
-                return LocalPlace(beside)
+                return LocalLocation(beside)
         except OSError:
             return None
         return None
@@ -171,19 +171,19 @@ class LocalPlace:
                     found.append(FileStatus(name.as_posix(), looked.st_size, looked.st_mtime))
         return sorted(found)
 
-    def move_here(self, source: Place, moves: Sequence[tuple[str, str]]) -> None:
-        assert isinstance(source, LocalPlace)
+    def move_here(self, source: Location, moves: Sequence[tuple[str, str]]) -> None:
+        assert isinstance(source, LocalLocation)
         touched = {self.path}
         try:
             for name, target in moves:
-                place = self.path / target
-                place.parent.mkdir(parents=True, exist_ok=True)
+                final = self.path / target
+                final.parent.mkdir(parents=True, exist_ok=True)
                 try:
-                    (source.path / name).replace(place)
+                    (source.path / name).replace(final)
                 except FileNotFoundError:
-                    if not place.exists():  # else an earlier try has moved it
-                        raise StorageError(f"{source.path / name} is missing, and {place} does not exist") from None
-                touched.add(place.parent)
+                    if not final.exists():  # else an earlier try has moved it
+                        raise StorageError(f"{source.path / name} is missing, and {final} does not exist") from None
+                touched.add(final.parent)
             for folder in touched:
                 sync_directory(folder)
         except OSError as error:
@@ -231,7 +231,7 @@ def _opened(path: Path) -> TextIO:
     return path.open("w", encoding="utf-8")
 
 
-class HadoopPlace:
+class HadoopLocation:
     """A folder on one of Hadoop's file systems, with its URI. All calls go through Spark's Java."""
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
@@ -260,14 +260,14 @@ class HadoopPlace:
     def _at(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}")
 
-    def child(self, name: str) -> HadoopPlace:
-        return HadoopPlace(self._spark, f"{self.uri}/{name}")
+    def child(self, name: str) -> HadoopLocation:
+        return HadoopLocation(self._spark, f"{self.uri}/{name}")
 
-    def sibling(self, prefix: str, suffix: str) -> HadoopPlace | None:
+    def sibling(self, prefix: str, suffix: str) -> HadoopLocation | None:
         parent = self._path.getParent()
         if parent is None or parent.isRoot():  # a bucket
             return None
-        return HadoopPlace(self._spark, f"{parent.toString()}/{prefix}{self._path.getName()}{suffix}")
+        return HadoopLocation(self._spark, f"{parent.toString()}/{prefix}{self._path.getName()}{suffix}")
 
     def make(self) -> None:
         with self._storage_errors("used"):
@@ -308,8 +308,8 @@ class HadoopPlace:
                     found.append(FileStatus(name, status.getLen(), status.getModificationTime() / 1000))
         return sorted(found)
 
-    def move_here(self, source: Place, moves: Sequence[tuple[str, str]]) -> None:
-        assert isinstance(source, HadoopPlace)
+    def move_here(self, source: Location, moves: Sequence[tuple[str, str]]) -> None:
+        assert isinstance(source, HadoopLocation)
         with self._storage_errors("written"):
             for name, target in moves:
                 before, after = source._at(name), self._at(target)

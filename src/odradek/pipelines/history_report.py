@@ -14,7 +14,7 @@ from odradek.history.analysis import RESULTS, Analysis
 from odradek.history.coverage import SCHEMA as COVERAGE
 from odradek.history.report import check_page, render, write_page
 from odradek.history.views import TABLES
-from odradek.pipelines.filesystems import LocalPlace, Place, place_of
+from odradek.pipelines.filesystems import LocalLocation, Location, location_of
 from odradek.pipelines.history import HistoryFrames, analyse_on_spark, table_of
 from odradek.pipelines.history_options import ReportOptions
 from odradek.pipelines.ingest_job import start_spark
@@ -42,7 +42,7 @@ def report_history(options: ReportOptions) -> Analysis:
     if page is not None:
         check_page(page)
     running = session_of(options)
-    place = None if options.output is None else place_for_tables(running, str(options.output))
+    location = None if options.output is None else location_for_tables(running, str(options.output))
     group, bootstrap = options.group, options.bootstrap_servers
     with spark_failures("the analysis stopped"):
         frames = analyse_on_spark(
@@ -51,8 +51,8 @@ def report_history(options: ReportOptions) -> Analysis:
         try:
             found = frames.collected()
             check_group(found, group)
-            if place is not None:
-                write_tables(running, frames, place, options.since_us)
+            if location is not None:
+                write_tables(running, frames, location, options.since_us)
         finally:
             frames.release()
     if page is not None:
@@ -71,50 +71,52 @@ def check_group(found: Analysis, group: str | None) -> None:
         raise ConfigError(f"the offsets topic has no records of group {group}")
 
 
-def place_for_tables(spark: SparkSession, output: str) -> Place:
-    """Returns the place for the tables and creates it if it is missing. Raises StorageError, ConfigError."""
-    place = place_of(output, spark)
-    place.make()
-    if isinstance(place, LocalPlace):
-        check_spark_sees(spark, place.path)
-    return place
+def location_for_tables(spark: SparkSession, output: str) -> Location:
+    """Returns the location for the tables and creates it if it is missing. Raises StorageError, ConfigError."""
+    location = location_of(output, spark)
+    location.make()
+    if isinstance(location, LocalLocation):
+        check_spark_sees(spark, location.path)
+    return location
 
 
-def write_tables(spark: SparkSession, frames: HistoryFrames, place: Place, since_us: int | None) -> None:
+def write_tables(spark: SparkSession, frames: HistoryFrames, location: Location, since_us: int | None) -> None:
     """Writes a folder of Parquet files for each table, ``commits.parquet/…``. Replaces the tables of an earlier run
-    after all new files are written, counted and visible to the driver. While another run writes to this place, raises
-    StorageError with the name of that run. Also raises FilesNotSeen, QueryFailed.
+    after all new files are written, counted and visible to the driver. Raises StorageError with the name of the other
+    run while another run writes to this location. Also raises FilesNotSeen, QueryFailed.
     """
-    state = place.child(STATE)
+    state = location.child(STATE)
     run = Run(state.child(RUNS))
     run.begin()
     try:
-        _remove_left(place, run.dead)
+        _remove_left(location, run.dead)
         run.forget_dead()
-        _write(spark, frames, place, since_us, place.child(f"{_STAGED}{run.id}"))
+        _write(spark, frames, location, since_us, location.child(f"{_STAGED}{run.id}"))
     finally:
         run.end()
         for folder in (state.child(RUNS), state):
             folder.remove_empty()
 
 
-def _remove_left(place: Place, dead: Collection[str]) -> None:
+def _remove_left(location: Location, dead: Collection[str]) -> None:
     """Removes the staged files of dead runs, and those of other runs that are older than a day."""
-    for name in place.children():
+    for name in location.children():
         if name.startswith(_STAGED):
-            staged = place.child(name)
+            staged = location.child(name)
             if name.removeprefix(_STAGED) in dead or staged.age_s() > DAY_S:
                 staged.remove()
 
 
-def _write(spark: SparkSession, frames: HistoryFrames, place: Place, since_us: int | None, staged: Place) -> None:
+def _write(
+    spark: SparkSession, frames: HistoryFrames, location: Location, since_us: int | None, staged: Location
+) -> None:
     found: dict[str, list[StagedFile]] = {}
     try:
-        with spark_failures(f"{place.uri} was not written"), plain_timestamps(spark):
+        with spark_failures(f"{location.uri} was not written"), plain_timestamps(spark):
             for name, frame in _tables(frames, since_us).items():
                 found[name] = write_counted(frame, staged.child(name))
         for name in (*TABLES, *RESULTS):
-            _replace(place, f"{name}.parquet", staged.child(name), found[name])
+            _replace(location, f"{name}.parquet", staged.child(name), found[name])
     finally:
         staged.remove()
 
@@ -131,11 +133,11 @@ def _tables(frames: HistoryFrames, since_us: int | None) -> dict[str, DataFrame]
     return found | {"coverage": coverage.coalesce(1)}
 
 
-def _replace(place: Place, name: str, staged: Place, files: Sequence[StagedFile]) -> None:
+def _replace(location: Location, name: str, staged: Location, files: Sequence[StagedFile]) -> None:
     """Replaces the folder (or the file, if it was written without Spark) of this name with a folder of files."""
-    if isinstance(place, LocalPlace) and (place.path / name).is_file():
-        place.delete(name)
-    table = place.child(name)
+    if isinstance(location, LocalLocation) and (location.path / name).is_file():
+        location.delete(name)
+    table = location.child(name)
     table.remove()
     table.make()
     table.move_here(staged, [(file.name, f"part-{number:05}.parquet") for number, file in enumerate(files)])

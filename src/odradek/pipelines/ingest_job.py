@@ -30,7 +30,7 @@ from odradek.pipelines.checkpoint import (
 )
 from odradek.pipelines.decoders import Decoder, decoder_for
 from odradek.pipelines.delta import DeltaTable, check_installed
-from odradek.pipelines.filesystems import LocalPlace, Place, is_uri, place_of
+from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of
 from odradek.pipelines.lake import Added, ParquetTable, check_spark_sees, query_id
 from odradek.pipelines.options import IngestOptions, PipelineOptions, check_values, names
 from odradek.pipelines.partition_folders import check_partition_columns
@@ -68,7 +68,7 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 @dataclass(frozen=True)
 class Target:
-    """The place and the format of the table. ``on_bad``: ``keep`` puts unreadable values into ``raw``, ``fail`` ends
+    """The location and the format of the table. ``on_bad``: ``keep`` puts unreadable values into ``raw``, ``fail`` ends
     the query. ``task_bytes``: the most data, as stored in a topic, that one task of the workers reads.
     """
 
@@ -124,7 +124,7 @@ class Ingested:
 
 
 class Table:
-    """An open table: its place, its checkpoint and its writer. Only one run at a time can open it.
+    """An open table: its location, its checkpoint and its writer. Only one run at a time can open it.
 
     ``begin`` writes the table's own description (``table_state``), unless the table already has one.
     """
@@ -133,39 +133,39 @@ class Table:
         self.target = target
         self._decoder: Decoder | None = None
         self._columns: StructType | None = None
-        self.place = place_of(target.output, spark)
-        self.place.make()
-        check_not_foreign(self.place, target.shape())  # before anything is written to this place
+        self.location = location_of(target.output, spark)
+        self.location.make()
+        check_not_foreign(self.location, target.shape())  # before anything is written to this location
         self._locked = contextlib.ExitStack()
         with contextlib.ExitStack() as locked:
-            state = self.place.child(STATE)
+            state = self.location.child(STATE)
             run = self._run = Run(state.child(RUNS))
             run.begin()  # its error names the other run; the lock's error cannot
             locked.callback(run.end)
-            locked.callback(_lock(self.place).close)
-            staging = self.place.sibling(".", ".staging") or state.child("staging")
+            locked.callback(_lock(self.location).close)
+            staging = self.location.sibling(".", ".staging") or state.child("staging")
             self._batches = state.child(BATCHES)
-            self.checkpoint: Place = state.child("checkpoint")
+            self.checkpoint: Location = state.child("checkpoint")
             if target.checkpoint is not None:
-                self.checkpoint = place_of(target.checkpoint, spark)
+                self.checkpoint = location_of(target.checkpoint, spark)
             self._writer: ParquetTable | DeltaTable
             if target.table_format == "delta":
-                options = log_options(self.place, target.storage_options)
-                self._writer = DeltaTable(self.place, staging, target.partition_by, options, run.id)
+                options = log_options(self.location, target.storage_options)
+                self._writer = DeltaTable(self.location, staging, target.partition_by, options, run.id)
             else:
-                self._writer = ParquetTable(self.place, self._batches, staging, target.partition_by, run.id)
+                self._writer = ParquetTable(self.location, self._batches, staging, target.partition_by, run.id)
             locked.callback(self._writer.close)
-            self._id = check_table(self.place, target.shape(), self._log_holds_any)
+            self._id = check_table(self.location, target.shape(), self._log_has_records)
             self._writer.prepare(run.dead)
             run.forget_dead()
             self._locked = locked.pop_all()
 
-    def _log_holds_any(self) -> bool:
-        return isinstance(self._writer, DeltaTable) and self._writer.holds_any()
+    def _log_has_records(self) -> bool:
+        return isinstance(self._writer, DeltaTable) and self._writer.has_records()
 
     def check_checkpoint(self) -> None:
         """Raises ConfigError if the checkpoint belongs to another table."""
-        check_checkpoint(self.checkpoint, self.place, self._id, has_batches=self._writer.has_batches())
+        check_checkpoint(self.checkpoint, self.location, self._id, has_batches=self._writer.has_batches())
 
     def begin(self, records: DataFrame) -> None:
         """Checks the columns, the last check before rows are written, and begins a table that was not begun.
@@ -178,13 +178,13 @@ class Table:
             self._decoder, self._columns = decoder_for(self.target.values, zone), frame.schema
             check_decoder(self._decoder, self._columns)
             check_partition_columns(self._decoder.schema, self.target.partition_by)
-            folder_of(self.place)
-        self._id = begin_table(self.place, self.target.shape(), self._log_holds_any)
+            folder_of(self.location)
+        self._id = begin_table(self.location, self.target.shape(), self._log_has_records)
 
     def bind(self) -> None:
         """Marks the checkpoint as that of this table. The table must be begun. Raises ConfigError."""
         assert self._id is not None
-        bind(self.checkpoint, self.place, self._id, has_batches=self._writer.has_batches())
+        bind(self.checkpoint, self.location, self._id, has_batches=self._writer.has_batches())
 
     def frame(self, records: DataFrame) -> DataFrame:
         """Returns the records with the table's columns. Raises ConfigError."""
@@ -397,8 +397,8 @@ def open_table(
 
     def seeing() -> SparkSession:
         running = spark or get_spark()
-        if isinstance(table.place, LocalPlace):
-            check_spark_sees(running, table.place.path)
+        if isinstance(table.location, LocalLocation):
+            check_spark_sees(running, table.location.path)
         return running
 
     try:
@@ -477,21 +477,21 @@ def _refuse_bad(staged: DataFrame) -> None:
         )
 
 
-def _lock(place: Place) -> Any:
+def _lock(location: Location) -> Any:
     """Locks a table for one writer on this machine. The lock ends with the process. Raises StorageError."""
-    if not isinstance(place, LocalPlace):
+    if not isinstance(location, LocalLocation):
         return contextlib.ExitStack()
     try:
         import fcntl
     except ImportError:  # Windows
         return contextlib.ExitStack()
-    path = place.path / STATE / "lock"
+    path = location.path / STATE / "lock"
     try:
         path.parent.mkdir(exist_ok=True)
         held = path.open("a+")
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise StorageError(f"another pipeline is writing to {place.uri}") from error
+        raise StorageError(f"another pipeline is writing to {location.uri}") from error
     except OSError as error:
-        raise StorageError(f"{place.uri} cannot be used: {error.strerror}") from error
+        raise StorageError(f"{location.uri} cannot be used: {error.strerror}") from error
     return held

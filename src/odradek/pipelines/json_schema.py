@@ -5,18 +5,18 @@ from __future__ import annotations
 import pyarrow as pa
 
 from odradek.pipelines import java_times, json_columns
-from odradek.pipelines.value_columns import Plan
+from odradek.pipelines.value_columns import KernelSchema
 
 
-def plan_of(kind: pa.DataType, time_zone: str) -> Plan:
+def kernel_schema(kind: pa.DataType, time_zone: str) -> KernelSchema:
     """Returns the plan of a type. If ``time_zone`` is not UTC, times without a zone are left to ``json_rows.py``."""
-    plan = Plan(json_columns.read_columns, has_doubles=True, scratch=json_columns.SKIPPED)
+    plan = KernelSchema(json_columns.read_columns, has_doubles=True, scratch=json_columns.SKIPPED)
     _add(plan, kind, 0, b"", 2 if time_zone in java_times.UTC_NAMES else 1)
     plan.finish()
     return plan
 
 
-def _add(plan: Plan, kind: pa.DataType, domain: int, name: bytes, zone: int) -> int:
+def _add(plan: KernelSchema, kind: pa.DataType, domain: int, name: bytes, zone: int) -> int:
     node = plan.add(kind, _leaf(kind, zone), domain, name)
     inner: list[tuple[bytes, pa.DataType]] = []
     if pa.types.is_struct(kind):

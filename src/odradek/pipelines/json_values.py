@@ -24,7 +24,7 @@ from odradek.pipelines.values import json_fields, what_it_should_be
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-    from odradek.pipelines.value_columns import Plan, Texts
+    from odradek.pipelines.value_columns import KernelSchema, Texts
 
 
 class JsonReader(ValueReader):
@@ -47,11 +47,11 @@ class JsonReader(ValueReader):
         return type(self), (self._kind, self._time_zone)
 
     @functools.cached_property
-    def plan(self) -> Plan | None:
+    def plan(self) -> KernelSchema | None:
         """The kernel's plan; None if there is no schema."""
-        from odradek.pipelines.json_schema import plan_of
+        from odradek.pipelines.json_schema import kernel_schema
 
-        return None if self._kind is None else plan_of(self._kind, self._time_zone)
+        return None if self._kind is None else kernel_schema(self._kind, self._time_zone)
 
     def read(self, values: pa.Array) -> tuple[pa.Array, pa.Array | None]:
         from odradek.pipelines.value_columns import REFUSED, Texts, put

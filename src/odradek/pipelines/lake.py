@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.json_depth import parse_json
 from odradek.pipelines.batch_rows import BatchRows, SparkRows, check_covers
-from odradek.pipelines.filesystems import LocalPlace, Place
+from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.staging import StagedFile, Staging
 
 if TYPE_CHECKING:
@@ -55,7 +55,12 @@ class ParquetTable:
     """A table of Parquet files. Readers use ``table``; only the writer uses ``manifests`` and ``staging``."""
 
     def __init__(
-        self, table: Place, manifests: Place, staging: Place, partition_by: Sequence[str] = (), run: str | None = None
+        self,
+        table: Location,
+        manifests: Location,
+        staging: Location,
+        partition_by: Sequence[str] = (),
+        run: str | None = None,
     ) -> None:
         self._table = table
         self._manifests = manifests
@@ -164,7 +169,7 @@ class ParquetTable:
 
     def _remove_leftovers(self, prefix: str) -> None:
         """Removes files of a half-done batch from the table: versions before manifests left them there."""
-        if self._looked_for_leftovers or not isinstance(self._table, LocalPlace):
+        if self._looked_for_leftovers or not isinstance(self._table, LocalLocation):
             return
         self._looked_for_leftovers = True
         for old in self._table.path.glob(f"**/{prefix}-*.parquet"):
@@ -185,7 +190,7 @@ class Lake:
     def __init__(self, root: Path, partition_by: str) -> None:
         self.table = root / "table"
         self.checkpoint = root / "checkpoint"
-        table, batches, staging = (LocalPlace(root / name) for name in ("table", "batches", "staging"))
+        table, batches, staging = (LocalLocation(root / name) for name in ("table", "batches", "staging"))
         self._table = ParquetTable(table, batches, staging, (partition_by,))
 
     def prepare(self) -> None:
@@ -194,14 +199,14 @@ class Lake:
 
     def add(self, batch: DataFrame, batch_id: int) -> int:
         """Adds a batch, unless the table already has it; returns the number of its rows."""
-        return self._table.add(SparkRows(batch), batch_id, query_id(LocalPlace(self.checkpoint))).rows
+        return self._table.add(SparkRows(batch), batch_id, query_id(LocalLocation(self.checkpoint))).rows
 
     def files(self) -> Iterable[Path]:
         """Returns the table's data files."""
-        return [self.table / file.name for file in LocalPlace(self.table).data_files()]
+        return [self.table / file.name for file in LocalLocation(self.table).data_files()]
 
 
-def query_id(checkpoint: Place) -> str:
+def query_id(checkpoint: Location) -> str:
     """Returns the id that Spark gave the query of this checkpoint. Each query numbers its batches from 0.
 
     Raises StorageError.

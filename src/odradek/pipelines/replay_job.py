@@ -249,11 +249,11 @@ def _between_places(admin: Admin, chosen: Selection) -> list[Range]:
 
 
 def _resolve(admin: Admin, partitions: Sequence[TopicPartition], text: str, option: str) -> dict[TopicPartition, int]:
-    place = _parse_target(text, option)
-    if isinstance(place, int):
-        return dict.fromkeys(partitions, place)
-    if place is not None:
-        found = admin.list_offsets(dict.fromkeys(partitions, EARLIEST if place == "earliest" else LATEST))
+    limit = _parse_target(text, option)
+    if isinstance(limit, int):
+        return dict.fromkeys(partitions, limit)
+    if limit is not None:
+        found = admin.list_offsets(dict.fromkeys(partitions, EARLIEST if limit == "earliest" else LATEST))
         return {tp: found[tp].offset for tp in partitions}
     found = admin.list_offsets(dict.fromkeys(partitions, time_ms(text, option)))
     ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
@@ -444,8 +444,8 @@ def _copies(records: DataFrame, into: ReplayTopic) -> DataFrame:
     """Returns the records with the columns to send."""
     from pyspark.sql import functions as f
 
-    place = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit("@"), f.col("offset"))
-    mark = f.array(f.struct(f.lit(REPLAYED_FROM).alias("key"), place.cast("binary").alias("value")))
+    origin = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit("@"), f.col("offset"))
+    mark = f.array(f.struct(f.lit(REPLAYED_FROM).alias("key"), origin.cast("binary").alias("value")))
     headers = f.col("headers")
     if into.mark:
         none = f.array().cast("array<struct<key:string,value:binary>>")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.filesystems import Place
+from odradek.pipelines.filesystems import Location
 from odradek.pipelines.staging import DAY_S
 
 RUNS = "runs"
@@ -48,7 +48,7 @@ class RunRecord(NamedTuple):
 class Run:
     """This process's run on one table."""
 
-    def __init__(self, runs: Place) -> None:
+    def __init__(self, runs: Location) -> None:
         self.id = uuid.uuid4().hex
         self._runs = runs
         self._ended = threading.Event()
@@ -141,7 +141,7 @@ def mark_all_ended() -> None:
         run.mark_ended()
 
 
-def _records(runs: Place) -> list[RunRecord]:
+def _records(runs: Location) -> list[RunRecord]:
     """Returns all records. While a record is renewed, its file has the old name, the new name, or for a moment neither
     of the listed names. So each record is looked for three times.
     """

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from odradek.core.errors import OdradekError
 from odradek.pipelines.file_statistics import file_statistics
-from odradek.pipelines.filesystems import FileStatus, HadoopPlace, LocalPlace, Place, sync_directory
+from odradek.pipelines.filesystems import FileStatus, HadoopLocation, LocalLocation, Location, sync_directory
 from odradek.pipelines.value_reader import ERROR
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def not_seen(file: str, host: str | None, wanted: str, found: object) -> str:
     by = "a worker" if host is None else f"the worker on {host}"
     return (
         f"{file}: {by} wrote {wanted}, the driver finds {found or 'nothing'} there. Nothing was added and nothing is "
-        "committed. Choose a place that is the same for the driver and all workers: a shared file system, or a URI "
+        "committed. Choose a location that is the same for the driver and all workers: a shared file system, or a URI "
         "such as s3a://… or hdfs://…"
     )
 
@@ -65,14 +65,14 @@ class StagedFile:
 class StagedRows(Protocol):
     """Rows that can write themselves into a folder."""
 
-    def write(self, place: Place, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+    def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
         """Writes the rows and returns the files. Raises what writing them raises."""
 
 
 class Staging:
     """The staging folder of one run of a writer."""
 
-    def __init__(self, root: Place, run: str | None = None) -> None:
+    def __init__(self, root: Location, run: str | None = None) -> None:
         self.root = root
         self.run = run or uuid.uuid4().hex
         self._dead: frozenset[str] = frozenset()
@@ -96,14 +96,14 @@ class Staging:
             self.root.remove()
 
     def stage(self, rows: StagedRows, batch_id: int, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-        """Writes the rows of a batch; returns the files with rows. On a local place the files are synced.
+        """Writes the rows of a batch; returns the files with rows. On a local location the files are synced.
 
         Raises what ``rows.write`` raises.
         """
         return rows.write(self.root.child(self.batch(batch_id)), prefix, partition_by)
 
 
-def write_counted(frame: DataFrame, place: Place, partition_by: Sequence[str] = ()) -> list[StagedFile]:
+def write_counted(frame: DataFrame, location: Location, partition_by: Sequence[str] = ()) -> list[StagedFile]:
     """Writes rows with Spark into a folder; returns its files. Spark counts the rows while it writes them. Raises
     FilesNotSeen if the files that the driver finds do not have that count.
     """
@@ -115,15 +115,17 @@ def write_counted(frame: DataFrame, place: Place, partition_by: Sequence[str] = 
     writer = frame.observe(counted, f.count(f.lit(1)).alias("rows")).write.mode("overwrite")
     writer = writer.option("timeZone", "UTC")  # for timestamps in folder names; the default is the session's
     with tagged_jobs(spark) as tag:
-        (writer.partitionBy(*partition_by) if partition_by else writer).parquet(place.spark_uri)
-    found = found_files(place)
+        (writer.partitionBy(*partition_by) if partition_by else writer).parquet(location.spark_uri)
+    found = found_files(location)
     written, seen = int(counted.get["rows"]), sum(file.rows for file in found)
     if written != seen:
-        raise FilesNotSeen(_not_seen(place, found, _tasks(spark, tag), written, seen))
+        raise FilesNotSeen(_not_seen(location, found, _tasks(spark, tag), written, seen))
     return found
 
 
-def _not_seen(place: Place, found: Sequence[StagedFile], tasks: Sequence[WriteTask], written: int, seen: int) -> str:
+def _not_seen(
+    location: Location, found: Sequence[StagedFile], tasks: Sequence[WriteTask], written: int, seen: int
+) -> str:
     """Returns the message for the first missing file. The task of the file's number reports how many rows it wrote."""
     rows: Counter[int] = Counter()
     for file in found:
@@ -133,8 +135,8 @@ def _not_seen(place: Place, found: Sequence[StagedFile], tasks: Sequence[WriteTa
     for task in tasks:
         if task.rows != rows[task.number]:
             name = f"part-{task.number:05}-….parquet"
-            return not_seen(f"{place.uri}/{name}", task.host, f"{task.rows:,} rows", rows[task.number])
-    return not_seen(f"{place.uri}/part-….parquet", None, f"{written:,} rows", seen)
+            return not_seen(f"{location.uri}/{name}", task.host, f"{task.rows:,} rows", rows[task.number])
+    return not_seen(f"{location.uri}/part-….parquet", None, f"{written:,} rows", seen)
 
 
 class WriteTask(NamedTuple):
@@ -201,22 +203,22 @@ def has_other_attempts(spark: SparkSession, tag: str) -> bool:
     return False
 
 
-def staged_files(place: Place) -> list[StagedFile]:
+def staged_files(location: Location) -> list[StagedFile]:
     """Returns the files of a folder that have rows."""
-    return [file for file in found_files(place) if file.rows]
+    return [file for file in found_files(location) if file.rows]
 
 
-def found_files(place: Place) -> list[StagedFile]:
+def found_files(location: Location) -> list[StagedFile]:
     """Returns the Parquet files of a folder that the driver sees; syncs them if the folder is local."""
-    if isinstance(place, LocalPlace):
-        found = [_look(place.path, file.name, file.size) for file in place.data_files()]
-        folders = {folder for file in found for folder in (place.path / file.name).parents}
-        for folder in folders - set(place.path.parent.parent.parents):
+    if isinstance(location, LocalLocation):
+        found = [_look(location.path, file.name, file.size) for file in location.data_files()]
+        folders = {folder for file in found for folder in (location.path / file.name).parents}
+        for folder in folders - set(location.path.parent.parent.parents):
             sync_directory(folder)
         return found
-    assert isinstance(place, HadoopPlace)
+    assert isinstance(location, HadoopLocation)
     with ThreadPoolExecutor(_READERS) as readers:
-        return list(readers.map(lambda file: _look_far(place, file), place.data_files()))
+        return list(readers.map(lambda file: _look_far(location, file), location.data_files()))
 
 
 def _look(root: Path, name: str, size: int) -> StagedFile:
@@ -240,9 +242,9 @@ def staged_file(name: str, size: int, footer: pq.FileMetaData) -> StagedFile:
     return StagedFile(name, size, footer.num_rows, bad, file_statistics(footer))
 
 
-def _look_far(place: HadoopPlace, file: FileStatus) -> StagedFile:
+def _look_far(location: HadoopLocation, file: FileStatus) -> StagedFile:
     rows = bad = 0
-    for block in place.footer(file.name).getBlocks():
+    for block in location.footer(file.name).getBlocks():
         rows += block.getRowCount()
         for column in block.getColumns():
             if column.getPath().toDotString() == ERROR:

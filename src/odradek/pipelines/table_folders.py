@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.pipelines.filesystems import HadoopPlace, LocalPlace, Place, sync_directory
+from odradek.pipelines.filesystems import HadoopLocation, LocalLocation, Location, sync_directory
 from odradek.pipelines.s3_regions import is_central, region_of
 
 if TYPE_CHECKING:
@@ -142,41 +142,45 @@ def sync_directory_named(folder: str) -> None:
         sync_directory(Path(folder))
 
 
-def folder_of(place: Place, hadoop: Settings | None = None, region: str | None = None) -> TableFolder:
-    """Returns the folder of a place for the workers. ``hadoop``: the settings of Spark's file systems; default: those
-    of the place. ``region``: the region of its bucket, if known. Raises ConfigError.
+def folder_of(location: Location, hadoop: Settings | None = None, region: str | None = None) -> TableFolder:
+    """Returns the folder of a location for the workers. Raises ConfigError.
+
+    ``hadoop``: the settings of Spark's file systems; default: those of the location. ``region``: the region of its
+    bucket, if known.
     """
-    if isinstance(place, LocalPlace):
-        return TableFolder("file", str(place.path), place.uri)
-    assert isinstance(place, HadoopPlace)
-    parts = urlsplit(place.uri)
-    path = place.uri.partition("://")[2].partition("/")[2]
-    get = (place.settings if hadoop is None else hadoop).get
+    if isinstance(location, LocalLocation):
+        return TableFolder("file", str(location.path), location.uri)
+    assert isinstance(location, HadoopLocation)
+    parts = urlsplit(location.uri)
+    path = location.uri.partition("://")[2].partition("/")[2]
+    get = (location.settings if hadoop is None else hadoop).get
     match parts.scheme.lower():
         case "s3" | "s3a" | "s3n":
             settings = _s3_settings(get, parts.netloc, region)
-            return TableFolder("s3", f"{parts.netloc}/{path}".rstrip("/"), place.uri, settings)
+            return TableFolder("s3", f"{parts.netloc}/{path}".rstrip("/"), location.uri, settings)
         case "gs":
-            return TableFolder("gs", f"{parts.netloc}/{path}".rstrip("/"), place.uri)
+            return TableFolder("gs", f"{parts.netloc}/{path}".rstrip("/"), location.uri)
         case "abfss" | "abfs":
             container, _, host = parts.netloc.partition("@")
             given = {"account_name": host.partition(".")[0], "account_key": get(f"fs.azure.account.key.{host}")}
-            return TableFolder("abfss", f"{container}/{path}".rstrip("/"), place.uri, _non_empty(given))
+            return TableFolder("abfss", f"{container}/{path}".rstrip("/"), location.uri, _non_empty(given))
         case scheme:
             raise ConfigError(
-                f"workers cannot write to {scheme}: choose --writer spark (writer='spark') for {place.uri}"
+                f"workers cannot write to {scheme}: choose --writer spark (writer='spark') for {location.uri}"
             )
 
 
-def log_options(place: Place, given: Mapping[str, str] | None = None, hadoop: Settings | None = None) -> dict[str, str]:
-    """Returns deltalake's options for a place: Spark's settings for the place, overridden by ``given``. A scheme to
-    which only Spark writes gets only the ``given`` options. Raises ConfigError.
+def log_options(
+    location: Location, given: Mapping[str, str] | None = None, hadoop: Settings | None = None
+) -> dict[str, str]:
+    """Returns deltalake's options for a location: Spark's settings for it, overridden by ``given``. If only Spark can
+    write to its scheme, returns only the ``given`` options. Raises ConfigError.
     """
     own = dict(given or {})
-    if isinstance(place, LocalPlace) or urlsplit(place.uri).scheme.lower() not in _SCHEMES:
+    if isinstance(location, LocalLocation) or urlsplit(location.uri).scheme.lower() not in _SCHEMES:
         return own
     region = next((value for name, value in own.items() if name.lower() in ("aws_region", "region")), None)
-    return {**folder_of(place, hadoop, region).log_options, **own}
+    return {**folder_of(location, hadoop, region).log_options, **own}
 
 
 def _s3_settings(get: Any, bucket: str, region: str | None) -> tuple[tuple[str, str], ...]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.json_depth import parse_json
-from odradek.pipelines.filesystems import Place
+from odradek.pipelines.filesystems import Location
 
 STATE = "_odradek"
 BATCHES = "batches"
@@ -39,9 +39,9 @@ class TableLayout:
     partition_by: tuple[str, ...]
 
 
-def check_table(table: Place, shape: TableLayout, log_holds_any: Callable[[], bool] = lambda: True) -> str | None:
-    """Returns the table's id; None if no table was begun. ``log_holds_any``: whether the log of a Delta table has
-    batches of ours. Raises ConfigError if the place has a table of another shape or anything but a table of ours;
+def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[], bool] = lambda: True) -> str | None:
+    """Returns the table's id; None if no table was begun. ``log_has_records``: whether the log of a Delta table has
+    batches of ours. Raises ConfigError if the location has a table of another shape or anything but a table of ours;
     StorageError.
     """
     text = table.child(STATE).read_text(_FILE)
@@ -51,7 +51,7 @@ def check_table(table: Place, shape: TableLayout, log_holds_any: Callable[[], bo
     table_id, held = _parse(table, text)
     wanted = _stored(shape)
     for name, value in wanted.items():
-        if held.get(name) != value and _holds_anything(table, held, wanted, log_holds_any):
+        if held.get(name) != value and _has_records(table, held, wanted, log_has_records):
             option = name.replace("_", " ")
             raise ConfigError(
                 f"the table {table.uri} was begun with {option} {_display(held.get(name))}, not {_display(value)}"
@@ -59,7 +59,7 @@ def check_table(table: Place, shape: TableLayout, log_holds_any: Callable[[], bo
     return table_id
 
 
-def check_not_foreign(table: Place, shape: TableLayout) -> None:
+def check_not_foreign(table: Location, shape: TableLayout) -> None:
     """Raises ConfigError if the folder holds anything but a table of ours (begun or not) or a Delta table to add to.
     Writes nothing.
     """
@@ -70,11 +70,11 @@ def check_not_foreign(table: Place, shape: TableLayout) -> None:
         raise ConfigError(f"{table.uri} holds something other than a table of odradek: {others[0]}")
 
 
-def begin_table(table: Place, shape: TableLayout, log_holds_any: Callable[[], bool] = lambda: True) -> str:
+def begin_table(table: Location, shape: TableLayout, log_has_records: Callable[[], bool] = lambda: True) -> str:
     """Returns the table's id. Begins the table if there is none, or begins it again with the same id if it holds
     nothing and has another shape. Raises what ``check_table`` raises.
     """
-    table_id = check_table(table, shape, log_holds_any)
+    table_id = check_table(table, shape, log_has_records)
     state = table.child(STATE)
     text = state.read_text(_FILE)
     if table_id is None or text is None or _parse(table, text)[1] != _stored(shape):
@@ -84,7 +84,7 @@ def begin_table(table: Place, shape: TableLayout, log_holds_any: Callable[[], bo
     return table_id
 
 
-def _parse(table: Place, text: str) -> tuple[str, dict[str, object]]:
+def _parse(table: Location, text: str) -> tuple[str, dict[str, object]]:
     """Returns the id and the stored shape. Raises StorageError."""
     name = f"{table.child(STATE).uri}/{_FILE}"
     try:
@@ -104,17 +104,17 @@ def _stored(shape: TableLayout) -> dict[str, object]:
     return held
 
 
-def _holds_anything(
-    table: Place, held: dict[str, object], wanted: dict[str, object], log_holds_any: Callable[[], bool]
+def _has_records(
+    table: Location, held: dict[str, object], wanted: dict[str, object], log_has_records: Callable[[], bool]
 ) -> bool:
     """Whether the table has rows or records of batches, in either format. A table that stays a Delta table may have
     rows of other writers, or a log that a killed writer began: then only our own batches have a shape."""
     if held.get("table_format") == wanted["table_format"] == "delta":
-        return log_holds_any()
+        return log_has_records()
     return bool(table.child(STATE).child(BATCHES).children() or _DELTA in table.children() or table.data_files())
 
 
-def check_checkpoint(checkpoint: Place, table: Place, table_id: str | None, *, has_batches: bool) -> None:
+def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None, *, has_batches: bool) -> None:
     """Raises ConfigError if the checkpoint belongs to another table, or is new although the table has batches."""
     mark = checkpoint.read_text(_MARK)
     if mark is not None and mark.strip() == table_id:
@@ -128,7 +128,7 @@ def check_checkpoint(checkpoint: Place, table: Place, table_id: str | None, *, h
         )
 
 
-def bind(checkpoint: Place, table: Place, table_id: str, *, has_batches: bool) -> None:
+def bind(checkpoint: Location, table: Location, table_id: str, *, has_batches: bool) -> None:
     """Marks the checkpoint as that of this table. Raises what ``check_checkpoint`` raises."""
     check_checkpoint(checkpoint, table, table_id, has_batches=has_batches)
     if checkpoint.read_text(_MARK) is None:

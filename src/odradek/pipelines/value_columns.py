@@ -47,7 +47,7 @@ class Texts:
         )
 
 
-class Plan:
+class KernelSchema:
     """A type as the table of nodes for a kernel."""
 
     def __init__(self, kernel: Callable[..., Any], *, has_doubles: bool, scratch: int) -> None:
@@ -118,8 +118,8 @@ class Plan:
 class ValueColumns:
     """The kernel's output for one batch, and its Arrow arrays. ``room``: the capacity of each domain in values."""
 
-    def __init__(self, plan: Plan, data: npt.NDArray[np.uint8], room: list[int]) -> None:
-        self._plan = plan
+    def __init__(self, plan: KernelSchema, data: npt.NDArray[np.uint8], room: list[int]) -> None:
+        self._schema = plan
         self._kinds = plan.kinds
         self._data = data
         self._nodes = plan.nodes.copy()
@@ -136,10 +136,10 @@ class ValueColumns:
     def fill(self, offsets: npt.NDArray[np.int32], marks: npt.NDArray[np.uint8]) -> int:
         """Runs the kernel. Returns the domain that is full, or 0 if all values are read."""
         self.counts[0] = len(marks)
-        full = self._plan.kernel(
-            self._nodes.reshape(-1), self._plan.names, self._data, offsets, marks, self.counts, self._room,
+        full = self._schema.kernel(
+            self._nodes.reshape(-1), self._schema.names, self._data, offsets, marks, self.counts, self._room,
             self.slots, self._lengths, self._states,
-            np.empty(STACK_FIELDS * (len(self._nodes) + 1), np.int64), np.empty(self._plan.scratch, np.uint8),
+            np.empty(STACK_FIELDS * (len(self._nodes) + 1), np.int64), np.empty(self._schema.scratch, np.uint8),
         )  # fmt: skip
         return int(full)
 
@@ -164,9 +164,9 @@ class ValueColumns:
                 entries = pa.struct([kind.key_field, kind.item_field])
                 children = [pa.Array.from_buffers(entries, len(children[0]), [None], 0, children=children)]
             return pa.Array.from_buffers(kind, size, [validity, pa.py_buffer(offsets)], nulls, children=children)
-        if node in self._plan.symbols:
+        if node in self._schema.symbols:
             indices = pa.Array.from_buffers(pa.int64(), size, [validity, pa.py_buffer(slots)], nulls)
-            return self._plan.symbols[node].take(indices)
+            return self._schema.symbols[node].take(indices)
         if row[json_columns.KIND] == json_columns.ODD:
             return pa.nulls(size, kind)
         if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -175,7 +175,7 @@ class ValueColumns:
             used = json_columns.gather(self._data, slots, lengths, states, offsets, out)
             return pa.Array.from_buffers(kind, size, [validity, pa.py_buffer(offsets), pa.py_buffer(out[:used])], nulls)
         return pa.Array.from_buffers(
-            kind, size, [validity, pa.py_buffer(_fixed(kind, slots, self._plan.has_doubles))], nulls
+            kind, size, [validity, pa.py_buffer(_fixed(kind, slots, self._schema.has_doubles))], nulls
         )
 
     def _children(self, node: int) -> list[int]:

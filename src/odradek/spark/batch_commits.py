@@ -318,7 +318,7 @@ def settle_finished(lookups: Lookups, done: SourceOffset, is_last: Callable[[], 
     """
     if not done.positions:
         return True
-    held = lookups.held(done, lookups.ends(lookups.partitions()))
+    existing = lookups.existing_ends(done, lookups.ends(lookups.partitions()))
     committed = lookups.committed(done.positions)
     try:
         settlement = lookups.settlement(done, committed)
@@ -328,4 +328,4 @@ def settle_finished(lookups: Lookups, done: SourceOffset, is_last: Callable[[], 
         return True
     if not is_last():
         return False
-    return lookups.commit_held(settlement, held, done.query)
+    return lookups.commit_existing(settlement, existing, done.query)

@@ -104,26 +104,27 @@ def truncated(partition: TopicPartition, position: int, log_end: int, *, same_to
     )
 
 
-def diverged(partition: TopicPartition, position: int, epoch_end: int, held: LogBounds) -> str:
+def diverged(partition: TopicPartition, position: int, epoch_end: int, bounds: LogBounds) -> str:
     """Returns the message that a new leader's log diverges at ``epoch_end`` from the log that was read or committed."""
-    first = max(epoch_end, held.start)
-    others = f"other records at offsets {first} to {held.end - 1}" if held.end > first else "no other records there"
+    first = max(epoch_end, bounds.start)
+    others = f"other records at offsets {first} to {bounds.end - 1}" if bounds.end > first else "no other records there"
     return (
-        f"{partition}: it was read up to offset {position}, but the log of its new leader (epoch {held.leader_epoch}) "
-        f"diverges at offset {epoch_end}: the records that were read at offsets {epoch_end} to {position - 1} are "
-        f"lost, and the log has {others} (truncation: a replica without the lost records became leader)"
+        f"{partition}: it was read up to offset {position}, but the log of its new leader "
+        f"(epoch {bounds.leader_epoch}) diverges at offset {epoch_end}: the records that were read at offsets "
+        f"{epoch_end} to {position - 1} are lost, and the log has {others} (truncation: a replica without the lost "
+        f"records became leader)"
     )
 
 
-def diverged_reset(partition: TopicPartition, offset: int, epoch_end: int, held: LogBounds) -> str:
+def diverged_reset(partition: TopicPartition, offset: int, epoch_end: int, bounds: LogBounds) -> str:
     """Returns the message that a query follows a reset at another offset, because the log diverges below its offset.
 
     No record that the query read is lost.
     """
     return (
-        f"{partition}: the group was reset to offset {offset}, but the log of its leader (epoch {held.leader_epoch}) "
+        f"{partition}: the group was reset to offset {offset}, but the log of its leader (epoch {bounds.leader_epoch}) "
         f"diverges at offset {epoch_end} from the log of that commit (truncation: a replica without the rest became "
-        f"leader): reading from offset {max(epoch_end, held.start)}"
+        f"leader): reading from offset {max(epoch_end, bounds.start)}"
     )
 
 
@@ -148,10 +149,10 @@ def missing(partition: TopicPartition, position: int, causes: Causes) -> str:
     return f"{partition} is missing (it was read up to offset {position}): {why}"
 
 
-def former_leader(partition: TopicPartition, held: LogBounds, known_epoch: int) -> str:
+def former_leader(partition: TopicPartition, bounds: LogBounds, known_epoch: int) -> str:
     """Returns the message that the log end offset came from a former leader. This is no loss."""
     return (
-        f"{partition}: leader epoch {held.leader_epoch} of the log end offset is older than the known leader epoch "
+        f"{partition}: leader epoch {bounds.leader_epoch} of the log end offset is older than the known leader epoch "
         f"{known_epoch}: waiting for the log end offset from the current leader"
     )
 

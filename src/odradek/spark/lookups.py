@@ -326,7 +326,7 @@ class Lookups:
     def _had_members(self) -> bool:
         return self._cause is not None and issubclass(self._cause[0], GroupNotEmpty)
 
-    def held(self, done: SourceOffset, ends: Offsets) -> dict[TopicPartition, int]:
+    def existing_ends(self, done: SourceOffset, ends: Offsets) -> dict[TopicPartition, int]:
         """Returns up to which offset each log still has the records that were read.
 
         Topics that were deleted and created again are left out. To be called before ``committed``, so that no other
@@ -340,14 +340,14 @@ class Lookups:
             if not done.is_of_another_topic(tp.topic, ids)
         }
 
-    def commit_held(self, settlement: Settlement, held: Offsets, query: str) -> bool:
+    def commit_existing(self, settlement: Settlement, existing: Offsets, query: str) -> bool:
         """Commits the offsets that exist in the logs, and returns whether that succeeded.
 
         Offsets that a log does not have (it was truncated, or its topic was deleted or created again) are left out.
         Logs a warning once for each other query whose commits this overwrites, and once for each partition with an
         overwritten commit of any other client.
         """
-        commits = {tp: commit for tp, commit in settlement.commits.items() if commit.offset <= held.get(tp, -1)}
+        commits = {tp: commit for tp, commit in settlement.commits.items() if commit.offset <= existing.get(tp, -1)}
         if not self.commit(commits):
             return False
         unasked = {tp: offset for tp, offset in settlement.unasked.items() if tp in commits}

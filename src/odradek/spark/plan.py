@@ -198,9 +198,9 @@ def starting_offsets(
     where no record is that recent. Raises ConfigError, NoCommittedOffset.
     """
     if position.kind is Start.EARLIEST:
-        return {tp: held.start for tp, held in log.items()}
+        return {tp: bounds.start for tp, bounds in log.items()}
     if position.kind is Start.LATEST:
-        return {tp: held.end for tp, held in log.items()}
+        return {tp: bounds.end for tp, bounds in log.items()}
     if position.kind is Start.COMMITTED:
         epoch_ends = epoch_ends or {}
         given = {
@@ -209,12 +209,12 @@ def starting_offsets(
             if tp in log
         }
         return {
-            tp: usable_offset(tp, given.get(tp), held, auto_offset_reset, epoch_ends.get(tp))
-            for tp, held in log.items()
+            tp: usable_offset(tp, given.get(tp), bounds, auto_offset_reset, epoch_ends.get(tp))
+            for tp, bounds in log.items()
         }
     if position.kind is Start.OFFSETS:
         _check_complete("startingOffsets", position.offsets, log)
-        return {tp: _resolve(position.offsets[tp], held) for tp, held in log.items()}
+        return {tp: _resolve(position.offsets[tp], bounds) for tp, bounds in log.items()}
     return _by_time("startingOffsetsByTimestamp", position, log, found or {}, latest_if_none)
 
 
@@ -224,10 +224,10 @@ def ending_offsets(
     """Returns the end of a batch read, exclusive. Without a record as recent as a wanted time it is the log end."""
     if position.kind is Start.OFFSETS:
         _check_complete("endingOffsets", position.offsets, log)
-        return {tp: _resolve(position.offsets[tp], held) for tp, held in log.items()}
+        return {tp: _resolve(position.offsets[tp], bounds) for tp, bounds in log.items()}
     if position.kind is Start.TIMESTAMP:
         return _by_time("endingOffsetsByTimestamp", position, log, found or {}, True)
-    return {tp: held.end for tp, held in log.items()}
+    return {tp: bounds.end for tp, bounds in log.items()}
 
 
 def wanted_times(position: Position, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -240,22 +240,25 @@ def wanted_times(position: Position, partitions: Iterable[TopicPartition]) -> di
 
 
 def usable_offset(
-    partition: TopicPartition, offset: int | None, held: LogRange, auto_offset_reset: str, epoch_end: int | None = None
+    partition: TopicPartition,
+    offset: int | None,
+    bounds: LogRange,
+    auto_offset_reset: str,
+    epoch_end: int | None = None,
 ) -> int:
     """Returns a committed offset if it is in the log, else the start by ``auto.offset.reset``, as in Kafka's consumer.
 
     ``epoch_end``, if known, is in the log too, even if not all records below it can be read yet.
     """
-    if offset is not None and held.start <= offset <= max(held.end, epoch_end or 0):
+    if offset is not None and bounds.start <= offset <= max(bounds.end, epoch_end or 0):
         return offset
     if auto_offset_reset == "none":
         what = f"has the committed offset {offset}, which is outside of its log"
         if offset is None:
             what = "has no committed offset: none yet, or it expired (offsets.retention.minutes) or was deleted"
-        raise NoCommittedOffset(
-            f"{partition} {what}; its log has offsets {held.start} to {held.end}, and kafka.auto.offset.reset is none"
-        )
-    return held.end if auto_offset_reset == "latest" else held.start
+        there = f"its log has offsets {bounds.start} to {bounds.end}"
+        raise NoCommittedOffset(f"{partition} {what}; {there}, and kafka.auto.offset.reset is none")
+    return bounds.end if auto_offset_reset == "latest" else bounds.start
 
 
 # Kafka's default is the largest int64, which means no limit. A limit of ten years or more does not help either.
@@ -276,8 +279,8 @@ def disorder_ms(settings: Mapping[str, str | None]) -> int | None:
     return total if total < _NO_LIMIT_MS else None
 
 
-def _resolve(offset: int, held: LogRange) -> int:
-    return {EARLIEST: held.start, LATEST: held.end}.get(offset, offset)
+def _resolve(offset: int, bounds: LogRange) -> int:
+    return {EARLIEST: bounds.start, LATEST: bounds.end}.get(offset, offset)
 
 
 def _check_complete(name: str, given: Mapping[TopicPartition, int], log: Mapping[TopicPartition, LogRange]) -> None:
@@ -303,7 +306,7 @@ def _by_time(
             f"{_names(missing)}: no record is as recent as the starting time; "
             "startingOffsetsByTimestampStrategy=latest starts at the end instead"
         )
-    return {tp: held.end if tp in missing else found[tp] for tp, held in log.items()}
+    return {tp: bounds.end if tp in missing else found[tp] for tp, bounds in log.items()}
 
 
 def lost_of_committed(
@@ -317,26 +320,26 @@ def lost_of_committed(
     ``epoch_ends``: as in ``TopicStates``, for the epochs of the commits.
     """
     lost: list[str] = []
-    for partition, held in sorted(log.items()):
-        offset = committed[partition].offset if partition in committed else held.start
+    for partition, bounds in sorted(log.items()):
+        offset = committed[partition].offset if partition in committed else bounds.start
         epoch_end = (epoch_ends or {}).get(partition)
-        if offset < held.start:
-            lost.append(data_loss.removed(partition, offset, held.start, causes))
+        if offset < bounds.start:
+            lost.append(data_loss.removed(partition, offset, bounds.start, causes))
         elif epoch_end is not None:
             if epoch_end < offset:
-                lost.append(data_loss.diverged(partition, offset, epoch_end, held))
-        elif offset > held.end:
-            lost.append(data_loss.truncated(partition, offset, held.end, same_topic=False))
+                lost.append(data_loss.diverged(partition, offset, epoch_end, bounds))
+        elif offset > bounds.end:
+            lost.append(data_loss.truncated(partition, offset, bounds.end, same_topic=False))
     return lost
 
 
-def resume_offset(offset: int, epoch_end: int | None, held: LogRange) -> int:
+def resume_offset(offset: int, epoch_end: int | None, bounds: LogRange) -> int:
     """Returns the offset at which reading continues after the log diverged at ``epoch_end`` (None: it did not).
 
     The result may be above the offsets that can be read yet: the records below it exist and were read, so they must not
     be read again.
     """
-    return offset if epoch_end is None or offset <= epoch_end else max(epoch_end, held.start)
+    return offset if epoch_end is None or offset <= epoch_end else max(epoch_end, bounds.start)
 
 
 # --- the next batch -------------------------------------------------------------------------------------------------
@@ -451,10 +454,10 @@ def with_former_leader(
     return {tp for tp in same if 0 <= log[tp].leader_epoch < start.epochs.get(tp, NO_EPOCH)}
 
 
-def _log_as_read(start: SourceOffset, partition: TopicPartition, held: LogRange) -> LogRange:
+def _log_as_read(start: SourceOffset, partition: TopicPartition, bounds: LogRange) -> LogRange:
     """Returns the log as the query has read it: without new records and without losses."""
     position = start.positions[partition]
-    return LogRange(min(held.start, position), position, start.epochs[partition])
+    return LogRange(min(bounds.start, position), position, start.epochs[partition])
 
 
 def _epochs(ends: Offsets, log: Mapping[TopicPartition, LogRange], known: Mapping[TopicPartition, int]) -> Offsets:
@@ -479,8 +482,8 @@ def _next_offsets(
     origins: dict[TopicPartition, int] = {}
     lost: list[str] = []
     for partition, position in start.positions.items():
-        held = log.get(partition)
-        if held is None:
+        bounds = log.get(partition)
+        if bounds is None:
             lost.append(data_loss.missing(partition, position, causes))
         elif partition in resets:
             continue  # the query leaves the old position, so a loss there does not matter
@@ -489,20 +492,20 @@ def _next_offsets(
                 f"{partition}: it was read up to offset {position}, but its topic was deleted and created again "
                 f"({start.ids[partition.topic]}, now {ids[partition.topic]})"
             )
-            kept[partition] = origins[partition] = held.start
-        elif position < held.start:
-            lost.append(data_loss.removed(partition, position, held.start, causes))
-            kept[partition] = origins[partition] = held.start
+            kept[partition] = origins[partition] = bounds.start
+        elif position < bounds.start:
+            lost.append(data_loss.removed(partition, position, bounds.start, causes))
+            kept[partition] = origins[partition] = bounds.start
         elif (epoch_end := topics.epoch_ends.get(partition)) is not None:
             if epoch_end < position:
-                lost.append(data_loss.diverged(partition, position, epoch_end, held))
-                kept[partition] = origins[partition] = resume_offset(position, epoch_end, held)
+                lost.append(data_loss.diverged(partition, position, epoch_end, bounds))
+                kept[partition] = origins[partition] = resume_offset(position, epoch_end, bounds)
             else:  # the records exist, but a new leader may not know its high watermark yet
                 kept[partition] = position
-        elif position > held.end:
+        elif position > bounds.end:
             same_topic = start.ids.get(partition.topic) is not None and ids.get(partition.topic) is not None
-            lost.append(data_loss.truncated(partition, position, held.end, same_topic=same_topic))
-            kept[partition] = origins[partition] = held.start
+            lost.append(data_loss.truncated(partition, position, bounds.end, same_topic=same_topic))
+            kept[partition] = origins[partition] = bounds.start
         else:
             kept[partition] = position
     return kept, origins, lost
@@ -513,12 +516,12 @@ def lost_of_named(
 ) -> list[str]:
     """Returns the losses of a batch read: named offsets that are deleted or do not exist yet."""
     lost: list[str] = []
-    for partition, held in sorted(log.items()):
+    for partition, bounds in sorted(log.items()):
         low, high = begin[partition], end[partition]
-        if low < held.start and low < high:
-            lost.append(data_loss.removed(partition, low, held.start, causes, end=high))
-        if high > held.end:
-            lost.append(f"{partition}: offset {high - 1} does not exist yet (its log ends at {held.end})")
+        if low < bounds.start and low < high:
+            lost.append(data_loss.removed(partition, low, bounds.start, causes, end=high))
+        if high > bounds.end:
+            lost.append(f"{partition}: offset {high - 1} does not exist yet (its log ends at {bounds.end})")
     return lost
 
 

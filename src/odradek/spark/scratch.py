@@ -30,12 +30,12 @@ def make_scratch() -> Path:
     for old in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         _remove_orphaned(old)
     made = Path(tempfile.mkdtemp(prefix=PREFIX))
-    _hold(made)
+    _lock(made)
     atexit.register(_remove_own, made, os.getpid())
     return made
 
 
-def _hold(directory: Path) -> None:
+def _lock(directory: Path) -> None:
     """Creates the lock file; it gets its name only when it is locked. Directories without the file are not removed."""
     if sys.platform == "win32":
         return

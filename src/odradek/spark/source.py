@@ -234,9 +234,9 @@ def planned_ends(
     options = lookups.options
     found = lookups.at_times(plan.wanted_times(options.ending, log))
     end = plan.ending_offsets(options.ending, log, found=found)
-    begin = {tp: held.start for tp, held in log.items()} if begin is None else begin
+    begin = {tp: bounds.start for tp, bounds in log.items()} if begin is None else begin
     data_loss.fail_or_warn(plan.lost_of_named(begin, end, log, lookups), fail=options.fail_on_data_loss)
-    return {tp: min(end[tp], held.end) for tp, held in log.items()}
+    return {tp: min(end[tp], bounds.end) for tp, bounds in log.items()}
 
 
 def narrowed(lookups: Lookups, whole: list[Range], pushed: pushdown.Pushed) -> list[Range]:
@@ -402,11 +402,11 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         options = self.options
         if not options.commit_offsets:
             return None, {}
-        held = self._lookups.held(done, ends)
+        existing = self._lookups.existing_ends(done, ends)
         committed = self._lookups.committed(ends)
         seen = {tp: commit for tp, commit in committed.items() if commit != self._adopted.get(tp)}
         settlement = self._lookups.settlement(done, seen)
-        if self._lookups.commit_held(settlement, held, done.query):
+        if self._lookups.commit_existing(settlement, existing, done.query):
             self._settled = start
             self._adopted = {tp: commit for tp, commit in self._adopted.items() if tp not in settlement.commits}
         return (None if options.on_group_reset is OnGroupReset.IGNORE else committed), dict(settlement.resets)
@@ -465,12 +465,12 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         epoch_ends = _epoch_ends_of(self._lookups, found)
         usable: dict[TopicPartition, tuple[int, str]] = {}
         for tp, (offset, reset_id) in resets.items():
-            if (held := log.get(tp)) is not None:
+            if (bounds := log.get(tp)) is not None:
                 epoch_end = epoch_ends.get(tp)
-                back = plan.resume_offset(offset, epoch_end, held)
-                usable[tp] = plan.usable_offset(tp, back, held, self.options.auto_offset_reset, epoch_end), reset_id
+                back = plan.resume_offset(offset, epoch_end, bounds)
+                usable[tp] = plan.usable_offset(tp, back, bounds, self.options.auto_offset_reset, epoch_end), reset_id
                 if epoch_end is not None and back != offset:
-                    data_loss.note(data_loss.diverged_reset(tp, offset, epoch_end, held))
+                    data_loss.note(data_loss.diverged_reset(tp, offset, epoch_end, bounds))
         return usable
 
     def _begin(
@@ -484,7 +484,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             commits = _commits(self._lookups, log, committed)
             return _starting_offsets(self._lookups, log, commits), commits
         wanted = log.keys() if self._upto is None else self._upto.keys()
-        fresh = {tp: held for tp, held in log.items() if tp not in done.positions and tp in wanted}
+        fresh = {tp: bounds for tp, bounds in log.items() if tp not in done.positions and tp in wanted}
         if not fresh:
             return {}, {}
         if self.options.starting.kind is not Start.COMMITTED:

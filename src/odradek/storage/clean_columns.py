@@ -44,7 +44,7 @@ from odradek.batches.varint_kernels import read_varint, varint_size, write_varin
 from odradek.core.errors import CorruptRecord
 from odradek.storage.clean_rows import Filtered, Mapped, Surveyed
 from odradek.storage.clean_rules import CleaningRules, Transactions, check_crc, emptied, rewritten
-from odradek.storage.segment import LOG_SUFFIX, Placed, Segment
+from odradek.storage.segment import LOG_SUFFIX, AppendedBatch, Segment
 
 _U64 = types.uint64
 _U64S = types.uint64[::1]
@@ -301,7 +301,7 @@ def _filter(  # noqa: PLR0917
 
 
 class ColumnEngine:
-    """An engine with keys in a hash table. It works on a chunk of many batches at a time."""
+    """An engine with keys in a hash table. It works on a portion of many batches at a time."""
 
     def __init__(self) -> None:
         self._slots: npt.NDArray[np.uint64] = np.zeros(3, np.uint64)
@@ -335,23 +335,23 @@ class ColumnEngine:
             yield size
         return Surveyed(records, 0, found)
 
-    def map(self, chunk: bytes, transactions: Transactions, first_dirty_offset: int) -> Generator[int, None, Mapped]:
+    def map(self, portion: bytes, transactions: Transactions, first_dirty_offset: int) -> Generator[int, None, Mapped]:
         """See ``RowEngine``."""
-        table, parts = _fitting(chunk, scan(as_bytes(chunk)))
+        table, parts = _fitting(portion, scan(as_bytes(portion)))
         yield 0
         last_offsets = table[:, BASE] + table[:, LAST_DELTA]
         skipped = (last_offsets < first_dirty_offset).astype(np.uint8)
         for i in _special(table):
             pos = int(table[i, POS])
-            header = read_header(chunk, pos)
+            header = read_header(portion, pos)
             if header.is_control:
-                transactions.on_control(chunk, pos, header)
+                transactions.on_control(portion, pos, header)
                 skipped[i] = 1
             elif transactions.on_data(header):
                 skipped[i] = 1
         ends = table[:, TO].copy()
-        check_crcs(chunk, table[skipped == 0])
-        buffer = _unpack(chunk, table, skipped, parts)
+        check_crcs(portion, table[skipped == 0])
+        buffer = _unpack(portion, table, skipped, parts)
         status, batch, self.keys = _map(
             buffer, table, skipped, first_dirty_offset, self._slots, self.keys, self._max_keys, *self._hash_key
         )
@@ -362,14 +362,14 @@ class ColumnEngine:
         mapped = last_offsets[:whole][last_offsets[:whole] >= first_dirty_offset]
         return Mapped(size, int(mapped[-1]) if len(mapped) else -1, status == FULL)
 
-    def filter(self, chunk: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, Filtered]:
+    def filter(self, portion: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, Filtered]:
         """See ``RowEngine``."""
-        table, parts = _fitting(chunk, scan(as_bytes(chunk)))
+        table, parts = _fitting(portion, scan(as_bytes(portion)))
         yield 0
-        tasks, flags = _tasks(chunk, table, rules)
+        tasks, flags = _tasks(portion, table, rules)
         ends = table[:, TO].copy()
         discarded = (tasks == DISCARD).astype(np.uint8)
-        buffer = _unpack(chunk, table, discarded, parts)
+        buffer = _unpack(portion, table, discarded, parts)
         answers = np.zeros((len(table), _ANSWERS), np.int64)
         counts = table[tasks != DISCARD, COUNT]
         most = int(counts.max(initial=0))
@@ -383,9 +383,9 @@ class ColumnEngine:
         )  # fmt: skip
         if status != OK:
             raise _broken(table, batch)
-        data, placed = _assemble(chunk, table, ends, answers, out)
+        data, appended = _assemble(portion, table, ends, answers, out)
         size = int(ends[-1]) if len(ends) else 0
-        return Filtered(size, data, placed, int(table[:, COUNT].sum()), int(answers[:, KEPT].sum()))
+        return Filtered(size, data, appended, int(table[:, COUNT].sum()), int(answers[:, KEPT].sum()))
 
 
 def _broken(table: Int64s, batch: int) -> CorruptRecord:
@@ -398,27 +398,27 @@ def _special(table: Int64s) -> list[int]:
     return list(np.flatnonzero(flags).tolist())
 
 
-def _tasks(chunk: bytes, table: Int64s, rules: CleaningRules) -> tuple[Bytes, Bytes]:
+def _tasks(portion: bytes, table: Int64s, rules: CleaningRules) -> tuple[Bytes, Bytes]:
     """Returns the task and the flags of each batch (1: stays without records, 2: starts its horizon)."""
     tasks = np.zeros(len(table), np.uint8)
     flags = (table[:, BASE] + table[:, LAST_DELTA] + 1 == rules.end_offset).astype(np.uint8)
     if rules.producers:
         for i in np.flatnonzero(table[:, PRODUCER] >= 0).tolist():
-            flags[i] = rules.keeps_empty(read_header(chunk, int(table[i, POS])))
+            flags[i] = rules.keeps_empty(read_header(portion, int(table[i, POS])))
     for i in _special(table):
         pos = int(table[i, POS])
-        header = read_header(chunk, pos)
-        fate = rules.fate(chunk, pos, header)
+        header = read_header(portion, pos)
+        fate = rules.fate(portion, pos, header)
         tasks[i] = DISCARD if fate.discards else KEEP if header.is_control else LOOK
         flags[i] = fate.keeps_empty | fate.starts_horizon << 1
     return tasks, flags
 
 
-def _fitting(chunk: bytes, table: Int64s) -> tuple[Int64s, dict[int, Buffer]]:
+def _fitting(portion: bytes, table: Int64s) -> tuple[Int64s, dict[int, Buffer]]:
     """Returns the first batches, at least one, whose decompressed records fit into ``UNPACKED_BYTES``, and the
     decompressed records by row. A batch that cannot be decompressed is skipped here: ``_unpack`` raises if it needs it.
     """
-    view = memoryview(chunk)
+    view = memoryview(portion)
     parts: dict[int, Buffer] = {}
     total = 0
     for i in np.flatnonzero(table[:, ATTRIBUTES] & CODEC_BITS).tolist():
@@ -433,12 +433,12 @@ def _fitting(chunk: bytes, table: Int64s) -> tuple[Int64s, dict[int, Buffer]]:
     return table, parts
 
 
-def _unpack(chunk: bytes, table: Int64s, skipped: Bytes, unpacked: dict[int, Buffer]) -> Bytes:
+def _unpack(portion: bytes, table: Int64s, skipped: Bytes, unpacked: dict[int, Buffer]) -> Bytes:
     """Returns a buffer with the records of all batches except the skipped ones. FROM and TO become positions in it."""
     wanted = (table[:, ATTRIBUTES] & CODEC_BITS != 0) & (skipped == 0)
     if not wanted.any():
-        return as_bytes(chunk)
-    view = memoryview(chunk)
+        return as_bytes(portion)
+    view = memoryview(portion)
     parts: list[Buffer] = []
     at = 0
     for i in np.flatnonzero(skipped == 0).tolist():
@@ -451,12 +451,14 @@ def _unpack(chunk: bytes, table: Int64s, skipped: Bytes, unpacked: dict[int, Buf
     return as_bytes(parts[0] if len(parts) == 1 else b"".join(parts))
 
 
-def _assemble(chunk: bytes, table: Int64s, ends: Int64s, answers: Int64s, out: Bytes) -> tuple[bytes, list[Placed]]:
+def _assemble(
+    portion: bytes, table: Int64s, ends: Int64s, answers: Int64s, out: Bytes
+) -> tuple[bytes, list[AppendedBatch]]:
     """Returns the new bytes and their batches. Unchanged neighbours are copied in one piece."""
     stays = np.flatnonzero(answers[:, ACTION] != DROP)
     parts: list[bytes | memoryview] = []
-    placed: list[Placed] = []
-    view, records = memoryview(chunk), out.data
+    appended: list[AppendedBatch] = []
+    view, records = memoryview(portion), out.data
     run_start = run_end = 0
     actions = answers[stays, ACTION].tolist()
     columns = table[stays][:, (POS, BASE, LAST_DELTA, MAX_TIME)].tolist()
@@ -468,13 +470,13 @@ def _assemble(chunk: bytes, table: Int64s, ends: Int64s, answers: Int64s, out: B
                 parts.append(view[run_start:run_end])
                 run_start = pos
             run_end = end
-            placed.append(Placed(base, base + last_delta, max_time, end - pos))
+            appended.append(AppendedBatch(base, base + last_delta, max_time, end - pos))
             continue
         parts.append(view[run_start:run_end])
         run_start = run_end = 0
-        header = read_header(chunk, pos)
+        header = read_header(portion, pos)
         if action == REWRITE:
-            check_crc(chunk, pos, header)
+            check_crc(portion, pos, header)
             _, start, stop, count, base_time, max_time, horizon = answers[i].tolist()
             batch = rewritten(
                 header,
@@ -487,6 +489,6 @@ def _assemble(chunk: bytes, table: Int64s, ends: Int64s, answers: Int64s, out: B
         else:
             batch = emptied(header)
         parts.append(batch)
-        placed.append(Placed(base, base + last_delta, max_time, len(batch)))
+        appended.append(AppendedBatch(base, base + last_delta, max_time, len(batch)))
     parts.append(view[run_start:run_end])
-    return b"".join(parts), placed
+    return b"".join(parts), appended

@@ -1,4 +1,4 @@
-"""The choice of logs for cleaning and the plan of one cleaning, by Kafka's rules. Pure functions.
+"""The choice of logs for cleaning and the job of one cleaning, by Kafka's rules. Pure functions.
 
 The dirty section starts at the end of the last cleaning. It ends before the active segment, before the segment with the
 last stable offset, and before the first segment with a record younger than ``min.compaction.lag.ms``. A log is due if
@@ -144,7 +144,7 @@ def _first_dirty(log: Log) -> tuple[int, str]:
     return known, ""
 
 
-def plan(log: Log, dirt: Dirt, now_ms: int, *, max_keys: int, bytes_per_second: float) -> Job:
+def job_of(log: Log, dirt: Dirt, now_ms: int, *, max_keys: int, bytes_per_second: float) -> Job:
     """Returns the job of a cleaning of the log."""
     config = log.config
     sources = [

@@ -14,7 +14,7 @@ from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, MIN_RECORD_BYT
 from odradek.core.errors import CorruptRecord
 from odradek.core.varints import OverlongVarint, read_varint, varint
 from odradek.storage.clean_rules import CleaningRules, Transactions, check_crc, emptied, rewritten
-from odradek.storage.segment import LOG_SUFFIX, Placed, Segment
+from odradek.storage.segment import LOG_SUFFIX, AppendedBatch, Segment
 
 _RECORDS_PER_STEP = 100
 _LONG_MASK = (1 << 63) - 1
@@ -34,7 +34,7 @@ class Surveyed(NamedTuple):
 
 
 class Mapped(NamedTuple):
-    """The mapped part of a chunk: ``size`` bytes, up to ``last_offset`` (-1: no batch of the dirty section)."""
+    """The mapped part of a portion: ``size`` bytes, up to ``last_offset`` (-1: no batch of the dirty section)."""
 
     size: int
     last_offset: int
@@ -42,11 +42,11 @@ class Mapped(NamedTuple):
 
 
 class Filtered(NamedTuple):
-    """The remaining batches of a chunk's first ``size`` bytes."""
+    """The remaining batches of a portion's first ``size`` bytes."""
 
     size: int
     data: bytes
-    batches: list[Placed]
+    batches: list[AppendedBatch]
     records_read: int
     records_kept: int
 
@@ -100,16 +100,16 @@ class RowEngine:
         yield end
         return Surveyed(records, packed, special)
 
-    def map(self, chunk: bytes, transactions: Transactions, first_dirty_offset: int) -> Generator[int, None, Mapped]:
+    def map(self, portion: bytes, transactions: Transactions, first_dirty_offset: int) -> Generator[int, None, Mapped]:
         """Notes the newest offset of each key from ``first_dirty_offset`` on. Raises CorruptRecord."""
         size, last_offset = 0, -1
         newest, max_keys = self._newest, self._max_keys
-        for pos, header in scan(chunk):
+        for pos, header in scan(portion):
             if header.is_control:
-                transactions.on_control(chunk, pos, header)
+                transactions.on_control(portion, pos, header)
             elif not transactions.on_data(header) and header.last_offset >= first_dirty_offset:
-                check_crc(chunk, pos, header)
-                for number, record in enumerate(records_of(unpacked(chunk, pos, header), header)):
+                check_crc(portion, pos, header)
+                for number, record in enumerate(records_of(unpacked(portion, pos, header), header)):
                     offset = header.base_offset + record.offset_delta
                     if record.key is not None and offset >= first_dirty_offset:
                         if len(newest) >= max_keys:
@@ -123,33 +123,33 @@ class RowEngine:
             yield header.size_in_bytes
         return Mapped(size, last_offset, False)
 
-    def filter(self, chunk: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, Filtered]:
+    def filter(self, portion: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, Filtered]:
         """Returns the remaining batches. Records after ``mapped_offset`` all remain. Raises CorruptRecord."""
         size = read = kept = 0
         parts: list[bytes] = []
-        placed: list[Placed] = []
-        for pos, header in scan(chunk):
-            stays = yield from self._batch(chunk, pos, header, rules, mapped_offset)
+        appended: list[AppendedBatch] = []
+        for pos, header in scan(portion):
+            stays = yield from self._batch(portion, pos, header, rules, mapped_offset)
             read += header.record_count
             if stays is not None:
                 data, count, max_timestamp = stays
                 kept += count
                 parts.append(data)
-                placed.append(Placed(header.base_offset, header.last_offset, max_timestamp, len(data)))
+                appended.append(AppendedBatch(header.base_offset, header.last_offset, max_timestamp, len(data)))
             size += header.size_in_bytes
             yield header.size_in_bytes
-        return Filtered(size, b"".join(parts), placed, read, kept)
+        return Filtered(size, b"".join(parts), appended, read, kept)
 
     def _batch(
-        self, chunk: bytes, pos: int, header: BatchHeader, rules: CleaningRules, mapped_offset: int
+        self, portion: bytes, pos: int, header: BatchHeader, rules: CleaningRules, mapped_offset: int
     ) -> Generator[int, None, tuple[bytes, int, int] | None]:
         """Returns the batch's new bytes, number of records and largest timestamp; None if the batch is removed."""
-        fate = rules.fate(chunk, pos, header)
+        fate = rules.fate(portion, pos, header)
         data: bytes = b""
         kept: list[RecordSpan] = []
         tombstones = False
         if not fate.discards:
-            data = unpacked(chunk, pos, header)
+            data = unpacked(portion, pos, header)
             for number, record in enumerate(records_of(data, header)):
                 if header.is_control or self._stays(record, header, rules, mapped_offset):
                     kept.append(record)
@@ -160,8 +160,8 @@ class RowEngine:
             return (emptied(header), 0, header.max_timestamp) if fate.keeps_empty else None
         starts_horizon = (tombstones or fate.starts_horizon) and not header.has_delete_horizon
         if len(kept) == header.record_count and not starts_horizon:
-            return chunk[pos : pos + header.size_in_bytes], len(kept), header.max_timestamp
-        check_crc(chunk, pos, header)
+            return portion[pos : pos + header.size_in_bytes], len(kept), header.max_timestamp
+        check_crc(portion, pos, header)
         return (yield from self._rewrite(data, header, kept, rules.horizon_ms if starts_horizon else None))
 
     def _stays(self, record: RecordSpan, header: BatchHeader, rules: CleaningRules, mapped_offset: int) -> bool:
@@ -205,9 +205,9 @@ class RowEngine:
         return batch, len(kept), newest
 
 
-def unpacked(chunk: Buffer, pos: int, header: BatchHeader) -> bytes:
+def unpacked(portion: Buffer, pos: int, header: BatchHeader) -> bytes:
     """Returns the bytes of the batch's records, decompressed. Raises CorruptRecord."""
-    payload = memoryview(chunk)[pos + HEADER_BYTES : pos + header.size_in_bytes]
+    payload = memoryview(portion)[pos + HEADER_BYTES : pos + header.size_in_bytes]
     return bytes(decompress(header.compression, payload, DEFAULT_MAX_BYTES))
 
 

@@ -43,8 +43,8 @@ from odradek.storage.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment, file_
 
 _SMALL_RECORDS = 150_000
 """The largest number of uncompressed records in a log that the broker cleans without a process."""
-_SMALL_CHUNK_BYTES = 64 << 10
-_LARGE_CHUNK_BYTES = 8 << 20
+_SMALL_READ_BYTES = 64 << 10
+_LARGE_READ_BYTES = 8 << 20
 
 
 class MapFull(StorageError):
@@ -67,9 +67,9 @@ class Engine(Protocol):
     def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, Surveyed]: ...
     def reserve(self, keys: int, max_keys: int) -> None: ...
     def map(
-        self, chunk: bytes, transactions: Transactions, first_dirty_offset: int
+        self, portion: bytes, transactions: Transactions, first_dirty_offset: int
     ) -> Generator[int, None, Mapped]: ...
-    def filter(self, chunk: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, Filtered]: ...
+    def filter(self, portion: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, Filtered]: ...
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ CleaningSteps = Generator[int | CleanedSegment, None, Finished]
 
 
 def clean(
-    job: Job, engine: Engine, files: Files, *, chunk_bytes: int = _SMALL_CHUNK_BYTES, max_packed: int = 0
+    job: Job, engine: Engine, files: Files, *, read_bytes: int = _SMALL_READ_BYTES, max_packed: int = 0
 ) -> CleaningSteps:
     """Cleans a log. Yields the number of processed bytes, and each new segment after its write and before its sync.
 
@@ -125,15 +125,15 @@ def clean(
     larger batch, for a batch with more than ``compression.SMALL_BYTES`` of decompressed records, and for too many
     records. Raises CorruptRecord, MapFull, OSError.
     """
-    return _Cleaning(job, engine, files, chunk_bytes, max_packed).run()
+    return _Cleaning(job, engine, files, read_bytes, max_packed).run()
 
 
 class _Cleaning:
-    def __init__(self, job: Job, engine: Engine, files: Files, chunk_bytes: int, max_packed: int) -> None:
+    def __init__(self, job: Job, engine: Engine, files: Files, read_bytes: int, max_packed: int) -> None:
         self.job = job
         self.engine = engine
         self.files = files
-        self.chunk_bytes = chunk_bytes
+        self.read_bytes = read_bytes
         self.max_packed = max_packed
         self.directory = Path(job.directory)
         self.config = LogConfig(
@@ -227,14 +227,14 @@ class _Cleaning:
             segment = self._open(source)
             position = segment.offset_index.lookup(job.first_dirty_offset).position
             while position < source.size:
-                chunk = self._read(segment, position)
-                done = yield from self.engine.map(chunk, transactions, job.first_dirty_offset)
+                portion = self._read(segment, position)
+                done = yield from self.engine.map(portion, transactions, job.first_dirty_offset)
                 end_offset = max(end_offset, done.last_offset + 1)
                 self.counts.bytes_read += done.size
                 if done.is_full:
                     return end_offset
                 position += done.size
-                yield len(chunk)
+                yield len(portion)
             segment.forget()
             end_offset = max(end_offset, source.end_offset)
         return end_offset
@@ -242,13 +242,13 @@ class _Cleaning:
     def _read(self, segment: Segment, position: int) -> bytes:
         """Returns whole batches from ``position`` on, at least one, perhaps with a part of the next one."""
         left = segment.size - position
-        chunk = segment.file.pread(position, min(self.chunk_bytes, left))
-        if len(chunk) >= HEADER_BYTES:
-            size = read_header(chunk).size_in_bytes
-            if size > len(chunk) and size <= left:
-                chunk = segment.file.pread(position, size)
-            if HEADER_BYTES <= size <= len(chunk):
-                return chunk
+        portion = segment.file.pread(position, min(self.read_bytes, left))
+        if len(portion) >= HEADER_BYTES:
+            size = read_header(portion).size_in_bytes
+            if size > len(portion) and size <= left:
+                portion = segment.file.pread(position, size)
+            if HEADER_BYTES <= size <= len(portion):
+                return portion
         raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} has no whole batch at position {position}")
 
     def _copy(
@@ -262,8 +262,8 @@ class _Cleaning:
             segment = self._open(source)
             position = 0
             while position < source.size:
-                chunk = self._read(segment, position)
-                done = yield from self.engine.filter(chunk, rules, mapped_offset)
+                portion = self._read(segment, position)
+                done = yield from self.engine.filter(portion, rules, mapped_offset)
                 if done.data:
                     cleaned.append([done.data], done.batches)
                 position += done.size
@@ -356,7 +356,7 @@ def _serve_broker() -> int:
     throttle = _Throttle(job.bytes_per_second, sys.stdin.fileno())
     files = OsFiles()
     try:
-        steps = clean(job, _choose_engine(), files, chunk_bytes=_LARGE_CHUNK_BYTES)
+        steps = clean(job, _choose_engine(), files, read_bytes=_LARGE_READ_BYTES)
         while True:
             step = next(steps)
             if isinstance(step, CleanedSegment):

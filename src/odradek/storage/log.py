@@ -35,7 +35,7 @@ from odradek.storage.index import IndexCorrupt
 from odradek.storage.producers import Producers
 from odradek.storage.recovery import Loaded, begin, load, note_batch
 from odradek.storage.retention import Rule, count_due, rules
-from odradek.storage.segment import FoundOffset, Placed, Segment, Slice
+from odradek.storage.segment import AppendedBatch, FoundOffset, Segment, Slice
 from odradek.storage.segment_read import ReadBounds, read_slice
 from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
 from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
@@ -227,7 +227,7 @@ class Log:
         first_offset = offset = self._end_offset
         newest, has_producer = -1, False
         parts: list[Buffer] = []
-        placed: list[Placed] = []
+        appended: list[AppendedBatch] = []
         for pos, header in batches:
             head = stamped_head(
                 data, pos, header, base_offset=offset, leader_epoch=leader_epoch, log_append_time_ms=append_time
@@ -236,7 +236,7 @@ class Log:
             parts += (head, view[pos + len(head) : pos + size])
             timestamp = header.max_timestamp if append_time is None else append_time
             last_offset = offset + header.last_offset_delta
-            placed.append(Placed(offset, last_offset, timestamp, size))
+            appended.append(AppendedBatch(offset, last_offset, timestamp, size))
             offset = last_offset + 1
             newest = max(newest, timestamp)
             if header.producer_id >= 0:
@@ -248,12 +248,12 @@ class Log:
             self.epochs.assign(leader_epoch, first_offset)
             if self._segments[-1].must_roll(total, offset - 1, newest, now_ms):
                 self.roll(now_ms)
-            self._segments[-1].append(parts, placed)
+            self._segments[-1].append(parts, appended)
         except OSError as error:
             raise self._fail("append", error) from error
         self._end_offset = offset
         self._was_written = True
-        for (pos, header), batch in zip(batches, placed, strict=True) if has_producer else ():
+        for (pos, header), batch in zip(batches, appended, strict=True) if has_producer else ():
             if header.producer_id >= 0:
                 note_batch(
                     self.producers,

@@ -22,7 +22,7 @@ from odradek.batches.header import (
 from odradek.batches.search import Condition, search
 from odradek.batches.steps import BatchSteps
 from odradek.core.errors import CorruptRecord
-from odradek.core.refcount import held_by
+from odradek.core.refcount import referenced_by
 from odradek.storage.config import LogConfig
 from odradek.storage.files import File, Files
 from odradek.storage.index import IndexCorrupt, OffsetIndex, TimeIndex
@@ -46,7 +46,7 @@ def file_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
-class Placed(NamedTuple):
+class AppendedBatch(NamedTuple):
     """Offsets, largest timestamp and size of a batch to append."""
 
     base_offset: int
@@ -304,7 +304,7 @@ class Segment:
         path = self.path(LOG_SUFFIX)
         return crc32(f"{path.parent.name}/{path.name}".encode()) % min(config.segment_jitter_ms, config.segment_ms)
 
-    def append(self, parts: Sequence[Buffer], batches: Sequence[Placed]) -> None:
+    def append(self, parts: Sequence[Buffer], batches: Sequence[AppendedBatch]) -> None:
         """Writes ``parts``, the bytes of ``batches``, with one system call. Raises OSError."""
         self.file.append(parts)
         if not self.size:
@@ -490,7 +490,7 @@ class Segment:
     def forget(self) -> None:
         """Closes the files. A file that slices still use stays open for them, because it may be removed."""
         file, self._file = self._file, None
-        if file is not None and not held_by(file, 1):
+        if file is not None and not referenced_by(file, 1):
             with suppress(OSError):  # a later read raises the error
                 file.keep()
         self._offset_index = self._time_index = None

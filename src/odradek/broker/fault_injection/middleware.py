@@ -1,4 +1,4 @@
-"""The middleware that applies faults to requests and holds the later requests of the connection."""
+"""The middleware that applies faults to requests and blocks the later requests of the connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.broker.server import BrokerServer
 
 
-class _Hold:
+class _BlockedConnection:
     """A connection whose requests wait. It is in ``Client.parked``.
 
     ``run`` serves the first request; None if that request was dropped. ``behind``: the later requests.
@@ -41,11 +41,11 @@ class _Hold:
             return
         self._end()
         self._run()
-        # A fault may hold one of these requests again. The requests after it then join the new hold.
-        while self.behind and not self._faults.held(self._connection):
+        # A fault may block one of these requests again. The requests after it then wait behind that one.
+        while self.behind and not self._faults.is_blocked(self._connection):
             self.behind.popleft()()
         if self.behind:
-            self._faults.holds[self._connection].behind.extend(self.behind)
+            self._faults.blocked[self._connection].behind.extend(self.behind)
 
     def abandon(self) -> None:
         """Called when the client disconnects. A delayed request is still served when its time comes.
@@ -64,11 +64,11 @@ class _Hold:
 
 
 class FaultInjection(Middleware):
-    """The faults of one broker. It is installed in the router while a fault is set or a connection is held."""
+    """The faults of one broker. It is installed in the router while a fault is set or a connection is blocked."""
 
     def __init__(self, broker: BrokerServer) -> None:
         self.broker = broker
-        self.holds: dict[Client, _Hold] = {}
+        self.blocked: dict[Client, _BlockedConnection] = {}
         self._rules = FaultRules(broker)
         self._replies = FaultyReplies(broker)
 
@@ -96,25 +96,25 @@ class FaultInjection(Middleware):
         """Returns the numbers of the faults that are still set."""
         return self._rules.pending()
 
-    def held(self, connection: Client) -> bool:
-        return connection in self.holds
+    def is_blocked(self, connection: Client) -> bool:
+        return connection in self.blocked
 
-    def forget(self, connection: Client, hold: _Hold) -> None:
-        if self.holds.get(connection) is hold:
-            del self.holds[connection]
+    def forget(self, connection: Client, block: _BlockedConnection) -> None:
+        if self.blocked.get(connection) is block:
+            del self.blocked[connection]
         self._remove_if_idle()
 
     def _remove_if_idle(self) -> None:
-        if not self._rules and not self.holds:
+        if not self._rules and not self.blocked:
             self.broker.router.remove(self)
 
     # calls of the router
 
     def serve(self, api: ServedApi, context: Context, message: Any, following: Serve) -> Any:
-        hold = self.holds.get(context.connection)
-        if hold is not None:
+        block = self.blocked.get(context.connection)
+        if block is not None:
             promise: Deferred[Any] = Deferred()
-            hold.behind.append(
+            block.behind.append(
                 lambda: self._resolve(promise, context, lambda: self.serve(api, context, message, following))
             )
             return promise
@@ -138,9 +138,9 @@ class FaultInjection(Middleware):
             raise Hangup(TEXT)
         promise: Deferred[Any] = Deferred()
         if fault.kind == "drop":
-            self._hold(context.connection, None)
+            self._block(context.connection, None)
             return promise
-        self._hold(context.connection, lambda: self._resolve(promise, context, handle)).release_after(fault.delay_s)
+        self._block(context.connection, lambda: self._resolve(promise, context, handle)).release_after(fault.delay_s)
         return promise
 
     def _after(self, fault: Fault, context: Context, refuse: Callable[[Any], Any], reply: Any) -> Any:
@@ -150,7 +150,7 @@ class FaultInjection(Middleware):
             raise Hangup(TEXT)
         promise: Deferred[Any] = Deferred()
         if fault.kind == "drop":
-            self._hold(context.connection, None)
+            self._block(context.connection, None)
         else:
             self.broker.loop.call_later(fault.delay_s, lambda: promise.resolve(reply))
         return promise
@@ -162,11 +162,11 @@ class FaultInjection(Middleware):
         reply.then(lambda value: self._resolve(promise, context, lambda: self._after(fault, context, refuse, value)))
         return promise
 
-    def _hold(self, connection: Client, run: Callable[[], None] | None) -> _Hold:
-        hold = self.holds[connection] = _Hold(self, connection, run)
-        connection.parked.add(hold)
+    def _block(self, connection: Client, run: Callable[[], None] | None) -> _BlockedConnection:
+        block = self.blocked[connection] = _BlockedConnection(self, connection, run)
+        connection.parked.add(block)
         self.broker.router.install(self)
-        return hold
+        return block
 
     @staticmethod
     def _resolve(promise: Deferred[Any], context: Context, work: Callable[[], Any]) -> None:

@@ -348,7 +348,7 @@ class _Produce:
             return ProducedPartition(index, error.code, log_start_offset=partition.log_start_offset)
         record_errors: tuple[tuple[int, str | None], ...] = tuple(
             (
-                record.place,
+                record.number,
                 f"a record without a key, and {partition.topic} is compacted"
                 if record.is_keyless and partition.log.config.is_compacted
                 else f"timestamp {record.timestamp} is not within [{earliest}, {latest}]",

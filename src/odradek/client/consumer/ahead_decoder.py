@@ -11,7 +11,7 @@ from odradek.client.consumer.fetch_buffer import FetchBuffer
 from odradek.client.consumer.subscription import SubscriptionState
 
 WORTH_DECODING_BYTES = 1 << 16
-"""Smaller chunks are not decoded ahead: the handover takes longer than decoding."""
+"""Smaller fetches are not decoded ahead: the handover takes longer than decoding."""
 _READY_BYTES = 8 << 20
 """One RecordBatch may be decoded ahead for each such part of ``buffer_memory``; it needs about a third of the part."""
 
@@ -72,18 +72,18 @@ class AheadDecoder:
             self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     def _decode_one(self) -> bool:
-        """Decodes one RecordBatch; returns False if there is none. A poll may use earlier chunks at the same time."""
+        """Decodes one RecordBatch; returns False if there is none. A poll may use earlier fetches at the same time."""
         if self._closed:
             return False
         most = self._config.buffer_memory // _READY_BYTES
-        chunk = self._buffer.claim_for_decoding(
+        fetch = self._buffer.claim_for_decoding(
             self._subscription.paused(), least_bytes=WORTH_DECODING_BYTES, most_ready=most
         )
-        if chunk is None:
+        if fetch is None:
             return False
         try:
-            chunk.begin(self.columns, check_crcs=self._config.check_crcs)
-            chunk.decode_ahead()
+            fetch.begin(self.columns, check_crcs=self._config.check_crcs)
+            fetch.decode_ahead()
         finally:
-            self._buffer.release_claim(chunk)
+            self._buffer.release_claim(fetch)
         return True

@@ -19,7 +19,7 @@ from odradek.client.arguments import (
     as_partition,
     as_partitions,
     as_pattern,
-    as_place,
+    as_seek_target,
     as_timeout_ms,
     as_times,
     check_callbacks,
@@ -302,8 +302,8 @@ class Consumer:
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata, leader_epoch: int = NO_EPOCH) -> None:
         """Makes the next poll read from ``offset``. Raises IllegalState for a partition that is not assigned."""
         tp = as_partition(partition)
-        place = as_place(offset, leader_epoch, tp)
-        self._drive(self._engine.seek, tp, place.offset, place.leader_epoch)
+        target = as_seek_target(offset, leader_epoch, tp)
+        self._drive(self._engine.seek, tp, target.offset, target.leader_epoch)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Sets the positions to the log start; of all assigned partitions if none is given."""

@@ -15,7 +15,7 @@ from odradek.client.arguments import as_offsets, isolation
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.errors import IllegalState, InvalidGroupId, Wakeup
-from odradek.client.consumer.fetch_buffer import Chunk
+from odradek.client.consumer.fetch_buffer import CompletedFetch
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.records import Polled, Record, records_of
 from odradek.client.consumer.subscription import Before, PartitionState, SubscriptionState
@@ -251,22 +251,22 @@ class ConsumerEngine:
         left = self.config.max_poll_records
         paused = self.subscription.paused()
         self.fetcher.ahead_decoder.columns = wanted
-        while left > 0 and (chunk := self.fetcher.buffer.front(paused, take=True)) is not None:
-            state = self.subscription.partitions.get(chunk.tp)
-            if state is None or state.version != chunk.version:
-                self.fetcher.buffer.done(chunk)
+        while left > 0 and (fetch := self.fetcher.buffer.front(paused, take=True)) is not None:
+            state = self.subscription.partitions.get(fetch.tp)
+            if state is None or state.version != fetch.version:
+                self.fetcher.buffer.done(fetch)
                 continue
-            chunk.begin(wanted, check_crcs=self.config.check_crcs)
+            fetch.begin(wanted, check_crcs=self.config.check_crcs)
             if columns is not None:
-                self.fetcher.in_iteration.add(chunk.tp)
+                self.fetcher.in_iteration.add(fetch.tp)
             try:
-                left -= self._take_from(chunk, state, left, polled)
+                left -= self._take_from(fetch, state, left, polled)
             except OdradekError:
                 if not polled:
-                    self._fetch_again(chunk, state)
+                    self._fetch_again(fetch, state)
                     raise
                 break  # the poll returns the records before the corrupt batch; the next poll raises the error
-            if not self.fetcher.will_schedule_fetches and self.fetcher.has_room_again(chunk.tp):
+            if not self.fetcher.will_schedule_fetches and self.fetcher.has_room_again(fetch.tp):
                 self._schedule_fetches_soon()
         self.fetcher.in_iteration.intersection_update(polled)
         return polled
@@ -291,10 +291,10 @@ class ConsumerEngine:
         state, version = self._taken[tp]
         return state.position_version > version or self.subscription.partitions.get(tp) is not state
 
-    def _fetch_again(self, chunk: Chunk, state: PartitionState) -> None:
+    def _fetch_again(self, fetch: CompletedFetch, state: PartitionState) -> None:
         """Fetches corrupt records again: that repairs an error of the network; an error on disk is raised again."""
-        self.fetcher.buffer.done(chunk)  # the chunks behind it now have an old version
-        state.fetch_again(chunk.version)
+        self.fetcher.buffer.done(fetch)  # the fetches behind it now have an old version
+        state.fetch_again(fetch.version)
         self._schedule_fetches_soon()
 
     def _schedule_fetches_soon(self) -> None:
@@ -304,36 +304,36 @@ class ConsumerEngine:
         except RuntimeError:
             logger.debug("the loop has ended")
 
-    def _take_from(self, chunk: Chunk, state: PartitionState, left: int, polled: Polled) -> int:
-        if chunk.rest is None:
-            chunk.rest = chunk.next()
-        batch = chunk.rest
+    def _take_from(self, fetch: CompletedFetch, state: PartitionState, left: int, polled: Polled) -> int:
+        if fetch.rest is None:
+            fetch.rest = fetch.next()
+        batch = fetch.rest
         if batch is None:
-            self.fetcher.buffer.done(chunk)
-            if state.advance(chunk.version, chunk.next_offset, chunk.leader_epoch) and chunk.tp in polled:
-                polled.next_offsets[chunk.tp] = OffsetAndMetadata(chunk.next_offset, chunk.leader_epoch)
+            self.fetcher.buffer.done(fetch)
+            if state.advance(fetch.version, fetch.next_offset, fetch.leader_epoch) and fetch.tp in polled:
+                polled.next_offsets[fetch.tp] = OffsetAndMetadata(fetch.next_offset, fetch.leader_epoch)
             return 0
         rows = int(batch.num_rows)
-        is_last = rows <= left and chunk.is_over
+        is_last = rows <= left and fetch.is_over
         piece = batch.slice(0, left) if rows > left else batch
         before, before_epoch = state.position, state.position_epoch
         # A producer can give the records of a batch any offsets: the position must not decrease.
-        position = chunk.next_offset if is_last else max(before, int(piece.column("offset")[-1].as_py()) + 1)
-        known = self.unfinished.get(chunk.tp)
+        position = fetch.next_offset if is_last else max(before, int(piece.column("offset")[-1].as_py()) + 1)
+        known = self.unfinished.get(fetch.tp)
         if known is None or state.position_version > known.version:
-            self.unfinished[chunk.tp] = Before(chunk.version, before, before_epoch)  # first: an interrupt may follow
-        if not state.advance(chunk.version, position, chunk.leader_epoch):
-            self.fetcher.buffer.done(chunk)  # the position was changed while the chunk was decoded
+            self.unfinished[fetch.tp] = Before(fetch.version, before, before_epoch)  # first: an interrupt may follow
+        if not state.advance(fetch.version, position, fetch.leader_epoch):
+            self.fetcher.buffer.done(fetch)  # the position was changed while the fetch was decoded
             return 0
-        chunk.rest = batch.slice(left) if rows > left else None
-        if chunk.tp in polled and self._is_stale(chunk.tp):  # another task called seek
-            del polled[chunk.tp]
-        self._taken[chunk.tp] = (state, chunk.version)
-        polled.setdefault(chunk.tp, []).append(piece)
-        polled.next_offsets[chunk.tp] = OffsetAndMetadata(position, chunk.leader_epoch)
-        chunk.start = position
+        fetch.rest = batch.slice(left) if rows > left else None
+        if fetch.tp in polled and self._is_stale(fetch.tp):  # another task called seek
+            del polled[fetch.tp]
+        self._taken[fetch.tp] = (state, fetch.version)
+        polled.setdefault(fetch.tp, []).append(piece)
+        polled.next_offsets[fetch.tp] = OffsetAndMetadata(position, fetch.leader_epoch)
+        fetch.start = position
         if is_last:
-            self.fetcher.buffer.done(chunk)
+            self.fetcher.buffer.done(fetch)
         return min(rows, left)
 
     @contextmanager

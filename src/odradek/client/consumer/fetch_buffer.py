@@ -16,11 +16,11 @@ FREE, CLAIMED, TAKEN = range(3)
 
 
 @dataclass(slots=True, eq=False)
-class Chunk:
+class CompletedFetch:
     """The records of one partition in one reply. ``start`` is the offset of the first record to return.
 
-    ``state`` says who may decode the chunk. FREE: the ahead decoder may claim it. CLAIMED: the ahead decoder is
-    decoding it. TAKEN: a poll returns it. A chunk that the ahead decoder cannot decode becomes TAKEN, too.
+    ``state`` says who may decode the fetch. FREE: the ahead decoder may claim it. CLAIMED: the ahead decoder is
+    decoding it. TAKEN: a poll returns it. A fetch that the ahead decoder cannot decode becomes TAKEN, too.
     """
 
     tp: TopicPartition
@@ -65,7 +65,7 @@ class Chunk:
             raise
 
     def decode_ahead(self) -> None:
-        """Decodes one RecordBatch ahead. An error is dropped here: the poll that returns the chunk meets it again."""
+        """Decodes one RecordBatch ahead. An error is dropped here: the poll that returns the fetch meets it again."""
         try:
             batch = next(self.decoded, None)
         except Exception:
@@ -81,122 +81,122 @@ class Chunk:
         return not self.ready and bool(self.decoded is not None and self.decoded.is_over)
 
 
-def _in_return_order(partitions: Iterable[deque[Chunk]]) -> Iterator[Chunk]:
-    """Yields chunks in the order of their return: the first of each partition, then the second of each, and so on."""
+def _in_return_order(partitions: Iterable[deque[CompletedFetch]]) -> Iterator[CompletedFetch]:
+    """Yields fetches in the order of their return: the first of each partition, then the second of each, and so on."""
     depth, left = 0, list(partitions)
     while left:
-        left = [chunks for chunks in left if len(chunks) > depth]
-        yield from (chunks[depth] for chunks in left)
+        left = [queue for queue in left if len(queue) > depth]
+        yield from (queue[depth] for queue in left)
         depth += 1
 
 
 class FetchBuffer:
-    """Fetched chunks that no poll has returned yet; polls return the partitions in turn.
+    """Completed fetches that no poll has returned yet; polls return the partitions in turn.
 
     ``size`` exceeds the budget by at most one reply, since a fetch asks only for the remaining room. The loop puts
-    chunks, the caller's thread takes them.
+    fetches, the caller's thread takes them.
     """
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
         self.size = 0
         self.reserved = 0
-        self._chunks: dict[TopicPartition, deque[Chunk]] = {}
-        self._held: dict[TopicPartition, int] = {}
+        self._queues: dict[TopicPartition, deque[CompletedFetch]] = {}
+        self._bytes: dict[TopicPartition, int] = {}
         self._lock = threading.Lock()
 
-    def held(self, tp: TopicPartition) -> int:
+    def bytes_of(self, tp: TopicPartition) -> int:
         """The buffered bytes of a partition."""
-        return self._held.get(tp, 0)
+        return self._bytes.get(tp, 0)
 
     def is_small(self, most_bytes: int) -> bool:
         """Whether the buffer has at most ``most_bytes`` and nothing of it is compressed."""
         with self._lock:
             return self.size <= most_bytes and not any(
-                chunk.records.is_compressed for chunks in self._chunks.values() for chunk in chunks
+                fetch.records.is_compressed for queue in self._queues.values() for fetch in queue
             )
 
     def room(self) -> int:
         return max(0, self.budget_bytes - self.size - self.reserved)
 
-    def put(self, chunk: Chunk) -> None:
+    def put(self, fetch: CompletedFetch) -> None:
         with self._lock:
-            self._chunks.setdefault(chunk.tp, deque()).append(chunk)
-            self._held[chunk.tp] = self._held.get(chunk.tp, 0) + chunk.size
-            self.size += chunk.size
+            self._queues.setdefault(fetch.tp, deque()).append(fetch)
+            self._bytes[fetch.tp] = self._bytes.get(fetch.tp, 0) + fetch.size
+            self.size += fetch.size
 
     def drop(self, tp: TopicPartition) -> None:
         with self._lock:
-            self._chunks.pop(tp, None)
-            self.size -= self._held.pop(tp, 0)
+            self._queues.pop(tp, None)
+            self.size -= self._bytes.pop(tp, 0)
 
-    def holders(self) -> list[TopicPartition]:
+    def partitions(self) -> list[TopicPartition]:
         """The partitions with buffered records."""
         with self._lock:
-            return list(self._chunks)
+            return list(self._queues)
 
-    def front(self, paused: Iterable[TopicPartition] = (), *, take: bool = False) -> Chunk | None:
-        """The next chunk to return, except chunks that are being decoded ahead. ``take``: the chunk becomes TAKEN."""
+    def front(self, paused: Iterable[TopicPartition] = (), *, take: bool = False) -> CompletedFetch | None:
+        """The next fetch to return, except fetches that are being decoded ahead. ``take``: the fetch becomes TAKEN."""
         skip = set(paused)
         with self._lock:
-            for tp, chunks in self._chunks.items():
-                chunk = chunks[0]
-                if chunk.state != CLAIMED and tp not in skip:
+            for tp, queue in self._queues.items():
+                fetch = queue[0]
+                if fetch.state != CLAIMED and tp not in skip:
                     if take:
-                        chunk.state = TAKEN
-                    return chunk
+                        fetch.state = TAKEN
+                    return fetch
         return None
 
     def set_apart(self, tp: TopicPartition) -> None:
-        """Copies a partition's chunks if their replies are more than twice as large, except chunks that are CLAIMED.
+        """Copies a partition's fetches if their replies are more than twice as large, except fetches that are CLAIMED.
 
-        Used for a partition that may stay in the buffer for long: a chunk keeps its whole reply in memory, but ``size``
-        counts only the chunk."""
+        Used for a partition that may stay in the buffer for long: a fetch keeps its whole reply in memory, but ``size``
+        counts only the fetch."""
         with self._lock:
-            for chunk in self._chunks.get(tp, ()):
-                if chunk.state != CLAIMED and chunk.records.is_small_part:
-                    chunk.records = chunk.records.copy()
-                    chunk.ready.clear()
-                    chunk.decoded = chunk.rest = None
+            for fetch in self._queues.get(tp, ()):
+                if fetch.state != CLAIMED and fetch.records.is_small_part:
+                    fetch.records = fetch.records.copy()
+                    fetch.ready.clear()
+                    fetch.decoded = fetch.rest = None
 
     def claim_for_decoding(
         self, paused: Iterable[TopicPartition], *, least_bytes: int, most_ready: int
-    ) -> Chunk | None:
-        """Claims a chunk of at least ``least_bytes``; None if ``most_ready`` RecordBatches are decoded ahead.
+    ) -> CompletedFetch | None:
+        """Claims a fetch of at least ``least_bytes``; None if ``most_ready`` RecordBatches are decoded ahead.
 
-        Never claims the chunk that is returned next, since a poll would have to wait for it."""
+        Never claims the fetch that is returned next, since a poll would have to wait for it."""
         skip = set(paused)
         chosen = None
         with self._lock:
             waiting = 0
-            for chunk in _in_return_order(self._chunks.values()):
-                most_ready -= len(chunk.ready)
-                if chunk.state != FREE or chunk.tp in skip or (chunk.decoded is not None and chunk.decoded.is_over):
+            for fetch in _in_return_order(self._queues.values()):
+                most_ready -= len(fetch.ready)
+                if fetch.state != FREE or fetch.tp in skip or (fetch.decoded is not None and fetch.decoded.is_over):
                     continue
                 waiting += 1
-                if waiting > 1 and chosen is None and chunk.size >= least_bytes:
-                    chosen = chunk
+                if waiting > 1 and chosen is None and fetch.size >= least_bytes:
+                    chosen = fetch
             if chosen is None or most_ready <= 0:
                 return None
             chosen.state = CLAIMED
         return chosen
 
-    def release_claim(self, chunk: Chunk) -> None:
+    def release_claim(self, fetch: CompletedFetch) -> None:
         with self._lock:
-            if chunk.state == CLAIMED:
-                chunk.state = FREE
+            if fetch.state == CLAIMED:
+                fetch.state = FREE
 
-    def done(self, chunk: Chunk) -> None:
-        """Removes a chunk that was returned completely; its partition moves behind the others."""
+    def done(self, fetch: CompletedFetch) -> None:
+        """Removes a fetch that was returned completely; its partition moves behind the others."""
         with self._lock:
-            chunks = self._chunks.get(chunk.tp)
-            if not chunks or chunks[0] is not chunk:
+            queue = self._queues.get(fetch.tp)
+            if not queue or queue[0] is not fetch:
                 return
-            del self._chunks[chunk.tp]
-            chunks.popleft()
-            self.size -= chunk.size
-            if chunks:
-                self._chunks[chunk.tp] = chunks
-                self._held[chunk.tp] -= chunk.size
+            del self._queues[fetch.tp]
+            queue.popleft()
+            self.size -= fetch.size
+            if queue:
+                self._queues[fetch.tp] = queue
+                self._bytes[fetch.tp] -= fetch.size
             else:
-                del self._held[chunk.tp]
+                del self._bytes[fetch.tp]

@@ -15,7 +15,7 @@ from odradek.client.cluster import Cluster
 from odradek.client.consumer.ahead_decoder import WORTH_DECODING_BYTES, AheadDecoder
 from odradek.client.consumer.config import ConsumerConfig, reset_timestamp
 from odradek.client.consumer.errors import NoOffsetForPartition
-from odradek.client.consumer.fetch_buffer import Chunk, FetchBuffer
+from odradek.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from odradek.client.consumer.in_flight_requests import InFlightFetch, InFlightFetches
 from odradek.client.consumer.position_lookups import RANGE_LOOKUP, PositionLookups
 from odradek.client.consumer.subscription import PartitionState, SubscriptionState
@@ -38,7 +38,7 @@ _NO_WAIT_INTERVAL_S = 0.1
 
 
 @dataclass(slots=True)
-class _Plan:
+class _DueRequests:
     """The fetches to send to each broker now, and the lookups that other fetches need first."""
 
     per_node: dict[int, dict[TopicPartition, FetchPartition]] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class Fetcher:
             self.schedule_fetches()
         return found
 
-    # --- plans ------------------------------------------------------------------------------------------------
+    # --- requests that are due ------------------------------------------------------------------------------------
 
     @property
     def is_fetching(self) -> bool:
@@ -148,57 +148,57 @@ class Fetcher:
         self.will_schedule_fetches = False
         if self._closed or self.failure is not None:
             return
-        self._is_full = True  # until the plan is done: a poll may take records and make room meanwhile
+        self._is_full = True  # until the fetches are sent: a poll may take records and make room meanwhile
         if self._subscription.without_position():
             self.lookups.look_up_commits()
-        plan = self._plan()
-        if plan.leaderless or plan.resets or plan.suspects or self.lookups.has_missing_topics:
-            self.lookups.look_up(plan.leaderless, plan.resets, plan.suspects)
-        is_full = self._send_planned(plan)
+        due = self._due_requests()
+        if due.leaderless or due.resets or due.suspects or self.lookups.has_missing_topics:
+            self.lookups.look_up(due.leaderless, due.resets, due.suspects)
+        is_full = self._send_fetches(due)
         if is_full and not self.in_flight.by_node:
             self._make_room()
-        self._room_at, self._is_full = plan.room_at, is_full
+        self._room_at, self._is_full = due.room_at, is_full
 
-    def _plan(self) -> _Plan:
-        plan, ahead = _Plan(), self._ahead()
+    def _due_requests(self) -> _DueRequests:
+        due, ahead = _DueRequests(), self._ahead()
         for tp, state in self._subscription.partitions.items():
             if state.reset_to is not None:
                 if (leader := self._cluster.leader(tp)) >= 0:
-                    plan.resets.setdefault(leader, {})[tp] = state.reset_to
+                    due.resets.setdefault(leader, {})[tp] = state.reset_to
                 else:
-                    plan.leaderless.add(tp.topic)
+                    due.leaderless.add(tp.topic)
             if not state.ready or state.paused:
                 continue
-            if self.buffer.held(tp) > ahead:
-                plan.held_back.add(self._source(tp, self._cluster.leader(tp)))
+            if self.buffer.bytes_of(tp) > ahead:
+                due.held_back.add(self._source(tp, self._cluster.leader(tp)))
                 # The next fetch waits until half is returned: small fetches, each with a thread switch, cost too much.
-                plan.room_at[tp] = ahead // 2
+                due.room_at[tp] = ahead // 2
                 continue
             if tp in self._out_of_range:
-                if self.buffer.held(tp) or tp in self.in_iteration or self.lookups.is_under_way(RANGE_LOOKUP):
-                    plan.room_at[tp] = 0
+                if self.buffer.bytes_of(tp) or tp in self.in_iteration or self.lookups.is_under_way(RANGE_LOOKUP):
+                    due.room_at[tp] = 0
                     continue
                 self._out_of_range.discard(tp)
             leader = self._cluster.leader(tp)
             if leader < 0:
-                plan.leaderless.add(tp.topic)
+                due.leaderless.add(tp.topic)
                 continue
             epoch = self._cluster.leader_epoch(tp)
             if self.lookups.is_deposed(tp, state):
-                plan.leaderless.add(tp.topic)
+                due.leaderless.add(tp.topic)
                 continue
             if state.fetch_epoch >= 0 and epoch > state.fetch_epoch and epoch != state.confirmed_epoch:
-                plan.suspects.setdefault(leader, []).append(tp)
+                due.suspects.setdefault(leader, []).append(tp)
                 continue
             topic = self._cluster.known_topic(tp.topic)
             wanted = FetchPartition(topic.topic_id if topic else None, state.fetch_offset, epoch,
                             self.config.max_partition_fetch_bytes)  # fmt: skip
-            plan.per_node.setdefault(self._source(tp, leader), {})[tp] = wanted
-        return plan
+            due.per_node.setdefault(self._source(tp, leader), {})[tp] = wanted
+        return due
 
-    def _send_planned(self, plan: _Plan) -> bool:
+    def _send_fetches(self, due: _DueRequests) -> bool:
         """Sends the fetches that are possible now; returns whether a full buffer prevented one."""
-        is_full, per_node = False, plan.per_node
+        is_full, per_node = False, due.per_node
         in_turn = (
             sorted(per_node, key=lambda node_id: self._last_fetches.get(node_id, 0)) if len(per_node) > 1 else per_node
         )
@@ -210,7 +210,7 @@ class Fetcher:
                 is_full = True
                 continue
             wait_ms = self.config.fetch_max_wait_ms
-            if node_id in plan.held_back and all(self._at_end(tp) for tp in found):
+            if node_id in due.held_back and all(self._at_end(tp) for tp in found):
                 # These partitions are read to their end: the broker would hold the fetch until a record arrives and
                 # answer no other fetch meanwhile. So this fetch does not wait, and it is sent at intervals.
                 if not self._may_fetch_without_waiting(node_id):
@@ -221,7 +221,7 @@ class Fetcher:
 
     def _make_room(self) -> None:
         """Drops the records of paused partitions if only these fill the buffer; they are fetched again later."""
-        held = self.buffer.holders()
+        held = self.buffer.partitions()
         states = [self._subscription.partitions.get(tp) for tp in held]
         if any(state is not None and not state.paused for state in states):
             return
@@ -238,7 +238,7 @@ class Fetcher:
 
     def has_room_again(self, tp: TopicPartition) -> bool:
         """Whether a fetch waits for the room that taking records of ``tp`` has made. Thread-safe."""
-        return self._is_full or self.buffer.held(tp) <= self._room_at.get(tp, -1)
+        return self._is_full or self.buffer.bytes_of(tp) <= self._room_at.get(tp, -1)
 
     def _may_fetch_without_waiting(self, node_id: int) -> bool:
         now_s = time.monotonic()
@@ -371,7 +371,7 @@ class Fetcher:
         if state.paused and records.is_small_part:
             records = records.copy()  # the records may stay in the buffer for long
         if state.fetched(version, one.offset, after, epoch):
-            self.buffer.put(Chunk(tp, version, one.offset, after, epoch, aborted, records, size))
+            self.buffer.put(CompletedFetch(tp, version, one.offset, after, epoch, aborted, records, size))
             if size < WORTH_DECODING_BYTES:
                 self._must_wake = True
             else:
@@ -383,7 +383,7 @@ class Fetcher:
 
     def _on_out_of_range(self, tp: TopicPartition, state: PartitionState, offset: int) -> None:
         timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
-        if self.buffer.held(tp) or tp in self.in_iteration:
+        if self.buffer.bytes_of(tp) or tp in self.in_iteration:
             self._out_of_range.add(tp)  # polls return the buffered records first; a later fetch gets the error again
         elif timestamp is None:
             self._out_of_range.add(tp)

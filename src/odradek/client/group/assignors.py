@@ -14,11 +14,11 @@ from itertools import cycle, islice
 from odradek.client.arguments import as_partitions
 from odradek.client.group.sticky_assignor import (
     NO_RACKS,
+    Assignments,
     PartitionRacks,
-    Plan,
     claim_winners,
     racks_matter,
-    sticky_plan,
+    sticky_assignments,
 )
 from odradek.core.consumer_protocol import (
     NO_GENERATION,
@@ -45,7 +45,7 @@ class Assignor:
     partition_racks: PartitionRacks = NO_RACKS
     """The racks of each partition's replicas, set before each ``assign``; a ``Subscription`` has the member's rack."""
 
-    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
+    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Assignments:
         """Returns the partitions of each member. ``partition_counts`` has only topics that exist."""
         raise TypeError(f"{type(self).__name__} must define assign()")
 
@@ -78,31 +78,33 @@ class RangeAssignor(Assignor):
 
     name = "range"
 
-    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        plan: Plan = {member_id: [] for member_id in members}
+    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Assignments:
+        assignment: Assignments = {member_id: [] for member_id in members}
         in_order = ordered(members)
         topics: list[_Topic] = []
         for topic, count in sorted(partition_counts.items()):
             readers = tuple(member_id for member_id in in_order if topic in members[member_id].topics)
             if readers and count > 0:
                 racks = [self.partition_racks.get(TopicPartition(topic, n), frozenset()) for n in range(count)]
-                topics.append(_Topic(topic, {member_id: members[member_id].rack for member_id in readers}, racks, plan))
+                topics.append(
+                    _Topic(topic, {member_id: members[member_id].rack for member_id in readers}, racks, assignment)
+                )
         if any(topic.depends_on_racks for topic in topics):
             _assign_by_rack(topics)
         for one in topics:
             one.share()
-        return {member_id: sorted(rows) for member_id, rows in plan.items()}
+        return {member_id: sorted(rows) for member_id, rows in assignment.items()}
 
 
 class _Topic:
     """A topic whose partitions are being assigned by ranges."""
 
     def __init__(
-        self, name: str, readers: Mapping[str, str | None], racks: Sequence[frozenset[str]], plan: Plan
+        self, name: str, readers: Mapping[str, str | None], racks: Sequence[frozenset[str]], assignment: Assignments
     ) -> None:
         self.readers = dict(readers)
         self.racks = racks
-        self._name, self._plan = name, plan
+        self._name, self._assignment = name, assignment
         self._left = set(range(len(racks)))
         self._given = dict.fromkeys(readers, 0)
         self._each, self._extra = divmod(len(racks), len(readers))
@@ -118,7 +120,7 @@ class _Topic:
         return not rack or rack in self.racks[partition]
 
     def give(self, member_id: str, partitions: Sequence[int]) -> None:
-        self._plan[member_id] += [TopicPartition(self._name, partition) for partition in partitions]
+        self._assignment[member_id] += [TopicPartition(self._name, partition) for partition in partitions]
         self._given[member_id] += len(partitions)
         self._extra -= self._given[member_id] > self._each
         for partition in partitions:
@@ -161,8 +163,8 @@ def _assign_by_rack(topics: Sequence[_Topic]) -> None:
 class RoundRobinAssignor(Assignor):
     name = "roundrobin"
 
-    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        plan: Plan = {member_id: [] for member_id in members}
+    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Assignments:
+        assignment: Assignments = {member_id: [] for member_id in members}
         turn = cycle(ordered(members))
         for tp in all_partitions(partition_counts):
             if not any(tp.topic in subscription.topics for subscription in members.values()):
@@ -170,8 +172,8 @@ class RoundRobinAssignor(Assignor):
             member_id = next(turn)
             while tp.topic not in members[member_id].topics:
                 member_id = next(turn)
-            plan[member_id].append(tp)
-        return plan
+            assignment[member_id].append(tp)
+        return assignment
 
 
 class StickyAssignor(Assignor):
@@ -187,7 +189,7 @@ class StickyAssignor(Assignor):
     def on_assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
         self._memory, self._generation = tuple(partitions), generation
 
-    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
+    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Assignments:
         claims: dict[str, tuple[tuple[TopicPartition, ...], int]] = {}
         for member_id, subscription in members.items():
             claims[member_id] = (subscription.owned, subscription.generation)
@@ -196,7 +198,7 @@ class StickyAssignor(Assignor):
                     claims[member_id] = decode_sticky_memory(subscription.user_data)
                 except ValueError:
                     continue  # data of another assignor with the same name: this member keeps no partitions
-        return sticky_plan(members, partition_counts, claims, self.partition_racks)
+        return sticky_assignments(members, partition_counts, claims, self.partition_racks)
 
 
 class CooperativeStickyAssignor(Assignor):
@@ -212,19 +214,19 @@ class CooperativeStickyAssignor(Assignor):
     def on_assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
         self._generation = generation
 
-    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
+    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Assignments:
         claims = {}
         for member_id, subscription in members.items():
             generation = subscription.generation
             if generation == NO_GENERATION and len(subscription.user_data) >= 4:
                 generation = int.from_bytes(subscription.user_data[:4], "big", signed=True)
             claims[member_id] = (subscription.owned, generation)
-        plan = sticky_plan(members, partition_counts, claims, self.partition_racks)
+        assignment = sticky_assignments(members, partition_counts, claims, self.partition_racks)
         held = {tp for subscription in members.values() for tp in subscription.owned}
         owners = claim_winners(members, held, claims)
         return {  # if two members claim a partition in the same generation, both give it up
             member_id: [tp for tp in partitions if tp not in held or owners.get(tp) == member_id]
-            for member_id, partitions in plan.items()
+            for member_id, partitions in assignment.items()
         }
 
 
@@ -269,25 +271,27 @@ def make_assignors(
     return made
 
 
-def checked_plan(name: str, plan: object, members: Mapping[str, Subscription]) -> Plan:
+def checked_assignments(name: str, assignment: object, members: Mapping[str, Subscription]) -> Assignments:
     """Checks a custom assignor's result; returns it with an entry for each member. Raises TypeError, ValueError.
 
     Partitions without a member are allowed: a cooperative assignor leaves them out for one rebalance.
     """
-    if not isinstance(plan, Mapping):
-        raise TypeError(f"assignor {name}: assign() must return a mapping of member ids to partitions, not {plan!r}")
+    if not isinstance(assignment, Mapping):
+        raise TypeError(
+            f"assignor {name}: assign() must return a mapping of member ids to partitions, not {assignment!r}"
+        )
     owners: dict[TopicPartition, str] = {}
-    made: Plan = {member_id: [] for member_id in members}
-    for member_id, rows in plan.items():
+    made: Assignments = {member_id: [] for member_id in members}
+    for member_id, rows in assignment.items():
         if member_id not in members:
-            raise ValueError(f"assignor {name}: its plan has {member_id!r}, which is not a member of the group")
+            raise ValueError(f"assignor {name}: its assignment has {member_id!r}, which is not a member of the group")
         try:
             partitions = as_partitions(rows)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"assignor {name}: its plan for {member_id}: {error}") from error
+            raise type(error)(f"assignor {name}: its assignment for {member_id}: {error}") from error
         for tp in partitions:
             if tp in owners:
-                raise ValueError(f"assignor {name}: its plan gives {tp} to {owners[tp]} and to {member_id}")
+                raise ValueError(f"assignor {name}: its assignment gives {tp} to {owners[tp]} and to {member_id}")
             owners[tp] = member_id
         made[member_id] = partitions
     return made

@@ -187,8 +187,10 @@ class ClassicCoordination(Coordination):
                 if following is Next.GO_ON:
                     if member.is_leader:
                         await self._count_partitions()
-                    plan = member.sync_request(self._counts, self._racks)
-                    following, assigned = member.on_sync(await connection.call(SYNC_GROUP, plan, timeout_ms=patience))
+                    request = member.sync_request(self._counts, self._racks)
+                    following, assigned = member.on_sync(
+                        await connection.call(SYNC_GROUP, request, timeout_ms=patience)
+                    )
                     if following is Next.GO_ON:
                         return _Joined(member.generation, assigned)
             except OdradekError as error:

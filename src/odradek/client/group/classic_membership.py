@@ -20,7 +20,7 @@ from typing import Any
 
 from odradek.client.consumer.errors import FencedInstance
 from odradek.client.errors import error_for
-from odradek.client.group.assignors import Assignor, checked_plan
+from odradek.client.group.assignors import Assignor, checked_assignments
 from odradek.client.group.sticky_assignor import NO_RACKS, PartitionRacks
 from odradek.core.consumer_protocol import (
     NO_GENERATION,
@@ -169,10 +169,10 @@ class ClassicMembership:
             assignor = self._assignors[self.protocol]
             assignor.partition_racks = partition_racks
             planned = assignor.assign(self._members, counts)
-            plan = checked_plan(self.protocol, planned, self._members)
+            assignments = checked_assignments(self.protocol, planned, self._members)
             rows = [
                 {"member_id": member_id, "assignment": encode_assignment(tuple(partitions))}
-                for member_id, partitions in plan.items()
+                for member_id, partitions in assignments.items()
             ]
         return {
             "group_id": self.group_id,

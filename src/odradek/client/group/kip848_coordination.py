@@ -141,14 +141,14 @@ class Kip848Coordination(Coordination):
         kept = {topic_id: numbers & target.get(topic_id, frozenset()) for topic_id, numbers in member.owned.items()}
         if revoked := sorted(self._partitions(member.owned) - self._partitions(kept)):
             await self._call_back(self.on_revoked, revoked)
-        if not member.holds(kept, incarnation):
+        if not member.set_owned(kept, incarnation):
             return
         self._assign(self._partitions(kept))
         before = self._partitions(member.owned)
         self._assign(sorted(self._partitions(target)))
         self.auto.start(now_ms())
         await self._call_back(self.on_assigned, sorted(self._partitions(target) - before))
-        if member.holds(target, incarnation):
+        if member.set_owned(target, incarnation):
             member.reconciled(incarnation)
             self._wake.set()
 

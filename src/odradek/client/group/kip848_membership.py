@@ -141,13 +141,13 @@ class Kip848Membership:
         self.state = Kip848State.JOINING
 
     def begin(self) -> int:
-        """Starts the reconciliation with ``target``; returns the incarnation, for ``holds`` and ``reconciled``.
+        """Starts the reconciliation with ``target``; returns the incarnation, for ``set_owned`` and ``reconciled``.
 
         If the coordinator removes the member meanwhile, these two do nothing."""
         self._is_reconciling = True
         return self.incarnation
 
-    def holds(self, owned: Partitions, incarnation: int) -> bool:
+    def set_owned(self, owned: Partitions, incarnation: int) -> bool:
         """Sets the owned partitions; returns False if the incarnation of ``begin`` has ended."""
         if incarnation != self.incarnation or not self.in_group:
             return False

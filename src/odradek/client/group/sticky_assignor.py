@@ -14,7 +14,7 @@ from types import MappingProxyType
 from odradek.core.consumer_protocol import Subscription
 from odradek.core.ids import TopicPartition
 
-Plan = dict[str, list[TopicPartition]]
+Assignments = dict[str, list[TopicPartition]]
 """The partitions by member id."""
 PartitionRacks = Mapping[TopicPartition, frozenset[str]]
 """The racks of all replicas of each partition, in sync or not; brokers without a rack do not count."""
@@ -23,21 +23,21 @@ Claims = Mapping[str, tuple[Sequence[TopicPartition], int]]
 """Each member's former partitions with their generation."""
 
 
-def sticky_plan(
+def sticky_assignments(
     members: Mapping[str, Subscription],
     partition_counts: Mapping[str, int],
     claims: Claims,
     partition_racks: PartitionRacks,
-) -> Plan:
+) -> Assignments:
     topics = {topic for one in members.values() for topic in one.topics} & partition_counts.keys()
     partitions = [TopicPartition(topic, n) for topic in sorted(topics) for n in range(partition_counts[topic])]
     owners = claim_winners(members, partitions, claims)
     racks = _Racks(members, partitions, partition_racks)
     if len({frozenset(one.topics) for one in members.values()}) <= 1:
-        plan = _SameTopics(members, partitions, owners, racks).plan if members else {}
+        assignment = _SameTopics(members, partitions, owners, racks).assignment if members else {}
     else:
-        plan = _DifferentTopics(members, partition_counts, owners, racks, claims).plan
-    return {member_id: sorted(rows) for member_id, rows in plan.items()}
+        assignment = _DifferentTopics(members, partition_counts, owners, racks, claims).assignment
+    return {member_id: sorted(rows) for member_id, rows in assignment.items()}
 
 
 def claim_winners(
@@ -112,32 +112,32 @@ class _SameTopics:
     ) -> None:
         self._racks = racks
         self._least, self._extra = divmod(len(partitions), len(members))
-        self.plan: Plan = {member_id: [] for member_id in sorted(members)}
+        self.assignment: Assignments = {member_id: [] for member_id in sorted(members)}
         self._below_least: list[str] = []
         """The members with fewer than ``least`` partitions, which get partitions in turn."""
         self._candidates: list[str] = []
         """The members with ``least`` partitions, which may get one more."""
         self._keep(owners)
-        kept = {tp for rows in self.plan.values() for tp in rows}
+        kept = {tp for rows in self.assignment.values() for tp in rows}
         free = sorted((tp for tp in partitions if tp not in kept), key=racks.neighbours)
         if racks.matter:
             free = self._fill_near(free)
         self._fill(free)
 
     def _keep(self, owners: Mapping[TopicPartition, str]) -> None:
-        owned: Plan = {member_id: [] for member_id in self.plan}
+        owned: Assignments = {member_id: [] for member_id in self.assignment}
         for tp in sorted(owners, key=lambda tp: (tp.partition, tp.topic)):
             if not self._racks.is_far(owners[tp], tp):
                 owned[owners[tp]].append(tp)
         for member_id, rows in owned.items():
             if len(rows) < self._least:
                 self._below_least.append(member_id)
-                self.plan[member_id] = rows
+                self.assignment[member_id] = rows
             elif len(rows) > self._least and self._extra > 0:
                 self._take_extra()
-                self.plan[member_id] = rows[: self._least + 1]
+                self.assignment[member_id] = rows[: self._least + 1]
             else:
-                self.plan[member_id] = rows[: self._least]
+                self.assignment[member_id] = rows[: self._least]
                 if self._extra > 0:
                     self._candidates.append(member_id)
 
@@ -153,16 +153,16 @@ class _SameTopics:
         for tp in free:
             if (at := self._next_near(tp, self._below_least, turn)) is not None:
                 member_id = self._below_least[at]
-                self.plan[member_id].append(tp)
+                self.assignment[member_id].append(tp)
                 turn = at + 1
-                if len(self.plan[member_id]) == self._least:
+                if len(self.assignment[member_id]) == self._least:
                     del self._below_least[at]
                     turn = at
                     if self._extra > 0:
                         self._candidates.append(member_id)
                 turn = turn % len(self._below_least) if self._below_least else 0
             elif (at := self._next_near(tp, self._candidates, 0)) is not None:
-                self.plan[self._candidates.pop(at)].append(tp)
+                self.assignment[self._candidates.pop(at)].append(tp)
                 self._take_extra()
             else:
                 rest.append(tp)
@@ -179,13 +179,13 @@ class _SameTopics:
         turn = 0
         for tp in free:
             if not self._below_least:
-                self.plan[self._candidates.pop(0)].append(tp)
+                self.assignment[self._candidates.pop(0)].append(tp)
                 continue
             turn = turn % len(self._below_least)
             member_id = self._below_least[turn]
-            self.plan[member_id].append(tp)
+            self.assignment[member_id].append(tp)
             turn += 1
-            if len(self.plan[member_id]) == self._least:
+            if len(self.assignment[member_id]) == self._least:
                 turn -= 1
                 del self._below_least[turn]
                 self._candidates.append(member_id)
@@ -209,9 +209,9 @@ class _DifferentTopics:
         racks: _Racks,
         claims: Claims,
     ) -> None:
-        self.plan: Plan = {member_id: [] for member_id in sorted(members)}
+        self.assignment: Assignments = {member_id: [] for member_id in sorted(members)}
         readers: dict[str, list[str]] = {}
-        for member_id in self.plan:
+        for member_id in self.assignment:
             for topic in members[member_id].topics:
                 if topic in partition_counts:
                     readers.setdefault(topic, []).append(member_id)
@@ -231,7 +231,7 @@ class _DifferentTopics:
             for topic in sorted(readers, key=lambda topic: (len(readers[topic]), topic))
             for n in range(partition_counts[topic])
         ]
-        was_empty = not self.plan or not self.plan[max(self.plan, key=self._load)]
+        was_empty = not self.assignment or not self.assignment[max(self.assignment, key=self._load)]
         free = [tp for tp in in_order if tp not in self._owner]
         for tp in free if racks.matter else ():
             self._give_to_first(tp, [m for m in readers[tp.topic] if not racks.is_far(m, tp)])
@@ -242,10 +242,10 @@ class _DifferentTopics:
 
     def _former_owners(self, claims: Claims) -> dict[TopicPartition, str]:
         """The last owners of partitions by claims of generations before the newest one."""
-        known = {member_id: claim for member_id, claim in claims.items() if member_id in self.plan}
+        known = {member_id: claim for member_id, claim in claims.items() if member_id in self.assignment}
         newest = max((generation for _, generation in known.values()), default=-1)
         former: dict[TopicPartition, tuple[int, str]] = {}
-        for member_id in self.plan:
+        for member_id in self.assignment:
             owned, generation = known.get(member_id, ((), -1))
             for tp in owned if generation < newest else ():
                 if member_id in self._readers.get(tp.topic, ()) and (tp not in former or generation > former[tp][0]):
@@ -253,10 +253,10 @@ class _DifferentTopics:
         return {tp: member_id for tp, (_, member_id) in former.items()}
 
     def _load(self, member_id: str) -> tuple[int, str]:
-        return len(self.plan[member_id]), member_id
+        return len(self.assignment[member_id]), member_id
 
     def _give(self, tp: TopicPartition, member_id: str) -> None:
-        self.plan[member_id].append(tp)
+        self.assignment[member_id].append(tp)
         self._owner[tp] = member_id
 
     def _give_to_first(self, tp: TopicPartition, among: Sequence[str]) -> None:
@@ -269,21 +269,21 @@ class _DifferentTopics:
         self, in_order: Sequence[TopicPartition], free: set[TopicPartition], *, is_bound: bool, was_empty: bool
     ) -> None:
         movable = [tp for tp in in_order if len(self._readers[tp.topic]) > 1]
-        self._taking_part = [m for m in self.plan if self._takes_part(m)]
-        before = {member_id: list(rows) for member_id, rows in self.plan.items()}
+        self._taking_part = [m for m in self.assignment if self._takes_part(m)]
+        before = {member_id: list(rows) for member_id, rows in self.assignment.items()}
         if not is_bound:
             self._move([tp for tp in movable if tp in free])
         moved = self._move(movable)
-        if moved and not was_empty and self._unevenness(self.plan) >= self._unevenness(before):
-            self.plan = before
+        if moved and not was_empty and self._unevenness(self.assignment) >= self._unevenness(before):
+            self.assignment = before
 
     def _takes_part(self, member_id: str) -> bool:
         could_have = sum(self._counts[topic] for topic in self._topics[member_id])
-        rows = self.plan[member_id]
+        rows = self.assignment[member_id]
         return len(rows) < could_have or any(len(self._readers[tp.topic]) > 1 for tp in rows)
 
-    def _unevenness(self, plan: Plan) -> int:
-        return sum(abs(len(plan[a]) - len(plan[b])) for a, b in combinations(self._taking_part, 2))
+    def _unevenness(self, assignment: Assignments) -> int:
+        return sum(abs(len(assignment[a]) - len(assignment[b])) for a, b in combinations(self._taking_part, 2))
 
     def _move(self, partitions: Sequence[TopicPartition]) -> bool:
         """Moves partitions until no move helps; returns whether any partition has moved."""
@@ -298,18 +298,18 @@ class _DifferentTopics:
         return moved
 
     def _better_owner(self, tp: TopicPartition) -> str | None:
-        load = len(self.plan[self._owner[tp]])
+        load = len(self.assignment[self._owner[tp]])
         former = self._former.get(tp)
-        if former in self._taking_part and load > len(self.plan[former]) + 1:
+        if former in self._taking_part and load > len(self.assignment[former]) + 1:
             return former
         least = min(self._readers[tp.topic], key=self._load)
-        return least if load > len(self.plan[least]) + 1 else None
+        return least if load > len(self.assignment[least]) + 1 else None
 
     def _reassign(self, tp: TopicPartition, target: str) -> None:
         chosen = self._moves.instead_of(tp, self._owner[tp], target)
         owner = self._owner[chosen]
         self._moves.add(chosen, owner, target)
-        self.plan[owner].remove(chosen)
+        self.assignment[owner].remove(chosen)
         self._give(chosen, target)
 
 

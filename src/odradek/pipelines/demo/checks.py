@@ -19,7 +19,7 @@ import pyarrow.dataset
 from odradek.core.errors import OdradekError
 from odradek.pipelines.demo.flights import Feed, Integers
 from odradek.pipelines.demo.state import Range
-from odradek.pipelines.filesystems import LocalPlace
+from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.lake import Lake
 from odradek.pipelines.queries import cause_of
 
@@ -67,7 +67,7 @@ class CheckReport:
         return sum(stop - start for ranges in self.skipped.values() for start, stop in ranges)
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         """Whether all counts agree."""
         return not self.problems
 
@@ -133,7 +133,7 @@ def count_with_spark(spark: SparkSession, lake: Lake) -> Count:
         return Count(0, 0, 0)
     # Otherwise Spark reads the path as a glob. Escaping does not help: Hadoop cannot parse a colon in an escaped path.
     reader = spark.read.option("__globPaths__", "false")
-    table = reader.parquet(LocalPlace(lake.table).spark_uri).select("partition", "offset", "distance")
+    table = reader.parquet(LocalLocation(lake.table).spark_uri).select("partition", "offset", "distance")
     records = table.groupBy("partition", "offset").agg(
         f.count("*").alias("rows"), f.first("distance").alias("distance")
     )
@@ -187,8 +187,8 @@ def _wrong_rows(feed: Feed, rows: pa.Table) -> list[str]:
     if not wrong.any():
         return []
     at = int(np.flatnonzero(wrong)[0])
-    place = f"{feed.topic}-{partition[at]} offset {offset[at]}"
-    return [f"{int(wrong.sum()):,} rows are not the event published there, first at {place} (event {event[at]})"]
+    record = f"{feed.topic}-{partition[at]} offset {offset[at]}"
+    return [f"{int(wrong.sum()):,} rows are not the event published there, first at {record} (event {event[at]})"]
 
 
 def _gaps(feed: Feed, rows: pa.Table, allowed: Sequence[npt.NDArray[np.bool_]]) -> list[str]:

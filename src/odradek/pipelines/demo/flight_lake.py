@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.pipelines.demo.flights import EVENT_SCHEMA
-from odradek.pipelines.filesystems import LocalPlace
+from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.lake import Lake
 from odradek.pipelines.queries import run_query
 from odradek.pipelines.sources import Source
@@ -58,5 +58,5 @@ def fill(spark: SparkSession, source: Source, lake: Lake, advance: Callable[[int
         advance(rows)
 
     started = time.monotonic()
-    run_query(source.stream(spark), add, LocalPlace(lake.checkpoint).spark_uri)
+    run_query(source.stream(spark), add, LocalLocation(lake.checkpoint).spark_uri)
     return Filled(rows=sum(batches), batches=len(batches), seconds=time.monotonic() - started)

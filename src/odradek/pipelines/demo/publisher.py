@@ -103,26 +103,26 @@ def find_published(bootstrap: str, feed: Feed) -> list[int]:
         starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
         ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
     held = []
-    for place, sequence in zip(partitions, feed.sequences, strict=True):
-        start, end = starts[place].offset, ends[place].offset
+    for tp, sequence in zip(partitions, feed.sequences, strict=True):
+        start, end = starts[tp].offset, ends[tp].offset
         if end > len(sequence):
             raise PublishError(
-                f"{place} holds {end} records, {end - len(sequence)} more than this demo published; {_REMEDY}"
+                f"{tp} holds {end} records, {end - len(sequence)} more than this demo published; {_REMEDY}"
             )
         if end and start >= end:
-            raise PublishError(f"{place} lost its records (its log starts at {start}); {_REMEDY}")
-        number = _event_at(admin.config, place, end - 1) if end else None
+            raise PublishError(f"{tp} lost its records (its log starts at {start}); {_REMEDY}")
+        number = _event_at(admin.config, tp, end - 1) if end else None
         if end and number != sequence[end - 1]:
             raise PublishError(
-                f"{place} holds {'no event' if number is None else f'event {number}'} at offset {end - 1}"
+                f"{tp} holds {'no event' if number is None else f'event {number}'} at offset {end - 1}"
                 f" where event {sequence[end - 1]} belongs; {_REMEDY}"
             )
         held.append(end)
     return held
 
 
-def _event_at(config: ClientConfig, place: TopicPartition, offset: int) -> int | None:
-    for row in PartitionReader(config, place).read_rows(offset, offset + 1):
+def _event_at(config: ClientConfig, tp: TopicPartition, offset: int) -> int | None:
+    for row in PartitionReader(config, tp).read_rows(offset, offset + 1):
         return event_number(row.value)
     return None
 

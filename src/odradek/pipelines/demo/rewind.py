@@ -71,7 +71,7 @@ def parse_rewind(text: str) -> Rewind:
         ) from None
 
 
-def plan_rewind(admin: Admin, topic: str, rewind: Rewind, positions: Mapping[TopicPartition, int]) -> list[Move]:
+def rewind_moves(admin: Admin, topic: str, rewind: Rewind, positions: Mapping[TopicPartition, int]) -> list[Move]:
     """Returns the effect of the reset on each partition. A partition without a position is at its log start offset.
 
     Raises UnknownTopic.
@@ -81,9 +81,9 @@ def plan_rewind(admin: Admin, topic: str, rewind: Rewind, positions: Mapping[Top
     ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
     found = admin.list_offsets(dict.fromkeys(partitions, rewind.amount)) if rewind.kind is RewindKind.TIME else {}
     moves = []
-    for place in partitions:
-        start, end = starts[place].offset, ends[place].offset
-        before = positions.get(place, start)
+    for tp in partitions:
+        start, end = starts[tp].offset, ends[tp].offset
+        before = positions.get(tp, start)
         match rewind.kind:
             case RewindKind.EARLIEST:
                 wanted = start
@@ -92,8 +92,8 @@ def plan_rewind(admin: Admin, topic: str, rewind: Rewind, positions: Mapping[Top
             case RewindKind.BACK:
                 wanted = before - rewind.amount
             case RewindKind.TIME:  # no record is that new: use the end
-                wanted = end if found[place].offset == NO_OFFSET else found[place].offset
-        moves.append(Move(place.partition, before, wanted, min(max(wanted, start), end)))
+                wanted = end if found[tp].offset == NO_OFFSET else found[tp].offset
+        moves.append(Move(tp.partition, before, wanted, min(max(wanted, start), end)))
     return moves
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.checkpoint import newest_batch, offsets_after_newest_batch
-from odradek.pipelines.demo.rewind import Move, execute_rewind, parse_rewind, plan_rewind, topic_exists
+from odradek.pipelines.demo.rewind import Move, execute_rewind, parse_rewind, rewind_moves, topic_exists
 from odradek.pipelines.demo.state import DemoState, PendingRewind
 
 
@@ -56,7 +56,7 @@ def reset_once(admin: Admin, query: Query, state: DemoState, asked: str | None) 
         if not followed:  # the group may be reset already; the new rewind starts at the query's offsets
             positions |= {TopicPartition(query.topic, move.partition): move.before for move in pending.moves}
         state.end_rewind(followed)
-    moves = plan_rewind(admin, query.topic, parse_rewind(asked), positions)
+    moves = rewind_moves(admin, query.topic, parse_rewind(asked), positions)
     state.pending = PendingRewind(asked, newest.batch, tuple(moves))
     state.save(query.data_dir)
     execute_rewind(admin, query.group, query.topic, moves)
