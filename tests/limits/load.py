@@ -38,8 +38,8 @@ PATIENCE_S = 60.0
 KEPT_HALVES = 8
 TIDY_EVERY = 250
 _AGES_MS = (600_000, 600_000, 600_000, 8 * 86_400_000)
-"""Moves the broker's clock past every rebalance, then past every session that began at its end, then past groups and
-producers."""
+"""The steps by which a test moves the broker's clock. Each of the first three ends the rebalances and sessions that the
+step before has left. The last one ends the retention of groups and producers."""
 _MAY_WAIT = {FETCH, JOIN_GROUP, SYNC_GROUP}
 _CONFIGURED = (16, 32)
 """Resources that exist only by their settings: client metrics subscriptions, and groups."""

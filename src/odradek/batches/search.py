@@ -18,7 +18,7 @@ _FIRST_RECORDS = 16
 
 
 class RecordMatch(NamedTuple):
-    """A record of a batch. ``number``: its number in its batch; ``timestamp`` in ms."""
+    """A record of a batch. ``number`` is its index in the batch, from 0. ``timestamp`` is in milliseconds."""
 
     number: int
     offset: int
@@ -27,8 +27,10 @@ class RecordMatch(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """``of_one`` decides about a record. ``of_some`` returns whether a group of records can have a match, from a
-    summary. The summary has the timestamp deltas of the batch, even if the batch uses LogAppendTime."""
+    """``of_one`` returns whether one record matches. ``of_some`` returns whether any record of a group can match.
+
+    ``of_some`` gets a summary of the group. Its times are the stored timestamp deltas, also under LogAppendTime.
+    """
 
     of_one: Callable[[RecordMatch], bool]
     of_some: Callable[[Checked], bool]
@@ -37,9 +39,9 @@ class Condition(NamedTuple):
 def search(
     data: Buffer, header: BatchHeader, condition: Condition, *, most: int = 1, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> BatchSteps[list[RecordMatch]]:
-    """Finds the first records, at most ``most``, of the single batch in ``data`` that meet a condition.
+    """Returns the first records of one batch that meet a condition. Stops after ``most`` of them.
 
-    Raises CorruptRecord. After ``most`` records it does not read the rest.
+    ``data`` has only this batch. Raises CorruptRecord.
     """
     records = yield from records_in_steps(data, header, max_bytes)
     at, left, singly = 0, header.record_count, _FIRST_RECORDS

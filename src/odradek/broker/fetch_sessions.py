@@ -10,10 +10,10 @@ offset. Partitions whose records were sent move to the end of the list, so that 
 | any | 0 | close this session if it exists; begin a new session; reply with all partitions |
 | known | the expected one | change the session; reply with the changed partitions |
 
-Sessions are limited in number (``max.incremental.fetch.session.cache.slots``) and in their total bytes. To make room
-for another session, sessions that were idle for two minutes are evicted first. Then sessions without a connection are
-evicted: their connection has closed or has begun another session. Without room, a client is served without a session.
-A client whose session outgrows the limit has to begin a new one, as after an eviction.
+Sessions are limited in number (``max.incremental.fetch.session.cache.slots``) and in their total bytes. A new session
+may need room. The broker then evicts sessions that were idle for two minutes, and after them sessions without a
+connection: their connection has closed, or it has begun another session. If there is still no room, the client is
+served without a session. A session that outgrows the limit is evicted, too, and its client begins a new one.
 """
 
 from __future__ import annotations
@@ -254,8 +254,9 @@ class FetchSessions:
         return session
 
     def _add(self, session: Session, wanted: list[Wanted], now_ms: int, *, full: bool) -> bool:
-        """Adds partitions to a session. Removes the session if they do not fit: then returns False for a new session
-        (``full``) and raises KafkaError for another one.
+        """Adds partitions to a session and returns True. If they do not fit, removes the session.
+
+        Then it returns False if the session is new (``full``); for an older session it raises KafkaError.
         """
         if self._sessions.get(session.id) is session:  # another connection may have closed it between two steps
             old_bytes = session.bytes

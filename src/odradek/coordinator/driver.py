@@ -44,8 +44,9 @@ EFFECTS_AT_ONCE = 200
 RECORDS_AT_ONCE = 250
 """The number of records that are packed in one step. More records of one request are written and replayed in steps."""
 REPLAY_WORK = 8
-"""The work of the replay of a record, in elements of a step, without the work for its value."""
-BYTES_LIKE_ONE = 16  # this number of bytes of a value is one more element
+"""The work to replay a record without its value. One unit is the work for one element of a request."""
+BYTES_LIKE_ONE = 16
+"""So many bytes of a value are one more unit of work."""
 _CATCH_UP: Hashable = object()  # the key of the driver's own timer among those of its machine
 
 
@@ -117,13 +118,14 @@ class Driver(Generic[S]):
 
     def _handle(self, request: Request, promise: Promise) -> None:
         if self._records and not request.batched and not self.flush() and self._waiting is not None:
-            self._waiting.append((request, promise))  # a new machine has started steps
+            self._waiting.append((request, promise))  # the flush failed, and its new machine does work in steps
             return
         if self.error is not ErrorCode.none:
             promise.resolve(request.failed(self.error))
             return
         now_ms = self._runtime.clock()
-        origin = Origin(request, promise, self._runtime.skew_ms, [])  # read after ``clock``, which may change it
+        # ``clock`` may change ``skew_ms``, so it is called first.
+        origin = Origin(request, promise, self._runtime.skew_ms, [])
         try:
             result = self.machine.handle(now_ms, request)
         except Exception:
@@ -140,7 +142,7 @@ class Driver(Generic[S]):
 
     def _make(self, make: Callable[[S, int], Result | ResultSteps]) -> None:
         if not self.flush() and self._waiting is not None:
-            self._waiting.append(make)  # as above
+            self._waiting.append(make)  # as in _handle
             return
         if self.error is not ErrorCode.none:
             return
@@ -368,7 +370,10 @@ class Driver(Generic[S]):
         self.flush()
 
     def flush(self) -> bool:
-        """Appends and replays the waiting records and sends the replies. False: it failed and the machine is new."""
+        """Appends and replays the waiting records, then sends the replies.
+
+        Returns False if the append or a replay failed. The machine is then a new one.
+        """
         if not self._records:
             return True
         records, answers = self._records, self._answers

@@ -36,7 +36,7 @@ class OffsetCommit:
     member_id: str = NO_MEMBER
     generation_id: int = -1
     group_instance_id: str | None = None
-    retention_time_ms: int = -1  # OffsetCommit v2 to v4 only; -1: the broker's
+    retention_time_ms: int = -1  # only OffsetCommit v2 to v4 has it; -1: offsets.retention.minutes applies
     knows_group_id_not_found: bool = True  # from v9 on; older clients get ILLEGAL_GENERATION
 
     def failed(self, error: ErrorCode) -> OffsetCommitReply:
@@ -45,7 +45,7 @@ class OffsetCommit:
 
 @dataclass(slots=True)
 class OffsetCommitReply:
-    """``error`` is the error of every partition that is not in ``refused``, which maps partitions to other errors."""
+    """``refused`` has the errors of single partitions. All other partitions have ``error``."""
 
     error: ErrorCode = ErrorCode.none
     refused: Mapping[tuple[str, int], ErrorCode] | None = None

@@ -45,7 +45,7 @@ class File(Protocol):
     def sync(self) -> None: ...
 
     def keep(self) -> None:
-        """Opens the file until this object is deleted, because the file will be removed."""
+        """Keeps the file open while this object exists, so that it can be read after the file is removed."""
 
     def close(self) -> None: ...
 

@@ -97,7 +97,7 @@ def produce_response(version: int, topics: ProducedTopics, throttle_ms: int = 0)
 
 
 def produce_response_in_steps(version: int, topics: ProducedTopics) -> Generator[None, None, list[Chunk]]:
-    """Does the same as ``produce_response`` for many partitions in steps of some hundred. The last chunk is its end."""
+    """Does the same as ``produce_response`` in steps of some hundred partitions. Returns the chunks of the reply."""
     pieces: list[Chunk] = []
     packed = [_count(version >= 9, len(topics))]
     left = _STEP_PARTITIONS
