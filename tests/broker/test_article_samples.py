@@ -83,8 +83,8 @@ def start(servers: str) -> Iterator[Start]:
 
 @pytest.mark.claim(47, part="a", by="by clients")
 def test_the_unchanged_loop_of_the_article_commits_ten(servers: str, start: Start) -> None:
-    """An asynchronous commit for each message: the offset is the position when the request is sent, not when it is
-    called. The process is killed, so no commit comes from closing."""
+    """The loop commits asynchronously after each message. A commit has the position at the time when its request is
+    sent, which may be later than the call. The process is killed, so closing commits nothing."""
     publish(servers, TOPIC, numbers(10))
     loop = start(LOOP)
     eventually(lambda: committed(servers, GROUP) == {(TOPIC, 0): 10}, within_s=30)

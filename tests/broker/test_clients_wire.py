@@ -375,7 +375,8 @@ def empty(entity: Any, **given: Any) -> dict[str, Any]:
     return {field.name: value(field) for field in untagged} | given
 
 
-# 0: acks=0 would get no reply; 18: an empty client name is always refused; 22: 0 would be another producer's id.
+# By API key. Produce with acks=0 gets no reply. ApiVersions with an empty client name is always refused. In
+# InitProducerId, 0 is the id of another producer.
 MINIMAL_VALUES = {
     0: {"acks": 1},
     18: {"client_software_name": "t", "client_software_version": "1"},

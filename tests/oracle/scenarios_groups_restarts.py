@@ -1,4 +1,4 @@
-"""Groups and offsets across a restart of their broker: the state in the log, and the lost state."""
+"""Groups and offsets across a restart of their broker: which state is kept in the log, and which is lost."""
 
 from __future__ import annotations
 

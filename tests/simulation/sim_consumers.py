@@ -11,7 +11,7 @@ from odradek.core.ids import TopicPartition
 from odradek.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 
 LOST = {ErrorCode.fenced_member_epoch, ErrorCode.unknown_member_id, ErrorCode.group_id_not_found}
-"""Its partitions belong to other members: it drops all of them and joins again."""
+"""After one of these errors, the member is not in the group any more: it drops all partitions and joins again."""
 CALM_MS = 500
 OVER = {
     ErrorCode.fenced_instance_id,
@@ -23,8 +23,10 @@ OVER = {
 
 
 class ConsumerProcess(Process):
-    """``pattern`` instead of ``topics``: a regular expression. ``patience_ms``: the time until it gives up
-    partitions."""
+    """The consumer subscribes to ``topics``, or to the regular expression ``pattern``.
+
+    ``patience_ms``: the longest time that it takes to give up revoked partitions.
+    """
 
     def __init__(
         self, *where: Any, pattern: str | None, assignor: str | None, patience_ms: int, rebalance_ms: int, number: int

@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 
 
 def test_the_pages_python_runs_in_order(spark: Any, own_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
-    """Uses a separate broker: clients of other tests that had this topic before would create it again."""
+    """Uses a broker of its own: on a shared one, clients of earlier tests could create the deleted topic again."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 2
     bootstrap = own_broker().bootstrap

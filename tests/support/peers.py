@@ -1,4 +1,4 @@
-"""A broker on this process's loop, and clients of it without sockets, which read their replies or do not."""
+"""A broker on this process's loop, and clients without sockets, some of which read no replies."""
 
 from __future__ import annotations
 

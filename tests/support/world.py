@@ -143,7 +143,7 @@ class World:
         self._trace.append((self.now_ms, who, what, values))
 
     def trace(self, about: tuple[str, ...] = (), last: int = 60) -> list[str]:
-        """The last events; with ``about`` only those that mention one of these, and those that concern all."""
+        """Returns the last events. With ``about``: only events that mention one of these names, or that concern all."""
         lines = []
         for at_ms, who, what, values in self._trace:
             line = f"{(at_ms - START_MS) / 1000:10.3f}  {who:<14} {what.format(*values)}"

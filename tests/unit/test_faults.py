@@ -90,7 +90,7 @@ def test_partitions_are_refused_one_by_one() -> None:
 
 
 def test_a_refusal_does_not_repeat_requested_values_as_results() -> None:
-    """ListOffsets requests contain a timestamp and epoch lookups an epoch: neither appears in a refusal as a result."""
+    """A ListOffsets request has a timestamp, an OffsetForLeaderEpoch request an epoch. A refusal returns neither."""
     partition = {"partition_index": 1, "current_leader_epoch": 0, "timestamp": 1_700_000_000_000}
     asked = request(
         2, 7, {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "t", "partitions": [partition]}]}

@@ -50,7 +50,7 @@ def test_an_append_in_steps_follows_batches_appended_between_its_steps(path: Pat
     assert put(log, batch()).base_offset == 5 + DENSE
 
 
-def test_the_append_time_is_that_of_the_append(path: Path) -> None:
+def test_log_append_time_is_the_time_of_the_last_step(path: Path) -> None:
     log = open_log(path, message_timestamp_type="LogAppendTime")
     clock = T0
     steps = log.begin_append(irregular(), now_ms=lambda: clock, leader_epoch=0)

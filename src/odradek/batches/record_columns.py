@@ -52,7 +52,7 @@ KEYS, VALUES, TYPES, HEADERS = 1, 2, 4, 8
 STRIDE = 16
 """The number of bytes in one move of a copy. A copy can write up to 15 bytes after its end."""
 _PLAIN = 9
-"""The largest size of a record's part before its key, if each of its numbers has at most two bytes."""
+"""The largest number of bytes before a record's key, if no number there has more than two bytes."""
 
 
 @kernel(types.UniTuple(types.int64, 3)(_RO, _I64, _I64))
@@ -119,8 +119,9 @@ def _copy_bytes(out: Any, target: int, buffer: Any, start: int, size: int) -> No
 
 @kernel(types.UniTuple(types.int64, 3)(_RO, types.uint64))
 def _short(buffer: Any, pos: int) -> Any:
-    """Returns a zigzag-encoded number of one or two bytes, the position after it, and a third value: at least 128 if
-    the number has more than two bytes.
+    """Returns (zigzag-encoded number, position after it, last byte read) for a number of one or two bytes.
+
+    The number has more than two bytes if the last byte is 128 or more.
     """
     first = np.int64(buffer[pos])
     if first < 0x80:
@@ -133,7 +134,7 @@ def _short(buffer: Any, pos: int) -> Any:
 def _plain(buffer: Any, at: Any, end: int, last_delta: int) -> Any:
     """Returns (position after, ms, offset delta, key's start, key's size, value's start, value's size) of a record.
 
-    Position -1 unless its numbers have at most two bytes and it has no headers; start -1 for null.
+    The position is -1 if a number has more than two bytes or if the record has headers. A start of -1 means null.
     """
     no = np.int64(-1)
     zero = np.int64(0)
@@ -296,8 +297,10 @@ _NO_INT64S = np.empty(0, np.int64)
 
 
 class Blobs:
-    """Keys or values: Arrow's offsets (``ends``), a byte for each that is 0 for null (``is_there``), the number of
-    nulls, and the bytes."""
+    """The keys or the values of the records, as Arrow stores them.
+
+    ``data``: their bytes. ``ends``: Arrow's offsets. ``is_there``: 0 for null, else 1. ``nulls``: the number of nulls.
+    """
 
     __slots__ = ("data", "ends", "is_there", "nulls")
 
@@ -403,7 +406,7 @@ class RecordColumns:
             keys.data = data
 
     def gather_headers(self) -> tuple[Int32s, Bytes, Int32s, Bytes, Bytes]:
-        """Returns name offsets, names, value offsets, values, and a byte for each header that is 1 for a null value."""
+        """Returns name offsets, names, value offsets, values, and for each header 1 if its value is null, else 0."""
         count = int(self.headers_ends[self.rows])
         name_ends, value_ends = np.zeros(count + 1, np.int32), np.zeros(count + 1, np.int32)
         names = np.empty(self._name_bytes, np.uint8)

@@ -11,7 +11,7 @@ __all__ = ["ConfigError", "CorruptRecord", "ErrorCode", "KafkaError", "OdradekEr
 
 
 def __getattr__(name: str) -> Any:
-    # The import of kio takes longer than the start of a broker process, which needs only the classes below.
+    # kio is imported at the first use: it is slow to load, and a command that starts a broker needs only the classes.
     if name == "ErrorCode":
         from odradek.core.kio_import import ErrorCode
 

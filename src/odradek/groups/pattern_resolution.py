@@ -22,7 +22,7 @@ _MAX_PATTERNS = 100
 """The largest number of different patterns in a group. Each of them may match all topics."""
 _MATCHES_AT_ONCE = 500
 _RECORD_OVERHEAD_BYTES = 100
-_LENGTH_BYTES, _CHAR_BYTES = 2, 4  # largest sizes of: the length of a topic name (ASCII), one character of a pattern
+_LENGTH_BYTES, _CHAR_BYTES = 2, 4  # the most bytes: of the length of a topic's name, of a character of a pattern
 
 
 class PatternResolution:
@@ -41,7 +41,7 @@ class PatternResolution:
         """Returns the largest number of bytes of records in a batch."""
         self.due: set[str] = set()
         """Groups whose timer is set, or whose patterns are being resolved."""
-        self._topics_created_at = -1  # version of the topics when the last one was created
+        self._topics_created_at = -1  # the image's version after the last creation of a topic
 
     def on_topics_created(self) -> None:
         self._topics_created_at = self._image.version

@@ -11,7 +11,7 @@ A commit shows how far a group is, not who moved it there. These rules separate 
 * The topic has another id: its offsets are unrelated to the earlier ones, and there is no finding.
 * A reader itself can seek. A move back is always a rewind. A move forward is a jump only if it passed more records than
   the reader can have read: ``jump_factor`` times faster than in any step for which all records were waiting.
-Consecutive resets count as one move, from the last offset of the reading before to the last reset.
+Consecutive resets count as one move, from the offset before the first one to the offset of the last one.
 """
 
 from __future__ import annotations

@@ -91,8 +91,10 @@ def _wants_dictionary(values: Any, rows: int) -> bool:
 
 
 def different_values(count: int, distinct: int) -> float:
-    """Estimates the number of different values in a column if ``count`` rows have ``distinct`` and all are equally
-    frequent."""
+    """Estimates the number of different values in a column from a sample of ``count`` rows with ``distinct`` values.
+
+    All values count as equally frequent.
+    """
     if distinct >= count:
         return float("inf")
     low, high = float(distinct), 1e12

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class FilePart(Protocol):
-    """Bytes of an open file. They are read when they are sent, or sent by the system without a read."""
+    """Bytes of an open file. They are read only when they are sent, or not at all: ``sendfile`` needs no read."""
 
     def __len__(self) -> int: ...
     def bytes(self) -> bytes:

@@ -38,7 +38,10 @@ def throttled(api_key: int, version: int, reply: Any, throttle_ms: int) -> Any:
 
 @cache
 def _throttle_time_at(api_key: int, version: int) -> int | None:
-    """Returns its position in a reply in pieces, if it is the first field or follows an error code; else None."""
+    """Returns the position of the throttle time in a packed reply; None if other fields precede it.
+
+    An error code may precede it.
+    """
     names = [field.name for field in fields(schemas.message_type(api_key, version, Kind.RESPONSE))[:2]]
     if names[0] == "throttle_time":
         return 0

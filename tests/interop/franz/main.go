@@ -141,7 +141,7 @@ func offsets(ctx context.Context, admin *kadm.Client, topic string) {
 	must("start offsets", err)
 	end, err := admin.ListEndOffsets(ctx, topic)
 	must("end offsets", err)
-	// Records 100 to 149 are snappy's; in the middle of its compressed batches.
+	// Records 100 to 149 have the codec snappy. The first record of this time is inside a compressed batch.
 	middle, err := admin.ListOffsetsAfterMilli(ctx, 1_700_000_000_000+120, topic)
 	must("offsets by time", err)
 	newest, err := admin.ListMaxTimestampOffsets(ctx, topic)

@@ -1,4 +1,6 @@
-"""A reset of a group's committed offsets before a run, as by any Kafka tool: to an end, a time, or N records back.
+"""A reset of a group's committed offsets before a run, as by any Kafka tool.
+
+The target is the start or end of the log, a time, or N records back.
 
 Only the group's offsets change. The pipeline notices that they differ from its own and follows.
 """
