@@ -1,7 +1,7 @@
 """The assignors with racks of members and partitions, compared with Apache Kafka's own classes.
 
-``java/assignments.txt`` has plans that Kafka's assignors made. The long suite compares the plans of thousands of random
-groups with those of a Java process. ``java/Assignors.java`` describes groups as text.
+``java/assignments.txt`` has assignments that Kafka's assignors made. The long suite compares the assignments of
+thousands of random groups with those of a Java process. ``java/Assignors.java`` describes groups as text.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def read(line: str) -> Group:
     return name, members, racks
 
 
-def our_plan(name: str, members: Mapping[str, Subscription], racks: Racks) -> Assignments:
+def our_assignment(name: str, members: Mapping[str, Subscription], racks: Racks) -> Assignments:
     assignor = BUILT_IN[name]()
     assignor.partition_racks = {
         TopicPartition(topic, n): frozenset(row) for topic, rows in racks.items() for n, row in enumerate(rows)
@@ -74,8 +74,8 @@ def our_plan(name: str, members: Mapping[str, Subscription], racks: Racks) -> As
     return assignor.assign(members, {topic: len(rows) for topic, rows in racks.items()})
 
 
-def plan_text(plan: Assignments) -> str:
-    rows = {member_id: ",".join(f"{t}:{n:03d}" for t, n in sorted(found)) for member_id, found in plan.items()}
+def assignment_text(assignment: Assignments) -> str:
+    rows = {member_id: ",".join(f"{t}:{n:03d}" for t, n in sorted(found)) for member_id, found in assignment.items()}
     return " ".join(f"{member_id}={row}" for member_id, row in sorted(rows.items()))
 
 
@@ -124,18 +124,18 @@ def claim(name: str, members: dict[str, Subscription], racks: Racks, chance: ran
         members[member_id] = replace(one, user_data=memory, owned=tuple(owned[member_id]), generation=generation)
 
 
-# --- the same plans as Java -----------------------------------------------------------------------------------------
+# --- the same assignments as Java -----------------------------------------------------------------------------------
 
 
 RECORDED = [line.split(" -> ") for line in (JAVA / "assignments.txt").read_text().splitlines()]
 
 
-def test_plans_equal_the_recorded_plans_of_java() -> None:
+def test_assignments_equal_the_recorded_ones_of_java() -> None:
     assert {line.split(" ")[0] for line, _ in RECORDED} == {"range", "sticky", "cooperative-sticky"}
     for line, answer in RECORDED:
         group = read(line)
         assert written(*group) == line
-        assert plan_text(our_plan(*group)) == answer, line
+        assert assignment_text(our_assignment(*group)) == answer, line
 
 
 @pytest.fixture(scope="module")
@@ -158,13 +158,13 @@ def ask(kafka_cp: str) -> Iterator[Callable[[str], str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
-def test_random_groups_get_the_same_plans_from_java(ask: Callable[[str], str], name: str) -> None:
+def test_random_groups_get_the_same_assignments_from_java(ask: Callable[[str], str], name: str) -> None:
     """Where members subscribe to different topics, Java takes one of several partitions from a hash set. Only there may
-    a plan have another partition of the same topic."""
+    an assignment have another partition of the same topic."""
     differ = 0
     for seed in range(2000):
         group = random_group(name, random.Random(seed))
-        theirs, ours = ask(written(*group)), plan_text(our_plan(*group))
+        theirs, ours = ask(written(*group)), assignment_text(our_assignment(*group))
         if theirs != ours:
             differ += 1
             assert "sticky" in name, written(*group)
@@ -181,8 +181,8 @@ def by_topic(answer: str) -> list[list[str]]:
 
 
 def numbers(line: str) -> dict[str, str]:
-    plan = our_plan(*read(line))
-    return {m: ",".join(f"{tp.topic}{tp.partition}" for tp in rows) for m, rows in plan.items()}
+    assignment = our_assignment(*read(line))
+    return {m: ",".join(f"{tp.topic}{tp.partition}" for tp in rows) for m, rows in assignment.items()}
 
 
 def test_range_gives_members_partitions_on_their_rack() -> None:

@@ -1,4 +1,4 @@
-"""The assignors of classic groups: expected plans from the claims, and the properties of all plans."""
+"""The assignors of classic groups: expected assignments from the claims, and the properties of all assignments."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 
 
-def numbers(plan: Assignments) -> dict[str, list[int]]:
-    return {member: [tp.partition for tp in rows] for member, rows in plan.items()}
+def numbers(assignment: Assignments) -> dict[str, list[int]]:
+    return {member: [tp.partition for tp in rows] for member, rows in assignment.items()}
 
 
 def same(*members: str, topics: tuple[str, ...] = ("t",)) -> dict[str, Subscription]:
@@ -40,9 +40,9 @@ def test_range_gives_five_partitions_to_two_members() -> None:
 
 
 def test_range_counts_each_topic_by_itself() -> None:
-    plan = RangeAssignor().assign(same("a", "b", topics=("t", "u")), {"t": 3, "u": 3})
-    assert plan["a"] == [("t", 0), ("t", 1), ("u", 0), ("u", 1)]
-    assert plan["b"] == [("t", 2), ("u", 2)]
+    assignment = RangeAssignor().assign(same("a", "b", topics=("t", "u")), {"t": 3, "u": 3})
+    assert assignment["a"] == [("t", 0), ("t", 1), ("u", 0), ("u", 1)]
+    assert assignment["b"] == [("t", 2), ("u", 2)]
 
 
 @pytest.mark.claim(67)
@@ -52,8 +52,8 @@ def test_round_robin_gives_five_partitions_to_two_members() -> None:
 
 def test_round_robin_skips_members_without_the_topic() -> None:
     members = {"a": Subscription(("t",)), "b": Subscription(("t", "u"))}
-    plan = RoundRobinAssignor().assign(members, {"t": 2, "u": 2, "unread": 3})
-    assert plan == {"a": [("t", 0)], "b": [("t", 1), ("u", 0), ("u", 1)]}
+    assignment = RoundRobinAssignor().assign(members, {"t": 2, "u": 2, "unread": 3})
+    assert assignment == {"a": [("t", 0)], "b": [("t", 1), ("u", 0), ("u", 1)]}
 
 
 @pytest.mark.claim(68, part="b")
@@ -66,10 +66,10 @@ def test_sticky_keeps_the_partitions_of_members() -> None:
     def member(*held: int) -> Subscription:
         return Subscription(("t",), encode_sticky_memory([TopicPartition("t", n) for n in held], 3))
 
-    plan = numbers(StickyAssignor().assign({"a": member(0, 3, 4), "b": member(1, 2), "c": member()}, {"t": 5}))
-    assert sorted(map(len, plan.values())) == [1, 2, 2]
-    assert set(plan["a"]) < {0, 3, 4}
-    assert plan["b"] == [1, 2]
+    assignment = numbers(StickyAssignor().assign({"a": member(0, 3, 4), "b": member(1, 2), "c": member()}, {"t": 5}))
+    assert sorted(map(len, assignment.values())) == [1, 2, 2]
+    assert set(assignment["a"]) < {0, 3, 4}
+    assert assignment["b"] == [1, 2]
     alone = numbers(StickyAssignor().assign({"a": member(0, 3, 4)}, {"t": 5}))
     assert alone == {"a": [0, 1, 2, 3, 4]}
 
@@ -78,8 +78,8 @@ def test_the_claim_of_the_newer_generation_wins() -> None:
     def member(generation: int) -> Subscription:
         return Subscription(("t",), b"", (TopicPartition("t", 0),), generation)
 
-    plan = numbers(CooperativeStickyAssignor().assign({"a": member(4), "b": member(5)}, {"t": 2}))
-    assert plan["b"] == [0]
+    assignment = numbers(CooperativeStickyAssignor().assign({"a": member(4), "b": member(5)}, {"t": 2}))
+    assert assignment["b"] == [0]
 
 
 def test_cooperative_revokes_partitions_first_and_assigns_them_in_the_next_round() -> None:
@@ -111,7 +111,7 @@ TOPICS = ("t", "u", "v")
     st.fixed_dictionaries({topic: st.integers(0, 7) for topic in TOPICS}),
     st.data(),
 )
-def test_plans_are_complete_and_disjoint_and_respect_subscriptions(
+def test_assignments_are_complete_and_disjoint_and_respect_subscriptions(
     groups: dict[str, set[str]], counts: dict[str, int], data: st.DataObject
 ) -> None:
     def owned(topics: set[str]) -> tuple[TopicPartition, ...]:
@@ -124,16 +124,16 @@ def test_plans_are_complete_and_disjoint_and_respect_subscriptions(
     readable = {TopicPartition(t, n) for t, count in counts.items() for n in range(count)
                 if any(t in topics for topics in groups.values())}  # fmt: skip
     for assignor in (RangeAssignor(), RoundRobinAssignor(), StickyAssignor()):
-        plan = assignor.assign(members, counts)
-        assigned = [tp for rows in plan.values() for tp in rows]
+        assignment = assignor.assign(members, counts)
+        assigned = [tp for rows in assignment.values() for tp in rows]
         assert len(assigned) == len(set(assigned))
         assert set(assigned) == readable
-        assert all(tp.topic in groups[m] for m, rows in plan.items() for tp in rows)
-    plan = StickyAssignor().assign(members, counts)
+        assert all(tp.topic in groups[m] for m, rows in assignment.items() for tp in rows)
+    assignment = StickyAssignor().assign(members, counts)
     for tp in readable:
-        owner = next(m for m, rows in plan.items() if tp in rows)
-        loads = [len(plan[m]) for m, topics in groups.items() if tp.topic in topics]
-        assert len(plan[owner]) <= min(loads) + 1
+        owner = next(m for m, rows in assignment.items() if tp in rows)
+        loads = [len(assignment[m]) for m, topics in groups.items() if tp.topic in topics]
+        assert len(assignment[owner]) <= min(loads) + 1
     first = CooperativeStickyAssignor().assign(members, counts)
     for m, rows in first.items():
         held_elsewhere = {tp for other, one in members.items() if other != m for tp in one.owned}

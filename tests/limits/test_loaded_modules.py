@@ -54,7 +54,7 @@ def test_the_broker_loads_no_column_libraries() -> None:
 
 
 def test_the_running_broker_loads_no_column_libraries(tmp_path: Path) -> None:
-    """Also not after it has served records of every codec and a group."""
+    """It loads none of them for records of any codec, or for a group."""
     from support.brokers import CONFIG
     from support.publish import commit, create_topic, publish
 

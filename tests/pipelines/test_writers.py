@@ -290,8 +290,8 @@ def test_a_few_large_records_are_split_by_their_bytes(spark: Any, admin: Admin, 
 def test_other_attempts_of_a_task_leave_no_files(
     how: str, table_format: str, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
-    """Spark repeats a task that has written all its files, or runs a slow one a second time, which it does only on
-    another host: both attempts have written files."""
+    """Two attempts of one task have written files. Spark repeats a task that failed after its last file. It also runs a
+    slow task a second time, but only on another host."""
     topic, output = unique("attempts"), tmp_path / "lake" / "t"
     create_topic(bootstrap, topic, 4)
     for partition in range(4):

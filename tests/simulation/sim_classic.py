@@ -164,7 +164,7 @@ class ClassicProcess(Process):
             self._again(following)
 
     def _refused(self, error: Exception) -> None:
-        """Joining again does not help, according to the client. A later process may fit the group."""
+        """The client reports an error that joining again does not remove. Another process may fit the group later."""
         self.note("gives up: {}", error)
         self.die()
 

@@ -40,8 +40,8 @@ def both(spark: Any) -> Any:
 
 @dataclass(frozen=True)
 class Topics:
-    """``one`` has 3 partitions of 100, 60 and 0 records a second apart, every tenth is five seconds late; ``two`` has 1
-    partition of 20 records."""
+    """``one`` has three partitions with 100, 60 and 0 records. Their timestamps are a second apart; every tenth record
+    has one that is five seconds too old. ``two`` has one partition with 20 records."""
 
     one: str
     two: str

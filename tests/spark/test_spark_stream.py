@@ -278,8 +278,8 @@ def test_a_partition_added_later_is_read_from_its_start(filled: StreamingRun) ->
 
 @pytest.fixture
 def strict(spark: Any, own_broker: Any, topic: str, group: str, tmp_path: Path) -> Iterator[StreamingRun]:
-    """Like ``filled``, on a broker that does not create a topic on request: librdkafka's admin client requests it
-    again."""
+    """Like ``filled``, on a broker without automatic creation of topics: librdkafka's admin client still asks for a
+    deleted topic, which would create it again."""
     broker = own_broker(auto_create_topics_enable="false")
     create_topic(broker.bootstrap, topic, 2)
     publish(broker.bootstrap, topic, numbers(30))

@@ -47,8 +47,10 @@ begins_epochs = pytest.mark.skipif(
 
 
 def cut_back(running: RunningBroker, topic: str, end: int) -> None:
-    """Removes the records of partition 0 from ``end`` on, the start of a batch, like an unclean election or a power
-    failure. Kills the broker for it, and starts it again."""
+    """Removes the records of partition 0 from offset ``end`` on, like an unclean election or a power failure.
+
+    ``end`` is the first offset of a batch. The broker is killed before and started afterwards.
+    """
     running.kill()
     log = running.directory / "data" / f"{topic}-0" / f"{0:020}.log"
     data, at = log.read_bytes(), 0

@@ -224,7 +224,7 @@ def is_broker(node: ast.expr) -> bool:
 
 
 def own_acts(source: str) -> list[str]:
-    """Calls in a handler's source that a publisher must do after a record is committed."""
+    """Returns the calls in a handler's source that only a publisher may make, after a record is committed."""
     tree = ast.parse(source)
     found = []
     services = {  # names for a service, such as ``quotas = broker.quotas``

@@ -212,7 +212,7 @@ def test_private_cache_is_refused_when_others_could_write_it(tmp_path: Path, mon
 
 @pytest.mark.parametrize("count", [1, 30, 3_000])
 def test_only_the_records_are_sent(count: int) -> None:
-    """Memory is not cleared before use: its earlier contents must not be sent after the rows of another topic."""
+    """Memory is used again without being cleared. Only the rows may be sent, and not what was there before."""
     some = batch(*(b"v%d" % number for number in range(count)))
     part = {"start": count - 1} if count > 30 else {}
 

@@ -4,6 +4,6 @@ import logging
 
 from odradek.core.log_lines import escape_controls
 
-# If an application runs the broker, the application's own handlers format these records.
+# An application that embeds the broker formats these log records with its own handlers.
 for _name in ("odradek.broker", "odradek.cleaner", "odradek.storage"):
     logging.getLogger(_name).addFilter(escape_controls)

@@ -119,7 +119,7 @@ class TopicSpec(NamedTuple):
 
 
 class _Turn:
-    """A place in the queue during a ``with`` block. ``come`` is resolved when the place is the first."""
+    """A turn in the queue of write events, for a ``with`` block. ``come`` is resolved when it is the first."""
 
     def __init__(self, queue: deque[_Turn]) -> None:
         self.come: Deferred[None] = Deferred()
@@ -139,7 +139,7 @@ class _Turn:
 
 
 class _Event:
-    """A write event. ``is_written``: the records are in the log, so the event is completed without its client, too."""
+    """A write event. ``is_written``: its records are in the log, so it is completed even if its client disconnects."""
 
     __slots__ = ("is_written",)
 
@@ -207,7 +207,7 @@ class Controller:
         validate_only: bool = False,
         max_records: int | None = MAX_CHANGE_RECORDS,
     ) -> Steps[T]:
-        """Returns the steps of an event, from its place in the queue to its result. Raises what the operation raises.
+        """Returns the steps of an event, from its turn in the queue to its result. Raises what the operation raises.
 
         Raises KafkaError if the records cannot be written. Nothing has changed then.
         """
@@ -227,7 +227,7 @@ class Controller:
         return result
 
     def _turn(self) -> _Turn:
-        """Returns a new last place. ``with self._turn() as turn: yield turn.come`` waits for the earlier events."""
+        """Adds a turn to the queue. ``with self._turn() as turn: yield turn.come`` waits for the earlier events."""
         return _Turn(self._queue)
 
     # --- topics -------------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class Controller:
         return refused
 
     def _has_defaults(self, name: str) -> bool:
-        """Whether a topic of this name is created with the broker's defaults, or at all."""
+        """Whether the broker's defaults apply to a topic of this name. Internal topics have settings of their own."""
         return name != METADATA_TOPIC and name not in self._broker.coordinators.topics
 
     def ensure_internal_topic(self, name: str, context: ControllerRequestContext) -> Deferred[None]:
@@ -323,8 +323,8 @@ class Controller:
     ) -> Deferred[None]:
         """Changes the levels of all named features or of none.
 
-        With ELIGIBLE_LEADERS, ``min.insync.replicas`` has a cluster-wide value and no value of a single broker. So the
-        change to this feature deletes the broker's own value. The change back keeps the cluster-wide value.
+        With the feature ELIGIBLE_LEADERS, only the cluster has a default ``min.insync.replicas``, and no broker. So
+        enabling the feature deletes the broker's value. Disabling it keeps the value of the cluster.
         """
         broker = self._broker
 

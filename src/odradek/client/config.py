@@ -153,8 +153,8 @@ class ClientConfig:
 def reply_bytes(most: int, fetching: str, fetch_bytes: int) -> int:
     """Returns the maximum size of a reply. The setting ``fetching`` limits a fetch to ``fetch_bytes``.
 
-    A larger default stays: a broker sends a first batch even if it is larger than the fetch limit, since no client
-    could otherwise read past it. Raises ConfigError if ``most`` is set and too low.
+    The default stays if it is larger: a broker sends the first batch even if that batch alone exceeds the fetch limit.
+    Otherwise no client could read past it. Raises ConfigError if ``most`` is set and too low.
     """
     least = fetch_bytes + FETCH_OVERHEAD_BYTES
     if most < least and most != RECEIVE_BYTES:

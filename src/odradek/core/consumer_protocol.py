@@ -54,9 +54,9 @@ class SubscriptionFields(NamedTuple):
 class ProtocolReader:
     """Reads fields one after another. Each method raises MalformedProtocol.
 
-    The coordinator reads ``strict``, like Kafka's: arrays are not null and no field is missing. A group's leader is not
-    strict, so that it can read the subscriptions of all clients. ``most`` limits the number of partitions, or with
-    ``counts_topics`` of topics and partitions together.
+    The coordinator reads with ``strict``, like Kafka's: no array may be null, and no field may be missing. A group's
+    leader reads without it, because it must understand the subscriptions of all clients. ``most`` limits the number of
+    partitions, or with ``counts_topics`` of topics and partitions together.
     """
 
     def __init__(

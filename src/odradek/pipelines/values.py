@@ -5,8 +5,8 @@ unreadable value, ``value`` is null, ``error`` has the reason and ``raw`` has th
 is the record's value, null for a tombstone.
 
 Spark's ``from_json`` reads JSON, but it accepts too much: it reads the first of several values and ignores the rest,
-turns an empty text into null, and replaces invalid UTF-8 by U+FFFD. So each text is read a second time, as the first element
-of an array of two; the second element is a random mark. If the mark is not the second element of the result,
+turns an empty text into null, and replaces invalid UTF-8 by U+FFFD. So each text is read a second time, as the first
+element of an array of two; the second element is a random mark. If the mark is not the second element of the result,
 the text is not exactly one JSON value. The bytes are checked as UTF-8. Workers read JSON without Spark
 (``json_values.py``).
 """

@@ -33,7 +33,7 @@ def spark_home(master: str) -> Path:
     if not master.startswith("local") or "SPARK_HOME" in os.environ or not _is_installed(home):
         return home
     entries = sorted(entry for entry in home.iterdir() if entry.name not in _LEFT_OUT and _is_plain_folder(entry))
-    # The links are to this installation, and to these of its entries.
+    # The name depends on the linked entries, so another installation gets another home.
     name = hashlib.sha256("\n".join(map(str, entries)).encode()).hexdigest()[:16]
     with contextlib.suppress(OSError, RuntimeError):  # no cache folder, a read-only one, or a system without links
         links = user_cache() / "spark-home" / name

@@ -1,4 +1,4 @@
-// Apache Kafka's assignors, one plan per line: `name member… topic…`. A member is id|instance|rack|topics|user data
+// Apache Kafka's assignors, one assignment per line: `name member… topic…`. A member is id|instance|rack|topics|user data
 // in hex|owned|generation ("-": none). A topic is name=racks/racks/…: the racks of each partition, joined by "+".
 // The answer is `member=topic:partition,… …`, with the members in order.
 
@@ -52,7 +52,7 @@ public class Assignors {
         };
     }
 
-    static String plan(String line) {
+    static String assignment(String line) {
         String[] words = line.split(" ");
         Map<String, Subscription> members = new LinkedHashMap<>();
         List<PartitionInfo> partitions = new ArrayList<>();
@@ -78,18 +78,18 @@ public class Assignors {
             }
         }
         Cluster cluster = new Cluster("c", nodes.values(), partitions, Set.of(), Set.of());
-        Map<String, String> plan = new TreeMap<>();
+        Map<String, String> assignment = new TreeMap<>();
         assignor(words[0]).assign(cluster, new GroupSubscription(members)).groupAssignment().forEach((member, one) ->
-            plan.put(member, new TreeSet<>(one.partitions().stream().map(tp -> String.format("%s:%03d", tp.topic(), tp.partition()))
+            assignment.put(member, new TreeSet<>(one.partitions().stream().map(tp -> String.format("%s:%03d", tp.topic(), tp.partition()))
                 .toList()).stream().collect(Collectors.joining(","))));
-        return plan.entrySet().stream().map(row -> row.getKey() + "=" + row.getValue()).collect(Collectors.joining(" "));
+        return assignment.entrySet().stream().map(row -> row.getKey() + "=" + row.getValue()).collect(Collectors.joining(" "));
     }
 
     public static void main(String[] args) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         for (String line; (line = in.readLine()) != null; System.out.flush()) {
             try {
-                System.out.println("> " + plan(line));
+                System.out.println("> " + assignment(line));
             } catch (RuntimeException error) {
                 System.out.println("> error " + error);
             }

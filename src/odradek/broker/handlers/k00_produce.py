@@ -78,7 +78,7 @@ RECORD_ERRORS = 10_000
 AT_ONCE_BYTES = 128 << 10
 """The bytes that a request may append in one step. A larger request is served in steps."""
 PARTITION_BYTES = 16 << 10
-"""What each partition counts towards ``AT_ONCE_BYTES`` in addition to its records."""
+"""The bytes that each partition counts towards ``AT_ONCE_BYTES``, in addition to its records."""
 
 STEP_PARTITIONS = 200
 """The partitions per step in work that appends nothing."""
@@ -88,12 +88,12 @@ _Reply = list[Chunk] | Deferred[Any] | None
 
 
 class _Awaited(NamedTuple):
-    """Appended records that wait for the high watermark to reach ``offset``. ``done[place]`` is their result."""
+    """Appended records that wait for the high watermark to reach ``offset``. ``done[index]`` is their result."""
 
     partition: Partition
     offset: int
     done: list[ProducedPartition]
-    place: int
+    index: int
 
 
 def handle(
@@ -162,7 +162,7 @@ def _finish_topic(request: _Produce, topic: _Topic) -> Steps[None]:
 def _without_acks(request: _Produce, steps: Steps[_Reply]) -> Steps[_Reply]:
     """Serves a request with acks=0.
 
-    It runs to its end even if its connection closes, unless such requests hold more than ``OUTLIVING_BYTES`` in all.
+    It runs to its end even if its connection closes, if all such requests have at most ``OUTLIVING_BYTES`` together.
     """
     context, workers = request.context, request.broker.workers
     size = context.request_bytes
@@ -233,9 +233,9 @@ class _Produce:
 
         def complete(errors: list[ErrorCode]) -> None:
             self._awaited = None
-            for (_, _, done, place), error in zip(awaited, errors, strict=True):
+            for (_, _, done, index), error in zip(awaited, errors, strict=True):
                 if error:
-                    done[place] = done[place]._replace(error_code=error)
+                    done[index] = done[index]._replace(error_code=error)
             resolve(promise)
 
         offsets = [(row.partition, row.offset) for row in awaited]
@@ -334,7 +334,7 @@ class _Produce:
     def _list_refused_records(
         self, partition: Partition, index: int, data: bytes, error: KafkaError
     ) -> Steps[ProducedPartition]:
-        """Adds the records of a refused batch that break a rule of their topic, by index in the batch, with the reason.
+        """Lists the records of a refused batch that break a rule of their topic, by index in the batch, with a reason.
 
         A client sends the other records again and drops the listed ones.
         """
