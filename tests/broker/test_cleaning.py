@@ -252,7 +252,7 @@ def test_claim_90_a_dead_task_is_counted_logged_and_can_be_restarted(
 def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Groups are loaded in steps between swaps. Tombstones of removed commits are skipped."""
+    """The cleaner replaces segments between the steps of a load. Tombstones without an earlier commit are harmless."""
     monkeypatch.setattr(driver, "LOAD_STEP_BYTES", 600)
     monkeypatch.setattr(runtime, "LOAD_STEP_S", 0)
 

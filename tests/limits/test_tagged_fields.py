@@ -137,13 +137,13 @@ def test_each_occurrence_of_a_known_tagged_field_counts() -> None:
 
 
 def fetch_body(topics: bytes, count: int = 0) -> bytes:
-    """Fetch, versions 12 to 14: replica −1, 0 ms and bytes; no session, no forgotten topics, no rack."""
+    """The body of a Fetch request of version 12 to 14 that waits for nothing and has no session and no rack."""
     return b"\xff" * 4 + bytes(12) + b"\0" + bytes(8) + uvarint(count + 1) + topics + b"\1\1\0"
 
 
 def test_a_known_tagged_field_must_have_the_declared_size() -> None:
-    # kio reads it by its type. With another size kio would continue at another position than the check of lengths,
-    # which would then have checked other arrays than those for which kio allocates memory.
+    # kio reads such a field by its type and ignores the declared size. If the size is wrong, kio and the check of
+    # lengths continue at different positions, and kio could allocate memory for a length that was never checked.
     partition = bytes(4) + b"\xff" * 4 + bytes(8) + b"\xff" * 4 + bytes(8) + bytes(4)
 
     def body(size: int) -> bytes:

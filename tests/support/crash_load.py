@@ -31,7 +31,7 @@ from support.brokers import Wire, unique
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 WINDOW = 4
-"""Requests in flight of a raw worker: fewer than the five batches of each producer that a broker recognises."""
+"""Requests in flight of a raw worker. A broker recognises repeats of only the last five batches of a producer."""
 NOT_YET = (
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
@@ -58,7 +58,7 @@ class Ledger:
         self.acknowledged_commits: dict[tuple[str, Where], int] = {}
         """The index of the last acknowledged commit in that list: this or a later one must be the committed offset."""
         self.topics: dict[str, set[UUID | None]] = {}
-        """Ids that a topic may have; None: it may be absent. Empty: any new id."""
+        """The ids that a topic may have. With None, it may be absent. An empty set: it has a new id, still unknown."""
         self.first_values: dict[UUID, bytes] = {}
         self.acknowledgements: Counter[str] = Counter()
         self.failures: list[str] = []

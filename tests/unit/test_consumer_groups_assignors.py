@@ -18,7 +18,7 @@ TOPICS = [number.to_bytes(16, "big") for number in (0x1F, 0x2E00000001, 0x3D << 
 NOTHING: Partitions = {}
 
 
-def plan_of(
+def assignment_of(
     members: dict[str, MemberSpec],
     counts: dict[bytes, int],
     assignor: str = UNIFORM,
@@ -29,18 +29,18 @@ def plan_of(
     return assign(assignor, members, counts, homogeneous=same)
 
 
-def flat(plan: dict[str, Partitions]) -> dict[tuple[bytes, int], list[str]]:
+def flat(assignment: dict[str, Partitions]) -> dict[tuple[bytes, int], list[str]]:
     """Partition -> its owners."""
     owners: dict[tuple[bytes, int], list[str]] = {}
-    for member_id, topics in plan.items():
+    for member_id, topics in assignment.items():
         for topic_id, partitions in topics.items():
             for partition in partitions:
                 owners.setdefault((topic_id, partition), []).append(member_id)
     return owners
 
 
-def loads(plan: dict[str, Partitions], members: dict[str, MemberSpec]) -> list[int]:
-    return sorted(sum(map(len, plan.get(member_id, {}).values())) for member_id in members)
+def loads(assignment: dict[str, Partitions], members: dict[str, MemberSpec]) -> list[int]:
+    return sorted(sum(map(len, assignment.get(member_id, {}).values())) for member_id in members)
 
 
 @st.composite
@@ -58,10 +58,10 @@ def groups(draw: st.DrawFn, *, same: bool) -> tuple[dict[str, MemberSpec], dict[
     return members, counts
 
 
-def check(members: dict[str, MemberSpec], counts: dict[bytes, int], plan: dict[str, Partitions]) -> None:
+def check(members: dict[str, MemberSpec], counts: dict[bytes, int], assignment: dict[str, Partitions]) -> None:
     """Every partition with a subscriber has exactly one owner, and the owner subscribes to its topic."""
     read = {(t, p) for member in members.values() for t in member.topics for p in range(counts[t])}
-    owners = flat(plan)
+    owners = flat(assignment)
     assert owners.keys() == read
     assert all(len(who) == 1 for who in owners.values())
     assert all(topic_id in members[who[0]].topics for (topic_id, _), who in owners.items())
@@ -73,17 +73,17 @@ def test_members_with_equal_subscriptions_share_evenly_and_move_few_partitions(
     group: tuple[dict[str, MemberSpec], dict[bytes, int]],
 ) -> None:
     members, counts = group
-    plan = plan_of(members, counts)
-    check(members, counts, plan)
-    sizes = loads(plan, members)
+    assignment = assignment_of(members, counts)
+    check(members, counts, assignment)
+    sizes = loads(assignment, members)
     assert sizes[-1] - sizes[0] <= 1
-    again = plan_of({name: spec._replace(assigned=plan[name]) for name, spec in members.items()}, counts)
-    assert again == plan  # a balanced assignment does not change
+    again = assignment_of({name: spec._replace(assigned=assignment[name]) for name, spec in members.items()}, counts)
+    assert again == assignment  # a balanced assignment does not change
     # No member gives up more than it must: a member that lost a partition still has its full share.
     share = sum(counts[topic_id] for topic_id in next(iter(members.values())).topics) // len(members)
     for name, spec in members.items():
         had = {(t, p) for t, partitions in spec.assigned.items() if t in spec.topics for p in partitions}
-        kept = {(t, p) for t, partitions in plan[name].items() for p in partitions} & had
+        kept = {(t, p) for t, partitions in assignment[name].items() for p in partitions} & had
         assert len(kept) >= min(len(had), share)
 
 
@@ -93,14 +93,14 @@ def test_members_with_different_subscriptions_are_balanced(
     group: tuple[dict[str, MemberSpec], dict[bytes, int]],
 ) -> None:
     members, counts = group
-    plan = plan_of(members, counts, homogeneous=False)
-    check(members, counts, plan)
-    size = {name: sum(map(len, plan.get(name, NOTHING).values())) for name in members}
-    for (topic_id, _), (owner,) in flat(plan).items():  # moving one partition cannot improve the balance
+    assignment = assignment_of(members, counts, homogeneous=False)
+    check(members, counts, assignment)
+    size = {name: sum(map(len, assignment.get(name, NOTHING).values())) for name in members}
+    for (topic_id, _), (owner,) in flat(assignment).items():  # moving one partition cannot improve the balance
         readers = [name for name, spec in members.items() if topic_id in spec.topics]
         assert size[owner] - min(size[name] for name in readers) <= 1
-    again = {name: spec._replace(assigned=plan.get(name, NOTHING)) for name, spec in members.items()}
-    assert flat(plan_of(again, counts, homogeneous=False)) == flat(plan)
+    again = {name: spec._replace(assigned=assignment.get(name, NOTHING)) for name, spec in members.items()}
+    assert flat(assignment_of(again, counts, homogeneous=False)) == flat(assignment)
 
 
 @settings(max_examples=60, deadline=None)
@@ -109,22 +109,22 @@ def test_no_assignment_at_all_is_more_even(group: tuple[dict[str, MemberSpec], d
     members, counts = group
     counts = {topic_id: min(count, 2) for topic_id, count in counts.items()}
     members = {name: spec._replace(assigned={}) for name, spec in members.items()}
-    plan = plan_of(members, counts, homogeneous=False)
-    rows = list(flat(plan))
+    assignment = assignment_of(members, counts, homogeneous=False)
+    rows = list(flat(assignment))
     readers = [[name for name, spec in members.items() if topic_id in spec.topics] for topic_id, _ in rows]
     spread = [sorted(map(choice.count, members)) for choice in itertools.product(*readers)]
-    assert max(loads(plan, members)) == min(sizes[-1] for sizes in spread)
+    assert max(loads(assignment, members)) == min(sizes[-1] for sizes in spread)
 
 
 @settings(max_examples=100, deadline=None)
 @given(groups(same=False))
 def test_ranges_are_consecutive_and_in_order(group: tuple[dict[str, MemberSpec], dict[bytes, int]]) -> None:
     members, counts = group
-    plan = plan_of(members, counts, RANGE)
-    check(members, counts, plan)
+    assignment = assignment_of(members, counts, RANGE)
+    check(members, counts, assignment)
     for topic_id in counts:
         readers = sorted(name for name, spec in members.items() if topic_id in spec.topics)
-        shares = [sorted(plan[name].get(topic_id, ())) for name in readers]
+        shares = [sorted(assignment[name].get(topic_id, ())) for name in readers]
         assert [partition for share in shares for partition in share] == list(range(counts[topic_id] if readers else 0))
         sizes = [len(share) for share in shares]
         assert sizes == sorted(sizes, reverse=True)  # the first members get the remainder
@@ -134,14 +134,14 @@ def test_ranges_are_consecutive_and_in_order(group: tuple[dict[str, MemberSpec],
 def test_static_members_come_first_in_ranges() -> None:
     topics = frozenset(TOPICS[:1])
     members = {"a": MemberSpec(topics, {}), "z": MemberSpec(topics, {}, "2"), "y": MemberSpec(topics, {}, "3")}
-    plan = plan_of(members, {TOPICS[0]: 3}, RANGE)
-    assert {name: sorted(shares[TOPICS[0]]) for name, shares in plan.items()} == {"z": [0], "y": [1], "a": [2]}
+    assignment = assignment_of(members, {TOPICS[0]: 3}, RANGE)
+    assert {name: sorted(shares[TOPICS[0]]) for name, shares in assignment.items()} == {"z": [0], "y": [1], "a": [2]}
 
 
 def test_no_members_and_no_topics() -> None:
-    assert plan_of({}, {}) == {}
-    assert flat(plan_of({"a": MemberSpec(frozenset(), {TOPICS[0]: frozenset({1})})}, {})) == {}
-    assert flat(plan_of({"a": MemberSpec(frozenset(), {})}, {}, homogeneous=False)) == {}
+    assert assignment_of({}, {}) == {}
+    assert flat(assignment_of({"a": MemberSpec(frozenset(), {TOPICS[0]: frozenset({1})})}, {})) == {}
+    assert flat(assignment_of({"a": MemberSpec(frozenset(), {})}, {}, homogeneous=False)) == {}
 
 
 # --- compatibility with Java ----------------------------------------------------------------------------------------

@@ -290,7 +290,7 @@ class _Scratch(threading.local):
 _SCRATCH = 4 << 20
 _scratch = _Scratch()
 _FEW, _LITTLE = 1 << 8, 4 << 10
-"""For fewer records and bytes than these, columns use no blocks of memory, and the keys' buffer keeps its size."""
+"""Below these numbers of records and bytes, columns do not use shared blocks, and the buffer of keys is not reduced."""
 _NO_BYTES = np.empty(0, np.uint8)
 _NO_INT32S = np.empty(0, np.int32)
 _NO_INT64S = np.empty(0, np.int64)

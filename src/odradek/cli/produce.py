@@ -35,8 +35,8 @@ PIECE_BYTES = 256 << 10
 LAST_MS = (1 << 63) - 1
 LONGEST_ROW = 16 << 20
 """The longest row of CSV. Without a limit, an unclosed quote would read the rest of the input as one cell."""
-# A quote counts only at the start of a cell. These are pyarrow's rules, which parses the cells. Possessive: no
-# backtracking.
+# A quote counts only at the start of a cell. These are the rules of pyarrow, which parses the cells. The quantifiers
+# are possessive, so that nothing backtracks.
 _TEXT, _QUOTED = rb"[^,\r\n]*+", rb'(?:[^"]++|"")*+'
 _CELL = rb'(?:"' + _QUOTED + rb'"' + _TEXT + rb'|(?!")' + _TEXT + rb")"
 # A carriage return at the end of the data does not end a row yet: a line feed may follow.
@@ -158,8 +158,10 @@ def _no_rows(names: list[str]) -> pa.RecordBatch:
 
 
 def _whole_rows(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yields the input in pieces that end after complete rows, not at a line feed in quotes. Each has its first
-    line."""
+    """Yields the input in pieces of whole rows, each with the number of its first line.
+
+    A line feed in quotes does not end a row.
+    """
     line, rest = 1, bytearray()
     scanner = _RowScanner()
     while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]  # files of bytes have it
@@ -187,7 +189,10 @@ class _RowScanner:
         """The pattern for the rest of the current cell; None at the start of a cell."""
 
     def move(self, data: bytearray) -> int:
-        """Scans to the end. Returns the end of the last complete row, or 0; positions then count from there."""
+        """Scans to the end of ``data``. Returns the end of its last complete row, or 0.
+
+        The next call gets the data after that row.
+        """
         cut = 0
         while True:
             if self.inside is None:

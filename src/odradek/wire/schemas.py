@@ -448,7 +448,7 @@ _Arrays = tuple[tuple[str, Any], ...]
 
 @cache
 def _arrays_of(entity: Any) -> _Arrays:
-    """Returns the names of a structure's arrays of structures, each with the arrays inside of these structures."""
+    """Returns the fields of a structure that are arrays of structures, each with such fields of its elements."""
     return tuple((field.name, _arrays_of(field.inner)) for field in _fields_of(entity)[0] if field.inner is not None)
 
 

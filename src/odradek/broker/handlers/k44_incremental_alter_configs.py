@@ -71,7 +71,7 @@ def _new_value(broker: BrokerServices, kind: int, name: str, config: AlterableCo
 
 
 def _current(broker: BrokerServices, kind: int, name: str, key_name: str) -> tuple[ConfigKey, str]:
-    """Returns a setting's key and the list that the operation changes: the value set, else the value in effect."""
+    """Returns a setting's key and the list to change: the resource's own value, or else the value in effect."""
     own = broker.catalog.configs(kind, name)
     if kind == TOPIC:
         return find_topic_key(key_name), topic_text(broker.config, own, key_name) or ""
