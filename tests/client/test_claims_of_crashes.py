@@ -25,7 +25,7 @@ from odradek.client.consumer import engine
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.group import coordination
 
-# Arguments: the settings; how the program works; the offset at which it stops and waits (-1: none).
+# Its arguments are the settings, the way in which it works, and the offset at which it stops and waits (-1: none).
 PROGRAM = """
 import json, sys, threading, time
 from odradek import Consumer

@@ -38,8 +38,11 @@ T0 = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CONFIG = LogConfig(segment_bytes=40_000, index_interval_bytes=512)
 KAFKAS = Path(__file__).parent.parent / "data" / "kafka-log-0"
-"""Written by Apache Kafka 4.3.0 and copied while it ran: 15 idempotent librdkafka producers with every codec, then a
-committed and an aborted transaction; index.interval.bytes=512, segment.ms=60000."""
+"""A log of Apache Kafka 4.3.0, copied while it ran, with index.interval.bytes=512 and segment.ms=60000.
+
+Its records are from 15 idempotent librdkafka producers with every codec, then from a committed and an aborted
+transaction.
+"""
 
 
 def dump(kafka_tools: KafkaTools, files: list[Path], *options: str) -> str:

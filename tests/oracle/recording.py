@@ -4,9 +4,9 @@ A scenario is a function of one ``Run``; a suite is a module of scenarios (``sce
 a suite against Apache Kafka and commits the trace; a test runs it against odradek and compares.
 
 Values that may differ between two runs are replaced: names and ids by symbols (``<topic a>``, ``<id 1>``), times by
-``<now>``, error messages by ``<text>`` (their presence is compared, not their words), and record bytes by length and
-checksum, so that equal traces mean equal bytes. Bytes that contain names or ids, or are marked as containing times
-(``Raw``), are shown completely, with symbols in place of these values.
+``<now>``, error messages by ``<text>``. So the presence of a message is compared, and not its words. Record bytes are
+replaced by their length and checksum, so equal traces mean equal bytes. Bytes that contain names or ids, or are marked
+as containing times (``Raw``), are shown completely, with symbols in place of these values.
 """
 
 from __future__ import annotations

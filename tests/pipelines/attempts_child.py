@@ -23,8 +23,11 @@ notes.mkdir(parents=True)
 
 
 class Disturbed(TableWriter):
-    """The first attempt of each task fails, or its process is killed, or the first task's attempt takes very long, each
-    after all its files are written: the task is run again, and both attempts have written all their rows."""
+    """A writer that disturbs tasks after they have written all their files.
+
+    The first attempt of each task fails, or its process is killed, or the first attempt of the first task takes very
+    long. Spark then runs the task again, so both attempts have written all their rows.
+    """
 
     def write(self, pieces: Sequence[Piece]) -> TaskReport:
         report = super().write(pieces)

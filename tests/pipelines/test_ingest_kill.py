@@ -1,5 +1,8 @@
-"""kill -9 during ingest, of the driver, of a Python worker, of the broker, at random moments: after each round every
-record is in the table exactly once, by pyarrow, DuckDB and Spark, and the group is at the checkpoint's end."""
+"""kill -9 at random moments of an ingest: of the driver, of a Python worker, of the broker.
+
+After each round every record is in the table exactly once, as read by pyarrow, DuckDB and Spark. The group's committed
+offsets are the end offsets of the checkpoint.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""For any sequence of appends, tombstones, rolls, cleanings, crashes during a cleaning and reopenings, these are kept:
-the newest record of each key at its offset, all records in the active segment, the sequences of producers."""
+"""Any sequence of appends, tombstones, rolls, cleanings, crashes during a cleaning, and reopenings.
+
+A log always keeps the newest record of each key at its offset, all records in the active segment, and the sequences of
+producers.
+"""
 
 from __future__ import annotations
 

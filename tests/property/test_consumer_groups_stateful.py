@@ -1,7 +1,10 @@
 """KIP-848 groups with any mix of members, also classic ones: joins, crashes, restarts, topic changes.
 
-Invariants: no partition has two owners, from the view of the members; a restart reads the live state; and when all
-members follow the protocol for a while, the group is Stable and every partition is owned (behaviours 36 and 38).
+Invariants (behaviours 36 and 38):
+
+* No two members own a partition at the same time, as the members see it.
+* A restart reads the state that the coordinator had.
+* When all members follow the protocol for a while, the group is Stable and every partition has an owner.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
 """Members that join, leave, crash, return, commit and wait in any order, with coordinators that restart and fail.
 
-Invariants after every step: the replay of the log gives the live state; a partition has one owner in a generation; a
-group without a rebalance has the state of the log; no rebalance lasts longer than its timeouts.
+Invariants after every step:
+
+* The replay of the log gives the state that the coordinator has.
+* A partition has one owner in a generation.
+* A group without a rebalance has the state of the log.
+* No rebalance lasts longer than its timeouts.
 """
 
 from __future__ import annotations

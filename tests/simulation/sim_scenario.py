@@ -1,8 +1,11 @@
 """The world of one seed: its groups and members, the events, and the invariants.
 
-A run has four parts: a storm of all events that the seed chose; calm, in which every group must become stable with all
-partitions owned; silence, in which every group must become empty; and the end of retention, after which no state is
-left.
+A run has four parts:
+
+1. storm: all events that the seed chose;
+2. calm: every group must become stable, and every partition must get an owner;
+3. silence: every group must become empty;
+4. the end of retention: no state may be left.
 """
 
 from __future__ import annotations
@@ -164,9 +167,9 @@ class Scenario:
                 if isinstance(process, ClassicProcess) and process.alive:
                     process.patience_ms = 0
                     if group.kind == "mixed" or process.instance_id is not None:
-                        # In Kafka, too, two things have no effect until a member requests a rebalance: a rebalance that
-                        # was due when the coordinator crashed just after the group became classic, and a topic change
-                        # while a static leader was absent.
+                        # In Kafka, too, two things have no effect until a member requests a rebalance. One is a
+                        # rebalance that was due when the coordinator crashed just after the group became classic. The
+                        # other is a topic change while a static leader was absent.
                         process.nudge()
         for log in self.coordinator.logs:
             log.fail_with = None

@@ -1,4 +1,4 @@
-"""The timers of the groups: one alarm for all; many due timers fire in several steps; tests can move the clock."""
+"""The timers of the groups share one alarm. Many due timers fire in several steps. Tests can move the clock."""
 
 from __future__ import annotations
 

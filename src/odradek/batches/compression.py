@@ -1,8 +1,8 @@
 """The codecs of record batches: none, gzip, snappy, lz4 (frame), zstd. The output of a decoder is limited.
 
-A few malicious bytes can decompress to gigabytes. So each decoder first computes an upper bound of its output from the
-framing (zstd and lz4: number and size of blocks; snappy: the length field; gzip: it stops at the limit). It never
-allocates more than ``max_bytes``.
+A few malicious bytes can decompress to gigabytes, so no decoder allocates more than ``max_bytes``. For zstd and lz4 the
+number and size of the blocks give an upper bound before the decompression, and for snappy the length field gives it.
+The gzip decoder stops at the limit.
 
 ``decompress`` runs at once. ``decompress_small`` returns None for data that takes longer than a step of the broker's
 event loop. ``decompress_in_steps`` (see batches/steps) decompresses such data in steps.

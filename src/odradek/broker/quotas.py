@@ -1,14 +1,19 @@
 """Client quotas: limits on produced and fetched bytes, request time, partition changes and new connections.
 
-The rules are Kafka's (KIP-13, 124, 219, 599, 612). A client over its quota is throttled: its request is served, the
-reply contains ``throttle_time_ms``, and the broker mutes the connection for that time, until the rate over the windows
-is at the limit again. A throttled fetch gets no records, because they would count towards the exceeded quota.
+The rules are Kafka's (KIP-13, 124, 219, 599, 612). A client over its quota is throttled: its request is served, and the
+reply contains ``throttle_time_ms``. The broker mutes the connection for that time. Then the rate over the windows is at
+the limit again. A throttled fetch gets no records, because they would count towards the exceeded quota.
 
-A client's quota is the first that exists of: user and client id; user and default client id; user; default user and
-client id; default user and default client id; default user; client id; default client id. Quotas with a user are
-counted for each user, those with a client id for each client id, so the clients of one such bucket share its rate.
+A client's quota is the first of these that exists:
 
-Rates are measured over ``quota.window.num`` windows of ``quota.window.size.seconds``, as in Kafka: the oldest window
+1. user and client id; user and default client id; user;
+2. default user and client id; default user and default client id; default user;
+3. client id; default client id.
+
+Quotas with a user are counted for each user, those with a client id for each client id. So the clients of one such
+bucket share its rate.
+
+Rates are measured over ``quota.window.num`` windows of ``quota.window.size.seconds``. As in Kafka, the oldest window
 may be partly expired, and the rate of a new client is divided by the length of all windows but one. Nothing is measured
 while no quota is set. The memory for clients is bounded (broker/quota_tables).
 """

@@ -80,8 +80,11 @@ def _commit_before(commits: Commits) -> Array:
 
 
 def _group_state(commits: Commits, events: Mapping[str, list[GroupEvent]]) -> tuple[Array, Array, Array]:
-    """Returns three values for each row: the index of the group's last event before it (-1: none), the number of
-    members after that event (-1: unknown), and whether the group had members up to then."""
+    """Returns three columns with one value for each row.
+
+    They are the index of the group's last event before the row (-1: none), the number of members after that event (-1:
+    unknown), and whether the group ever had members before the row.
+    """
     count = len(commits)
     event, members = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     had = np.zeros(count, bool)

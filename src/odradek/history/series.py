@@ -27,8 +27,8 @@ SCHEMA = pa.schema(
         ("records_per_second", pa.float64()),
     ]
 )
-"""``committed_offset`` is the last offset committed by that moment. ``lag`` counts from the log start offset where that
-is higher than the committed offset; it is null where the log end offset of that moment is unknown. ``time_lag_ms``: the
+"""``committed_offset`` is the last offset committed by that moment. ``lag`` counts from the committed offset, or from
+the log start offset if that is higher. It is null if the log end offset of that moment is unknown. ``time_lag_ms``: the
 age of the record at the committed offset, with an error of ``time_lag_error_ms`` at most. ``records_per_second``: the
 average reading rate since the previous moment, without resets."""
 

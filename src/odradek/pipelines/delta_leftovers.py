@@ -4,8 +4,8 @@ A file's name has its batch and its run. The leftovers of dead runs are found by
 records exist (``runs``). A record may be missing because a user removed it. So once a day, all files of ours that are
 older than a day are compared with the log, whatever their run.
 
-A file is kept if the log has it or may have had it: in the newest version, in any commit that still exists, or in a
-commit that no longer exists, because the start of the log is removed after some time.
+A file is kept if the newest version or any existing commit of the log has it. It is also kept if a removed commit may
+have had it: the start of the log is removed after some time.
 """
 
 from __future__ import annotations

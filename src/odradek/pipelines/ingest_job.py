@@ -241,8 +241,9 @@ class Table:
 
     @contextlib.contextmanager
     def _watched(self, spark: SparkSession) -> Iterator[None]:
-        """Marks this run for a search for leftover files by later runs if a task may still write when the run ends:
-        a task of a batch that failed, or another attempt of a task that succeeded.
+        """Marks this run if a task may still write when it ends, so that later runs search for its leftover files.
+
+        Such a task belongs to a failed batch, or is another attempt of a task that succeeded.
         """
         had_leftovers, self._run.may_have_leftovers = self._run.may_have_leftovers, True
         with tagged_jobs(spark) as tag:

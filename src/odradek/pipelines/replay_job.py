@@ -56,9 +56,12 @@ _CONNECTION = ("bootstrap.servers", "security.", "sasl.", "ssl.")
 
 @dataclass(frozen=True)
 class Selection:
-    """What to read, in one of three ways: ``offsets``; ``topics`` from ``start`` to ``end`` (earliest, latest, an
-    offset or a time); or what the group ``read_by`` has read of ``topics`` (or of all topics) between its commits at
-    ``since`` and ``until``.
+    """The records to read, selected in one of three ways:
+
+    * ``offsets``;
+    * ``topics``, from ``start`` to ``end`` (earliest, latest, an offset or a time);
+    * ``read_by``: the records that this group has read between its commits at ``since`` and ``until``. Without
+      ``topics``, of all its topics.
     """
 
     topics: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
 """The reports of tasks that write a table, and the driver's check of them.
 
 A task reports the ranges that its reader has read, and each file that it has written. Before the driver adds anything
-to a table, it checks that the ranges are the planned ones, each once, and that it sees every file with the reported
-size and the reported number of rows in its footer.
+to a table, it checks that the tasks have read each planned range once. It also checks that it sees every file with the
+reported size, and with the reported number of rows in the footer.
 """
 
 from __future__ import annotations

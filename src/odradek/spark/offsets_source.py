@@ -51,9 +51,9 @@ class OffsetsRanges(KafkaRanges):
 def parse_history_options(given: Mapping[str, str], *, streaming: bool | None) -> OffsetsOptions:
     """Parses ``group``, ``table`` (``history.views.SCHEMAS``; default records) and the options of the base source.
 
-    Three defaults differ: ``startingOffsets=earliest`` for streams too, because a history starts at the beginning;
-    ``kafka.isolation.level=read_committed``; ``commitOffsets=false``, which cannot be changed, because each commit
-    would be a new record to read. Raises ConfigError.
+    Three defaults differ. ``startingOffsets`` is earliest for streams, too, because a history starts at the beginning.
+    ``kafka.isolation.level`` is read_committed. ``commitOffsets`` is false and cannot be changed: each commit would be
+    a new record to read. Raises ConfigError.
     """
     from odradek.history.views import check_table
 

