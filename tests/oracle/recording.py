@@ -40,6 +40,7 @@ _NOW_FROM_MS = 1_700_000_000_000  # scenarios use earlier timestamps; later ones
 _NOW_BELOW_MS = 2_100_000_000_000  # a larger value may be an epoch and a null: 00 00 01 ff …
 _DISK = ("total_bytes", "usable_bytes")
 _COUNTERS = ("finalized_features_epoch",)
+_OFFSETS_TOPIC = "__consumer_offsets"
 _NO_ID = uuid.UUID(int=0)
 _TEXTS = ("error_message", "batch_index_error_message", "documentation")
 _PLACES = {"host": "<host>", "port": "<port>", "cluster_id": "<cluster>"}
@@ -136,6 +137,13 @@ class Run:
     def name_number(self, value: int, symbol: str) -> None:
         """Shows an ``…_id`` field equal to ``value`` (of a session, a producer) as ``<symbol>`` in the whole trace."""
         self._numbers[value] = f"<{symbol}>"
+
+    def symbol_of_number(self, value: int) -> str | None:
+        """The symbol that ``name_number`` gave to a number."""
+        return self._numbers.get(value)
+
+    def has_number_symbol(self, symbol: str) -> bool:
+        return f"<{symbol}>" in self._numbers.values()
 
     # --- requests -----------------------------------------------------------------------------------------------
 
@@ -323,9 +331,12 @@ class _Normaliser:
 
     def value(self, value: Any, name: str) -> Any:
         if is_dataclass(value) and not isinstance(value, type):
-            return {field.name: self.value(getattr(value, field.name), field.name) for field in fields(value)}
+            value = {field.name: getattr(value, field.name) for field in fields(value)}
         if isinstance(value, Mapping):
-            return {key: self.value(inner, str(key)) for key, inner in value.items()}
+            shown = {key: self.value(inner, str(key)) for key, inner in value.items()}
+            if shown.get("topic") == _OFFSETS_TOPIC and _are_numbers(shown.get("partitions")):
+                shown["partitions"] = ["<partition>" for _ in shown["partitions"]]  # by the hash of a group's name
+            return shown
         if isinstance(value, ErrorCode):
             return value.name
         if isinstance(value, Enum):
@@ -387,11 +398,15 @@ class _Normaliser:
             return "<throttled>"
         if name in _COUNTERS and value >= 0:
             return "<counter>"
-        if name.endswith("_id") and value in self._numbers:
+        if name.endswith(("_id", "_id_filters")) and value in self._numbers:
             return self._numbers[value]
         if isinstance(value, int) and not isinstance(value, bool) and _NOW_FROM_MS < value < 1 << 42:
             return "<now>"
         return value
+
+
+def _are_numbers(rows: Any) -> bool:
+    return isinstance(rows, list) and all(isinstance(row, int) for row in rows)
 
 
 def _sort(tree: Any, name: str) -> None:

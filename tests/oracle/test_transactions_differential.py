@@ -1,0 +1,64 @@
+"""Transactions: odradek's answers, records and markers equal those of Apache Kafka.
+
+The comparisons are skipped, with a reason, while the broker does not serve EndTxn. ``DEVIATIONS`` lists intended
+differences with reasons; an entry without a difference fails. For Apache Kafka the recording waited; here the clock is
+moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import scenarios_transactions
+import scenarios_transactions_states
+from recording import Scenario, compare, load, run_scenario
+from suite_brokers import brokers_of
+from transaction_talk import END
+
+import odradek
+from odradek.broker.handlers import served
+
+SUITES = {
+    "transactions": scenarios_transactions,
+    "transactions_states": scenarios_transactions_states,
+}
+CASES = [(suite, scenario) for suite, module in SUITES.items() for scenario in module.SCENARIOS]
+
+# Pattern of a difference's line, and the reason for the difference.
+DEVIATIONS: dict[str, list[tuple[str, str]]] = {}
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Callable[[str], odradek.Broker]]:
+    """The broker with the settings of a suite. Tests move its clock."""
+    with brokers_of(SUITES) as broker_for:
+        yield broker_for
+
+
+@pytest.mark.skipif(END not in {api.key for api in served()}, reason="the broker does not serve EndTxn yet")
+@pytest.mark.parametrize(("suite", "scenario"), CASES, ids=lambda case: getattr(case, "__name__", case))
+def test_transactions_equal_those_of_apache_kafka(
+    brokers: Callable[[str], odradek.Broker], suite: str, scenario: Scenario
+) -> None:
+    broker = brokers(suite)
+
+    def pass_ms(ms: int) -> None:
+        broker.clock.advance(milliseconds=ms)
+
+    def restart() -> None:
+        broker.stop()
+        broker.start()
+
+    known = [pattern for pattern, _ in DEVIATIONS.get(scenario.__name__, [])]
+    found = run_scenario(broker.bootstrap_servers, scenario, pass_ms, restart)
+    compare(load(suite)[scenario.__name__], found, known)
+
+
+def test_every_recorded_scenario_is_compared() -> None:
+    for suite, module in SUITES.items():
+        assert sorted(load(suite)) == sorted(scenario.__name__ for scenario in module.SCENARIOS)
+
+
+def test_the_scenarios_with_deviations_exist() -> None:
+    assert DEVIATIONS.keys() <= {scenario.__name__ for _, scenario in CASES}
