@@ -65,7 +65,7 @@ class Talk:
         self.run = run
         self.group = run.fresh("group", label)
         self.wait_until_served()
-        self._partition = partition_for_group(self.group, 50)
+        self.partition = partition_for_group(self.group, 50)
         self._begin = self._log_end()
         self._facts: dict[str, TopicFacts] = {}
 
@@ -99,7 +99,7 @@ class Talk:
         probe = next(
             name
             for name in (f"probe-{number}-{topic}" for number in itertools.count())
-            if partition_for_group(name, 50) == self._partition
+            if partition_for_group(name, 50) == self.partition
         )
         first = self.minimal_heartbeat(rebalance_timeout=30_000, subscribed_topic_names=[topic], topic_partitions=[])
         last = self.minimal_heartbeat(member_epoch=-1)
@@ -355,7 +355,7 @@ class Talk:
     # --- the log ------------------------------------------------------------------------------------------------
 
     def _log_end(self) -> int:
-        parts = [{"partition_index": self._partition, "current_leader_epoch": -1, "timestamp": -1}]
+        parts = [{"partition_index": self.partition, "current_leader_epoch": -1, "timestamp": -1}]
         asked = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": OFFSETS_TOPIC, "partitions": parts}]}
         reply = self.run.until(LIST_OFFSETS, 6, asked, lambda r: r.topics[0].partitions[0].error_code == 0)
         end: int = reply.topics[0].partitions[0].offset
@@ -365,7 +365,7 @@ class Talk:
         """Records of this group that were written since the last call."""
         end, rows = self._log_end(), []
         while self._begin < end:
-            part = {"partition": self._partition, "current_leader_epoch": -1, "fetch_offset": self._begin,
+            part = {"partition": self.partition, "current_leader_epoch": -1, "fetch_offset": self._begin,
                     "last_fetched_epoch": -1, "log_start_offset": -1, "partition_max_bytes": 1 << 20}  # fmt: skip
             asked = {"replica_id": -1, "max_wait": 500, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0,
                      "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": "",

@@ -3,8 +3,8 @@
 The broker should be a single Apache Kafka 4.3 with ``num.partitions=4``, ``group.initial.rebalance.delay.ms=0`` and
 other settings at their defaults. For a suite with its own settings (``CONFIG``: short retention, small groups) an
 Apache Kafka is started from its jars. Its scenarios run in parallel, because most of them wait, except those that
-restart the broker (``RESTARTS``). Traces are stored in ``tests/oracle/traces`` and committed, so that the comparison
-needs no Java.
+restart the broker (``RESTARTS``) or would change each other's answers (``SERIAL``). Traces are stored in
+``tests/oracle/traces`` and committed, so that the comparison needs no Java.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _recorded_apart(module: Any) -> dict[str, list[dict[str, Any]]]:
         broker = ApacheBroker(Path(directory), module.CONFIG, heap="512m")
         broker.start()
         try:
-            if hasattr(module, "RESTARTS"):
+            if hasattr(module, "RESTARTS") or hasattr(module, "SERIAL"):
 
                 def restart() -> None:
                     broker.stop()

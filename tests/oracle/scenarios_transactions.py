@@ -24,6 +24,7 @@ from transaction_talk import (
 
 from odradek.wire.api_keys import FIND_COORDINATOR
 
+SERIAL = True
 CONFIG = transaction_talk.CONFIG
 _FIVE_MINUTES = 300_000
 
@@ -279,8 +280,10 @@ def transactions_described(run: Run) -> None:
     committed.commit()
     aborted.abort()
     unknown = Producer(run, "unknown")
-    names = [each.name for each in (fresh, running, committed, aborted, unknown)]
-    run.call(DESCRIBE, 0, {"transactional_ids": [*names, "", names[0]]}, unordered=("transaction_states",))
+    names = [each.name for each in (running, committed, aborted, unknown)]
+    unordered = ("partitions", "topics", "transaction_states")
+    run.call(DESCRIBE, 0, {"transactional_ids": [*names, "", names[0]]}, unordered=unordered)
+    fresh.describe()
 
 
 def transactions_listed(run: Run) -> None:

@@ -12,6 +12,7 @@ from group_talk import Talk
 from recording import Run, Scenario
 from transaction_talk import Producer, initialised, opened, prepared
 
+SERIAL = True
 CONFIG = transaction_talk.CONFIG
 Enter = Callable[[Run, str, str], Producer]
 """Brings a new producer into a state: its run, a topic, its label."""

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import scenarios_transactions
+import scenarios_transactions_fencing
+import scenarios_transactions_log
+import scenarios_transactions_offsets
 import scenarios_transactions_states
 from recording import Scenario, compare, load, run_scenario
 from suite_brokers import brokers_of
@@ -21,6 +24,9 @@ from odradek.broker.handlers import served
 
 SUITES = {
     "transactions": scenarios_transactions,
+    "transactions_fencing": scenarios_transactions_fencing,
+    "transactions_log": scenarios_transactions_log,
+    "transactions_offsets": scenarios_transactions_offsets,
     "transactions_states": scenarios_transactions_states,
 }
 CASES = [(suite, scenario) for suite, module in SUITES.items() for scenario in module.SCENARIOS]

@@ -1,6 +1,9 @@
 """Short forms of the requests about transactions: a transactional producer, readers of partitions, the transaction log.
 
 A reply's bytes with a producer id have a varying checksum, so records are in the trace as decoded fields (``read``).
+
+Suites of transactions are ``SERIAL``: with requests of several connections at once, Apache Kafka's answer to a request
+outside of its transaction varies between INVALID_TXN_STATE and TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
