@@ -26,6 +26,7 @@ from odradek.client.admin import Admin
 
 pytestmark = pytest.mark.slow
 
+OWN_PYTHON_STARTS = True  # finds workers by their parents
 BUCKET = "lake"
 RUN_S = 400
 

@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 
 from odradek.client.admin import Admin
+from support.python_starts import from_server
 
 
 @pytest.fixture(scope="session")
-def spark(bootstrap: str) -> Iterator[Any]:
+def spark(bootstrap: str, fork_server: str) -> Iterator[Any]:
     """Depends on the broker, so that the broker starts before the session and ends after it."""
     from odradek.spark.registration import register
     from odradek.spark.session import session
 
-    running = session("odradek tests")
+    with from_server(fork_server):
+        running = session("odradek tests")
     register(running)
     yield running
     running.stop()
