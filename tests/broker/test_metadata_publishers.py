@@ -162,11 +162,11 @@ def test_the_offsets_topic_may_be_deleted_and_created_again(starts: Starts) -> N
     async def scenario() -> None:
         broker = await starts.start()
         broker.ensure_offsets_topic()
-        assert broker.runtime.loaded() == [0, 1, 2]
+        assert broker.groups.loaded() == [0, 1, 2]
         delete_topic(broker, OFFSETS_TOPIC)
-        assert (broker.runtime.loaded(), broker.runtime.partition_count) == ([], None)
+        assert (broker.groups.loaded(), broker.groups.partition_count) == ([], None)
         broker.ensure_offsets_topic()
-        assert (broker.runtime.loaded(), broker.runtime.partition_count) == ([0, 1, 2], 3)
+        assert (broker.groups.loaded(), broker.groups.partition_count) == ([0, 1, 2], 3)
         await broker.stop()
 
     run(scenario)

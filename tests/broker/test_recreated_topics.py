@@ -97,7 +97,7 @@ def test_a_recreated_topic_has_no_commits_of_its_predecessor(tmp_path: Path) -> 
     settings = BrokerConfig({"offsets.topic.num.partitions": "1"})
 
     async def ask(broker: BrokerServer, request: Any) -> Any:
-        promise = broker.runtime.submit(0, request)
+        promise = broker.groups.submit(0, request)
         async with asyncio.timeout(10):
             while not promise.resolved:
                 await asyncio.sleep(0)

@@ -72,12 +72,12 @@ class FastPath:
         runtime = SimpleNamespace(
             config=SimpleNamespace(offset_metadata_max_bytes=4096),
             partition_count=1,
-            group_partition=lambda group: 0,
+            partition_of=lambda group: 0,
             batch_bytes=lambda index: MIB,
         )
         broker: Any = SimpleNamespace(
             catalog=SimpleNamespace(topic=lambda name: topic, topic_by_id=lambda topic_id: topic),
-            runtime=runtime,
+            groups=runtime,
             scheduler=SimpleNamespace(clock=lambda: 0.0),
         )
         self.broker = broker

@@ -399,7 +399,7 @@ def test_a_wide_request_is_answered_in_steps(name: str, tmp_path: Path) -> None:
 
 def test_all_groups_are_listed_in_steps(tmp_path: Path) -> None:
     async def scenario(broker: BrokerServer, peer: Peer) -> None:
-        machine = broker.runtime.machine(0)
+        machine = broker.groups.machine(0)
         assert machine is not None
         value = records.OffsetCommitValue(1, -1, "", broker.now_ms())
         for number in range(MANY):
@@ -594,7 +594,7 @@ def test_long_names_are_not_cached() -> None:
     made = GroupRuntime(None, runtime.Environment(print, print, lambda: 0))  # type: ignore[arg-type]
     made.partition_count = 50
     for name in long:
-        made.group_partition(name)
+        made.partition_of(name)
         records.offset_key(name, "t", 0)
         records.offset_key("g", name, 0)
         offset_replies.fetched_group_start(8, name, 0)

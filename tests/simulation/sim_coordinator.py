@@ -333,14 +333,14 @@ class Coordinator:
     # --- requests ---------------------------------------------------------------------------------------------
 
     def group_partition(self, group_id: str) -> int:
-        return self.logs[0].index if self.runtime is None else self.runtime.group_partition(group_id)
+        return self.logs[0].index if self.runtime is None else self.runtime.partition_of(group_id)
 
     def submit(self, group_id: str, request: Any, answer: Callable[[Any], None]) -> bool:
         """Submits a request. Returns False if no coordinator is there."""
         runtime = self.runtime
         if runtime is None:
             return False
-        index = runtime.group_partition(group_id)
+        index = runtime.partition_of(group_id)
         if not self._handled(request):
             answer(request.failed(ErrorCode.unknown_topic_or_partition))
             return True

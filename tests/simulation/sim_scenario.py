@@ -414,7 +414,7 @@ class Scenario:
 
     def _machine(self, group_id: str) -> Any:
         runtime = self.coordinator.runtime
-        return None if runtime is None else runtime.machine(runtime.group_partition(group_id))
+        return None if runtime is None else runtime.machine(runtime.partition_of(group_id))
 
     def _committed(self, key: Any) -> Any:
         return self._machine(key.group).committed(*key)

@@ -186,6 +186,10 @@ class Rig:
 
     # --- services for handlers --------------------------------------------------------------------------------
 
+    @property
+    def groups(self) -> GroupRuntime:
+        return self.runtime
+
     def advertised(self, context: Any) -> tuple[str, int]:
         return "localhost", 9092
 
@@ -236,10 +240,10 @@ class Rig:
         self.world.advance(by_ms)
 
     def partition_of(self, group_id: str) -> WorldLog:
-        return self.partitions[self.runtime.group_partition(group_id)]
+        return self.partitions[self.runtime.partition_of(group_id)]
 
     def shard(self, group_id: str) -> Any:
-        machine = self.runtime.machine(self.runtime.group_partition(group_id))
+        machine = self.runtime.machine(self.runtime.partition_of(group_id))
         assert machine is not None
         return machine
 

@@ -103,7 +103,7 @@ async def serving(directory: Path, **settings: str) -> AsyncIterator[BrokerServe
     await broker.start()
     broker.create_topic("t", partition_count=2)
     broker.ensure_offsets_topic()
-    await until(lambda: broker.runtime.machine(0) is not None)
+    await until(lambda: broker.groups.machine(0) is not None)
     try:
         yield broker
     finally:

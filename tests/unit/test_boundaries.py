@@ -208,7 +208,7 @@ USES = {
     "coordinators": {"of_key_type", "runtime"},
     "producer_ids": {"next"},
     "quotas": {"limited", "most_in_window", "record", "take_back"},
-    "runtime": {"batch_bytes", "group_partition", "loaded", "submit"},
+    "groups": {"batch_bytes", "loaded", "partition_of", "submit"},
 }
 """What handlers may use of these services."""
 ACTS = {
@@ -263,9 +263,9 @@ def test_handlers_leave_the_effects_of_records_to_publishers(path: Path) -> None
         "self._broker.directory",
         "broker.quotas.take(limits)",
         "quotas = broker.quotas\nquotas.take(limits)",
-        "broker.runtime.partition_count = None",
+        "broker.groups.partition_count = None",
         "broker.coordinators.stop()",
-        "runtime = self.broker.runtime\nruntime.load(0, partition)",
+        "runtime = self.broker.groups\nruntime.load(0, partition)",
         "broker.config.set_dynamic({})",
         "broker.config.num_partitions = 3",
         "broker.catalog.apply(request)",

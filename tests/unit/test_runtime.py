@@ -71,7 +71,7 @@ def _code(pending: Pending) -> ErrorCode:
     ],
 )
 def test_a_groups_partition_is_the_same_as_in_kafka(group: str, count: int, partition: int) -> None:
-    assert Rig(partition_count=count).runtime.group_partition(group) == partition
+    assert Rig(partition_count=count).runtime.partition_of(group) == partition
 
 
 @pytest.mark.claim(60, part=True)
@@ -82,7 +82,7 @@ def test_the_coordinator_is_the_leader_of_that_partition(rig: Rig) -> None:
         assert (found.error_code, found.node_id, found.host, found.port) == (OK, 1, "localhost", 9092)
     reply = rig.call(10, 6, key_type=0, coordinator_keys=["a", "b", "c"])
     assert [found.key for found in reply.coordinators] == ["a", "b", "c"]
-    index = rig.runtime.group_partition("g")
+    index = rig.runtime.partition_of("g")
     rig.runtime.unload(index)
     found = rig.call(10, 4, key_type=0, coordinator_keys=["g"]).coordinators[0]
     assert (found.error_code, found.node_id) == (ErrorCode.coordinator_not_available, -1)
@@ -101,7 +101,7 @@ def test_other_kinds_of_coordinators_are_refused(rig: Rig, version: int, key_typ
 def test_before_the_offsets_topic_exists_there_is_no_coordinator(rig: Rig) -> None:
     rig.runtime.stop()
     rig.runtime.partition_count = None
-    assert rig.runtime.group_partition("g") == -1
+    assert rig.runtime.partition_of("g") == -1
     assert rig.commit("g", "t", {0: 1}) == {0: ErrorCode.not_coordinator}
     assert rig.call(16, 5, states_filter=[], types_filter=[]).error_code is OK
 
@@ -258,7 +258,7 @@ def test_a_deletion_too_large_for_one_batch_answers_no_parked_request(rig: Rig) 
 
 
 def test_a_callback_that_raises_does_not_affect_other_answers(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    index = rig.runtime.group_partition("g")
+    index = rig.runtime.partition_of("g")
 
     def refuse(_: Any) -> None:
         raise ZeroDivisionError
@@ -332,17 +332,17 @@ def test_replies_wait_for_the_high_watermark(rig: Rig) -> None:
     assert not first.answered
     assert not second.answered
     log.held_back += 1
-    rig.runtime.on_high_watermark(rig.runtime.group_partition("g"))
+    rig.runtime.on_high_watermark(rig.runtime.partition_of("g"))
     assert first.answered
     assert not second.answered
     log.held_back = None
-    rig.runtime.on_high_watermark(rig.runtime.group_partition("g"))
+    rig.runtime.on_high_watermark(rig.runtime.partition_of("g"))
     assert second.answered
     assert rig.heartbeat("g", member, 1) is OK
 
 
 def test_a_shard_that_raises_answers_the_request_and_continues(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    index = rig.runtime.group_partition("g")
+    index = rig.runtime.partition_of("g")
     too_large = OffsetCommit("g" * 70_000, [TopicCommit("t", None, [(0, 1, -1, "")])])
     with caplog.at_level(logging.ERROR):
         answer = rig.runtime.submit(index, too_large)
@@ -377,7 +377,7 @@ def test_groups_are_not_served_while_their_log_is_loaded(rig: Rig) -> None:
         waiting = [_commit(rig, "g", n, metadata="m" * 4_000) for n in range(40)]
         rig.world.settle()
         assert all(commit.answered for commit in waiting)
-    index = rig.runtime.group_partition("g")
+    index = rig.runtime.partition_of("g")
     rig.runtime.load(index, rig.partitions[index])
     assert rig.runtime.machine(index) is None
     loading = ErrorCode.coordinator_load_in_progress
@@ -418,7 +418,7 @@ def test_a_broken_log_blocks_only_its_own_groups(caplog: pytest.LogCaptureFixtur
 
     rig = Rig(partition_count=2)
     rig.catalog.add("t")
-    groups = {rig.runtime.group_partition(name): name for name in "abcd"}
+    groups = {rig.runtime.partition_of(name): name for name in "abcd"}
     rig.partitions[0] = Broken(rig.world, 0)
     with caplog.at_level(logging.ERROR):
         rig.restart()
@@ -451,7 +451,7 @@ def test_an_unload_answers_waiting_requests(rig: Rig) -> None:
     rig.sync("g", parked.reply.member_id, 1, {})
     parked = rig.join("g", rig.member("g"))
     commit = _commit(rig, "h", 1)
-    rig.runtime.unload(rig.runtime.group_partition("g"))
+    rig.runtime.unload(rig.runtime.partition_of("g"))
     assert parked.reply.error_code is ErrorCode.not_coordinator
     assert _code(commit) is ErrorCode.not_coordinator
     rig.advance(100_000)  # no timer of it fires

@@ -152,8 +152,8 @@ if TYPE_CHECKING:
         def producer_ids(self) -> ProducerIds: ...
 
         @property
-        def runtime(self) -> GroupRuntime:
-            """The runtime of groups. Handlers of other coordinators call ``coordinators.runtime``."""
+        def groups(self) -> GroupRuntime:
+            """The runtime of groups, for the handlers of group APIs. Others call ``coordinators.runtime``."""
 
         @property
         def leftovers(self) -> Leftovers: ...

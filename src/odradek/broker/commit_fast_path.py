@@ -121,7 +121,7 @@ class CommitLane:
             self._add_plan(frame)
             return None
         broker = self._broker
-        runtime = broker.runtime
+        runtime = broker.groups
         if planned.shards != runtime.partition_count or not planned.commit.is_current(broker):
             # a topic has changed: later frames make a new plan
             if self._plans.pop(key, None) is not None:
@@ -165,7 +165,7 @@ class CommitLane:
             epochs = None if first_epochs is None else _concatenated([commit[2] for commit in commits])
         request = PlannedCommits(planned.plan, offsets, epochs)
         run = CommitRun(planned, correlation_ids, answer)
-        self._broker.runtime.submit_for(planned.shard, request, run)
+        self._broker.groups.submit_for(planned.shard, request, run)
 
     @property
     def bytes_kept(self) -> int:
@@ -241,7 +241,7 @@ class CommitLane:
             return None
         commit = k08_offset_commit.commit_of(self._broker, head.version, message)
         request = commit.request
-        limit = self._broker.runtime.config.offset_metadata_max_bytes
+        limit = self._broker.groups.config.offset_metadata_max_bytes
         if request is None or commit.unknown or request.retention_time_ms != -1:
             return None
         rows = [row for topic in request.topics for row in topic.partitions]
@@ -250,7 +250,7 @@ class CommitLane:
             return None
         plan = CommitPlan(request)
         start, rest = _reply_parts(head.version, commit.pack(COMMITTED))
-        runtime = self._broker.runtime
+        runtime = self._broker.groups
         shard, shards = commit.shard(self._broker), runtime.partition_count
         return PlanEntry(shard, shards, plan, commit, head.version, plan.most_bytes, size, start, rest)
 

@@ -16,6 +16,7 @@ from odradek.broker.group_coordinator import GROUPS
 if TYPE_CHECKING:
     from odradek.broker.controller import TopicSpec
     from odradek.broker.coordinator_type import CoordinatorBroker, CoordinatorType
+    from odradek.broker.group_runtime import GroupRuntime
     from odradek.catalog.delta import Delta
     from odradek.coordinator.runtime import Runtime
 
@@ -102,6 +103,11 @@ class Coordinators:
     def runtime(self, kind: CoordinatorType[R]) -> R:
         """Returns the runtime of a registered coordinator, for handlers. It is made at the first use."""
         return cast(R, self._by_key_type[kind.key_type].runtime)
+
+    @property
+    def groups(self) -> GroupRuntime:
+        """The runtime of groups."""
+        return self.runtime(GROUPS)
 
     def loaders(self) -> Iterator[Callable[[], object]]:
         """Yields functions that import the state machines."""

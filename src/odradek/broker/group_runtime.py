@@ -35,9 +35,6 @@ class GroupRuntime(Runtime[GroupShard]):
         machine.limit_batches(batch_bytes)
         return machine
 
-    group_partition = Runtime.partition_of
-    """Returns the partition of ``__consumer_offsets`` for a group, or -1 while the topic does not exist."""
-
     def on_topics_deleted(self, topics: Collection[str]) -> None:
         """Deletes the committed offsets of these topics in all groups."""
         self.on_event(TopicsDeleted(topics))

@@ -20,7 +20,6 @@ from odradek.broker.connection import Connection
 from odradek.broker.controller import Controller, TopicSpec
 from odradek.broker.coordinators import TYPES, Coordinators
 from odradek.broker.fetch_sessions import FetchSessions
-from odradek.broker.group_coordinator import GROUPS
 from odradek.broker.heap import Heap
 from odradek.broker.host_limits import HostLimits, is_loopback
 from odradek.broker.log_directory import LogDirectory
@@ -118,9 +117,8 @@ class BrokerServer:
     # The coordinators and the log cleaner are made at their first use, because not every broker needs them.
 
     @cached_property
-    def runtime(self) -> GroupRuntime:
-        """The runtime of groups, made at its first use."""
-        return self.coordinators.runtime(GROUPS)
+    def groups(self) -> GroupRuntime:
+        return self.coordinators.groups
 
     @property
     def coordinator_environment(self) -> Environment:

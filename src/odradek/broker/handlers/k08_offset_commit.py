@@ -76,7 +76,7 @@ class CommitRequest:
     def shard(self, broker: BrokerServices) -> int:
         """Returns the group's partition of the offsets topic."""
         assert self.request is not None
-        return broker.runtime.group_partition(self.request.group_id)
+        return broker.groups.partition_of(self.request.group_id)
 
     def pack(self, reply: OffsetCommitReply) -> bytes:
         return b"".join(finish(self.pack_in_steps(reply)))
@@ -105,14 +105,14 @@ def handle(
     commit = commit_of(broker, context.version, message)
     if commit.request is None:
         return offset_commit_response(context.version, commit.unknown)
-    return broker.runtime.submit(commit.shard(broker), commit.request).map(commit.pack)
+    return broker.groups.submit(commit.shard(broker), commit.request).map(commit.pack)
 
 
 def _handle_in_steps(broker: BrokerServices, context: Context, message: OffsetCommitRequest) -> Steps[list[Chunk]]:
     commit = yield from _commit_of(broker, context.version, message)
     reply = OffsetCommitReply()
     if commit.request is not None:
-        reply = yield broker.runtime.submit(commit.shard(broker), commit.request)
+        reply = yield broker.groups.submit(commit.shard(broker), commit.request)
     pieces = yield from commit.pack_in_steps(reply)
     broker.leftovers.add(commit.rows, commit.unknown, *commit.left)
     return cast("list[Chunk]", pieces)

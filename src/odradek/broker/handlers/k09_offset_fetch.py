@@ -134,7 +134,7 @@ def _submit(
     request = OffsetFetch(asked.group_id, topics, require_stable)
     if version >= 9:
         request.member_id, request.member_epoch = asked.member_id, asked.member_epoch
-    answer = broker.runtime.submit(broker.runtime.group_partition(asked.group_id), request)
+    answer = broker.groups.submit(broker.groups.partition_of(asked.group_id), request)
     return answer.map(lambda reply: _Answer(broker, version, asked.group_id, requested, reply))
 
 

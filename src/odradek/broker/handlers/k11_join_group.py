@@ -60,11 +60,11 @@ def handle(broker: BrokerServices, context: Context, message: JoinGroupRequest) 
     if not message.member_id and len(new_member_id.encode()) > MAX_STRING_BYTES:
         # An id of this length can be neither sent nor stored. Kafka replies with the same code.
         return Deferred.of(_pack(version, request.failed(ErrorCode.unknown_server_error)))
-    index = broker.runtime.group_partition(message.group_id)
-    if 0 < broker.runtime.batch_bytes(index) < sum(len(protocol.metadata) for protocol in request.protocols):
+    index = broker.groups.partition_of(message.group_id)
+    if 0 < broker.groups.batch_bytes(index) < sum(len(protocol.metadata) for protocol in request.protocols):
         # A group record could not hold the metadata: the generation would fail with this code after all members joined.
         return Deferred.of(_pack(version, request.failed(ErrorCode.unknown_server_error)))
-    deferred = broker.runtime.submit(index, request)
+    deferred = broker.groups.submit(index, request)
     return deferred.map(lambda reply: _pack(version, reply))
 
 

@@ -28,5 +28,5 @@ def handle(broker: BrokerServices, context: Context, message: HeartbeatRequest) 
         message.generation_id,
         message.group_instance_id if context.version >= 3 else None,
     )
-    deferred = broker.runtime.submit(broker.runtime.group_partition(message.group_id), request)
+    deferred = broker.groups.submit(broker.groups.partition_of(message.group_id), request)
     return deferred.map(lambda error: {"error_code": error})

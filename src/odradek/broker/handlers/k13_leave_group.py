@@ -43,7 +43,7 @@ def handle(
     else:
         members = [LeavingMember(message.member_id)]
     request = LeaveGroup(message.group_id, members)
-    deferred = broker.runtime.submit(broker.runtime.group_partition(message.group_id), request)
+    deferred = broker.groups.submit(broker.groups.partition_of(message.group_id), request)
     return deferred.map(lambda answer: _pack(version, answer))
 
 
@@ -54,7 +54,7 @@ def _in_steps(broker: BrokerServices, context: Context, message: LeaveGroupReque
         some = message.members[first : first + AT_ONCE]
         leaving = [LeavingMember(member.member_id, member.group_instance_id) for member in some]
         request = LeaveGroup(message.group_id, leaving)
-        answer = yield broker.runtime.submit(broker.runtime.group_partition(message.group_id), request)
+        answer = yield broker.groups.submit(broker.groups.partition_of(message.group_id), request)
         if answer.error is not ErrorCode.none:
             return reply(context, {"error_code": answer.error, "members": ()})
         for row in answer.members:

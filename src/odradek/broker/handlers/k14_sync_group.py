@@ -40,7 +40,7 @@ def handle(
         protocol_type,
         protocol_name,
     )
-    return broker.runtime.submit(broker.runtime.group_partition(message.group_id), request).map(_pack)
+    return broker.groups.submit(broker.groups.partition_of(message.group_id), request).map(_pack)
 
 
 def _pack(reply: SyncGroupReply) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeGroupsRequ
     groups = elements(context, "groups")
 
     def describe(group_id: str) -> Steps[dict[str, Any]]:
-        group = yield broker.runtime.submit(broker.runtime.group_partition(group_id), DescribeGroup(group_id))
+        group = yield broker.groups.submit(broker.groups.partition_of(group_id), DescribeGroup(group_id))
         return (yield from _pack(context, asked, group))
 
     known: Known = {}

@@ -36,8 +36,8 @@ def handle(broker: BrokerServices, context: Context, message: ListGroupsRequest)
     types = yield from _lower(message.types_filter if context.version >= 5 else ())
     request = ListGroups(states, types)
     groups = elements(context, "groups")
-    for index in broker.runtime.loaded():
-        answer = yield broker.runtime.submit(index, request)
+    for index in broker.groups.loaded():
+        answer = yield broker.groups.submit(index, request)
         if answer.error is not ErrorCode.none:
             return reply(context, {"error_code": answer.error, "groups": ()})
         for group_id, protocol_type, state, group_type in answer.groups:

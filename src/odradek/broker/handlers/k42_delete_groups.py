@@ -30,13 +30,13 @@ def handle(broker: BrokerServices, context: Context, message: DeleteGroupsReques
     for group_id in message.groups_names:
         if group_id not in seen:
             seen.add(group_id)
-            by_partition.setdefault(broker.runtime.group_partition(group_id), []).append(group_id)
+            by_partition.setdefault(broker.groups.partition_of(group_id), []).append(group_id)
         yield None
     results = elements(context, "results")
     for index, group_ids in by_partition.items():
         for first in range(0, len(group_ids), AT_ONCE):
             request = DeleteGroups(group_ids[first : first + AT_ONCE])
-            for group_id, error in (yield broker.runtime.submit(index, request)):
+            for group_id, error in (yield broker.groups.submit(index, request)):
                 results.add({"group_id": group_id, "error_code": error})
     broker.leftovers.add(seen, *by_partition.values())
     return reply(context, {"results": results})

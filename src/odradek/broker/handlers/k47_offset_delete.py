@@ -47,7 +47,7 @@ def handle(broker: BrokerServices, context: Context, message: OffsetDeleteReques
     try:
         for first, part in _parts(existing):
             request = OffsetDelete(message.group_id, part)
-            answer = yield broker.runtime.submit(broker.runtime.group_partition(message.group_id), request)
+            answer = yield broker.groups.submit(broker.groups.partition_of(message.group_id), request)
             if answer.error is not ErrorCode.none:
                 return reply(context, {"error_code": answer.error, "topics": ()})
             for number, (_, rows) in enumerate(answer.topics, first):

@@ -107,7 +107,7 @@ def _submit(
         else:
             broker.scheduler.start(_packed_in_steps(context, reply)).then(answer.resolve)
 
-    broker.runtime.submit(broker.runtime.group_partition(message.group_id), request).then(pack)
+    broker.groups.submit(broker.groups.partition_of(message.group_id), request).then(pack)
     return answer
 
 

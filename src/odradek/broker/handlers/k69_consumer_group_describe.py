@@ -36,7 +36,7 @@ def handle(broker: BrokerServices, context: Context, message: ConsumerGroupDescr
         if GROUP not in broker.catalog.features():
             refused = DescribedConsumerGroup(group_id, ErrorCode.unsupported_version)
             return (yield from _pack(broker, context, asked, refused))
-        group = yield broker.runtime.submit(broker.runtime.group_partition(group_id), DescribeConsumerGroup(group_id))
+        group = yield broker.groups.submit(broker.groups.partition_of(group_id), DescribeConsumerGroup(group_id))
         return (yield from _pack(broker, context, asked, group))
 
     known: Known = {}
