@@ -15,6 +15,7 @@ from odradek.batches.header import LOG_OVERHEAD, size_of_batch
 from odradek.batches.steps import BatchSteps
 from odradek.broker.watermark_waits import Wait, WatermarkWaits
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.transaction_records import EndTransactionMarker
 from odradek.storage.append_info import AppendInfo
 from odradek.storage.log import Log
 from odradek.storage.segment import Slice
@@ -115,6 +116,15 @@ class Partition:
         info = self.log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
         if self._waiters and self.watermark_waits is None:
             self._wake_arrived(len(data))
+        return info
+
+    def append_marker(self, marker: EndTransactionMarker) -> AppendInfo:
+        """Ends a producer's transaction. Raises KafkaError. Nothing is written then."""
+        log = self.log
+        before = log.log_end_offset
+        info = log.append_marker(marker, now_ms=self._now_ms(), leader_epoch=self.leader_epoch)
+        if self._waiters and self.watermark_waits is None:
+            self._wake_arrived(self._bytes_between(before, log.log_end_offset))
         return info
 
     def move_high_watermark(self, offset: int | None) -> None:

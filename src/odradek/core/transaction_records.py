@@ -19,6 +19,7 @@ from odradek.core.varints import uvarint
 __all__ = [
     "NO_PRODUCER_EPOCH",
     "TRANSACTION_LOG",
+    "EndTransactionMarker",
     "Transaction",
     "TransactionState",
     "UnreadableTransaction",
@@ -63,6 +64,19 @@ class Transaction(NamedTuple):
     start_ms: int
     last_update_ms: int
     client_version: int
+
+
+class EndTransactionMarker(NamedTuple):
+    """The end of a producer's transaction in a partition. ``transaction_version`` decides which epochs it may have.
+
+    With version 2 its epoch is one above the epoch of the transaction's records.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int
 
 
 class UnreadableTransaction(NamedTuple):

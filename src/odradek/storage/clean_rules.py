@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.batches.compression import compress
+from odradek.batches.control import ABORT, COMMIT, ControlRecord, read_control
 from odradek.batches.header import (
     CHECKED,
     COMPRESSION_MASK,
@@ -32,10 +33,8 @@ from odradek.batches.header import (
     crc_is_valid,
     seal,
 )
-from odradek.batches.rows import batch_rows
 from odradek.core.errors import CorruptRecord
 
-ABORT, COMMIT = 0, 1
 NO_TIMESTAMP = -1
 
 _TXN_ENTRY = struct.Struct(">hqqqq")
@@ -69,16 +68,6 @@ class ProducerStateEntry(NamedTuple):
     last_offset: int
 
 
-def marker_type(buffer: Buffer, pos: int, header: BatchHeader) -> int | None:
-    """Returns ABORT, COMMIT or another type of control record; None for a control batch without records."""
-    for row in batch_rows(buffer, pos, header):
-        key = row.key or b""
-        if len(key) < 4:
-            raise CorruptRecord(f"the control record at offset {row.offset} has no type")
-        return int.from_bytes(key[2:4], "big", signed=True)
-    return None
-
-
 class Transactions:
     """The state of transactions while batches are read in order, from the list of the aborted ones."""
 
@@ -109,15 +98,15 @@ class Transactions:
     def on_control(self, buffer: Buffer, pos: int, header: BatchHeader) -> bool:
         """Whether the marker may be removed: no batch of its transaction was before it."""
         self._advance(header.last_offset)
-        kind = marker_type(buffer, pos, header)
-        if kind is None:
+        control = read_control(buffer, pos, header)
+        if control is None:
             return True
-        if kind == ABORT:
+        if control.kind == ABORT:
             transaction, seen = self._aborted.pop(header.producer_id, (None, False))
             if seen and transaction is not None:
                 self.kept.append(transaction)
             return not seen
-        if kind == COMMIT:
+        if control.kind == COMMIT:
             seen = header.producer_id in self._committed
             self._committed.discard(header.producer_id)
             return not seen
@@ -136,14 +125,14 @@ class AbortedSearch:
         """Whether a transaction has no marker yet."""
         return bool(self._open)
 
-    def on_batch(self, header: BatchHeader, kind: int | None) -> None:
-        """Adds a batch, in log order. ``kind`` is the marker type of a control batch."""
+    def on_batch(self, header: BatchHeader, control: ControlRecord | None) -> None:
+        """Adds a batch, in log order. ``control`` is the record of a control batch."""
         if not header.is_control:
             if header.is_transactional:
                 self._open.setdefault(header.producer_id, header.base_offset)
             return
         first = self._open.pop(header.producer_id, None)
-        if kind == ABORT and first is not None:
+        if control is not None and control.kind == ABORT and first is not None:
             self.found.append(AbortedTxn(header.producer_id, first, header.last_offset))
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from odradek.batches.compression import decompress_small
+from odradek.batches.control import read_control
 from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.core.errors import CorruptRecord, KafkaError, OdradekError, StorageError
 from odradek.storage.clean_jobs import Job, SourceSegment, group_sources
@@ -34,7 +35,6 @@ from odradek.storage.clean_rules import (
     CleaningRules,
     Transactions,
     decode_txn_index,
-    marker_type,
 )
 from odradek.storage.config import LogConfig
 from odradek.storage.files import Files, OsFiles
@@ -192,10 +192,8 @@ class _Cleaning:
         for position, header in found.special:
             if header.base_offset >= self.job.stable_offset:
                 break
-            kind = None
-            if header.is_control:
-                kind = marker_type(segment.read_batch(position, header), 0, header)
-            search.on_batch(header, kind)
+            control = read_control(segment.read_batch(position, header), 0, header) if header.is_control else None
+            search.on_batch(header, control)
         if not is_rest:
             self.dirty_records += found.records
             if self.max_packed:

@@ -20,11 +20,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from odradek.batches.header import BatchHeader, Buffer, stamped_head, validate
+from odradek.batches.control import encode_marker
+from odradek.batches.header import BatchHeader, Buffer, validate
 from odradek.batches.search import RecordMatch
 from odradek.batches.steps import BatchSteps, finish
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH
+from odradek.core.transaction_records import EndTransactionMarker
 from odradek.storage.append_info import AppendInfo, Origin
 from odradek.storage.client_batch import Batches, Ready, check_client_batch, refused_records
 from odradek.storage.config import LogConfig
@@ -35,9 +37,10 @@ from odradek.storage.index import IndexCorrupt
 from odradek.storage.producers import Producers
 from odradek.storage.recovery import Loaded, begin, load, note_batch
 from odradek.storage.retention import Rule, count_due, rules
-from odradek.storage.segment import AppendedBatch, FoundOffset, Segment, Slice
+from odradek.storage.segment import FoundOffset, Segment, Slice
 from odradek.storage.segment_read import ReadBounds, read_slice
 from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
+from odradek.storage.stamped_batches import stamp_batches
 from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
 
 _log = logging.getLogger("odradek.storage")
@@ -218,30 +221,26 @@ class Log:
         (_, header), *_ = validate(data)
         return refused_records(data, header, self.config, now_ms, most=most)
 
+    def append_marker(self, marker: EndTransactionMarker, *, now_ms: int, leader_epoch: int) -> AppendInfo:
+        """Ends a producer's transaction.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED. Nothing is written then.
+        """
+        self._check_online()
+        self.producers.check_marker(marker)
+        data = encode_marker(marker, now_ms)
+        return self._write(data, validate(data, client=False), now_ms, leader_epoch)
+
     def _write(
         self, data: Buffer, batches: list[tuple[int, BatchHeader]], now_ms: int, leader_epoch: int
     ) -> AppendInfo:
         config = self.config
         append_time = now_ms if config.is_log_append_time else None
-        view = memoryview(data)
-        first_offset = offset = self._end_offset
-        newest, has_producer = -1, False
-        parts: list[Buffer] = []
-        appended: list[AppendedBatch] = []
-        for pos, header in batches:
-            head = stamped_head(
-                data, pos, header, base_offset=offset, leader_epoch=leader_epoch, log_append_time_ms=append_time
-            )
-            size = header.size_in_bytes
-            parts += (head, view[pos + len(head) : pos + size])
-            timestamp = header.max_timestamp if append_time is None else append_time
-            last_offset = offset + header.last_offset_delta
-            appended.append(AppendedBatch(offset, last_offset, timestamp, size))
-            offset = last_offset + 1
-            newest = max(newest, timestamp)
-            if header.producer_id >= 0:
-                has_producer = True
-        total = len(view)
+        first_offset = self._end_offset
+        parts, appended, offset, newest, has_producer = stamp_batches(
+            data, batches, first_offset, leader_epoch=leader_epoch, log_append_time_ms=append_time
+        )
+        total = len(data)
         if total > config.segment_bytes:
             raise KafkaError(ErrorCode.record_list_too_large, f"{total} bytes; segment.bytes is {config.segment_bytes}")
         try:

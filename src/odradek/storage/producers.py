@@ -24,12 +24,16 @@ from typing import NamedTuple
 from odradek.batches.header import BatchHeader
 from odradek.core.crc import crc32c
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.transaction_records import EndTransactionMarker
 from odradek.storage.files import Files
 
 SUFFIX = ".snapshot"
 BATCHES_KEPT = 5
 NO_SEQUENCE = -1
 NO_PRODUCER_EPOCH = -1
+MAX_PRODUCER_EPOCH = 0x7FFF
+STRICT_EPOCHS_VERSION = 2
+"""The first transaction.version whose markers have an epoch above the epoch of the transaction."""
 _MAX_INT = 0x7FFFFFFF
 
 _VERSION = 1
@@ -167,6 +171,33 @@ class Producers:
             raise KafkaError(
                 ErrorCode.out_of_order_sequence_number,
                 f"sequence {first} of producer {header.producer_id} does not follow {last}",
+            )
+
+    def check_marker(self, marker: EndTransactionMarker) -> None:
+        """Checks whether the marker may be appended.
+
+        With transaction.version 2 its epoch is above the producer's. It may be equal if the producer has no open
+        transaction, because then it is the repetition of a written marker (KIP-1228), and at the largest epoch.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        state = self._states.get(marker.producer_id)
+        if state is None:
+            return
+        epoch = marker.producer_epoch
+        is_strict = marker.transaction_version >= STRICT_EPOCHS_VERSION
+        is_repeated = state.transaction_start < 0 or epoch == MAX_PRODUCER_EPOCH
+        if epoch < state.epoch or (is_strict and epoch == state.epoch and not is_repeated):
+            raise KafkaError(
+                ErrorCode.invalid_producer_epoch,
+                f"a marker with epoch {epoch} cannot end the transaction of producer {marker.producer_id}, "
+                f"whose epoch is {state.epoch} (transaction.version {marker.transaction_version})",
+            )
+        if marker.coordinator_epoch < state.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.transaction_coordinator_fenced,
+                f"coordinator epoch {marker.coordinator_epoch} of a marker for producer {marker.producer_id} is older "
+                f"than {state.coordinator_epoch}",
             )
 
     def apply(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from odradek.batches.control import read_control
 from odradek.batches.header import BatchHeader, Buffer
-from odradek.batches.rows import batch_rows
 from odradek.core.errors import CorruptRecord, StorageError
 from odradek.storage.checkpoints import PARTITION_METADATA
 from odradek.storage.config import LogConfig
@@ -82,11 +82,9 @@ def note_batch(
     if not header.is_control:
         producers.apply(header, base_offset, max_timestamp)
         return
-    for row in batch_rows(data, pos, header):
-        # A marker's key has version and type, its value has version and coordinator epoch.
-        value = row.value or b""
-        coordinator_epoch = int.from_bytes(value[2:6], "big", signed=True) if len(value) >= 6 else -1
-        producers.apply_marker(header, coordinator_epoch)
+    control = read_control(data, pos, header)
+    if control is not None:
+        producers.apply_marker(header, control.coordinator_epoch)
 
 
 def begin(path: Path, config: LogConfig, now_ms: int, *, leader_epoch: int, files: Files) -> Loaded:

@@ -1,0 +1,49 @@
+"""Record batches with the offsets and the leader epoch that the log assigns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from odradek.batches.header import BatchHeader, Buffer, stamped_head
+from odradek.storage.segment import AppendedBatch
+
+
+class StampedBatches(NamedTuple):
+    """The bytes to write, in ``parts``, and the position of each batch. ``has_producer``: a batch has a producer id."""
+
+    parts: list[Buffer]
+    appended: list[AppendedBatch]
+    end_offset: int
+    newest_timestamp: int
+    has_producer: bool
+
+
+def stamp_batches(
+    data: Buffer,
+    batches: Sequence[tuple[int, BatchHeader]],
+    first_offset: int,
+    *,
+    leader_epoch: int,
+    log_append_time_ms: int | None,
+) -> StampedBatches:
+    """Returns the batches of ``data`` from ``first_offset`` on. ``None`` keeps the times of the records."""
+    view = memoryview(data)
+    offset = first_offset
+    newest, has_producer = -1, False
+    parts: list[Buffer] = []
+    appended: list[AppendedBatch] = []
+    for pos, header in batches:
+        head = stamped_head(
+            data, pos, header, base_offset=offset, leader_epoch=leader_epoch, log_append_time_ms=log_append_time_ms
+        )
+        size = header.size_in_bytes
+        parts += (head, view[pos + len(head) : pos + size])
+        timestamp = header.max_timestamp if log_append_time_ms is None else log_append_time_ms
+        last_offset = offset + header.last_offset_delta
+        appended.append(AppendedBatch(offset, last_offset, timestamp, size))
+        offset = last_offset + 1
+        newest = max(newest, timestamp)
+        if header.producer_id >= 0:
+            has_producer = True
+    return StampedBatches(parts, appended, offset, newest, has_producer)
