@@ -15,7 +15,6 @@ removes it:
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -37,7 +36,6 @@ from odradek.core.errors import CorruptRecord
 
 NO_TIMESTAMP = -1
 
-_TXN_ENTRY = struct.Struct(">hqqqq")
 _KEPT_BITS = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
@@ -216,10 +214,3 @@ def _assemble(header: BatchHeader, attributes: int, payload: bytes, count: int, 
         count,
     )
     return seal(checked, payload, header.base_offset, header.leader_epoch)
-
-
-def decode_txn_index(data: bytes) -> dict[int, bytes]:
-    """Returns the entries of a ``.txnindex`` file by the offset of the marker."""
-    size = _TXN_ENTRY.size
-    entries = (data[at : at + size] for at in range(0, len(data) - size + 1, size))
-    return {_TXN_ENTRY.unpack(entry)[3]: entry for entry in entries}

@@ -27,6 +27,7 @@ from odradek.batches.compression import decompress_small
 from odradek.batches.control import read_control
 from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.core.errors import CorruptRecord, KafkaError, OdradekError, StorageError
+from odradek.storage.aborted_index import decode_entries
 from odradek.storage.clean_jobs import Job, SourceSegment, group_sources
 from odradek.storage.clean_rows import Filtered, Mapped, RowEngine, Surveyed
 from odradek.storage.clean_rules import (
@@ -34,7 +35,6 @@ from odradek.storage.clean_rules import (
     AbortedTxn,
     CleaningRules,
     Transactions,
-    decode_txn_index,
 )
 from odradek.storage.config import LogConfig
 from odradek.storage.files import Files, OsFiles
@@ -282,7 +282,7 @@ class _Cleaning:
     def _note_txn_index(self, source: SourceSegment) -> None:
         path = self.directory / file_name(source.base_offset, TXN_INDEX_SUFFIX)
         if self.files.exists(path):
-            self.txn_entries.update(decode_txn_index(self.files.read(path)))
+            self.txn_entries.update(decode_entries(self.files.read(path)))
 
     def _write_txn_index(self, cleaned: CleanedSegment, rules: CleaningRules) -> None:
         """Writes the entries of aborted transactions with remaining batches."""

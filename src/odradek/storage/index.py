@@ -37,8 +37,8 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-class _SparseIndex:
-    """Entries of one struct format. The subclasses define their meaning."""
+class IndexFile:
+    """Entries of one struct format in a file. The subclasses define their meaning."""
 
     entry: struct.Struct
     __slots__ = ("_files", "_memory", "_view", "_written", "base_offset", "path")
@@ -167,7 +167,7 @@ class _SparseIndex:
             raise IndexCorrupt(f"{self.path}: its size, {self.size} bytes, is not a multiple of the entry size")
 
 
-class OffsetIndex(_SparseIndex):
+class OffsetIndex(IndexFile):
     """The last offsets of batches and their positions in the segment."""
 
     entry = struct.Struct(">ii")
@@ -184,6 +184,16 @@ class OffsetIndex(_SparseIndex):
             return OffsetPosition(self.base_offset, 0)
         relative, position = self._get(slot)
         return OffsetPosition(self.base_offset + relative, position)
+
+    def first_at_or_after(self, position: int) -> int | None:
+        """Returns the offset of the first entry at or after ``position`` in the segment.
+
+        If ``position`` is that of the very first entry, it is the second one, as in Kafka's binary search.
+        """
+        slot = self._slot_at_most(position - 1, 1) + 1
+        if not slot and self.entries and self._get(0)[1] == position:
+            slot = 1
+        return self.base_offset + self._get(slot)[0] if slot < self.entries else None
 
     @property
     def last(self) -> OffsetPosition:
@@ -205,7 +215,7 @@ class OffsetIndex(_SparseIndex):
                 raise IndexCorrupt(f"{self.path}: its last entry is offset +{relative} at position {position}")
 
 
-class TimeIndex(_SparseIndex):
+class TimeIndex(IndexFile):
     """The largest timestamp up to an offset."""
 
     entry = struct.Struct(">qi")

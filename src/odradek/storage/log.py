@@ -16,7 +16,6 @@ fails, and the log stays online.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -34,10 +33,11 @@ from odradek.storage.descriptors import is_exhausted
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.files import Files, OsFiles
 from odradek.storage.index import IndexCorrupt
+from odradek.storage.log_transactions import LogTransactions
 from odradek.storage.producers import Producers
-from odradek.storage.recovery import Loaded, begin, load, note_batch
+from odradek.storage.recovery import EndedTransaction, Loaded, begin, load, note_batch
 from odradek.storage.retention import Rule, count_due, rules
-from odradek.storage.segment import FoundOffset, Segment, Slice
+from odradek.storage.segment import TXN_INDEX_SUFFIX, FoundOffset, Segment, Slice, file_name
 from odradek.storage.segment_read import ReadBounds, read_slice
 from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
 from odradek.storage.stamped_batches import stamp_batches
@@ -48,7 +48,7 @@ _WITHOUT_TRACE = ("append", "roll", "read", "find timestamp")  # leave the log u
 _OS_FILES = OsFiles()
 
 
-class Log:
+class Log(LogTransactions):
     """The log of one partition. It is not thread-safe. ``Log.open`` makes it.
 
     ``defer_flush`` gets the sync of a closed segment and may run it later or in a thread. Without it, ``roll`` syncs.
@@ -63,10 +63,10 @@ class Log:
     """
 
     __slots__ = (
-        "_bases", "_changes", "_end_offset", "_files", "_flushed_ms", "_high_watermark", "_segments",
+        "_bases", "_changes", "_end_offset", "_files", "_flushed_ms", "_segments",
         "_synced_base", "_unflushed_records", "_was_written", "began_epoch", "cleaned_offset", "closed", "config",
-        "defer_flush", "defer_removal", "epochs", "is_being_cleaned", "last_found", "log_start_offset", "offline",
-        "path", "producers", "recovery_point", "was_cut",
+        "defer_flush", "defer_removal", "epochs", "has_aborted", "is_being_cleaned", "last_found", "log_start_offset",
+        "offline", "path", "producers", "recovery_point", "was_cut",
     )  # fmt: skip
 
     def __init__(self, path: Path, config: LogConfig, files: Files, loaded: Loaded, now_ms: int) -> None:
@@ -86,6 +86,7 @@ class Log:
         self.producers: Producers = loaded.producers
         self._files = files
         self._segments: list[Segment] = loaded.segments
+        self.has_aborted = any(segment.has_aborted for segment in loaded.segments)
         self._bases = [segment.base_offset for segment in self._segments]
         self._end_offset = self._segments[-1].next_offset
         self._high_watermark: int | None = None
@@ -139,21 +140,6 @@ class Log:
     @property
     def log_end_offset(self) -> int:
         return self._end_offset
-
-    @property
-    def high_watermark(self) -> int:
-        return self._end_offset if self._high_watermark is None else min(self._high_watermark, self._end_offset)
-
-    @high_watermark.setter
-    def high_watermark(self, value: int | None) -> None:
-        """``None`` makes it equal to the log end offset again."""
-        self._high_watermark = value
-
-    @property
-    def last_stable_offset(self) -> int:
-        unstable = self.producers.first_unstable_offset
-        high_watermark = self.high_watermark
-        return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
 
     @property
     def size(self) -> int:
@@ -254,19 +240,26 @@ class Log:
         self._was_written = True
         for (pos, header), batch in zip(batches, appended, strict=True) if has_producer else ():
             if header.producer_id >= 0:
-                note_batch(
-                    self.producers,
-                    header,
-                    data,
-                    pos,
-                    base_offset=batch.base_offset,
-                    max_timestamp=batch.max_timestamp,
-                )
+                base, time = batch.base_offset, batch.max_timestamp
+                ended = note_batch(self.producers, header, data, pos, base_offset=base, max_timestamp=time)
+                if ended is not None:
+                    self._note_end(ended)
         self.producers.end_offset = offset
         self._unflushed_records += offset - first_offset
         if self._unflushed_records >= config.flush_messages:
             self.flush()
         return AppendInfo(first_offset, offset - 1, -1 if append_time is None else append_time, self.log_start_offset)
+
+    def _note_end(self, ended: EndedTransaction) -> None:
+        """Adds an aborted transaction to the index. With a held back high watermark the transaction stays unstable."""
+        if ended.is_aborted:
+            self.has_aborted = True
+            try:
+                self._segments[-1].add_aborted(ended.entry)
+            except OSError as error:
+                raise self._fail("append to the transaction index", error) from error
+        if self._high_watermark is not None:
+            self.producers.await_replicas(ended.entry.first_offset, ended.entry.last_offset)
 
     def assign_epoch(self, leader_epoch: int) -> None:
         """Starts a leader epoch at the log's end."""
@@ -315,9 +308,8 @@ class Log:
         if offset >= limit:
             return Slice(None, 0, 0, offset)
         try:
-            number = max(bisect_right(self._bases, offset) - 1, 0)
             place = ReadBounds(offset, limit, max_bytes, min_one)
-            return read_slice(self._segments[number:], place, self._fail_late)
+            return read_slice(self._segments[self._number_at(offset) :], place, self._fail_late)
         except OSError as error:
             raise self._fail("read", error) from error
 
@@ -469,7 +461,8 @@ class Log:
             for segment in replaced:
                 if segment.base_offset != base_offset:
                     self.producers.remove_snapshot(segment.base_offset)
-            fresh = Segment.load(self.path, base_offset, self.config, self._files, 0)
+            has_aborted = self._files.exists(self.path / file_name(base_offset, TXN_INDEX_SUFFIX))
+            fresh = Segment.load(self.path, base_offset, self.config, self._files, 0, has_aborted=has_aborted)
         except (OSError, IndexCorrupt) as error:
             raise self._fail("replacing segments", OSError(str(error))) from error
         self._changes += 1

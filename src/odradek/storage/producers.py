@@ -7,7 +7,8 @@ Rules for each producer id:
 * A new epoch starts with sequence 0. Within an epoch each batch continues the sequence of the last one (0 follows
   2^31-1). Otherwise the error is OUT_OF_ORDER_SEQUENCE_NUMBER.
 * A producer without state may start with any sequence, because retention or expiry may have removed its state.
-* The first offset of an open transaction limits the last stable offset until the transaction's marker.
+* The first offset of an open transaction limits the last stable offset until the transaction's marker. Open
+  transactions are in the order of their first offsets, because appends begin them in this order.
 
 A snapshot has the state at an offset. Kafka's format has one batch for each producer. The four batches before it
 follow the entries: Kafka's reader ignores these bytes, and the CRC covers them. So duplicates are also found after a
@@ -17,7 +18,9 @@ clean restart.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from bisect import insort
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,15 +101,27 @@ def snapshot_path(directory: Path, offset: int) -> Path:
 class Producers:
     """The producer states of one log, from its batches below ``end_offset``."""
 
-    __slots__ = ("_files", "_last_snapshot", "_open_transactions", "_states", "directory", "end_offset")
+    __slots__ = (
+        "_files",
+        "_last_snapshot",
+        "_open_transactions",
+        "_states",
+        "_unreplicated",
+        "directory",
+        "end_offset",
+        "first_unstable_offset",
+    )
 
     def __init__(self, directory: Path, files: Files) -> None:
         self.directory = directory
         self.end_offset = 0
         self._files = files
         self._states: dict[int, ProducerState] = {}
-        self._open_transactions: dict[int, int] = {}
+        self._open_transactions: OrderedDict[int, int] = OrderedDict()
+        self._unreplicated: list[tuple[int, int]] = []
         self._last_snapshot = -1
+        self.first_unstable_offset: int | None = None
+        """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -118,9 +133,32 @@ class Producers:
         return self._states.get(producer_id)
 
     @property
-    def first_unstable_offset(self) -> int | None:
+    def open_transactions(self) -> Mapping[int, int]:
+        """The first offset of each open transaction by producer id, in the order of the offsets."""
+        return self._open_transactions
+
+    @property
+    def first_open_offset(self) -> int | None:
         """The first offset of the oldest open transaction, or None."""
-        return min(self._open_transactions.values(), default=None)
+        return next(iter(self._open_transactions.values()), None)
+
+    def _note_first_unstable(self) -> None:
+        first = self.first_open_offset
+        if self._unreplicated:
+            waiting = self._unreplicated[0][0]
+            first = waiting if first is None else min(first, waiting)
+        self.first_unstable_offset = first
+
+    def await_replicas(self, first_offset: int, last_offset: int) -> None:
+        """Keeps an ended transaction unstable until its marker, at ``last_offset``, is below the high watermark."""
+        insort(self._unreplicated, (first_offset, last_offset))
+        self._note_first_unstable()
+
+    def replicate(self, high_watermark: int) -> None:
+        """Ends the wait of transactions whose markers are below the high watermark."""
+        if self._unreplicated:
+            self._unreplicated = [waiting for waiting in self._unreplicated if waiting[1] >= high_watermark]
+            self._note_first_unstable()
 
     def find_duplicate(self, header: BatchHeader) -> BatchSeen | None:
         state = self._states.get(header.producer_id)
@@ -213,6 +251,7 @@ class Producers:
         if header.is_transactional and state.transaction_start < 0:
             state.transaction_start = base_offset
             self._open_transactions[header.producer_id] = base_offset
+            self._note_first_unstable()
 
     def apply_marker(self, header: BatchHeader, coordinator_epoch: int) -> int | None:
         """Ends a producer's transaction with its COMMIT or ABORT marker. Returns its first offset, if one was open."""
@@ -225,7 +264,10 @@ class Producers:
         state.coordinator_epoch = coordinator_epoch
         state.last_timestamp = header.max_timestamp
         state.transaction_start = -1
-        return self._open_transactions.pop(header.producer_id, None)
+        first_offset = self._open_transactions.pop(header.producer_id, None)
+        if first_offset is not None:
+            self._note_first_unstable()
+        return first_offset
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Removes producers without a batch for ``expiration_ms`` and without an open transaction.
@@ -244,6 +286,8 @@ class Producers:
     def clear(self, end_offset: int) -> None:
         self._states.clear()
         self._open_transactions.clear()
+        self._unreplicated.clear()
+        self.first_unstable_offset = None
         self.end_offset = end_offset
 
     # snapshots
@@ -261,8 +305,12 @@ class Producers:
         """Returns the offsets of the snapshot files in ascending order."""
         return _offsets(self._files.list(self.directory))
 
-    def load(self, first_offset: int, log_end_offset: int, now_ms: int, expiration_ms: int) -> None:
-        """Loads the newest readable snapshot up to the log's end. Removes later and corrupt snapshots.
+    def load(
+        self, first_offset: int, log_end_offset: int, now_ms: int, expiration_ms: int, *, newest: int | None = None
+    ) -> None:
+        """Loads the newest readable snapshot up to the log's end, or up to offset ``newest``.
+
+        It removes snapshots after the log's end and corrupt snapshots.
 
         The caller reads the log from ``end_offset`` on. Without a snapshot this is ``first_offset``, the first offset
         on disk. Unlike in Kafka, a snapshot below the log start is used: its state is still valid.
@@ -274,15 +322,17 @@ class Producers:
             if offset > log_end_offset:
                 self._files.remove(path)
                 continue
+            if newest is not None and offset > newest:
+                continue
             try:
                 states = decode_snapshot(self._files.read(path))
             except SnapshotCorrupt:
                 self._files.remove(path)
                 continue
             self._states = {state.producer_id: state for state in states}
-            self._open_transactions = {
-                state.producer_id: state.transaction_start for state in states if state.transaction_start >= 0
-            }
+            opened = sorted((state for state in states if state.transaction_start >= 0), key=_transaction_start)
+            self._open_transactions = OrderedDict((state.producer_id, state.transaction_start) for state in opened)
+            self._note_first_unstable()
             self.end_offset = self._last_snapshot = offset
             break
         self.expire(now_ms, expiration_ms)
@@ -307,6 +357,10 @@ class Producers:
             if found >= offset:
                 self.remove_snapshot(found)
         self._last_snapshot = max(self.snapshots(), default=-1)
+
+
+def _transaction_start(state: ProducerState) -> int:
+    return state.transaction_start
 
 
 def _offsets(names: Iterable[str]) -> list[int]:

@@ -4,19 +4,22 @@
 2. Segments are opened in order. After an unclean shutdown, segments at or after the recovery point are read, and each
    batch is checked. The log ends before the first bad batch; everything after it is removed. Missing or invalid indexes
    are rebuilt.
-3. Leader epochs and producer states are truncated to the log and completed from its batches.
+3. Leader epochs and producer states are truncated to the log and completed from its batches. The same pass over the
+   batches writes the indexes of aborted transactions of the segments that step 2 has read.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from odradek.batches.control import read_control
-from odradek.batches.header import BatchHeader, Buffer
+from odradek.batches.control import ABORT, COMMIT, read_control
+from odradek.batches.header import TRANSACTIONAL_BIT, BatchHeader, Buffer
 from odradek.core.errors import CorruptRecord, StorageError
+from odradek.storage.aborted_index import AbortedEntry
 from odradek.storage.checkpoints import PARTITION_METADATA
 from odradek.storage.config import LogConfig
 from odradek.storage.epochs import LeaderEpochs
@@ -56,35 +59,69 @@ class Loaded:
     """Whether its current leader epoch is new for it."""
 
     @staticmethod
-    def rebuild_producers(producers: Producers, segments: list[Segment], config: LogConfig, now_ms: int) -> None:
-        """Loads the newest snapshot up to the log's end and applies the later batches."""
+    def rebuild_producers(
+        producers: Producers,
+        segments: list[Segment],
+        config: LogConfig,
+        now_ms: int,
+        *,
+        unindexed: Collection[Segment] = (),
+    ) -> None:
+        """Loads the newest snapshot up to the log's end and applies the later batches.
+
+        ``unindexed`` are recovered segments, in order, whose index of aborted transactions is not written yet. Then an
+        older snapshot is loaded, because the index needs the producer states at the start of the first of them.
+        """
         end_offset = segments[-1].next_offset
-        producers.load(segments[0].base_offset, end_offset, now_ms, config.producer_id_expiration_ms)
+        expiration_ms = config.producer_id_expiration_ms
+        newest = next((segment.base_offset for segment in unindexed), None)
+        producers.load(segments[0].base_offset, end_offset, now_ms, expiration_ms, newest=newest)
         start = producers.end_offset
         for segment in segments:
             if segment.next_offset <= start:
                 continue
+            is_unindexed = segment in unindexed
             for position, header in segment.batches_from(segment.offset_index.lookup(start).position):
                 if header.last_offset < start or header.producer_id < 0:
                     continue
                 data: Buffer = segment.read_batch(position, header) if header.is_control else b""
-                note_batch(
+                ended = note_batch(
                     producers, header, data, 0, base_offset=header.base_offset, max_timestamp=header.max_timestamp
                 )
+                if is_unindexed and ended is not None and ended.is_aborted:
+                    segment.add_aborted(ended.entry)
         producers.end_offset = end_offset
-        producers.expire(now_ms, config.producer_id_expiration_ms)
+        producers.expire(now_ms, expiration_ms)
+
+
+class EndedTransaction(NamedTuple):
+    """A transaction that a marker of the log has ended."""
+
+    is_aborted: bool
+    entry: AbortedEntry
+    """Its entry in the index of aborted transactions if it is aborted."""
 
 
 def note_batch(
     producers: Producers, header: BatchHeader, data: Buffer, pos: int, *, base_offset: int, max_timestamp: int
-) -> None:
-    """Applies an idempotent, transactional or control batch of the log to the producer states."""
+) -> EndedTransaction | None:
+    """Applies an idempotent, transactional or control batch of the log to the producer states.
+
+    Returns the transaction that the batch ends.
+    """
     if not header.is_control:
         producers.apply(header, base_offset, max_timestamp)
-        return
+        return None
     control = read_control(data, pos, header)
-    if control is not None:
-        producers.apply_marker(header, control.coordinator_epoch)
+    if control is None or control.kind not in {ABORT, COMMIT}:
+        return None
+    first_offset = producers.apply_marker(header, control.coordinator_epoch)
+    if first_offset is None:
+        return None
+    unstable = producers.first_open_offset
+    stable = base_offset + 1 if unstable is None else unstable
+    entry = AbortedEntry(header.producer_id, first_offset, base_offset, stable)
+    return EndedTransaction(control.kind == ABORT, entry)
 
 
 def begin(path: Path, config: LogConfig, now_ms: int, *, leader_epoch: int, files: Files) -> Loaded:
@@ -117,7 +154,7 @@ def load(
             clean, recovery_point = False, 0
         with epochs.written_once():
             unchecked_from = None if clean else recovery_point
-            segments, was_cut = _load_segments(
+            segments, unindexed, was_cut = _load_segments(
                 path, config, now_ms, names, recovery_point=unchecked_from, epochs=epochs, files=files
             )
             start = _start(path, segments, log_start_offset or 0)
@@ -131,7 +168,7 @@ def load(
                 epochs.assign(leader_epoch, end_offset)
         producers = Producers(path, files)
         producers.remove_stray_snapshots({segment.base_offset for segment in segments}, names)
-        Loaded.rebuild_producers(producers, segments, config, now_ms)
+        Loaded.rebuild_producers(producers, segments, config, now_ms, unindexed=unindexed)
         for segment in segments:
             segment.rest()
     except CorruptRecord as error:
@@ -208,17 +245,22 @@ def _load_segments(
     recovery_point: int | None,
     epochs: LeaderEpochs,
     files: Files,
-) -> tuple[list[Segment], bool]:
-    """Returns the segments and whether bytes were removed. ``recovery_point=None``: no batch is checked."""
-    bases = sorted(
-        int(stem) for name in names if name.endswith(LOG_SUFFIX) and (stem := name.removesuffix(LOG_SUFFIX)).isdigit()
-    )
+) -> tuple[list[Segment], list[Segment], bool]:
+    """Returns the segments, the recovered segments with transactions, and whether bytes were removed.
 
-    def note_epoch(header: BatchHeader, _buffer: Buffer, _pos: int) -> None:
+    ``recovery_point=None``: no batch is checked.
+    """
+    bases = _base_offsets(names, LOG_SUFFIX)
+    indexed = set(_base_offsets(names, TXN_INDEX_SUFFIX))
+
+    def note(header: BatchHeader, _buffer: Buffer, _pos: int) -> None:
         if header.leader_epoch > epochs.latest:
             epochs.assign(header.leader_epoch, header.base_offset)
+        if header.attributes & TRANSACTIONAL_BIT and (not unindexed or unindexed[-1] is not segment):
+            unindexed.append(segment)
 
     segments: list[Segment] = []
+    unindexed: list[Segment] = []
     was_cut = False
     for number, base in enumerate(bases):
         following = bases[number + 1] if number + 1 < len(bases) else None
@@ -227,12 +269,13 @@ def _load_segments(
         try:
             if unchecked:
                 raise IndexCorrupt("past the recovery point")
-            segment = Segment.load(path, base, config, files, now_ms)
+            segment = Segment.load(path, base, config, files, now_ms, has_aborted=base in indexed)
         except IndexCorrupt as reason:
             if not unchecked:
                 _log.warning("%s: its indexes are rebuilt: %s", path / file_name(base, LOG_SUFFIX), reason)
             segment = Segment(path, base, config, files, now_ms)
-            lost = segment.recover(note_epoch)
+            segment.has_aborted = base in indexed
+            lost = segment.recover(note)
         segments.append(segment)
         if lost:
             was_cut = True
@@ -241,4 +284,10 @@ def _load_segments(
             for later in bases[number + 1 :]:
                 Segment(path, later, config, files, now_ms).remove()
             break
-    return segments, was_cut
+    return segments, unindexed, was_cut
+
+
+def _base_offsets(names: Iterable[str], suffix: str) -> list[int]:
+    """Returns the base offsets in the names of files with this suffix, in order."""
+    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    return sorted(int(stem) for stem in stems if stem.isdigit())

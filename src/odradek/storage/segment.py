@@ -1,4 +1,4 @@
-"""A segment of a log: record batches in one file, whose name is its base offset, and two indexes."""
+"""A segment of a log: record batches in one file, whose name is its base offset, and its indexes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from odradek.batches.search import Condition, search
 from odradek.batches.steps import BatchSteps
 from odradek.core.errors import CorruptRecord
 from odradek.core.refcount import referenced_by
+from odradek.storage.aborted_index import AbortedEntry, AbortedIndex
 from odradek.storage.config import LogConfig
 from odradek.storage.files import File, Files
 from odradek.storage.index import IndexCorrupt, OffsetIndex, TimeIndex
@@ -119,13 +120,15 @@ def _at_or_after(timestamp: int, offset: int, header: BatchHeader) -> Condition:
 class Segment:
     """A segment. ``next_offset`` is the offset after the last record, ``size`` the bytes in the file.
 
+    ``has_aborted``: the segment may have markers of aborted transactions, so it may have a ``.txnindex`` file.
+
     Files are opened and indexes are loaded at their first use, because most segments are rarely used.
     """
 
     __slots__ = (
-        "_bytes_since_index", "_file", "_files", "_first_timestamp", "_index_bytes", "_offset_index", "_time_index",
-        "base_offset", "config", "created_ms", "directory", "max_timestamp", "max_timestamp_offset", "next_offset",
-        "removed", "size",
+        "_aborted_index", "_bytes_since_index", "_file", "_files", "_first_timestamp", "_index_bytes", "_offset_index",
+        "_time_index", "base_offset", "config", "created_ms", "directory", "has_aborted", "max_timestamp",
+        "max_timestamp_offset", "next_offset", "removed", "size",
     )  # fmt: skip
 
     def __init__(self, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int) -> None:
@@ -138,6 +141,8 @@ class Segment:
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self.config = config
+        self.has_aborted = False
+        self._aborted_index: AbortedIndex | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._files = files
@@ -172,6 +177,19 @@ class Segment:
                 self._time_index.begin()
         return self._time_index
 
+    @property
+    def aborted_index(self) -> AbortedIndex:
+        if self._aborted_index is None:
+            self._aborted_index = AbortedIndex(self.path(TXN_INDEX_SUFFIX), self.base_offset, self._files)
+            if not self.has_aborted:
+                self._aborted_index.begin()
+        return self._aborted_index
+
+    def add_aborted(self, entry: AbortedEntry) -> None:
+        """Adds an aborted transaction, whose marker is in the segment. Raises OSError."""
+        self.aborted_index.append(entry)
+        self.has_aborted = True
+
     # opening
 
     @classmethod
@@ -185,8 +203,10 @@ class Segment:
         return segment
 
     @classmethod
-    def load(cls, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int) -> Segment:
-        """Loads a segment from the disk without a check of CRCs.
+    def load(
+        cls, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int, *, has_aborted: bool
+    ) -> Segment:
+        """Loads a segment from the disk without a check of CRCs. ``has_aborted``: it has a ``.txnindex`` file.
 
         Raises IndexCorrupt if an index is missing or invalid, or if the file does not end with a whole batch. Then the
         caller calls ``recover``.
@@ -200,6 +220,9 @@ class Segment:
                 raise IndexCorrupt(f"{index.path} is missing")
         segment.offset_index.check(segment.size)
         segment.time_index.check()
+        segment.has_aborted = has_aborted
+        if has_aborted:
+            segment.aborted_index.check()
         segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last
         end = start = segment.offset_index.last.position
         try:
@@ -220,14 +243,19 @@ class Segment:
             self._offset_index = None
         if self._time_index is not None and self._time_index.is_saved:
             self._time_index = None
+        if self._aborted_index is not None and self._aborted_index.is_saved:
+            self._aborted_index = None
 
     def recover(self, on_batch: Callable[[BatchHeader, Buffer, int], None]) -> int:
         """Reads the whole file, checks each CRC, truncates it after the last valid batch and rebuilds both indexes.
 
         It calls ``on_batch(header, buffer, position in buffer)`` for each valid batch. Returns the number of removed
-        bytes.
+        bytes. The index of aborted transactions is empty then, because the producer states are not known here.
         """
         self._begin_indexes()
+        if self.has_aborted:
+            self.has_aborted, self._aborted_index = False, None
+            self._files.remove(self.path(TXN_INDEX_SUFFIX))
         self.next_offset = self.max_timestamp_offset = self.base_offset
         self.max_timestamp = -1
         self._first_timestamp = None
@@ -336,6 +364,8 @@ class Segment:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.seal()
         self.time_index.seal()
+        if self.has_aborted:
+            self.aborted_index.seal()
 
     def save_indexes(self, *, final: bool = False) -> None:
         """Writes the indexes. ``final`` adds the last entry of the time index, for a clean shutdown."""
@@ -344,6 +374,8 @@ class Segment:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.save()
         self.time_index.save()
+        if self.has_aborted:
+            self.aborted_index.save()
 
     def sync(self, *, indexes: bool = True) -> None:
         """Syncs the files. A thread may call it for a closed segment, even while the segment is removed.
@@ -355,6 +387,8 @@ class Segment:
             if indexes:
                 self.offset_index.sync()
                 self.time_index.sync()
+                if self.has_aborted:
+                    self.aborted_index.sync()
         except FileNotFoundError:
             if not self.removed:
                 raise
@@ -459,6 +493,8 @@ class Segment:
         self.file.truncate(found[0])
         self.size = found[0]
         self.next_offset = self.base_offset
+        if self.has_aborted:
+            self.aborted_index.truncate_to(found[1].base_offset)
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last
         start = self.offset_index.last.position
         for _, header in self.batches_from(start):
@@ -493,4 +529,4 @@ class Segment:
         if file is not None and not referenced_by(file, 1):
             with suppress(OSError):  # a later read raises the error
                 file.keep()
-        self._offset_index = self._time_index = None
+        self._offset_index = self._time_index = self._aborted_index = None
