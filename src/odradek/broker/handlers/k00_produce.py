@@ -88,12 +88,12 @@ _Reply = list[Chunk] | Deferred[Any] | None
 
 
 class _Awaited(NamedTuple):
-    """Appended records that wait for the high watermark to reach ``offset``. ``done[index]`` is their result."""
+    """Appended records that wait for the high watermark to reach ``offset``. ``done[position]`` is their result."""
 
     partition: Partition
     offset: int
     done: list[ProducedPartition]
-    index: int
+    position: int
 
 
 def handle(
