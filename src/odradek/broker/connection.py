@@ -385,8 +385,11 @@ class Connection(asyncio.Protocol):
             log.exception("a request from %s could not be served", self.client_host)
             self._hang_up("a request failed with the unexpected error above")
             return
-        later = isinstance(reply, Deferred)
-        if not (later or self._slots or self._backlog or self._sending) and self._write_short(cast(list[Chunk], reply)):
+        if (
+            not isinstance(reply, Deferred)
+            and not (self._slots or self._backlog or self._sending)
+            and self._write_short(reply)
+        ):
             return
         slot = _Slot(len(frame))
         self._slots.append(slot)
@@ -402,8 +405,9 @@ class Connection(asyncio.Protocol):
         size = sum(map(len, reply))
         if size >= _JOIN_BELOW:
             return False
-        if size:  # such a short reply contains no file part
-            self._transport.write(cast(bytes, reply[0]) if len(reply) == 1 else b"".join(cast(list[bytes], reply)))
+        if size:
+            packed: list[Any] = reply  # such a short reply contains no file part
+            self._transport.write(packed[0] if len(packed) == 1 else b"".join(packed))
         return True
 
     def _answer(self, slot: _Slot, chunks: Sequence[Chunk]) -> None:
