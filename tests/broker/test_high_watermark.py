@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from support.brokers import delete_topic
+from support.brokers import create_offsets_topic, delete_topic
 from support.logs import T0, batch, open_log, sequenced
 from support.peers import Peer, until
 
@@ -444,7 +444,7 @@ def test_a_client_that_disconnects_before_its_reply_gets_none(run_scenario) -> N
 def test_commits_are_answered_when_the_watermark_has_passed_them(run_scenario) -> None:
     async def scenario(setup: Setup) -> None:
         broker = setup.broker
-        broker.ensure_offsets_topic()
+        create_offsets_topic(broker)
         await until(lambda: broker.groups.machine(0) is not None)
         offsets = setup.partition(0, "__consumer_offsets")
         offsets.move_high_watermark(0)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 import uvloop
-from support.brokers import alter_configs, delete_topic
+from support.brokers import alter_configs, create_offsets_topic, delete_topic
 
 from odradek.broker import server
 from odradek.broker.catalog_image import CatalogImage, Publisher
@@ -103,7 +103,7 @@ def change_everything(broker: BrokerServer) -> None:
     broker.create_topic("kept", partition_count=2, configs={"retention.ms": "77"})
     broker.create_topic("plain", partition_count=1)
     broker.create_topic("gone", partition_count=1, configs={"cleanup.policy": "compact"})
-    broker.ensure_offsets_topic()
+    create_offsets_topic(broker)
     commit(broker, CreatePartitions("kept", 4))
     alter_configs(broker, AlterConfigs(TOPIC, "plain", {"max.message.bytes": "5000", "retention.ms": "5"}))
     alter_configs(broker, AlterConfigs(TOPIC, "plain", {"retention.ms": None}))
@@ -161,11 +161,11 @@ def test_a_start_publishes_what_the_changes_did(starts: Starts) -> None:
 def test_the_offsets_topic_may_be_deleted_and_created_again(starts: Starts) -> None:
     async def scenario() -> None:
         broker = await starts.start()
-        broker.ensure_offsets_topic()
+        create_offsets_topic(broker)
         assert broker.groups.loaded() == [0, 1, 2]
         delete_topic(broker, OFFSETS_TOPIC)
         assert (broker.groups.loaded(), broker.groups.partition_count) == ([], None)
-        broker.ensure_offsets_topic()
+        create_offsets_topic(broker)
         assert (broker.groups.loaded(), broker.groups.partition_count) == ([0, 1, 2], 3)
         await broker.stop()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.brokers import RunningBroker, Wire, delete_topic, eventually, unique
+from support.brokers import RunningBroker, Wire, create_offsets_topic, delete_topic, eventually, unique
 from support.cleaning import T0, keyed
 from test_server_frames import create, produce
 from test_server_life import delete, end_offset, list_offset
@@ -106,7 +106,7 @@ def test_a_recreated_topic_has_no_commits_of_its_predecessor(tmp_path: Path) -> 
     async def before() -> None:
         broker = BrokerServer(settings, tmp_path, ("127.0.0.1", 0))
         await broker.start()
-        broker.ensure_offsets_topic()
+        create_offsets_topic(broker)
         topic = broker.create_topic("flights", partition_count=1)
         assert topic is not None
         assert topic.id is not None

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 from support.jvm import KafkaTools
+from support.logs import find_timestamp
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
@@ -136,7 +137,7 @@ def test_our_log_reads_the_segments_of_kafka(kafkas: Path, clean: bool) -> None:
         assert row.headers == ((("codec", codec), ("nil", None)) if number % 5 == 0 else ())
         assert row.timestamp == T0 + number // 200 * 70_000 + number % 40 * 10
     assert [row.is_control for row in rows[600:]] == ([False] * 10 + [True]) * 2
-    assert log.find_timestamp(T0 + 70_000 + 200) == (220, T0 + 70_200, 0)
+    assert find_timestamp(log, T0 + 70_000 + 200) == (220, T0 + 70_200, 0)
     assert len(log.producers) == 16
     assert log.epoch_end_offset(0) == (0, 622)
 

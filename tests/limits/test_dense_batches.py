@@ -25,6 +25,7 @@ import cramjam
 import pytest
 import uvloop
 from crc32c import crc32c
+from support.brokers import create_offsets_topic
 from support.cleaning import T0, job_of, keyed, open_log
 from support.peers import Client, until
 
@@ -535,7 +536,7 @@ def test_a_dense_batch_of_commits_is_loaded_in_steps_and_unpacked_in_a_thread(tm
 
     async def scenario() -> None:
         async with serving(tmp_path) as broker:
-            broker.ensure_offsets_topic()
+            create_offsets_topic(broker)
             partition = broker.partition(OFFSETS_TOPIC, 0)
             assert partition is not None
             body = b"".join(

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from measurement import pid_of
 from support.brokers import RunningBroker, Wire, eventually
-from support.logs import batch, open_log, put, rows_from
+from support.logs import batch, find_timestamp, open_log, put, rows_from
 from test_topic_bursts import CREATE_TOPICS, METADATA, codes, creation, metadata_request, topic
 from test_turns import Client, connect, run, serving
 
@@ -235,7 +235,7 @@ def test_logs_work_with_fewer_descriptors_than_segments(tmp_path: Path, monkeypa
     for log in logs:
         assert len(log.segments) > 5
         assert [row.offset for row in rows_from(log, 0, max_bytes=200)] == list(range(40))
-        found = log.find_timestamp(1_700_000_000_000 + 17)
+        found = find_timestamp(log, 1_700_000_000_000 + 17)
         assert found is not None
         assert found.offset == 17
         assert len(files.descriptors) <= 3

@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.cleaning import compact
+from support.logs import find_timestamp
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import read_header
@@ -235,7 +236,7 @@ class CleanerModel(RuleBasedStateMachine):
         rows = self.read_all()
         for timestamp in {row.timestamp for row in rows[:: max(len(rows) // 4, 1)]}:
             first = next(row for row in rows if row.timestamp >= timestamp)
-            found = self.log.find_timestamp(timestamp)
+            found = find_timestamp(self.log, timestamp)
             assert found is not None
             assert (found.offset, found.timestamp) == (first.offset, first.timestamp)
 

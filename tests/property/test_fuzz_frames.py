@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import pytest
 from kio.serial._introspect import classify_field
+from support.brokers import create_offsets_topic
 from support.fuzzing import Mutator, resident_mib, watched
 from support.instances import Instances, plain
 
@@ -273,7 +274,7 @@ class FuzzedBroker:
         await self.broker.start()
         for name in TOPICS:
             self.broker.create_topic(name, partition_count=2)
-        self.broker.ensure_offsets_topic()
+        create_offsets_topic(self.broker)
         # Ten thousand partitions are a valid request, but would only cost time in this test.
         change = self.broker.catalog.change
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support.logs import find_timestamp
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
@@ -216,7 +217,7 @@ class LogModel(RuleBasedStateMachine):
         for entry in live[:: max(len(live) // 5, 1)]:
             for wanted in (entry.timestamp, entry.timestamp + 1):
                 expected = next((e.offset for e in live if e.timestamp >= wanted), None)
-                found = self.log.find_timestamp(wanted)
+                found = find_timestamp(self.log, wanted)
                 assert (found.offset if found else None) == expected
 
     @invariant()

@@ -18,6 +18,7 @@ import pytest
 
 from odradek.broker.scheduler import finish
 from odradek.catalog.shard import AlterConfigs, DeleteTopic
+from odradek.core.ids import OFFSETS_TOPIC
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import API_VERSIONS
 from support.jvm import kafka_java_options
@@ -137,6 +138,11 @@ def delete_topic(broker: BrokerServer, name: str) -> None:
     assert topic is not None
     request = DeleteTopic(topic.id)
     finish(broker.controller.steps_of(lambda change: change.add(request)))
+
+
+def create_offsets_topic(broker: BrokerServer) -> None:
+    """Creates ``__consumer_offsets`` at once if it does not exist, on a broker that runs on this event loop."""
+    finish(broker.controller.create_internal_topic(OFFSETS_TOPIC))
 
 
 def alter_configs(broker: BrokerServer, request: AlterConfigs) -> None:

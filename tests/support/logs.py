@@ -9,12 +9,14 @@ import pytest
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import Row, iter_records
+from odradek.batches.steps import finish
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.append_info import AppendInfo
 from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
 from odradek.storage.log import Log
+from odradek.storage.segment import FoundOffset
 
 T0 = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -27,6 +29,13 @@ def batch(count: int = 1, first: int = 0, *, at_ms: int = T0, size: int = 10, **
 
 def sequenced(first: int, count: int = 5, producer_id: int = 7, epoch: int = 0, **options: object) -> bytes:
     return batch(count, first, producer_id=producer_id, producer_epoch=epoch, base_sequence=first, **options)
+
+
+def find_timestamp(log: Log, timestamp: int, *, max_offset: int | None = None) -> FoundOffset | None:
+    """Finds the first record with at least that timestamp (ms) below ``max_offset``, at once."""
+    found = finish(log.search_timestamp(timestamp))
+    limit = log.log_end_offset if max_offset is None else max_offset
+    return None if found is None or found.offset >= limit else found
 
 
 def open_log(path: Path, *, clean: bool = False, now_ms: int = T0, **options: object) -> Log:

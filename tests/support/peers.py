@@ -12,6 +12,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection
 from odradek.broker.server import BrokerServer
 from odradek.wire import frames, schemas
+from support.brokers import create_offsets_topic
 
 
 class Peer:
@@ -102,7 +103,7 @@ async def serving(directory: Path, **settings: str) -> AsyncIterator[BrokerServe
     broker = BrokerServer(BrokerConfig(texts), directory, ("127.0.0.1", 0))
     await broker.start()
     broker.create_topic("t", partition_count=2)
-    broker.ensure_offsets_topic()
+    create_offsets_topic(broker)
     await until(lambda: broker.groups.machine(0) is not None)
     try:
         yield broker

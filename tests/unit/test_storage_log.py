@@ -8,7 +8,7 @@ from pathlib import Path
 
 import crc32c
 import pytest
-from support.logs import CODECS, T0, batch, code_of, open_log, put, rows_from, sequenced
+from support.logs import CODECS, T0, batch, code_of, find_timestamp, open_log, put, rows_from, sequenced
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
@@ -146,11 +146,11 @@ def test_behaviour_48_lookup_finds_the_first_record_at_or_after_a_time(path: Pat
         put(log, batch(10, number * 10, at_ms=T0 + number * 1000, compression=codec))
     for number in range(40):
         for inside in (0, 1, 7, 9):
-            found = log.find_timestamp(T0 + number * 1000 + inside)
+            found = find_timestamp(log, T0 + number * 1000 + inside)
             assert found == (number * 10 + inside, T0 + number * 1000 + inside, 0)
-        later = log.find_timestamp(T0 + number * 1000 + 500)
+        later = find_timestamp(log, T0 + number * 1000 + 500)
         assert later == ((number * 10 + 10, T0 + (number + 1) * 1000, 0) if number < 39 else None)
-    first = log.find_timestamp(0)
+    first = find_timestamp(log, 0)
     assert first is not None
     assert first.offset == 0
 
@@ -163,10 +163,10 @@ def test_timestamps_out_of_order_still_find_the_first_by_offset(path: Path) -> N
         put(log, batch(1, at_ms=T0 + at_ms))
     for wanted in range(0, 101, 5):
         expected = next(offset for offset, at_ms in enumerate(times) if at_ms >= wanted)
-        found = log.find_timestamp(T0 + wanted)
+        found = find_timestamp(log, T0 + wanted)
         assert found is not None
         assert found.offset == expected
-    assert log.find_timestamp(T0 + 101) is None
+    assert find_timestamp(log, T0 + 101) is None
 
 
 @pytest.mark.behaviour(53, part=True)
@@ -174,7 +174,7 @@ def test_a_lookup_ignores_records_below_the_log_start(path: Path) -> None:
     log = open_log(path)
     put(log, batch(10))
     log.delete_before(4)
-    found = log.find_timestamp(T0)
+    found = find_timestamp(log, T0)
     assert found is not None
     assert found.offset == 4
 
@@ -204,8 +204,8 @@ def test_behaviour_50_read_committed_lookups_end_at_the_last_stable_offset(path:
     put(log, sequenced(0, 3, at_ms=T0 + 100, transactional=True))
     put(log, batch(2, at_ms=T0 + 200))
     assert (log.last_stable_offset, log.high_watermark) == (3, 8)
-    assert log.find_timestamp(T0 + 100, max_offset=log.last_stable_offset) is None
-    found = log.find_timestamp(T0 + 100)
+    assert find_timestamp(log, T0 + 100, max_offset=log.last_stable_offset) is None
+    found = find_timestamp(log, T0 + 100)
     assert found is not None
     assert found.offset == 3
 
@@ -238,7 +238,7 @@ def test_log_append_time(path: Path) -> None:
     info = put(log, batch(3, compression="zstd"), now_ms=T0 + 9999)
     assert info.log_append_time_ms == T0 + 9999
     assert {row.timestamp for row in rows_from(log, 0)} == {T0 + 9999}
-    assert log.find_timestamp(T0 + 9999) == (0, T0 + 9999, 0)
+    assert find_timestamp(log, T0 + 9999) == (0, T0 + 9999, 0)
 
 
 def test_timestamps_too_far_from_now_are_refused(path: Path) -> None:
@@ -257,7 +257,7 @@ def test_timestamps_too_far_from_now_are_refused(path: Path) -> None:
 @pytest.mark.behaviour(56, part="b")
 def test_behaviour_56_keyless_records_on_a_compacted_topic(path: Path) -> None:
     log = open_log(path, cleanup_policy=frozenset({"compact"}))
-    keyless = encode_batch([SimpleRecord(None, b"v")], now_ms=T0, compression="gzip")  # type: ignore[arg-type]
+    keyless = encode_batch([SimpleRecord(None, b"v")], now_ms=T0, compression="gzip")
     assert code_of(put, log, keyless) is ErrorCode.invalid_record
     put(log, batch())
     assert log.log_end_offset == 1
@@ -374,7 +374,7 @@ def test_truncate(path: Path) -> None:
     assert log.log_end_offset == 35  # the batch with offset 38 begins there
     assert log.epochs.latest == 1
     assert [row.offset for row in rows_from(log, 0)] == list(range(35))
-    assert log.find_timestamp(T0 + 700) is None
+    assert find_timestamp(log, T0 + 700) is None
     assert put(log, batch(2), leader_epoch=9).base_offset == 35
     again = open_log(path)
     assert again.log_end_offset == 37

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.logs import T0, batch, code_of, open_log, put, rows_from, sequenced
+from support.logs import T0, batch, code_of, find_timestamp, open_log, put, rows_from, sequenced
 
 from odradek.core.errors import ErrorCode
 from odradek.storage.config import LogConfig
@@ -27,7 +27,7 @@ def test_a_kill_loses_no_written_record(path: Path) -> None:
     del log
     again = open_log(path, segment_bytes=1000, index_interval_bytes=128)
     assert rows_from(again, 0) == expected
-    assert again.find_timestamp(T0 + 41) is not None
+    assert find_timestamp(again, T0 + 41) is not None
 
 
 def test_an_incomplete_last_batch_is_truncated(path: Path) -> None:
@@ -98,7 +98,7 @@ def test_claim_8_damaged_indexes_are_rebuilt(path: Path, suffix: str, damage: st
     again = open_log(path, clean=True, segment_bytes=2000, index_interval_bytes=64, recovery_point=60)
     assert target.read_bytes() == good
     assert [row.offset for row in rows_from(again, 0)] == list(range(60))
-    assert again.find_timestamp(T0 + 15) == (2, T0 + 20, 0)
+    assert find_timestamp(again, T0 + 15) == (2, T0 + 20, 0)
 
 
 def test_clean_stop_needs_no_recovery(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.cleaning import compact, keyed
 from support.cleaning import open_log as open_compacted
-from support.logs import T0, batch, code_of, open_log, put, sequenced
+from support.logs import T0, batch, code_of, find_timestamp, open_log, put, sequenced
 
 from odradek.batches.encode import encode_batch, with_max_timestamp
 from odradek.batches.header import read_header
@@ -149,7 +149,7 @@ def test_a_search_skips_segments_that_were_replaced_during_it(path: Path) -> Non
     compact(log)
     found = finish(steps)
     assert found is not None
-    assert found == log.find_timestamp(T0 + 52_000)
+    assert found == find_timestamp(log, T0 + 52_000)
     assert found.offset >= 2 * DENSE, "the third segment has a copy of each record of the second"
     assert log.offline is None
 

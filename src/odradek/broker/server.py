@@ -38,7 +38,6 @@ from odradek.broker.scheduler import Callbacks, Scheduler, Steps, finish
 from odradek.catalog.shard import BROKER, BeginEpochs, Topic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError, StorageError
-from odradek.core.ids import OFFSETS_TOPIC
 from odradek.storage.descriptors import SHARED
 from odradek.wire.api_keys import OFFSET_COMMIT
 
@@ -226,10 +225,6 @@ class BrokerServer:
 
             self._request_quota = RequestQuota(self.quotas)
             self.router.install(self._request_quota)
-
-    def ensure_offsets_topic(self) -> None:
-        """Creates ``__consumer_offsets`` at once if it does not exist."""
-        finish(self.controller.create_internal_topic(OFFSETS_TOPIC))
 
     def check_room(self) -> None:
         self.directory.check_room()

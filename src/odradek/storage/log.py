@@ -313,21 +313,15 @@ class Log(LogTransactions):
         except OSError as error:
             raise self._fail("read", error) from error
 
-    def find_timestamp(self, timestamp: int, *, max_offset: int | None = None) -> FoundOffset | None:
-        """Finds the first record with at least that timestamp (ms), also inside compressed batches (behaviour 48).
-
-        The record is below ``max_offset``: the reader's high watermark or last stable offset.
-        """
-        found = finish(self.search_timestamp(timestamp))
-        limit = self._end_offset if max_offset is None else max_offset
-        return None if found is None or found.offset >= limit else found
-
     def max_timestamp(self) -> FoundOffset | None:
         """Finds the first record with the largest timestamp, or the first record without timestamps (behaviour 49)."""
         return finish(self.search_max_timestamp())
 
     def search_timestamp(self, timestamp: int) -> BatchSteps[FoundOffset | None]:
-        """Finds the first record with at least that timestamp (ms) in steps."""
+        """Finds the first record with at least that timestamp (ms) in steps, also in compressed batches (behaviour 48).
+
+        The record may be above the high watermark.
+        """
         return first_at_least(self, timestamp)
 
     def search_max_timestamp(self) -> BatchSteps[FoundOffset | None]:
