@@ -285,6 +285,12 @@ def test_a_rewound_group_is_followed(
     assert again == {(topic, 0, offset): 1 for offset in range(30, 40)}
 
 
+def watched(group: str) -> list[batch_commits._Run]:
+    """The runs of this group's queries that the driver watches. Queries of other tests may still be there."""
+    runs = [run for listener in batch_commits._listeners.values() for run in list(listener._runs.values())]
+    return [run for run in runs if any(lookups.group_id == group for lookups in run.sources.values())]
+
+
 def test_members_that_join_during_the_run_are_a_warning_at_its_end(
     spark: Any,
     admin: Admin,
@@ -297,7 +303,7 @@ def test_members_that_join_during_the_run_are_a_warning_at_its_end(
     output = tmp_path / "t"
     ingest(bootstrap, topics=topic, group=group, output=output, spark=spark)
     # The driver commits again when Spark reports the end of the query.
-    eventually(lambda: not any(one._runs for one in batch_commits._listeners.values()), what="the end of the query")
+    eventually(lambda: not watched(group), what="the end of the query")
     done = committed(admin, group)
     admin.delete_groups([group])
     member = consumer(bootstrap, group, client_id="the-newcomer")
