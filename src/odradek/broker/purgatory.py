@@ -5,6 +5,7 @@ Partitions notify their waiting requests. A waiting request costs a timer and an
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.clock import Loop
+    from odradek.broker.clock import Loop, TimerHandle
     from odradek.broker.watermark_waits import Wait, WatermarkWaits
 
 
 class Queue(Protocol):
     """The method of the scheduler (broker/scheduler) that the purgatory uses."""
 
-    def add(self, runnable: ParkedFetch | ParkedProduce) -> None: ...
+    def add(self, runnable: ParkedRequest) -> None: ...
 
 
 class Waitable(Protocol):
@@ -107,14 +108,54 @@ class Purgatory:
         self.partitions -= fetch.size
 
 
-class ParkedFetch:
-    """A waiting fetch. It completes once, in its own share of the event loop.
+class ParkedRequest(ABC):
+    """A waiting request of ``size`` partitions. It completes once, in its own share of the event loop."""
 
-    So appends of one turn share one reply. And an append that wakes a thousand fetches does not read for all of them in
-    one turn.
+    __slots__ = ("_client", "_done", "_purgatory", "_timer", "size")
+    _timer: TimerHandle
+
+    def __init__(self, purgatory: Purgatory, client: PurgatoryClient, size: int) -> None:
+        self._purgatory = purgatory
+        self._client = client
+        self._done = False
+        self.size = size
+        client.parked.add(self)
+        client.parked_partitions += size
+
+    @abstractmethod
+    def run_share(self, until_s: float) -> bool:
+        """Replies, unless the client has disconnected meanwhile."""
+
+    def abandon(self) -> None:
+        """Removes the request after its connection has closed. Records that it has appended stay in the log."""
+        if not self._done:
+            self._leave()
+        self._forget()
+
+    def _end(self) -> None:
+        """Queues the request for its reply."""
+        if not self._done:
+            self._leave()
+            self._purgatory.queue.add(self)
+
+    def _leave(self) -> None:
+        """Ends the wait."""
+        self._done = True
+        self._timer.cancel()
+
+    def _forget(self) -> None:
+        """Removes the request from its client."""
+        self._client.parked.discard(self)
+        self._client.parked_partitions -= self.size
+
+
+class ParkedFetch(ParkedRequest):
+    """A waiting fetch. Appends of one turn share one reply.
+
+    An append that wakes a thousand fetches does not read for all of them in one turn.
     """
 
-    __slots__ = ("_changed", "_client", "_complete", "_done", "_missing", "_partitions", "_purgatory", "_timer", "size")
+    __slots__ = ("_changed", "_complete", "_missing", "_partitions")
 
     def __init__(
         self,
@@ -124,15 +165,11 @@ class ParkedFetch:
         missing_bytes: int,
         complete: Callable[[bool], None],
     ) -> None:
-        self._purgatory = purgatory
-        self._client = client
+        super().__init__(purgatory, client, len(partitions))
         self._partitions = partitions
         self._missing = missing_bytes
         self._complete = complete
-        self._done = self._changed = False
-        self.size = len(self._partitions)
-        client.parked.add(self)
-        client.parked_partitions += self.size
+        self._changed = False
         for partition in partitions:
             partition.waiters.add(self)
 
@@ -159,34 +196,20 @@ class ParkedFetch:
             self._complete(self._changed)
         return False
 
-    def abandon(self) -> None:
-        """Removes the fetch after its connection has closed."""
-        if not self._done:
-            self._leave()
-        self._forget()
-
-    def _end(self) -> None:
-        """Queues the fetch for its reply: there are enough bytes, or the timeout has passed."""
-        if not self._done:
-            self._leave()
-            self._purgatory.queue.add(self)
-
     def _leave(self) -> None:
-        self._done = True
-        self._timer.cancel()
+        super()._leave()
         self._purgatory.remove(self)
 
     def _forget(self) -> None:
-        self._client.parked.discard(self)
-        self._client.parked_partitions -= self.size
+        super()._forget()
         for partition in self._partitions:
             partition.waiters.discard(self)
 
 
-class ParkedProduce:
-    """A produce request that waits for replicas. It completes once, in its own share of the event loop."""
+class ParkedProduce(ParkedRequest):
+    """A produce request that waits for replicas."""
 
-    __slots__ = ("_client", "_complete", "_done", "_errors", "_open_count", "_purgatory", "_timer", "_waits", "size")
+    __slots__ = ("_complete", "_errors", "_open_count", "_waits")
 
     def __init__(
         self,
@@ -196,14 +219,10 @@ class ParkedProduce:
         timeout_ms: int,
         complete: Callable[[list[ErrorCode]], None],
     ) -> None:
-        self._purgatory = purgatory
-        self._client = client
+        super().__init__(purgatory, client, len(awaited))
         self._complete = complete
         self._errors = [ErrorCode.request_timed_out] * len(awaited)
-        self._done = False
-        self.size = self._open_count = len(awaited)
-        client.parked.add(self)
-        client.parked_partitions += self.size
+        self._open_count = len(awaited)
         self._timer = purgatory.loop.call_later(max(timeout_ms, 0) / 1000, self._end)
         self._waits: list[tuple[Replicated, Wait]] = []
         for number, (partition, offset) in enumerate(awaited):
@@ -231,25 +250,9 @@ class ParkedProduce:
             self._complete(self._errors)
         return False
 
-    def abandon(self) -> None:
-        """Removes the request after its connection has closed. Its records stay in the log."""
-        if not self._done:
-            self._leave()
-        self._forget()
-
-    def _end(self) -> None:
-        if not self._done:
-            self._leave()
-            self._purgatory.queue.add(self)
-
     def _leave(self) -> None:
-        self._done = True
-        self._timer.cancel()
+        super()._leave()
         for partition, wait in self._waits:
             if partition.watermark_waits is not None:
                 partition.watermark_waits.discard(wait)
         self._waits = []
-
-    def _forget(self) -> None:
-        self._client.parked.discard(self)
-        self._client.parked_partitions -= self.size
