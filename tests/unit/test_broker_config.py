@@ -15,6 +15,7 @@ from odradek.broker.config_ignored import DYNAMIC
 from odradek.broker.config_keys import ConfigSource
 from odradek.broker.group_coordinator import GROUPS
 from odradek.broker.quotas import Quotas
+from odradek.catalog.shard import MAX_PARTITIONS_PER_REQUEST, check_partition_count
 from odradek.core.declared_settings import setting
 from odradek.core.errors import ConfigError
 from odradek.groups import config as groups_config
@@ -45,6 +46,14 @@ from odradek.groups.config import GroupConfig
 def test_invalid_settings_are_refused(setting: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         BrokerConfig.parse([setting])
+
+
+def test_the_offsets_topic_may_have_as_many_partitions_as_one_request_may_create() -> None:
+    name = "offsets.topic.num.partitions"
+    spec = GROUPS.topic_spec(BrokerConfig({name: str(MAX_PARTITIONS_PER_REQUEST)}))
+    check_partition_count(spec.partition_count)
+    with pytest.raises(ConfigError, match=f"{name}: Value must be no more than {MAX_PARTITIONS_PER_REQUEST}"):
+        BrokerConfig({name: str(MAX_PARTITIONS_PER_REQUEST + 1)})
 
 
 def test_the_offsets_topic_can_be_created_with_the_least_settings() -> None:

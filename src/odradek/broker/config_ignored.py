@@ -1,5 +1,7 @@
 """Kafka's settings that the broker accepts without effect, by reason: ``name | type | Kafka's default | limits``."""
 
+from odradek.broker.config_table import NO_SUCH_GROUPS
+
 INERT: dict[str, str] = {
     "The broker has no authentication, authorisation or encryption yet.": """
 authorizer.class.name | string |
@@ -104,7 +106,7 @@ transaction.state.log.segment.bytes | int | 104857600 | 1..
 transaction.two.phase.commit.enable | boolean | false
 transactional.id.expiration.ms | int | 604800000 | 1..
 """,
-    "The broker has no groups of this kind yet.": """
+    NO_SUCH_GROUPS: """
 group.coordinator.rebalance.protocols | list | classic,consumer,streams | list consumer,classic,share,streams
 group.share.assignment.interval.ms | int | 1000 | 0..
 group.share.assignors | list | simple

@@ -15,6 +15,7 @@ from functools import cache
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_description import Described
 from odradek.broker.config_keys import ConfigKey, ConfigSource, ConfigType, find_broker_key
+from odradek.broker.config_table import NO_SUCH_GROUPS
 from odradek.catalog.shard import CLIENT_METRICS, GROUP
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
@@ -40,7 +41,6 @@ streams.initial.rebalance.delay.ms | int | group.streams.initial.rebalance.delay
 streams.num.standby.replicas | int | group.streams.num.standby.replicas | 0..
 streams.session.timeout.ms | int | group.streams.session.timeout.ms | 1..
 """
-_NO_SUCH_GROUPS = "The broker has no groups of this kind yet."
 
 _CLIENT_METRICS = """
 interval.ms | int | 300000 | 100..3600000
@@ -54,7 +54,7 @@ _MATCHED = ("client_instance_id", "client_id", "client_software_name", "client_s
 
 @cache
 def _keys(kind: int) -> dict[str, ConfigKey]:
-    table, reason = (_GROUP, _NO_SUCH_GROUPS) if kind == GROUP else (_CLIENT_METRICS, _NO_METRICS)
+    table, reason = (_GROUP, NO_SUCH_GROUPS) if kind == GROUP else (_CLIENT_METRICS, _NO_METRICS)
     keys = {}
     for row in table.strip().splitlines():
         name, type_name, default, limits = (cell.strip() for cell in row.split("|"))

@@ -8,12 +8,16 @@ means unset.
 Limits: ``a..b`` is a range, which may be open at either end; ``a..b or c`` also allows c. ``in x,y`` is one of these
 values, ``list x,y`` a list of them. ``replicas`` is ``*`` or a list of partition:broker pairs.
 
-``offsets.topic.segment.bytes`` has the lower limit of ``segment.bytes``. Kafka starts with 1 byte or more, but its
+``offsets.topic.segment.bytes`` has the lower limit of ``segment.bytes``, and ``offsets.topic.num.partitions`` the upper
+limit of a request (``MAX_PARTITIONS_PER_REQUEST``). Kafka starts with any number of bytes and partitions, but its
 controller refuses to create the offsets topic then, so no group gets a coordinator.
 
 ``BROKER`` has only settings with an effect; rows of the same form for group settings are in ``groups/config``. Settings
 without an effect are in ``config_ignored`` and ``TOPIC_INERT``, with the reason.
 """
+
+NO_SUCH_GROUPS = "The broker has no groups of this kind yet."
+"""Why settings of share and streams groups have no effect."""
 
 BROKER = """
 node.id | int | 1 | 0.. | Id of this broker. Kafka has no default.
@@ -79,7 +83,7 @@ max.connections | int | 2147483647 | 0.. | Largest number of open connections.
 max.connections.per.ip | int | 2147483647 | 0.. | Largest number of open connections from one address.
 max.connections.per.ip.overrides | string | | | Other limits for single hosts: host:count,127.0.0.1:count.
 queued.max.request.bytes | long | 134217728 | | Memory for unfinished requests; -1 (Kafka's default) is no limit.
-offsets.topic.num.partitions | int | 50 | 1.. | Partitions of __consumer_offsets.
+offsets.topic.num.partitions | int | 50 | 1..10000 | Partitions of __consumer_offsets.
 offsets.topic.replication.factor | short | 1 | 1.. | Replicas of __consumer_offsets. Kafka's default is 3.
 offsets.topic.segment.bytes | int | 104857600 | 1048576.. | Segment size of __consumer_offsets.
 offsets.topic.compression.codec | int | 0 | 0..4 | Codec of __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
