@@ -327,7 +327,7 @@ def test_a_batch_sent_twice_is_stored_once(own_broker: Callable[..., RunningBrok
 @pytest.mark.behaviour(56, part="b")
 def test_a_compacted_topic_reports_the_records_without_a_key(wire: Wire, topic: str) -> None:
     create(wire, topic, cleanup_policy="compact")
-    records = [SimpleRecord(b"k", b"a"), *(SimpleRecord(None, b"b") for _ in range(12))]  # type: ignore[arg-type]
+    records = [SimpleRecord(b"k", b"a"), *(SimpleRecord(None, b"b") for _ in range(12))]
     part = {"index": 0, "records": encode_batch(records, now_ms=int(time.time() * 1000))}
     message = {"transactional_id": None, "acks": -1, "timeout": 1000,
                "topic_data": [{"name": topic, "partition_data": [part]}]}  # fmt: skip

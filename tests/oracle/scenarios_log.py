@@ -127,7 +127,7 @@ def timestamps_are_checked(run: Run) -> None:
     run.call(0, 9, produce_message(future, batch(2, first_ms=-5, step_ms=0)))
     compacted = run.topic("compacted")
     run.create(compacted, 1, cleanup_policy="compact")
-    rows = [SimpleRecord(b"k", b"v", START_MS), SimpleRecord(None, b"v", START_MS), SimpleRecord(b"k", None, START_MS)]  # type: ignore[arg-type]
+    rows = [SimpleRecord(b"k", b"v", START_MS), SimpleRecord(None, b"v", START_MS), SimpleRecord(b"k", None, START_MS)]
     run.call(0, 9, produce_message(compacted, encode_batch(rows, now_ms=START_MS)))
 
 
@@ -173,7 +173,7 @@ def settings_act_at_once(run: Run) -> None:
     run.call(0, 9, produce_message(topic, batch(1)))
     set_to("message.timestamp.type", "CreateTime")
     set_to("cleanup.policy", "compact")
-    keyless = [SimpleRecord(None, b"v", START_MS)]  # type: ignore[list-item]
+    keyless = [SimpleRecord(None, b"v", START_MS)]
     run.call(0, 9, produce_message(topic, encode_batch(keyless, now_ms=START_MS)))
     set_to("cleanup.policy", "delete")
     run.call(0, 9, produce_message(topic, encode_batch(keyless, now_ms=START_MS)))

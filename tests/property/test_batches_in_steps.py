@@ -149,7 +149,7 @@ def test_memory_between_steps_is_claimed(codec: int, parts: list[bytes], kafka: 
 def test_a_search_equals_reading_every_record(
     records: list[tuple[int, bool, int]], codec: str, since: int, offset: int, most: int, sets_time: bool
 ) -> None:
-    rows = [SimpleRecord(None if keyless else b"k", b"v" * size, T0 + delta) for delta, keyless, size in records]  # type: ignore[arg-type]
+    rows = [SimpleRecord(None if keyless else b"k", b"v" * size, T0 + delta) for delta, keyless, size in records]
     data = bytearray(encode_batch(rows, now_ms=T0, compression=codec))
     if sets_time:
         stamp(data, 0, 10, 3, T0 + 7)

@@ -33,7 +33,7 @@ def open_log(
 
 def keyed(*pairs: tuple[bytes | None, bytes | None], at_ms: int = T0, **options: object) -> bytes:
     """One batch of records that are one millisecond apart."""
-    records = [SimpleRecord(key, value, at_ms + number) for number, (key, value) in enumerate(pairs)]  # type: ignore[arg-type]
+    records = [SimpleRecord(key, value, at_ms + number) for number, (key, value) in enumerate(pairs)]
     return encode_batch(records, now_ms=at_ms, **options)  # type: ignore[arg-type]
 
 

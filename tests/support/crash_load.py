@@ -176,7 +176,7 @@ class RawProducer(Worker):
         self._sequences[where] += len(pairs)
         now_ms = int(time.time() * 1000)
         data = encode_batch(
-            [SimpleRecord(key, value, now_ms + n) for n, (key, value) in enumerate(pairs)],  # type: ignore[arg-type]
+            [SimpleRecord(key, value, now_ms + n) for n, (key, value) in enumerate(pairs)],
             now_ms=now_ms,
             compression=dice.choice(CODECS),
             producer_id=self._producer_id,
@@ -323,7 +323,7 @@ class Recreation(Worker):
     def _produce(self, wire: Wire) -> None:
         self._number += 1
         value = b"%s-%d" % (self.name.encode(), self._number)
-        part = {"index": 0, "records": encode_batch([SimpleRecord(None, value)], now_ms=int(time.time() * 1000))}  # type: ignore[arg-type]
+        part = {"index": 0, "records": encode_batch([SimpleRecord(None, value)], now_ms=int(time.time() * 1000))}
         message = {"transactional_id": None, "acks": -1, "timeout": 5000,
                    "topic_data": [{"name": self.topic, "partition_data": [part]}]}  # fmt: skip
         answer = wire.call(PRODUCE, 9, message).responses[0].partition_responses[0]

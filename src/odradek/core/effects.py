@@ -32,9 +32,12 @@ varints."""
 
 @dataclass(slots=True, frozen=True)
 class SimpleRecord:
-    """One record of an internal topic. ``value=None`` is a tombstone. ``timestamp_ms=None`` means "now"."""
+    """One record. ``value=None`` is a tombstone. ``timestamp_ms=None`` means "now".
 
-    key: bytes
+    ``key=None`` occurs in other topics, and in an internal topic only if another program wrote the record.
+    """
+
+    key: bytes | None
     value: bytes | None
     timestamp_ms: int | None = None
 
@@ -69,7 +72,7 @@ LogEntry = SimpleRecord | Block
 def most_bytes(record: LogEntry) -> int:
     """Returns the largest size of a record or block in a batch."""
     if isinstance(record, SimpleRecord):
-        return len(record.key) + (0 if record.value is None else len(record.value)) + MAX_RECORD_OVERHEAD_BYTES
+        return len(record.key or b"") + len(record.value or b"") + MAX_RECORD_OVERHEAD_BYTES
     return record.most_bytes
 
 
