@@ -31,8 +31,8 @@ from bench.pages import SPARK, option_help
 from bench.sides import CONFIG, cpu_seconds, with_descendants
 from bench.topics import PARTITIONS, T0, event_values, filled
 from odradek.client.admin import Admin
-from odradek.client.model import LATEST
 from odradek.client.producer import Producer
+from odradek.core.ids import LATEST
 from odradek.spark import register
 from odradek.spark.session import session
 

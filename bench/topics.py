@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from bench.load import create_topic
 from odradek.client.admin import Admin
-from odradek.client.model import LATEST
 from odradek.client.producer import Producer
+from odradek.core.ids import LATEST
 
 PARTITIONS = 4
 T0 = 1_700_000_000_000

@@ -25,15 +25,9 @@ from odradek.client.consumer.records import Record
 from odradek.client.consumer.subscription import PartitionState, SubscriptionState
 from odradek.client.errors import LogTruncated
 from odradek.client.metadata_wire import Metadata, TopicMetadata
-from odradek.client.model import (
-    EARLIEST,
-    LATEST,
-    EpochEnd,
-    ListedOffset,
-    PartitionDescription,
-    TopicDescription,
-)
+from odradek.client.model import EpochEnd, ListedOffset, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import EARLIEST, LATEST
 from odradek.net.fetch_session import FetchSession
 from odradek.net.fetch_wire import FetchPartition
 

@@ -20,7 +20,6 @@ from odradek.client.errors import UnknownTopic
 from odradek.client.group.assignors import CooperativeStickyAssignor, RangeAssignor
 from odradek.client.group.classic_membership import ClassicMembership, ClassicState, Next
 from odradek.client.group.commits import AutoCommit, commit_failure, commit_request
-from odradek.client.model import LATEST
 from odradek.core.consumer_protocol import (
     Subscription,
     decode_assignment,
@@ -29,7 +28,7 @@ from odradek.core.consumer_protocol import (
     encode_subscription,
 )
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.core.ids import LATEST, OffsetAndMetadata, TopicPartition
 from odradek.net.fetch_session import FetchSession
 from odradek.net.fetch_wire import FetchPartition
 

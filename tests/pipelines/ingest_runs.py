@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from odradek.client.admin import Admin
-from odradek.client.model import LATEST
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import LATEST, TopicPartition
 
 RecordId = tuple[str, int, int]
 

@@ -19,9 +19,8 @@ from support.scripted import scripted
 import odradek
 from odradek.batches.encode import encode_batch
 from odradek.client.admin import Admin
-from odradek.client.model import EARLIEST, LATEST
 from odradek.core.effects import SimpleRecord
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.spark.errors import reason
 
 Made = Callable[..., StreamingRun]

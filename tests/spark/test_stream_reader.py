@@ -20,9 +20,8 @@ from odradek.batches.arrow import schema
 from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.client import reader
 from odradek.client.admin import Admin
-from odradek.client.model import LATEST
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.core.ids import LATEST, OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.lag.reset_mark import mark_reset
 from odradek.spark import lookups

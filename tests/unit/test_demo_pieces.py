@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from odradek.client.errors import UnknownTopic
-from odradek.client.model import EARLIEST, LATEST, ListedOffset
+from odradek.client.model import ListedOffset
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from odradek.pipelines import lake as lake_module
 from odradek.pipelines.demo.checks import CheckReport, Count, count_rows, judge, read_rows
 from odradek.pipelines.demo.flights import Feed, Flights

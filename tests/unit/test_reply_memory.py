@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from odradek.broker.api import Hangup
-from odradek.broker.reply_memory import STALL_S, ReplyMemory
+from odradek.broker.reply_memory import ReplyMemory
+from odradek.broker.request_memory import STALL_S
 
 LIMIT = 1000
 

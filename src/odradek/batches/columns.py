@@ -6,6 +6,10 @@ DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", 
 """All columns except ``headers``, in the order of Spark's Kafka source."""
 
 COLUMNS = (*DEFAULT_COLUMNS, "headers")
+WRITE_COLUMNS = ("key", "value", "headers", "partition", "timestamp")
+"""The columns that a producer accepts."""
+MAX_MS = (1 << 63) // 1000 - 1
+"""The largest time in milliseconds that a column of microseconds can hold."""
 
 
 def check_columns(columns: tuple[str, ...]) -> None:

@@ -64,7 +64,6 @@ _WHY = {
 CODEC_BITS = COMPRESSION_MASK
 _FEW = 4
 """For at most this number of rows, the conversion of all columns is faster than a selection of four columns."""
-_MAX_MS = (1 << 63) // 1000 - 1
 
 _RO = types.Array(types.uint8, 1, "C", readonly=True)
 _I64 = types.int64

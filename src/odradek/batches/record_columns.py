@@ -16,11 +16,11 @@ from numba import types
 from numba.extending import intrinsic
 
 from odradek.batches.column_memory import space
+from odradek.batches.columns import MAX_MS
 from odradek.batches.decode import (
     _I32S,
     _I64,
     _I64S,
-    _MAX_MS,
     _RO,
     _TABLE,
     _U8S,
@@ -222,7 +222,7 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
                 continue
             ms = table[i, MAX_TIME] if log_append else table[i, BASE_TIME] + delta_ms
             offsets[row] = offset
-            times[row] = min(max(ms, -_MAX_MS), _MAX_MS) * 1000
+            times[row] = min(max(ms, -MAX_MS), MAX_MS) * 1000
             if kept & KEYS:
                 key_is_there[row] = key_at >= 0
                 no_keys += key_at < 0

@@ -26,9 +26,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import INITIAL_EPOCH
 
 FINAL_EPOCH = -1
-INITIAL_EPOCH = 0
 EVICTION_MS = 120_000
 MAX_BYTES = 20 << 20
 STEP_PARTITIONS = 500

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
 
-STEP_ELEMENTS = 500
+from odradek.broker.long_lists import STEP_ELEMENTS
+
 FEW = 1000
 """Containers with at most this number of elements together are freed at once."""
 

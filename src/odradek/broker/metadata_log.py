@@ -24,6 +24,7 @@ from odradek.catalog.records import MetadataRecord
 from odradek.catalog.shard import CatalogRequest, CatalogShard, CreatePartitions, CreateTopic, Entity, Topic
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.core.ids import METADATA_TOPIC
 from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
 from odradek.storage.files import Files
 from odradek.storage.log import Log
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("odradek.broker")
 
-DIRECTORY = "__cluster_metadata-0"
+DIRECTORY = f"{METADATA_TOPIC}-0"
 _KAFKAS = "Apache Kafka's controller has written it, and this broker cannot continue such a log"
 ROLL_BYTES = 1 << 20
 """A snapshot rolls the active segment only if the segment has at least this size."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from odradek.broker.api import Hangup
+from odradek.broker.request_memory import STALL_S
 
 log = logging.getLogger("odradek.broker")
 
@@ -21,7 +22,6 @@ MAX_REPLY_BYTES = 100_000_000
 """The limit for one reply. It is librdkafka's default (``receive.message.max.bytes``). Java clients accept 2 GiB."""
 MAX_REPLIES_BYTES = 256 << 20
 """The limit for all unfinished and unsent replies together."""
-STALL_S = 10.0
 
 
 class Sender(Protocol):

@@ -109,9 +109,8 @@ def _alone(request: ConsumeRequest) -> int:
 
 def _ranges(admin: Admin, request: ConsumeRequest) -> dict[TopicPartition, tuple[int, int]]:
     """Returns for each partition where to begin, and the present log end offset."""
-    from odradek.client.model import EARLIEST, LATEST
     from odradek.core.errors import ConfigError
-    from odradek.core.ids import NO_OFFSET, TopicPartition
+    from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
     from odradek.lag.reset import datetime_ms
 
     topics, single = parse_partitions([request.topic], "")

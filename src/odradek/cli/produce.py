@@ -17,9 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from odradek.batches.columns import WRITE_COLUMNS
 from odradek.cli.options import client_config
 from odradek.cli.record_lines import from_json
 from odradek.cli.terminal import CommandError, counted, note, print_json, progress
+from odradek.core.ids import LAST_MS
 from odradek.core.json_depth import parse_json
 
 if TYPE_CHECKING:
@@ -28,11 +30,9 @@ if TYPE_CHECKING:
     from odradek.client.producer import Producer
 
 FORMATS = ("lines", "json", "csv", "parquet")
-COLUMNS = ("key", "value", "headers", "partition", "timestamp")
 IGNORED = frozenset({"topic", "offset", "timestampType"})
 ROWS = 10_000
 PIECE_BYTES = 256 << 10
-LAST_MS = (1 << 63) - 1
 LONGEST_ROW = 16 << 20
 """The longest row of CSV. Without a limit, an unclosed quote would read the rest of the input as one cell."""
 # A quote counts only at the start of a cell. These are the rules of pyarrow, which parses the cells. The quantifiers
@@ -144,7 +144,7 @@ def _csv(source: BinaryIO) -> Sized:
             if rows.strip(b"\r\n"):
                 yield _chosen(_cells(names, rows, line)), size
     if not names:
-        raise ValueError(f"no header: expected a line with names of columns among {', '.join(COLUMNS)}")
+        raise ValueError(f"no header: expected a line with names of columns among {', '.join(WRITE_COLUMNS)}")
 
 
 def _no_rows(names: list[str]) -> pa.RecordBatch:
@@ -298,7 +298,7 @@ def _chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Returns the batch without the ignored columns."""
     names = [name for name in batch.schema.names if name not in IGNORED]
     if "value" not in names:
-        raise ValueError(f"no column value among {', '.join(batch.schema.names)}; expected {', '.join(COLUMNS)}")
+        raise ValueError(f"no column value among {', '.join(batch.schema.names)}; expected {', '.join(WRITE_COLUMNS)}")
     return batch.select(names)
 
 
@@ -338,7 +338,7 @@ def _rows(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
     kinds = (pa.binary(), pa.binary(), _headers_kind(), pa.int32(), pa.int64())
     used = set().union(*rows) | {"value"}
-    schema = pa.schema([(name, kind) for name, kind in zip(COLUMNS, kinds, strict=True) if name in used])
+    schema = pa.schema([(name, kind) for name, kind in zip(WRITE_COLUMNS, kinds, strict=True) if name in used])
     return pa.RecordBatch.from_pylist(rows, schema)
 
 
@@ -350,9 +350,9 @@ def _json_row(line: bytes) -> dict[str, Any] | None:
     if not line.strip():
         return None
     row = _json(line)
-    if not isinstance(row, dict) or not row.keys() <= {*COLUMNS, *IGNORED}:
+    if not isinstance(row, dict) or not row.keys() <= {*WRITE_COLUMNS, *IGNORED}:
         shown = line[:60].decode(errors="replace")
-        raise ValueError(f"expected an object with {', '.join(COLUMNS)}, not {shown}")
+        raise ValueError(f"expected an object with {', '.join(WRITE_COLUMNS)}, not {shown}")
     return {name: _PARTS[name](value) for name, value in row.items() if name not in IGNORED}
 
 

@@ -155,8 +155,7 @@ def describe(
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
     """Show the partitions of topics with leaders, replicas and offsets, and the topics' own settings."""
-    from odradek.client.model import EARLIEST, LATEST
-    from odradek.core.ids import TopicPartition
+    from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 
     chosen = names_given(names, "TOPIC")
     with connect(bootstrap, timeout_ms, command_config) as admin:

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
         UnsupportedVersion,
     )
     from odradek.client.group.assignors import Assignor
-    from odradek.client.model import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset, NewTopic
+    from odradek.client.model import ListedOffset, NewTopic
     from odradek.client.producer.engine import BufferExhausted, DeliveryFailed, RecordMetadata
     from odradek.client.reader import PartitionReader, read_range
     from odradek.core.errors import ConfigError, CorruptRecord, ErrorCode, KafkaError, OdradekError
-    from odradek.core.ids import OffsetAndMetadata, TopicPartition
+    from odradek.core.ids import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndMetadata, TopicPartition
 
 __all__ = [
     "EARLIEST",
@@ -103,10 +103,10 @@ _NAMES = {
         BrokerUnreachable ConnectionLost GroupIdNotFound GroupNotEmpty LogTruncated OffsetOutOfRange
         RecordsWithheld ReplyTooLarge RequestTimedOut TopicRecreated UnknownTopic UnsupportedVersion
     """,
-    "odradek.client.model": "EARLIEST LATEST ListedOffset MAX_TIMESTAMP NewTopic",
+    "odradek.client.model": "ListedOffset NewTopic",
     "odradek.client.producer.engine": "BufferExhausted DeliveryFailed RecordMetadata",
     "odradek.client.reader": "PartitionReader read_range",
     "odradek.core.errors": "ConfigError CorruptRecord ErrorCode KafkaError OdradekError",
-    "odradek.core.ids": "OffsetAndMetadata TopicPartition",
+    "odradek.core.ids": "EARLIEST LATEST MAX_TIMESTAMP OffsetAndMetadata TopicPartition",
 }
 __getattr__ = loader(__name__, {name: home for home, names in _NAMES.items() for name in names.split()})

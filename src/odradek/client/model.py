@@ -9,13 +9,6 @@ from uuid import UUID
 
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
-# Special timestamps of ListOffsets; any other value is milliseconds since 1970.
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-
 
 @dataclass(frozen=True, slots=True)
 class Node:

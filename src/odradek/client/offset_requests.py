@@ -9,16 +9,17 @@ from typing import Any, TypeVar
 from odradek.client.arguments import as_partitions
 from odradek.client.cluster import Cluster, Deadline
 from odradek.client.errors import error_for, first_row
-from odradek.client.model import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, EpochEnd, ListedOffset
+from odradek.client.model import EpochEnd, ListedOffset
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_OFFSET, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.net.connection import BrokerConnection
 from odradek.wire.api_keys import LIST_OFFSETS, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
 
 T = TypeVar("T")
 
 READ_UNCOMMITTED = 0
-# Later versions have topic ids instead of names. Callers have names, and every broker supports this version.
+# Later versions of OffsetCommit and OffsetFetch have topic ids instead of names. Callers have names, and every broker
+# supports this version.
 NAMES_CEILING = 9
 
 

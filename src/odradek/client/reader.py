@@ -36,9 +36,9 @@ from odradek.client.errors import (
     TopicRecreated,
     error_for,
 )
-from odradek.client.model import EARLIEST, LATEST, PartitionDescription
+from odradek.client.model import PartitionDescription
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
-from odradek.core.ids import NO_EPOCH, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, TopicPartition
 from odradek.net import fetch_exchange, fetch_wire
 from odradek.net.fetch_wire import FetchReplyPartition
 

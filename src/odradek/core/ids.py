@@ -22,6 +22,23 @@ NO_OFFSET = -1
 NO_EPOCH = -1
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+
+# Special timestamps of ListOffsets; any other value is milliseconds since 1970.
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+
+LAST_MS = (1 << 63) - 1
+"""The largest timestamp of a record in milliseconds."""
+
+INITIAL_EPOCH = 0
+"""The epoch of a Fetch that creates a fetch session."""
+
+# Special member epochs of a ConsumerGroupHeartbeat; any other value is the member's epoch.
+JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
 
 
 class TopicPartition(NamedTuple):

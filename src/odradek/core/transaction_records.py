@@ -17,7 +17,6 @@ from odradek.core.record_schemas import MalformedRecord, RecordType, decode_key,
 from odradek.core.varints import uvarint
 
 __all__ = [
-    "NO_PRODUCER_EPOCH",
     "TRANSACTION_LOG",
     "EndTransactionMarker",
     "Transaction",
@@ -27,8 +26,6 @@ __all__ = [
     "encode_key",
     "encode_value",
 ]
-
-NO_PRODUCER_EPOCH = -1
 
 
 class TransactionState(IntEnum):

@@ -19,7 +19,7 @@ from odradek.groups.shard import GroupShard
 
 log = logging.getLogger("odradek.broker")
 
-ROWS_AT_ONCE = 2000
+COMMITS_AT_ONCE = 2000
 """The number of commits that are replayed between two yields: about one millisecond of work."""
 PENDING_AT_MOST = 20_000
 MAX_SHAPES = 1000
@@ -127,7 +127,7 @@ class CommitRuns:
                 else:
                     commits[_PARTITION(partition)[0]] = None
                 done += 1
-                if done % ROWS_AT_ONCE == 0:
+                if done % COMMITS_AT_ONCE == 0:
                     yield
             if names is not None and commits:
                 self._replay_commits(names, commits, prefix, rows)

@@ -26,18 +26,11 @@ from typing import Any, Protocol
 
 from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import java_string_hash
+from odradek.core.ids import LEAVE_EPOCH, java_string_hash
 from odradek.core.pace import Pace
 from odradek.groups import consumer_records as records
 from odradek.groups.assignors import ASSIGNORS, hash_order
-from odradek.groups.consumer_member import (
-    LEAVE_EPOCH,
-    ClassicSide,
-    ConsumerMember,
-    Owned,
-    Partitions,
-    ResolvedPattern,
-)
+from odradek.groups.consumer_member import ClassicSide, ConsumerMember, Owned, Partitions, ResolvedPattern
 from odradek.groups.metadata_hash import TopicFacts, group_hash_in_steps
 
 NOTHING: Partitions = {}

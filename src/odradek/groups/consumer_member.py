@@ -20,8 +20,6 @@ Owned: TypeAlias = Mapping[bytes, Mapping[int, int]]
 
 Partitions: TypeAlias = Mapping[bytes, frozenset[int]]
 
-JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
-
 
 class MemberState(IntEnum):
     """The values are those in the log."""

@@ -20,6 +20,7 @@ from typing import Any
 
 from odradek.core.effects import Result, ResultSteps
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from odradek.core.pace import Pace
 from odradek.groups import assignors, migration
 from odradek.groups import consumer_records as records
@@ -29,16 +30,7 @@ from odradek.groups.classic_records import group_record
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_checks import check_epoch, check_request, check_size, find_member
 from odradek.groups.consumer_group import ConsumerGroup, MetadataImage
-from odradek.groups.consumer_member import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_STATIC_EPOCH,
-    ConsumerMember,
-    MemberState,
-    Reconciliation,
-    TargetAssignment,
-    without_epochs,
-)
+from odradek.groups.consumer_member import ConsumerMember, MemberState, Reconciliation, TargetAssignment, without_epochs
 from odradek.groups.consumer_messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,

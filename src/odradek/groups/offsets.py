@@ -20,7 +20,7 @@ from itertools import repeat
 
 from odradek.core.effects import Result, ResultSteps, SimpleRecord, most_bytes
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import is_longer
+from odradek.core.ids import NO_OFFSET, is_longer
 from odradek.core.records import OffsetCommitRecord, OffsetCommitValue, OffsetKey, offset_key_prefix, offset_value
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.classic_protocol import Membership
@@ -44,7 +44,6 @@ from odradek.groups.messages import (
     OffsetFetchReply,
 )
 
-NO_OFFSET = -1
 NOTHING = (NO_OFFSET, -1, "")
 TOPICS_AT_ONCE = 1000
 """A number of topics. An OffsetFetch of more topics reads the offsets of each topic when the reply is packed."""
@@ -223,7 +222,7 @@ class Offsets:
             for part in parts_of(request):
                 begin = len(out.records)
                 self._add_records(now_ms, part, out.records, refused)
-                left -= sum([len(record.key) + len(record.value or b"") for record in out.records[begin:]])
+                left -= sum([len(record.key or b"") + len(record.value or b"") for record in out.records[begin:]])
                 if left < 0:
                     return Result(OffsetCommitReply(ErrorCode.unknown_server_error), effects=out.effects)
                 yield None

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from odradek.batches.decode import _I32S, _I64S, _MAX_MS, _RO, _U8S, _int16, _int32, _int64
+from odradek.batches.columns import MAX_MS
+from odradek.batches.decode import _I32S, _I64S, _RO, _U8S, _int16, _int32, _int64
 from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import read_uvarint
 
@@ -60,7 +61,7 @@ def _topic_id(buffer: Any, at: int, end: int) -> Any:
 
 @kernel(_I64(_I64))
 def _micros(ms: int) -> Any:
-    return min(max(ms, -_MAX_MS), _MAX_MS) * 1000
+    return min(max(ms, -MAX_MS), MAX_MS) * 1000
 
 
 # --- commits with the layout of the previous one ----------------------------------------------------------------------

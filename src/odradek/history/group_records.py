@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from odradek.batches.columns import MAX_MS
 from odradek.core.consumer_protocol import MalformedProtocol, ProtocolReader, decode_assignment
 from odradek.core.record_schemas import Fields
 from odradek.core.records import (
@@ -18,7 +19,6 @@ from odradek.core.records import (
 from odradek.history.columns import NO_MEMBER
 
 Row = dict[str, Any]
-_MAX_MS = (1 << 63) // 1000 - 1
 _EPOCHS = ("epoch", "assignment_epoch", "member_epoch")
 
 
@@ -41,7 +41,7 @@ def _details(key: bytes | None, value: bytes | None) -> str | None:
 
 def micros(ms: int) -> int | None:
     """Converts milliseconds since 1970 to microseconds: -1 becomes null; values beyond int64 are clamped."""
-    return None if ms == -1 else min(max(ms, -_MAX_MS), _MAX_MS) * 1000
+    return None if ms == -1 else min(max(ms, -MAX_MS), MAX_MS) * 1000
 
 
 def _classic(record: GroupRecord) -> Row:

@@ -17,10 +17,9 @@ import numpy.typing as npt
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import LOOKUP_REFUSED, OffsetOutOfRange, UnknownTopic
-from odradek.client.model import EARLIEST, LATEST
 from odradek.client.reader import PartitionReader
 from odradek.core.errors import KafkaError
-from odradek.core.ids import NO_OFFSET, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
 
 Array = npt.NDArray[Any]
 PartitionOffset = tuple[TopicPartition, int]

@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
-from odradek.client.model import EARLIEST, LATEST
 from odradek.client.reader import PartitionReader
-from odradek.core.ids import OFFSETS_TOPIC, TopicPartition, partition_for_group
+from odradek.core.ids import EARLIEST, LATEST, OFFSETS_TOPIC, TopicPartition, partition_for_group
 from odradek.history.columns import SCHEMA
 from odradek.history.coverage import Coverage
 from odradek.history.decode import NEEDED, decode_batch

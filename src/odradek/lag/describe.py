@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from odradek.client.admin import Admin
-from odradek.client.model import EARLIEST, LATEST, GroupDescription, ListedOffset, MemberDescription
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.client.model import GroupDescription, ListedOffset, MemberDescription
+from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
 
 class LagRow(NamedTuple):

@@ -15,9 +15,8 @@ from uuid import UUID
 from odradek.client import durations
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound, UnknownTopic
-from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
-from odradek.core.ids import NO_OFFSET, OffsetAndMetadata, TopicPartition, java_string_hash
+from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, OffsetAndMetadata, TopicPartition, java_string_hash
 from odradek.lag.reset_csv import hash_order
 from odradek.lag.reset_mark import mark_reset
 

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import INITIAL_EPOCH, TopicPartition
 from odradek.net.fetch_wire import FetchPartition, FetchRequestData
 
 NO_SESSION = 0
-INITIAL_EPOCH = 0
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from odradek.pipelines.batch_rows import check_covers
 from odradek.pipelines.delta_leftovers import DeltaLeftovers
 from odradek.pipelines.filesystems import FileStatus, LocalLocation, Location
 from odradek.pipelines.lake import Added, prefix_of, table_file_name
+from odradek.pipelines.partition_folders import NULL
 from odradek.pipelines.staging import StagedFile, Staging
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from odradek.pipelines.batch_rows import BatchRows
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 _TRIES = 20
 _COMMITS_LOOKED_AT = 100
 
@@ -319,7 +319,7 @@ class DeltaTable:
         values: dict[str, str | None] = {}
         for part in file.name.split("/")[:-1]:
             column, _, value = part.partition("=")
-            values[unquote(column)] = None if value == _NULL else unquote(value)
+            values[unquote(column)] = None if value == NULL else unquote(value)
         statistics = json.dumps({"numRecords": file.rows, **file.statistics})
         return AddAction(file.name, file.size, values, int(time.time() * 1000), True, statistics)
 

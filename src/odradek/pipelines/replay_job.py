@@ -19,9 +19,8 @@ from uuid import UUID
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
-from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
-from odradek.core.ids import NO_OFFSET, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.checkpoint import PlannedBatch
 from odradek.pipelines.ingest_job import Target, make_target, open_table, start_spark

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
-from odradek.client.model import EARLIEST, LATEST, MemberDescription
+from odradek.client.model import MemberDescription
 from odradek.core.errors import ConfigError, OdradekError
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.patterns import java_pattern

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from odradek.client.admin import Admin
 from odradek.client.errors import LOOKUP_REFUSED, GroupIdNotFound, GroupNotEmpty, UnknownTopic
-from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset, MemberDescription, TopicDescription
+from odradek.client.model import EpochEnd, ListedOffset, MemberDescription, TopicDescription
 from odradek.core.errors import KafkaError, OdradekError
-from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark import data_loss, plan
 from odradek.spark.data_loss import UNKNOWN_CAUSES
 from odradek.spark.offset_ranges import LogRange, Range

@@ -15,13 +15,10 @@ from uuid import UUID
 
 from odradek.client.config import ClientConfig
 from odradek.core.errors import ConfigError
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.core.json_depth import parse_json
 from odradek.core.printable import shortened
 from odradek.spark.patterns import java_pattern
-
-LATEST = -1
-EARLIEST = -2
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")  # in order of precedence

@@ -12,10 +12,9 @@ from uuid import UUID
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, TopicRecreated, UnknownTopic
-from odradek.client.model import LATEST
 from odradek.client.reader import DEFAULT_COLUMNS, PartitionReader, shared_cluster
 from odradek.core.errors import OdradekError
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import LATEST, TopicPartition
 from odradek.spark import data_loss
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Piece

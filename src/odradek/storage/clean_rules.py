@@ -33,8 +33,7 @@ from odradek.batches.header import (
     seal,
 )
 from odradek.core.errors import CorruptRecord
-
-NO_TIMESTAMP = -1
+from odradek.core.ids import NO_TIMESTAMP
 
 _KEPT_BITS = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 

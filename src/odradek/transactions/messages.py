@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import NO_PRODUCER_ID
-from odradek.core.transaction_records import NO_PRODUCER_EPOCH, Transaction, TransactionState
+from odradek.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from odradek.core.transaction_records import Transaction, TransactionState
 
 Partition: TypeAlias = tuple[str, int]
 """A topic's name and a partition's number."""

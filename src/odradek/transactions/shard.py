@@ -17,10 +17,9 @@ from typing import Any
 
 from odradek.core.effects import Announce, Block, Complete, Park, Request, Result, ResultSteps, SetTimer, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_PRODUCER_ID
+from odradek.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek.core.pace import Pace, in_parts
 from odradek.core.transaction_records import (
-    NO_PRODUCER_EPOCH,
     Transaction,
     TransactionState,
     UnreadableTransaction,

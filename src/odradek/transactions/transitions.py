@@ -17,8 +17,8 @@ is 32,766 gets a new producer id with epoch 0, at version 2 when its transaction
 
 from __future__ import annotations
 
-from odradek.core.ids import NO_PRODUCER_ID, NO_TIMESTAMP
-from odradek.core.transaction_records import NO_PRODUCER_EPOCH, Transaction, TransactionState
+from odradek.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from odradek.core.transaction_records import Transaction, TransactionState
 from odradek.transactions.messages import Partition
 
 MAX_EPOCH = 32_767

@@ -14,6 +14,7 @@ from uuid import UUID
 from kio.serial._introspect import classify_field
 
 from odradek.broker.fault_injection.error_replies import has_code
+from odradek.catalog.shard import TOPIC
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
 from odradek.wire.api_keys import FETCH
@@ -27,7 +28,6 @@ log = logging.getLogger("odradek.broker")
 KINDS = ("error", "delay", "disconnect", "drop")
 WHEN = ("before", "after")
 FIRED_KEPT = 10_000
-_TOPIC_RESOURCE = 2
 
 
 class Fault:
@@ -229,7 +229,7 @@ def _topic_rows(message: Any) -> Iterator[str | UUID | None]:
             for row in value or ():
                 yield row if isinstance(row, str) else _topic_of(row)
         elif field.name == "resources":
-            yield from (row.resource_name for row in value if row.resource_type == _TOPIC_RESOURCE)
+            yield from (row.resource_name for row in value if row.resource_type == TOPIC)
         elif field.name == "groups":
             for group in value:
                 if is_dataclass(group):

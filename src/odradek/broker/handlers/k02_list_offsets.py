@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.partition import Partition
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (1, 11)
 IS_FREQUENT = True
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+EARLIEST_PENDING_UPLOAD = -6
 _SINCE = {
     LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11,
 }  # fmt: skip

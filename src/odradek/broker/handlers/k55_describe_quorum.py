@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.long_replies import elements, reply
 from odradek.core.errors import ErrorCode
+from odradek.core.ids import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 VERSIONS = (0, 2)
 LISTENER = "PLAINTEXT"
 """The listener of the quorum's nodes. Apache Kafka has a separate listener for them."""
-_TOPIC = "__cluster_metadata"
 
 
 def handle(
@@ -30,7 +30,7 @@ def handle(
 ) -> dict[str, Any] | Steps[list[Chunk]]:
     each = ((topic.topic_name, part.partition_index) for topic in message.topics for part in topic.partitions)
     asked = list(islice(each, 2))
-    if asked != [(_TOPIC, 0)]:
+    if asked != [(METADATA_TOPIC, 0)]:
         return _all_unknown(context, message)
     end, now_ms = broker.catalog.log_end_offset, broker.now_ms()
     voter = {
@@ -55,7 +55,7 @@ def handle(
     return {
         "error_code": ErrorCode.none,
         "error_message": "",
-        "topics": [{"topic_name": _TOPIC, "partitions": [partition]}],
+        "topics": [{"topic_name": METADATA_TOPIC, "partitions": [partition]}],
         "nodes": [{"node_id": broker.node_id, "listeners": [listener]}],
     }
 

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from odradek.batches.rows import Row
 from odradek.client.admin import Admin
-from odradek.client.model import EARLIEST, LATEST
 from odradek.client.reader import PartitionReader
 from odradek.core import records
-from odradek.core.ids import OFFSETS_TOPIC, TopicPartition, partition_for_group
+from odradek.core.ids import EARLIEST, LATEST, OFFSETS_TOPIC, TopicPartition, partition_for_group
 
 
 class Entry(NamedTuple):

@@ -18,8 +18,8 @@ from odradek.client.config import (
 )
 from odradek.client.durations import duration_ms
 from odradek.client.group.assignors import DEFAULT_STRATEGY, Assignor, make_assignors
-from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
+from odradek.core.ids import EARLIEST, LATEST
 from odradek.net.endpoint import RECEIVE_BYTES
 
 logger = logging.getLogger("odradek.consumer")

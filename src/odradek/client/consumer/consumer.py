@@ -32,8 +32,8 @@ from odradek.client.consumer.errors import IllegalState
 from odradek.client.consumer.records import Polled, Record
 from odradek.client.group.commits import OnCommit
 from odradek.client.group.coordination import OnPartitions
-from odradek.client.model import EARLIEST, LATEST, ListedOffset, TopicDescription
-from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
+from odradek.client.model import ListedOffset, TopicDescription
+from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 P = ParamSpec("P")

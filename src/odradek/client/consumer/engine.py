@@ -25,9 +25,9 @@ from odradek.client.group.classic_coordination import ClassicCoordination
 from odradek.client.group.commits import Offsets, OnCommit
 from odradek.client.group.coordination import Coordination, OnPartitions
 from odradek.client.group.kip848_coordination import Kip848Coordination
-from odradek.client.model import EARLIEST, LATEST, ListedOffset, TopicDescription
+from odradek.client.model import ListedOffset, TopicDescription
 from odradek.core.errors import OdradekError
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger("odradek.consumer")
 

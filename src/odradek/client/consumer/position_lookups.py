@@ -17,9 +17,9 @@ from odradek.client.consumer.config import ConsumerConfig, reset_timestamp
 from odradek.client.consumer.errors import NoOffsetForPartition
 from odradek.client.consumer.subscription import PartitionState, SubscriptionState
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic
-from odradek.client.model import EARLIEST, LATEST, EpochEnd, ListedOffset
+from odradek.client.model import EpochEnd, ListedOffset
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
-from odradek.core.ids import NO_OFFSET, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
 
 logger = logging.getLogger("odradek.consumer")
 

@@ -22,6 +22,7 @@ from odradek.client.consumer.errors import (
 )
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.group.commits import AutoCommit, Offsets, OnCommit, commit_failure, commit_request
+from odradek.client.offset_requests import NAMES_CEILING
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.net.connection import BrokerConnection
@@ -31,7 +32,6 @@ from odradek.wire.api_keys import OFFSET_COMMIT
 logger = logging.getLogger("odradek.consumer")
 LEAVE_TIMEOUT_MS = 5_000
 
-NAMES_CEILING = 9
 OnPartitions = Callable[[list[TopicPartition]], Any]
 
 

@@ -27,8 +27,7 @@ from uuid import UUID
 from odradek.client.consumer.errors import FencedInstance, UnreleasedInstance
 from odradek.client.errors import UnsupportedVersion, error_for
 from odradek.core.errors import ErrorCode, KafkaError
-
-JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
+from odradek.core.ids import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 
 Partitions = dict[UUID, frozenset[int]]
 """Topic ids to partition numbers; each topic has at least one partition."""

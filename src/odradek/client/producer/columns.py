@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 
+from odradek.batches.columns import WRITE_COLUMNS
 from odradek.batches.decode import _I64, _I64S, _RO, _U8S
 from odradek.batches.header import HEADER_BYTES
 from odradek.batches.kernel_cache import kernel
@@ -19,7 +20,6 @@ from odradek.batches.varint_kernels import varint_size, write_varint
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-COLUMNS = ("key", "value", "headers", "partition", "timestamp")
 # An upper estimate of a record's lengths, deltas and attributes.
 _OVERHEAD_BYTES = 16
 # A type in kernel signatures, which accepts writable arrays, too. Without an explicit signature numba would compile a
@@ -239,8 +239,8 @@ def pack_columns(
     an unknown column or partition.
     """
     for name in batch.schema.names:
-        if name not in COLUMNS:
-            raise ValueError(f"unknown column {name!r}: one of {', '.join(COLUMNS)}")
+        if name not in WRITE_COLUMNS:
+            raise ValueError(f"unknown column {name!r}: one of {', '.join(WRITE_COLUMNS)}")
     key, value = (_blobs(_column(batch, name, pa.large_binary()), name) for name in ("key", "value"))
     heads, times = _headers(batch), _times(batch, now_ms)
     column = _cast(_column(batch, "partition", pa.int64()), pa.int64(), "partition", "whole numbers")

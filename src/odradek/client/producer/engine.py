@@ -23,7 +23,7 @@ from odradek.client.producer.accumulator import MAX_IN_FLIGHT, OnDelivery, Parti
 from odradek.client.producer.partitioner import StickyPartitioner, partition_for_key
 from odradek.client.producer.topic_creation import partition_count
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import LAST_MS, TopicPartition
 from odradek.net.connection import BrokerConnection
 from odradek.wire.api_keys import INIT_PRODUCER_ID, PRODUCE
 
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Later versions have topic ids instead of names.
-NAMES_CEILING = 12
+PRODUCE_NAMES_CEILING = 12
 # The limit of one lookup of leaders or of a producer id. The sender then expires old batches and repeats the lookup.
 ASKING_MS = 5_000
 _MAX_REQUEST_BYTES = 1 << 20
 _ACKS = {"all": -1, -1: -1, "-1": -1, 1: 1, "1": 1, 0: 0, "0": 0}
-_LAST_MS = (1 << 63) - 1
 _NUMBERS = ("batch_size", "linger_ms", "retries", "delivery_timeout_ms", "max_block_ms", "buffer_memory",
             "max_in_flight_requests_per_connection", "max_request_size")  # fmt: skip
 
@@ -233,7 +232,7 @@ class ProducerEngine:
             _check_bytes(f"header {name}", content)
         if _whole("timestamp", timestamp) < 0:
             raise ValueError(f"timestamp: {timestamp} ms is before 1970")
-        if timestamp > _LAST_MS:
+        if timestamp > LAST_MS:
             raise ValueError(f"timestamp: {timestamp} ms does not fit into 64 bits")
         size = len(key or b"") + len(value or b"") + sum(len(n) + len(v or b"") + 10 for n, v in headers) + 90
         if size > self.producer_config.max_request_size:
@@ -417,7 +416,7 @@ class ProducerEngine:
                 await self._post(leader, connection, message)
                 outcome = dict.fromkeys((batch.partition for batch in batches), _UNANSWERED)
             else:
-                reply = await connection.call(PRODUCE, message, ceiling=NAMES_CEILING)
+                reply = await connection.call(PRODUCE, message, ceiling=PRODUCE_NAMES_CEILING)
                 for topic in reply.responses:
                     for row in topic.partition_responses:
                         outcome[TopicPartition(topic.name, row.index)] = row
@@ -435,7 +434,7 @@ class ProducerEngine:
         if before is not None and before is not connection:
             self.cluster.forget_topics([topic["name"] for topic in message["topic_data"]])
         self._unanswered[leader] = connection
-        await connection.post(PRODUCE, connection.version(PRODUCE, NAMES_CEILING), message)
+        await connection.post(PRODUCE, connection.version(PRODUCE, PRODUCE_NAMES_CEILING), message)
 
     def _settle(self, batch: ProducerBatch, row: Any, failure: Exception | None) -> None:
         code = row.error_code if row is not None else None

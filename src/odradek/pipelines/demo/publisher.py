@@ -19,10 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
-from odradek.client.model import EARLIEST, LATEST
 from odradek.client.reader import PartitionReader
 from odradek.core.errors import OdradekError
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.core.json_depth import parse_json
 from odradek.pipelines.demo.flights import Feed, Integers
 

@@ -14,9 +14,8 @@ from datetime import UTC, datetime
 from enum import Enum
 
 from odradek.client.admin import Admin
-from odradek.client.model import EARLIEST, LATEST
 from odradek.core.errors import ConfigError
-from odradek.core.ids import NO_OFFSET, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, OffsetAndMetadata, TopicPartition
 
 
 class RewindKind(Enum):
