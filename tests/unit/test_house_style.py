@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -50,6 +50,50 @@ SAME_NAME = {
     "DefaultSource": "Spark looks for this name in each package that it discovers",
 }
 """Names that two classes under ``src`` have, each with the reason. Every other class name is unique."""
+SAME_CONSTANT = {
+    "AT_ONCE": "each handler and runtime has its own limit for work without steps",
+    "BROKER": "the resource type in requests; the client cannot import the broker's catalogue",
+    "DELETE": "as BROKER: the operation of IncrementalAlterConfigs",
+    "SET": "as DELETE",
+    "DRAIN_S": "the end of the broker, and of Spark's progress reports",
+    "LONG_MASK": "arithmetic on 63 bits",
+    "MASK": "arithmetic on 32 and 64 bits",
+    "MAX_INT": "Java's largest int",
+    "MAX_DEPTH": "JSON, Avro and patterns are different languages",
+    "PATIENCE": "a number of checks, of different intervals: of the heap, of the garbage",
+    "POLL_S": "polls of different programs",
+    "STEP_PARTITIONS": "a partition costs differently in each request",
+    "TOPIC": "a resource type; and the type of a record of the metadata log",
+    "VERSION": "the version of a file's format: the demo's, the snapshot of producers",
+    "BLOCK": "bytes of memory; bytes of a hash",
+    "COMMIT": "a kind of row in a history; the type of a transaction marker",
+    "FEW": "each module's limit for its short way",
+    "GROUP": "a type of keys, of resources, of records",
+    "HEADER": "a control record; the bytes before an Avro value",
+    "LONGEST_NAME": "of a client; of a setting on the command line",
+    "MAGIC": "of a record batch; of an Avro value in the format of a schema registry",
+    "MAX_DIGITS": "of a number read row by row; in columns",
+    "MAX_ELEMENTS": "of a subscription; of a request",
+    "MAX_IN_FLIGHT": "requests of a connection at the broker; of a producer",
+    "MAX_NAME": "as MAX_DIGITS: of a field",
+    "MAX_PARTITIONS": "of waiting fetches; of a topic in a reply; of an assignment",
+    "NEVER": "a number of collections; a time in a reply",
+    "NEWEST": "the newest version of another API",
+    "NO_TIME": "in lines of records; in columns of JSON",
+    "PARTITION_BYTES": "memory of a commit plan; size of a Produce part; size of a partition number",
+    "PIECE_BYTES": "of an input file; of a long reply",
+    "READERS": "threads for files; for staging",
+    "ROWS_AT_ONCE": "records of a load; rows of a reply",
+    "SMALL_BYTES": "each module's limit for its short way",
+    "TOPICS_AT_ONCE": "topics of a Metadata reply; of an OffsetFetch",
+    "TRIES": "commits to a table; renames of a file",
+    "UNKNOWN": "an operation of an ACL; a timestamp that is not read yet",
+    "UNKNOWN_BYTES": "of a range; of a record",
+}
+"""Number constants that several modules under ``src`` have, and strings with one value, each with the reason. Every
+other constant has one home."""
+CONSTANTS_OF_APIS = {"VERSIONS", "IS_FREQUENT", "ADVERTISED_OLDEST", "ANSWERS_ANY_VERSION", "KEEPS_REQUESTS"}
+"""The router reads these names from each handler."""
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 MACHINES = (
     "core", "catalog", "groups", "transactions", "client/group/sticky_assignor.py", "lag/describe.py",
@@ -245,6 +289,79 @@ def test_class_names_are_unique() -> None:
     shared = {name: places for name, places in homes.items() if len(places) > 1}
     assert {name: places for name, places in shared.items() if name not in SAME_NAME} == {}
     assert {name: len(places) for name, places in shared.items()} == dict.fromkeys(SAME_NAME, 2)
+
+
+def constants_of(tree: ast.Module) -> Iterator[tuple[str, object]]:
+    """The numbers and strings that a module names, without leading underscores. A tuple of names counts for each."""
+    for node in tree.body:
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            is_tuple = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            pairs = zip(target.elts, node.value.elts, strict=True) if is_tuple else [(target, node.value)]  # type: ignore[attr-defined]  # is_tuple
+            for name, value in pairs:
+                known = value_of(value)
+                if isinstance(name, ast.Name) and name.id.strip("_").isupper() and known is not None:
+                    yield name.id.strip("_"), known
+
+
+def value_of(node: ast.expr) -> object:
+    """The value of an expression of numbers, or of a string; otherwise None."""
+    if isinstance(node, ast.Constant):
+        return None if isinstance(node.value, bool) else node.value
+    parts = (ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop)
+    if isinstance(node, ast.BinOp | ast.UnaryOp) and all(isinstance(part, parts) for part in ast.walk(node)):
+        return eval(compile(ast.Expression(node), "", "eval"))  # only operators and constants
+    return None
+
+
+def shared_constants(trees: Mapping[str, ast.Module]) -> dict[str, list[str]]:
+    """Name -> modules, where several modules give it a number, or the same string."""
+    numbers: dict[str, list[str]] = {}
+    texts: dict[tuple[str, object], list[str]] = {}
+    for module, tree in trees.items():
+        for name, value in constants_of(tree):
+            is_number = isinstance(value, int | float)
+            homes = numbers.setdefault(name, []) if is_number else texts.setdefault((name, value), [])
+            homes.append(module)
+    found = {name: homes for name, homes in numbers.items() if len(homes) > 1}
+    return found | {name: homes for (name, _), homes in texts.items() if len(homes) > 1}
+
+
+def test_constants_have_one_home() -> None:
+    shared = shared_constants({name_of(path): tree_of(path) for path in MODULES})
+    assert {
+        name: homes for name, homes in shared.items() if name not in SAME_CONSTANT | dict.fromkeys(CONSTANTS_OF_APIS)
+    } == {}
+    assert SAME_CONSTANT.keys() - shared.keys() == set(), "no longer shared"
+
+
+def test_shared_constants_are_found() -> None:
+    sources = {"a": "X = 1 << 3\n_Y = 'text'\nA, B = 0, -1", "b": "_X = 9\nY = 'text'\nB = -1\nZ = 'a'", "c": "Z = 'b'"}
+    found = shared_constants({name: ast.parse(source) for name, source in sources.items()})
+    assert found == {"X": ["a", "b"], "B": ["a", "b"], "Y": ["a", "b"]}
+
+
+def members_of(path: Path, name: str) -> set[str]:
+    """The methods of a class, and the attributes that it sets."""
+    (found,) = (node for node in nodes_of(tree_of(path)) if isinstance(node, ast.ClassDef) and node.name == name)
+    sets = (node for node in ast.walk(found) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+    return {node.name for node in functions(ast.walk(found))} | {node.attr for node in sets}
+
+
+def test_the_architecture_names_existing_members() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    (contract,) = re.findall(r"^\*\*Log\*\* .*?\n\n", page, re.DOTALL | re.MULTILINE)
+    storage = SOURCE / "storage"
+    log = members_of(storage / "log.py", "Log") | members_of(storage / "log_transactions.py", "LogTransactions")
+    named = set(re.findall(r"`([a-z_]+)`", contract))
+    assert {"append", "read", "roll", "close"} <= named
+    assert named - log == set()
+    assert set(re.findall(r"`Log\.(\w+)", page)) - log == set()
+    assert (
+        set(re.findall(r"`Partition\.(\w+)", page)) - members_of(SOURCE / "broker" / "partition.py", "Partition")
+        == set()
+    )
 
 
 def test_nothing_sleeps() -> None:

@@ -2,8 +2,9 @@
 
 Each file has ``VERSIONS``, the oldest and the newest version that it serves, and ``handle(broker, context, message)``.
 ``handle`` returns a mapping for ``wire.schemas.encode``, encoded bytes, a list of chunks, ``None`` for "no reply", a
-Deferred of one of these, or a generator that returns one of them. The broker advertises the versions of these files
-and no others.
+Deferred (a one-shot promise) of one of these, or a generator that returns one of them. ``api.BrokerServices`` lists the
+parts of the broker that handlers may use. ``context.throttle(ms)`` mutes a client. The broker advertises the versions
+of these files and no others.
 
 The router has no code for a single API. A file sets these names where its API needs special treatment:
 
