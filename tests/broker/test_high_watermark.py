@@ -232,7 +232,7 @@ def test_appends_wake_fetches_and_only_moves_reach_the_coordinator(tmp_path: Pat
 
 
 def test_bytes_are_counted_across_segments(tmp_path: Path) -> None:
-    """A reader before the last segment has enough bytes, for any number of bytes."""
+    """If a reader is before the last segment, its fetch never waits, whatever number of bytes it asks for."""
     log = open_log(tmp_path, segment_bytes=3 * SIZE)
     partition = Partition("t", 0, log, lambda: T0)
     partition.move_high_watermark(0)

@@ -26,9 +26,9 @@ def _alone() -> int:
 ALONE = _alone()
 
 
-def referenced_by(thing: object, holders: int) -> bool:
-    """Whether only ``holders`` names and containers of the caller refer to ``thing``.
+def referenced_by(thing: object, references: int) -> bool:
+    """Whether only the caller refers to ``thing``, with ``references`` names and containers.
 
     False if reference counts are not reliable.
     """
-    return ALONE >= 0 and sys.getrefcount(thing) == ALONE + holders - 1
+    return ALONE >= 0 and sys.getrefcount(thing) == ALONE + references - 1

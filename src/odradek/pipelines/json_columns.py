@@ -203,7 +203,7 @@ def _erase(  # noqa: PLR0917  as above
 
 @kernel(_PAIR(_BYTES, _I64, _I64, _I64, _I64))
 def _to_next(data: Any, at: int, end: int, closing: int, is_fresh: int) -> Any:
-    """Returns the start of the next element of the open value and 0, or its end and 1; -1 if neither is there."""
+    """Returns (start of the next element, 0), or (end of the open value, 1); the position -1 if neither follows."""
     at = _past_blanks(data, at, end)
     if at >= end:
         return -1, 0

@@ -1,4 +1,4 @@
-"""The fetches of a consumer: plans one at a time per broker and puts their records into the fetch buffer."""
+"""Sends the fetches of a consumer, one at a time per broker, and puts their records into the fetch buffer."""
 
 from __future__ import annotations
 
