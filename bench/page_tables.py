@@ -23,8 +23,8 @@ class Table:
     moment: str
     columns: tuple[str, ...]
     rows: dict[str, tuple[str, ...]]
-    """By name: the row's title. If the title begins with "…", the title of the row it belongs to comes first. If the
-    second column is the client or the variant, it comes last, after " | "."""
+    """The cells by the row's name, which is its title. If the title begins with "…", the title of the row above comes
+    first. If the second column is the client or the variant, it follows after " | "."""
 
     @property
     def day(self) -> str:

@@ -71,7 +71,7 @@ def test_a_part_of_a_claim_is_not_enough() -> None:
 
 
 def test_the_page_has_the_stored_figures() -> None:
-    """For the runs that write both: the page is for readers, the checks use the rounds."""
+    """Two benchmarks write the page and the rounds in one run, so both must have the same figures."""
     from bench import kinds_of_commits, order_of_writes
 
     page = MECHANISMS.read_text()

@@ -206,8 +206,8 @@ def test_changes_during_a_snapshot_are_not_lost() -> None:
 
 @pytest.mark.usefixtures("rolls_early")
 def test_a_crash_at_any_point_of_a_snapshot_loses_nothing() -> None:
-    """Before each change of the disk, also before syncs: of the snapshot, of its rename, and of the deletion of older
-    files."""
+    """The crash is before each change of the disk in turn: the writes and syncs of the snapshot, its rename, and the
+    deletion of older files."""
     survived = made = 0
     for changes in range(200):
         files = MemoryFiles()

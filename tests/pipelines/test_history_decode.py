@@ -174,8 +174,10 @@ def test_every_record_is_read_as_by_the_row_decoder(pairs: list[Pair]) -> None:
 
 @st.composite
 def alike(draw: st.DrawFn) -> list[Pair]:
-    """Commits of one group and topic in sequence, which is usual, each with other numbers; sometimes one byte of a
-    commit is changed, but not its length."""
+    """Consecutive commits of one group and topic, as in most logs, each with other numbers.
+
+    Sometimes one byte of a commit is changed. Its length stays the same.
+    """
     number, version = 1, draw(st.sampled_from([1, 3, 3, 4, 4]))
     texts = {"group": draw(text), "topic": draw(text)}
     with_id, metadata = draw(st.booleans()), draw(st.sampled_from(["", "note", "é"]))

@@ -203,7 +203,7 @@ class Groups(RuleBasedStateMachine):
     # --- invariants -------------------------------------------------------------------------------------------
 
     @invariant()
-    def replay_gives_what_lives(self) -> None:  # behaviour 36
+    def replay_gives_the_state_of_the_coordinator(self) -> None:  # behaviour 36
         live = self.rig.shard(GROUP)
         replayed = GroupShard(self.rig.config)
         for offset, (key, value) in enumerate(self.rig.partitions[0].raw()):
@@ -213,7 +213,7 @@ class Groups(RuleBasedStateMachine):
         assert not replayed.skipped
 
     @invariant()
-    def a_group_that_stands_still_is_the_one_in_the_log(self) -> None:  # behaviour 36
+    def a_group_without_a_rebalance_has_the_state_of_the_log(self) -> None:  # behaviour 36
         group = self.rig.shard(GROUP).groups.get(GROUP)
         if group is None or group.persisted is None or group.state not in (State.STABLE, State.EMPTY):
             return

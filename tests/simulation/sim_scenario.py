@@ -444,8 +444,11 @@ class Scenario:
                         raise SimulationFailure(f"{other} and {process.name} both own {tp}", group.name)
 
     def _held(self, process: Process, members: Any) -> set[TopicPartition]:
-        """The partitions that the process owns. A classic member that has joined and not synced may have been away for
-        longer than its session: Kafka accepts its old id, and its next sync has the new assignment."""
+        """The partitions that the process owns.
+
+        A classic member that has joined and not synced may have been away for longer than its session, and the group
+        may have given its partitions to others. Kafka still accepts its id, and its next sync has the new assignment.
+        """
         owned = set(process.owned)
         if isinstance(process, ConsumerProcess) or process.at_rest:
             return owned

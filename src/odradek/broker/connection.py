@@ -57,7 +57,7 @@ class FastPath(Protocol):
     """Serves several requests at the head of a backlog together."""
 
     def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[Any, list[Any]] | None:
-        """Returns how to serve the requests at the head, at most ``room``, and their contents.
+        """Returns a plan for the requests at the head, at most ``room``, and their contents. ``submit`` takes both.
 
         Returns None if each request has to be served alone.
         """

@@ -92,7 +92,7 @@ def _count(counter: Counter[str], keys: Iterable[str], by: int) -> None:
 
 
 class Subscriptions:
-    """The number of members that subscribe to each topic name and pattern, and of patterns that match each topic."""
+    """Counts the members that subscribe to each topic name or pattern, and the patterns that match each topic."""
 
     __slots__ = ("names", "patterns", "resolved")
 
@@ -416,8 +416,8 @@ class ConsumerGroup:
     def _disown(self, member: ConsumerMember) -> None:
         """Removes the member as owner of its partitions.
 
-        A partition that another member got in another epoch keeps its owner: in a compacted log the records of the two
-        members can be in this order.
+        A partition whose owner has another epoch keeps it: that is another member. In a compacted log, the record of
+        the other member can come first.
         """
         for owned in (member.assigned, member.to_revoke):
             for topic_id, partitions in owned.items():

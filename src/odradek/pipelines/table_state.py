@@ -107,8 +107,10 @@ def _stored(shape: TableLayout) -> dict[str, object]:
 def _has_records(
     table: Location, held: dict[str, object], wanted: dict[str, object], log_has_records: Callable[[], bool]
 ) -> bool:
-    """Whether the table has rows or records of batches, in either format. A table that stays a Delta table may have
-    rows of other writers, or a log that a killed writer began: then only our own batches have a shape."""
+    """Whether the table has rows or records of batches, in either format.
+
+    If it is a Delta table and stays one, only our own batches count: its other rows may be of other writers.
+    """
     if held.get("table_format") == wanted["table_format"] == "delta":
         return log_has_records()
     return bool(table.child(STATE).child(BATCHES).children() or _DELTA in table.children() or table.data_files())

@@ -1,8 +1,9 @@
 """The two sparse indexes of a segment, in Kafka's file formats.
 
-``.index``: (offset - base offset, position), 4 + 4 bytes; ``.timeindex``: (timestamp, offset - base offset), 8 + 4
-bytes; big-endian, both columns ascending. An entry is added every ``index.interval.bytes``. So a lookup is a binary
-search in the index and a scan of about this number of bytes in the segment.
+An entry of ``.index`` is (relative offset, position), 4 + 4 bytes. An entry of ``.timeindex`` is (timestamp, relative
+offset), 8 + 4 bytes. Relative offsets count from the segment's base offset. Numbers are big-endian, and both columns
+are ascending. An entry is added every ``index.interval.bytes``. So a lookup is a binary search in the index and a scan
+of about this number of bytes in the segment.
 
 The indexes of the active segment are in memory and written in pieces. The indexes of closed segments are mapped at the
 first lookup. Pieces need no sync: after a crash the indexes are rebuilt from the segment. An empty index gets its file

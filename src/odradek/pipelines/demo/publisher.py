@@ -27,7 +27,6 @@ from odradek.pipelines.demo.flights import Feed, Integers
 
 _TIMEOUT_S = 30.0
 # If no event is acknowledged for this long, no broker answers. The limit is long because slow machines need more time.
-# more.
 _STALLED_S = 300.0
 _POLL_S = 0.2
 _REMEDY = "use another --data-dir"
