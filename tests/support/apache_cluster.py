@@ -25,6 +25,8 @@ CONFIG = {
     "broker.heartbeat.interval.ms": "500",
     "replica.lag.time.max.ms": "5000",
     "auto.create.topics.enable": "false",
+    # The default, 128 MiB in one array, does not fit into the heap: the node ends without a message.
+    "log.cleaner.dedupe.buffer.size": "10485760",
 }
 
 
