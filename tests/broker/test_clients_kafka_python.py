@@ -245,7 +245,7 @@ def test_a_killed_member_is_replaced_after_its_session_timeout(bootstrap: str, t
 @pytest.mark.claim(72, part="a")
 @pytest.mark.claim(75, part=True)
 def test_a_member_that_does_not_poll_leaves_the_group(bootstrap: str, topic: str, group: str) -> None:
-    # Its next commit fails with a clear error.
+    # The next commit of the removed member fails with a clear error.
     create_topic(bootstrap, topic, 4)
     slow = consumer(bootstrap, group, topic, auto_offset_reset="earliest", max_poll_interval_ms=3000)
     eventually(lambda: slow.partitions_for_topic(topic))  # see member.py

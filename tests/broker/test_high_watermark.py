@@ -309,7 +309,7 @@ def test_a_request_waits_for_all_of_its_partitions(run_scenario) -> None:
 
 
 def test_a_long_request_waits_too(run_scenario) -> None:
-    """Its records are checked, and its reply is created, in steps."""
+    """The records of a long request are checked in steps, and its reply is created in steps."""
 
     async def scenario(setup: Setup) -> None:
         setup.broker.create_topic("wide", partition_count=300)

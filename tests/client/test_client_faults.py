@@ -270,7 +270,7 @@ def test_coordinator_that_moves_or_loads_is_asked_again(cluster: ScriptedCluster
 
 
 def test_admin_names_the_coordinator_of_the_moment(cluster: ScriptedCluster) -> None:
-    """Also if an earlier call has used another one, and if that one is dead."""
+    """An earlier call may have used another coordinator, and that one may be dead."""
 
     async def asked() -> list[int]:
         async with aio.Admin(cluster.bootstrap, **QUICK) as admin:

@@ -151,7 +151,7 @@ def test_a_leader_change_causes_one_epoch_lookup(cluster: ScriptedCluster) -> No
 
 @pytest.mark.behaviour(52, part=True)
 def test_a_recreated_topic_has_its_own_epoch_lookup(cluster: ScriptedCluster) -> None:
-    """Its epochs start at 0 again, so that a cached result for the old topic would match."""
+    """The epochs of the new topic start at 0, so a cached result for the old topic would match."""
     query = Query(cluster, failOnDataLoss="false")
     elect_uncleanly(cluster, 20, 45)
     old = {"t": {"0": 30}, "$odradek": {"ids": {"t": str(cluster.topic_id)}, "epochs": {"t": {"0": 0}}}}

@@ -32,7 +32,7 @@ EXTREMES = ("plain", "longest", "widest", "repeated", "nested", "densest", "tagg
 SERIAL = b"\0SERIAL\0"
 """A placeholder in an element for a number of eight digits, which differs in each element of an array."""
 NUMBER = b"\x5a\xa5\x5a\xa5"
-"""The same for a partition number."""
+"""A placeholder for a partition number, which differs in each element of an array."""
 
 TOPIC_SETTINGS = ("retention.ms", "segment.bytes", "cleanup.policy", "retenton.ms", "max.message.bytes", "flush.ms")
 BROKER_SETTINGS = ("log.cleaner.threads", "num.io.threads", "log.cleaner.backof.ms", "num.replica.fetchers")

@@ -148,7 +148,7 @@ def test_each_part_is_written_before_the_next_is_created() -> None:
 
 @pytest.mark.parametrize("partitions", [20, 20_000])
 def test_the_offsets_of_a_topic_are_searched_in_steps(partitions: int) -> None:
-    """Also if no offset is removed."""
+    """No offset has expired here, and the search runs in steps nevertheless."""
     rig = Rig(GroupConfig(offsets_retention_ms=10_000_000), partition_count=1)
     rig.catalog.add("t", partitions)
     _commit(rig, "g", "t", partitions)

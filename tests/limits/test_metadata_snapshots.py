@@ -431,7 +431,7 @@ def test_a_snapshot_is_written_in_steps_while_others_are_served(
 
 
 def test_a_snapshot_waits_for_the_change_in_progress(tmp_path: Path) -> None:
-    """Its image is that of the log end, and contains a complete topic."""
+    """The snapshot has the image at the log end, so it contains the topic with all its partitions."""
 
     async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         count_turns(broker, files)

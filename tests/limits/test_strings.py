@@ -146,7 +146,7 @@ def test_a_stored_commit_with_a_long_id_is_loaded_and_expires(length: int) -> No
     machine = rig.runtime.machine(where)
     assert machine is not None
     assert machine.committed(group, "t", 3) == COMMIT
-    # Its offset is removed with the topic, and the rest expires; both need records with this id.
+    # The deletion of the topic removes the offset, and the group expires later. Both write records with this group id.
     rig.catalog.remove("t")
     rig.runtime.on_topics_deleted(["t"])
     rig.world.settle()

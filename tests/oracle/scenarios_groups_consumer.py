@@ -19,7 +19,7 @@ def eager(run: Run, label: str = "a") -> Talk:
 
 
 def eager_and_topic(run: Run, partitions: int = 1) -> tuple[Talk, str]:
-    """Such a group, and a topic that its coordinator knows."""
+    """A group without an assignment interval, and a topic that its coordinator knows."""
     talk = eager(run)
     return talk, talk.known_topic("a", partitions)
 

@@ -78,7 +78,7 @@ def test_counts_and_the_last_gap(stretches: list[tuple[str, list[bool]]], data: 
 
 
 def test_the_whole_log_is_covered_up_to_the_planned_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if the log is empty, and if the requested end is below its start."""
+    """This is also so if the log is empty, or if the requested end is below the log start offset."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "client"))
     from offsets_log import COMPACTED, serving
 

@@ -159,7 +159,7 @@ def test_a_continuous_run_is_stopped_cleanly(
 def test_a_finite_run_is_stopped_at_once(
     command: str, sent: signal.Signals, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """Its run is marked as over for other machines, too, which cannot check its process."""
+    """The record of the run says that it has ended, because other machines cannot check its process."""
     output = tmp_path / "t"
     line = [sys.executable, "-m", "odradek.cli.main", "pipeline", command, "-b", bootstrap, "--topics", topic]
     line += ["--output", str(output), "--master", "local[1]"]

@@ -451,7 +451,7 @@ def test_a_dead_run_does_not_block_and_its_files_are_removed_when_it_is_surely_d
 def test_a_run_in_another_container_of_the_same_name_is_live_while_it_renews_its_record(
     location: LocalLocation,
 ) -> None:
-    """Its pid is a different process here, or none."""
+    """On this side, the process id of that run belongs to another process, or to none."""
     given = {"host": socket.gethostname(), "process": "999999999@1", "machine": "another container"}
     record(location, **given)
     with pytest.raises(
@@ -516,7 +516,7 @@ def test_a_failed_run_keeps_its_record_and_the_next_one_begins(location: LocalLo
 
 
 def test_counts_of_older_versions_are_unknown(tmp_path: Path) -> None:
-    """Their manifests have no bytes, their commits have neither bytes nor files."""
+    """Manifests of older versions have no number of bytes. Their table commits have no numbers of bytes and files."""
     table = ParquetTable(*(LocalLocation(tmp_path / name) for name in ("t", "batches", "staging")))
     table.prepare()
     added = table.add(Rows(4), 0, QUERY)

@@ -266,7 +266,7 @@ TestGroups.settings = settings(max_examples=100, stateful_step_count=30, deadlin
 
 
 class GroupsInSteps(Groups):
-    """The same with as many steps as possible for each request, and without a change of state outside of replay."""
+    """``Groups`` with as many steps as possible for each request. Only replay may change the state."""
 
     def __init__(self) -> None:
         self._patch = pytest.MonkeyPatch()

@@ -100,7 +100,7 @@ class Process:
             self.fetch()
 
     def on_topic_deleted(self, topic: str) -> None:
-        """Its positions are invalid, also if a new topic of this name follows soon."""
+        """The positions in the deleted topic are invalid, even if a new topic gets its name soon."""
         self._tenure += 1
         self.of_deleted |= {tp for tp in self.owned if tp.topic == topic}
         for tp in [tp for tp in self.positions if tp.topic == topic]:

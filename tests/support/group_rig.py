@@ -131,7 +131,7 @@ class Pending:
 
 
 class RigGroups(Coordinator[GroupRuntime]):
-    """Its topic exists from the start, although it is not in the catalogue."""
+    """The group coordinator of the rig. The offsets topic exists from the start, but not in the catalogue."""
 
     @property
     def has_topic(self) -> bool:

@@ -280,7 +280,7 @@ def test_modules_are_nouns() -> None:
 
 
 def test_class_names_are_unique() -> None:
-    """Also where one class is a Protocol, or is defined in a function: a search for the name finds both."""
+    """A search for a name finds every class, so a Protocol and a class in a function count, too."""
     homes: dict[str, list[str]] = {}
     for path in MODULES:
         for node in nodes_of(tree_of(path)):

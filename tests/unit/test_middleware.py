@@ -126,7 +126,7 @@ def test_time_is_counted_for_each_share_of_the_loop_and_for_failures(loop) -> No
 
 
 def test_a_long_request_passes_through_the_middleware(loop) -> None:  # noqa: F811
-    """Its connection serves no other request before the end of the long one, although reading ends before serving."""
+    """The long request is read completely before it is served. The connection serves no other request in between."""
     notes: list[str] = []
     ticks = iter(range(1_000_000))
 

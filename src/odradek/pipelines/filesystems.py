@@ -129,7 +129,7 @@ class LocalLocation:
         return LocalLocation(self.path / name)
 
     def sibling(self, prefix: str, suffix: str) -> LocalLocation | None:
-        """Also returns None if files could not be renamed from there: another file system, or no permission."""
+        """Returns None, too, if files cannot be renamed from there: another file system, or no permission."""
         beside = self.path.parent / f"{prefix}{self.path.name}{suffix}"
         try:
             beside.mkdir(exist_ok=True)
