@@ -32,7 +32,7 @@ AUTHORIZER_SETTINGS = {
 # Other settings without effect, each with the reason why the broker is as safe as with it. A new setting belongs here
 # or in PROTECTIONS.
 HARMLESS = {
-    "They name listeners, and a protected listener is refused by its protocol; or they name the source of values.": """
+    "They name listeners, whose protocols are checked, or the sources of values.": """
         config.providers controller.listener.names inter.broker.listener.name
     """,
     "No client can use the feature: requests for it are refused.": """

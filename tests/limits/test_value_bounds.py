@@ -53,7 +53,7 @@ def test_only_the_bad_value_of_ten_thousand_is_read_by_the_slow_parser() -> None
 
 @pytest.mark.parametrize("many", [json.dumps({"l": list(range(100_000))}).encode()])
 def test_memory_for_elements_is_limited_by_the_bytes_of_a_batch(many: bytes) -> None:
-    """A batch with one long array says nothing about the thousands of short arrays in the next batch."""
+    """One long array in a batch does not predict how many elements the short arrays of the next batch have."""
     reader = JsonReader(KIND, "UTC")
     assert errors_of(reader, many) == [False]
     short = pa.array([b'{"l":[1]}'] * 10_000)

@@ -108,8 +108,8 @@ def test_batched_requests_of_a_tick_share_a_batch_and_other_requests_see_their_r
 def test_a_request_with_records_too_large_for_a_batch_is_refused(
     bank: Bank, kind: Callable[[str], Request], is_rebuilt: bool
 ) -> None:
-    """A batched request has changed nothing else; after another request the shard may assume that its records are
-    written."""
+    """A batched request changes state only by its records. Any other request may already have changed the shard, so the
+    shard is rebuilt."""
     bank.call(Deposit("a", 5))
     before, waiting = bank.runtime.machine(0), bank.ask(Await("a", 9))
     assert bank.call(kind("b" * 2_000_000)) is ErrorCode.unknown_server_error
