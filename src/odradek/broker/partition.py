@@ -102,29 +102,38 @@ class Partition:
         if not isinstance(info, AppendInfo):
             return self._produce_later(info, len(data))
         if self._waiters and self.watermark_waits is None and not info.duplicate:
-            self._wake_arrived(len(data))
+            self._wake_produced(len(data))
         return info
 
     def _produce_later(self, steps: BatchSteps[AppendInfo], size: int) -> BatchSteps[AppendInfo]:
         info = yield from steps
         if self._waiters and self.watermark_waits is None and not info.duplicate:
-            self._wake_arrived(size)
+            self._wake_produced(size)
         return info
+
+    def _wake_produced(self, size: int) -> None:
+        """Informs the waiting fetches of a batch. While a transaction is open, the last stable offset does not move."""
+        self._wake_arrived(size, 0 if self.log.open_transactions else size)
 
     def append(self, data: bytes) -> AppendInfo:
         """Appends a coordinator's batch. Raises KafkaError. Nothing is written then."""
-        info = self.log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
+        log = self.log
+        stable = log.last_stable_offset
+        info = log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
         if self._waiters and self.watermark_waits is None:
-            self._wake_arrived(len(data))
+            is_stable = stable == info.base_offset and not log.open_transactions
+            self._wake_arrived(len(data), len(data) if is_stable else self._stable_bytes_from(stable))
         return info
 
     def append_marker(self, marker: EndTransactionMarker) -> AppendInfo:
         """Ends a producer's transaction. Raises KafkaError. Nothing is written then."""
         log = self.log
-        before = log.log_end_offset
+        stable = log.last_stable_offset
         info = log.append_marker(marker, now_ms=self._now_ms(), leader_epoch=self.leader_epoch)
         if self._waiters and self.watermark_waits is None:
-            self._wake_arrived(self._bytes_between(before, log.log_end_offset))
+            self._wake_arrived(
+                self._bytes_between(info.base_offset, log.log_end_offset), self._stable_bytes_from(stable)
+            )
         return info
 
     def move_high_watermark(self, offset: int | None) -> None:
@@ -133,7 +142,7 @@ class Partition:
         For replication, which this broker does not have yet. Until then only tests call it.
         """
         log = self.log
-        before = log.high_watermark
+        before, stable = log.high_watermark, log.last_stable_offset
         log.high_watermark = None if offset is None else min(offset, log.log_end_offset)
         waits = self.watermark_waits
         if waits is None:
@@ -142,7 +151,7 @@ class Partition:
         waits.pass_offset(log.high_watermark)
         if self.on_high_watermark is not None:
             self.on_high_watermark(self.index)
-        self._wake_arrived(readable_bytes)
+        self._wake_arrived(readable_bytes, self._stable_bytes_from(stable))
         if offset is None:
             waits.end_all(ErrorCode.not_leader_or_follower)  # they wait for records that the log has lost
             self.watermark_waits = None
@@ -155,10 +164,16 @@ class Partition:
             return sys.maxsize  # a fetch before the active segment does not wait
         return log.read(start, sys.maxsize, max_offset=end).size
 
-    def _wake_arrived(self, readable_bytes: int) -> None:
-        """Informs the waiting fetches of bytes that have become readable."""
-        for waiter in tuple(self._waiters or ()) if readable_bytes else ():
-            waiter.arrived(readable_bytes)
+    def _stable_bytes_from(self, stable_offset: int) -> int:
+        """Returns the bytes from an earlier last stable offset to the current one."""
+        return self._bytes_between(stable_offset, self.log.last_stable_offset)
+
+    def _wake_arrived(self, readable_bytes: int, stable_bytes: int) -> None:
+        """Informs the waiting fetches of bytes that have become readable, with read_committed of the stable ones."""
+        for waiter in tuple(self._waiters or ()):
+            size = stable_bytes if waiter.committed else readable_bytes
+            if size:
+                waiter.arrived(size)
 
     def wait_for(self, offset: int, end: Callable[[ErrorCode], None]) -> Wait | None:
         """Calls ``end`` with NONE when the high watermark reaches ``offset``, else with an error.

@@ -75,12 +75,15 @@ class Purgatory:
         missing_bytes: int,
         max_wait_ms: int,
         complete: Callable[[bool], None],
+        *,
+        committed: bool = False,
     ) -> ParkedFetch:
         """Calls ``complete(changed)`` in a later turn, when ``missing_bytes`` more are readable or after the timeout.
 
-        ``changed`` is True if a partition has changed meanwhile. There is no call after ``client`` has disconnected.
+        ``committed``: only bytes below the last stable offset count. ``changed`` is True if a partition has changed
+        meanwhile. There is no call after ``client`` has disconnected.
         """
-        fetch = ParkedFetch(self, client, tuple(partitions), missing_bytes, complete)
+        fetch = ParkedFetch(self, client, tuple(partitions), missing_bytes, complete, committed=committed)
         fetch.wait(max_wait_ms)
         self._fetches[fetch] = None
         self.partitions += fetch.size
@@ -155,7 +158,7 @@ class ParkedFetch(ParkedRequest):
     An append that wakes a thousand fetches does not read for all of them in one turn.
     """
 
-    __slots__ = ("_changed", "_complete", "_missing", "_partitions")
+    __slots__ = ("_changed", "_complete", "_missing", "_partitions", "committed")
 
     def __init__(
         self,
@@ -164,10 +167,13 @@ class ParkedFetch(ParkedRequest):
         partitions: tuple[Waitable, ...],
         missing_bytes: int,
         complete: Callable[[bool], None],
+        *,
+        committed: bool = False,
     ) -> None:
         super().__init__(purgatory, client, len(partitions))
         self._partitions = partitions
         self._missing = missing_bytes
+        self.committed = committed
         self._complete = complete
         self._changed = False
         for partition in partitions:

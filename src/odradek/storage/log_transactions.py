@@ -54,6 +54,13 @@ class LogTransactions:
         return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
 
     @property
+    def stable_base_offset(self) -> int:
+        """The base offset of the segment with the last stable offset."""
+        if self.producers.first_unstable_offset is None:
+            return self._bases[-1]
+        return self._bases[self._number_at(self.last_stable_offset)]
+
+    @property
     def open_transactions(self) -> Mapping[int, int]:
         """The first offset of each open transaction by producer id, in the order of the offsets."""
         return self.producers.open_transactions

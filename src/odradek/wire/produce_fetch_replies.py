@@ -43,7 +43,7 @@ class FetchedPartition(NamedTuple):
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
-    aborted: tuple[tuple[int, int], ...] | None = None
+    aborted: Sequence[tuple[int, int]] | None = None
     preferred_read_replica: int = -1
     records: Sequence[Chunk] = ()
     size: int = 0

@@ -11,15 +11,17 @@
 * 17: directory id.
 * 18: the reader's high watermark.
 
-The broker replies at once if the reply holds ``min_bytes`` or an error, if a reader is not at the active segment yet,
-or if ``max_wait`` is 0. Otherwise it parks the request (broker/purgatory) and reads again when enough bytes have
-arrived or the time is over. The first non-empty partition returns at least one batch of any size, so that a reader
-always makes progress.
+With read_committed, a reply ends at the last stable offset and lists the aborted transactions of its records.
+
+The broker replies at once if the reply holds ``min_bytes`` or an error, if a reader is not at the active segment yet
+(with read_committed: at the segment with the last stable offset), or if ``max_wait`` is 0. Otherwise it parks the
+request (broker/purgatory) and reads again when enough bytes have arrived or the time is over. The first non-empty
+partition returns at least one batch of any size, so that a reader always makes progress.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import getrandbits
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -210,7 +212,12 @@ class _Fetch:
             if (partition := self._partition(item.topic, item.partition)) is not None
         }
         self._broker.purgatory.park(
-            self._connection, partitions, self._min_bytes - self._size, self._max_wait_ms, complete
+            self._connection,
+            partitions,
+            self._min_bytes - self._size,
+            self._max_wait_ms,
+            complete,
+            committed=self._committed,
         )
         return self._deferred
 
@@ -267,7 +274,7 @@ class _Fetch:
         try:
             partition.check_epoch(max(item.current_leader_epoch, -1))  # in Fetch any negative epoch means "no check"
             marks = (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset)
-            aborted = () if self._committed else None
+            aborted: Sequence[tuple[int, int]] | None = () if self._committed else None
             if item.last_fetched_epoch >= 0:
                 epoch, end = partition.log.epoch_end_offset(item.last_fetched_epoch)
                 if end < 0:
@@ -279,8 +286,15 @@ class _Fetch:
             return FetchedPartition(index, error.code)
         if records.size:
             self._slices[item.topic, index] = records
-            if item.fetch_offset < partition.log.active.base_offset:
+            log = partition.log
+            if item.fetch_offset < (log.stable_base_offset if self._committed else log.active.base_offset):
                 self._is_urgent = True
+            if self._committed and log.has_aborted:
+                try:
+                    aborted = log.aborted_for(item.fetch_offset, records)
+                except OSError as error:
+                    records.failed(error)
+                    return FetchedPartition(index, ErrorCode.kafka_storage_error)
         return FetchedPartition(index, 0, *marks, aborted, size=records.size)
 
     def _with_records(self, item: Wanted, answer: FetchedPartition) -> FetchedPartition:

@@ -1,0 +1,333 @@
+"""Fetch and ListOffsets with read_committed, over a broker whose partition has transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from support.logs import batch, sequenced
+from support.peers import Peer, serving
+
+from odradek.broker.partition import Partition
+from odradek.broker.server import BrokerServer
+from odradek.core.errors import ErrorCode
+from odradek.core.transaction_records import EndTransactionMarker
+from odradek.storage.append_info import AppendInfo
+from odradek.wire import frames
+from odradek.wire.api_keys import FETCH, LIST_OFFSETS
+
+OK = ErrorCode.none
+PATIENCE_MS = 60_000
+SIZE = len(batch(2))
+MARKER = 78
+MOST = 1 << 20
+NEVER = 1 << 30
+COMMITTED, UNCOMMITTED = 1, 0
+LATEST, MAX_TIMESTAMP = -1, -3
+
+
+class Scene:
+    """A broker, partition 0 of its topic ``t``, and two producers with ids 7 and 8."""
+
+    def __init__(self, broker: BrokerServer) -> None:
+        self.broker = broker
+        found = broker.partition("t", 0)
+        assert found is not None
+        self.partition: Partition = found
+        self.t0 = broker.now_ms()
+        """The time of the records. A marker has the broker's time, and a much later time would begin a segment."""
+
+    def send(self, producer_id: int, *, epoch: int = 0, sequence: int = 0, later_ms: int = 0) -> None:
+        """Appends two records of a transaction."""
+        at_ms = self.t0 + later_ms
+        self.append(sequenced(sequence, 2, producer_id, epoch, transactional=True, at_ms=at_ms))
+
+    def plain(self, later_ms: int = 0) -> bytes:
+        """Two records without a transaction."""
+        return batch(2, at_ms=self.t0 + later_ms)
+
+    def append(self, data: bytes) -> None:
+        assert isinstance(self.partition.produce(data), AppendInfo)
+
+    def end(self, producer_id: int, *, commit: bool = False, epoch: int = 1) -> int:
+        """Appends a marker and returns its offset."""
+        return self.partition.append_marker(EndTransactionMarker(producer_id, epoch, 0, commit, 2)).base_offset
+
+    async def fetch(self, offset: int, isolation: int = COMMITTED, *, version: int = 12, **options: int) -> Any:
+        return partition_of(await Peer(self.broker).ask(FETCH, version, request(offset, isolation, **options)))
+
+    def waiting(self, offset: int, isolation: int = COMMITTED, *, min_bytes: int = 1) -> Waiting:
+        """Sends a fetch that waits."""
+        return Waiting(self.broker, request(offset, isolation, min_bytes=min_bytes, wait_ms=PATIENCE_MS))
+
+    async def offset(self, timestamp: int, isolation: int = COMMITTED) -> tuple[ErrorCode, int, int]:
+        """The answer to ListOffsets: error, offset, timestamp."""
+        part = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}
+        message = {"replica_id": -1, "isolation_level": isolation, "topics": [{"name": "t", "partitions": [part]}]}
+        reply = await Peer(self.broker).ask(LIST_OFFSETS, 7, message)
+        found = reply.topics[0].partitions[0]
+        return found.error_code, found.offset, found.timestamp
+
+
+class Waiting(Peer):
+    """A fetch that may wait."""
+
+    def __init__(self, broker: BrokerServer, message: dict[str, Any]) -> None:
+        super().__init__(broker)
+        self.connection.data_received(frames.encode_request(FETCH, 12, 1, "c", message))
+
+    async def answer(self) -> Any:
+        """The partition of the reply, or None if there is no reply soon."""
+        for _ in range(30):
+            if self.written:
+                return partition_of(frames.decode_response(FETCH, 12, b"".join(self.written)[4:])[1])
+            await asyncio.sleep(0.001)
+        return None
+
+
+def request(
+    offset: int, isolation: int, *, max_bytes: int = MOST, min_bytes: int = 0, wait_ms: int = 0,
+    session: tuple[int, int] = (0, -1), listed: bool = True,
+) -> dict[str, Any]:  # fmt: skip
+    wanted = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes, "current_leader_epoch": -1,
+              "last_fetched_epoch": -1, "log_start_offset": -1}  # fmt: skip
+    return {
+        "max_wait": wait_ms, "min_bytes": min_bytes, "max_bytes": MOST, "isolation_level": isolation,
+        "session_id": session[0], "session_epoch": session[1], "forgotten_topics_data": [], "rack_id": "",
+        "topics": [{"topic": "t", "partitions": [wanted]}] if listed else [],
+    }  # fmt: skip
+
+
+def partition_of(reply: Any) -> Any:
+    """The one partition of a reply, or None if it has none."""
+    found = [part for topic in reply.responses for part in topic.partitions]
+    return found[0] if found else None
+
+
+def seen(part: Any) -> tuple[int, int, list[tuple[int, int]] | None]:
+    """The last stable offset, the bytes and the aborted transactions in a reply."""
+    aborted = part.aborted_transactions
+    rows = None if aborted is None else [(row.producer_id, row.first_offset) for row in aborted]
+    assert part.error_code == OK
+    return part.last_stable_offset, len(part.records or b""), rows
+
+
+@pytest.fixture
+def run_scene(tmp_path: Path) -> Callable[[Callable[[Scene], Any]], None]:
+    def run(scenario: Callable[[Scene], Any]) -> None:
+        async def whole() -> None:
+            async with serving(tmp_path) as broker, asyncio.timeout(30):
+                await scenario(Scene(broker))
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(whole())
+
+    return run
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 17])
+def test_a_fetch_lists_the_aborted_transactions_of_its_records(run_scene, version: int) -> None:
+    async def scenario(scene: Scene) -> None:
+        peer = Peer(scene.broker)
+
+        async def fetch(offset: int, isolation: int) -> Any:
+            message = request(offset, isolation)
+            if version >= 13:
+                topic = scene.broker.catalog.topic("t")
+                assert topic is not None
+                message["topics"][0]["topic_id"] = topic.id
+            return seen(partition_of(await peer.ask(FETCH, version, message)))
+
+        scene.append(scene.plain())
+        assert await fetch(0, COMMITTED) == (2, SIZE, [])
+        scene.send(7)
+        scene.send(8)
+        scene.end(8)
+        whole = 3 * SIZE + MARKER
+        assert await fetch(0, UNCOMMITTED) == (2, whole, None)
+        assert await fetch(0, COMMITTED) == (2, SIZE, [(8, 4)]), "as in Kafka, the list may have later transactions"
+        scene.end(7)
+        scene.send(7, epoch=1)
+        scene.end(7, commit=True, epoch=2)
+        assert await fetch(0, COMMITTED) == (11, whole + SIZE + 2 * MARKER, [(8, 4), (7, 2)])
+        assert await fetch(7, COMMITTED) == (11, SIZE + 2 * MARKER, [(7, 2)])
+        assert await fetch(8, COMMITTED) == (11, SIZE + MARKER, [])
+        assert await fetch(11, COMMITTED) == (11, 0, [])
+        assert await fetch(0, UNCOMMITTED) == (11, whole + SIZE + 2 * MARKER, None)
+
+    run_scene(scenario)
+
+
+def test_a_first_batch_of_any_size_brings_its_aborted_transaction(run_scene) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.send(7)
+        scene.end(7)
+        scene.append(scene.plain())
+        assert seen(await scene.fetch(0, max_bytes=1)) == (5, SIZE, [(7, 0)])
+
+    run_scene(scenario)
+
+
+def test_only_bytes_below_the_last_stable_offset_count_for_a_waiting_fetch(run_scene) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.append(scene.plain())
+        committed = scene.waiting(0, min_bytes=SIZE + 1)
+        uncommitted = scene.waiting(0, UNCOMMITTED, min_bytes=SIZE + 1)
+        scene.send(7)
+        answer = await uncommitted.answer()
+        assert seen(answer) == (2, 2 * SIZE, None)
+        for number in range(1, 4):
+            scene.append(scene.plain())
+            scene.send(7, sequence=2 * number)
+        assert await committed.answer() is None, "the last stable offset has not moved"
+        scene.end(7)
+        assert seen(await committed.answer()) == (17, 8 * SIZE + MARKER, [(7, 2)])
+
+    run_scene(scenario)
+
+
+def test_appends_in_a_transaction_do_not_read_for_a_waiting_fetch(run_scene, monkeypatch) -> None:
+    async def scenario(scene: Scene) -> None:
+        committed = scene.waiting(0)
+        reads = []
+        read = Partition.read
+        monkeypatch.setattr(
+            Partition, "read", lambda self, *args, **named: reads.append(1) or read(self, *args, **named)
+        )
+        for number in range(50):
+            scene.send(7, sequence=2 * number)
+            await asyncio.sleep(0)
+        assert await committed.answer() is None
+        assert not reads
+        scene.end(7, commit=True)
+        assert seen(await committed.answer()) == (101, scene.partition.log.size, [])
+        assert len(reads) == 1
+
+    run_scene(scenario)
+
+
+def test_a_marker_counts_the_bytes_up_to_the_next_open_transaction(run_scene) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.send(7)
+        scene.send(8)
+        short = scene.waiting(0, min_bytes=SIZE)
+        long = scene.waiting(0, min_bytes=SIZE + 1)
+        scene.end(7)
+        assert seen(await short.answer()) == (2, SIZE, [(7, 0)])
+        assert await long.answer() is None
+        scene.end(8, commit=True)
+        assert seen(await long.answer()) == (6, 2 * SIZE + 2 * MARKER, [(7, 0)])
+
+    run_scene(scenario)
+
+
+def test_a_marker_that_ends_no_transaction_counts_its_own_bytes(run_scene) -> None:
+    async def scenario(scene: Scene) -> None:
+        waiting, other = scene.waiting(0), scene.waiting(0, UNCOMMITTED)
+        scene.end(7)
+        assert seen(await waiting.answer()) == (1, MARKER, [])
+        assert seen(await other.answer()) == (1, MARKER, None)
+
+    run_scene(scenario)
+
+
+def test_the_batches_of_a_coordinator_count_below_the_last_stable_offset(run_scene) -> None:
+    async def scenario(scene: Scene) -> None:
+        waiting = scene.waiting(0, min_bytes=SIZE + 1)
+        scene.partition.append(scene.plain() + sequenced(0, 2, transactional=True, at_ms=scene.t0))
+        assert await waiting.answer() is None
+        scene.partition.append(scene.plain())
+        assert await waiting.answer() is None
+        scene.end(7, commit=True)
+        assert seen(await waiting.answer()) == (7, 3 * SIZE + MARKER, [])
+
+    run_scene(scenario)
+
+
+def test_a_fetch_before_the_segment_of_the_last_stable_offset_does_not_wait(run_scene) -> None:
+    async def scenario(scene: Scene) -> None:
+        log = scene.partition.log
+        scene.append(scene.plain())
+        scene.send(7)
+        log.roll(scene.t0)
+        scene.append(scene.plain())
+        assert await scene.waiting(0, min_bytes=NEVER).answer() is None, "its records may still arrive in one segment"
+        assert seen(await scene.waiting(0, UNCOMMITTED, min_bytes=NEVER).answer()) == (2, 2 * SIZE, None)
+        late = scene.waiting(2, min_bytes=NEVER)
+        scene.end(7)
+        assert seen(await late.answer()) == (7, SIZE, [(7, 2)])
+
+    run_scene(scenario)
+
+
+def test_a_held_back_high_watermark_holds_back_the_end_of_a_transaction(run_scene) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.send(7)
+        scene.partition.move_high_watermark(2)
+        waiting = scene.waiting(0)
+        scene.end(7)
+        assert await waiting.answer() is None
+        scene.partition.move_high_watermark(3)
+        assert seen(await waiting.answer()) == (3, SIZE + MARKER, [(7, 0)])
+
+    run_scene(scenario)
+
+
+def test_a_session_replies_when_the_last_stable_offset_has_moved(run_scene) -> None:
+    """As in Kafka, a reply has a partition if it has records or another high watermark, not for the stable offset."""
+
+    async def scenario(scene: Scene) -> None:
+        peer = Peer(scene.broker)
+        scene.send(7)
+        scene.send(8)
+        reply = await peer.ask(FETCH, 12, request(0, COMMITTED, session=(0, 0)))
+        assert seen(partition_of(reply)) == (0, 0, [])
+        again = await peer.ask(FETCH, 12, request(0, COMMITTED, session=(reply.session_id, 1), listed=False))
+        assert partition_of(again) is None
+        scene.end(8)
+        again = await peer.ask(FETCH, 12, request(0, COMMITTED, session=(reply.session_id, 2), listed=False))
+        assert seen(partition_of(again)) == (0, 0, []), "the high watermark has moved"
+        scene.end(7)
+        again = await peer.ask(FETCH, 12, request(0, COMMITTED, session=(reply.session_id, 3), listed=False))
+        assert seen(partition_of(again)) == (6, 2 * SIZE + 2 * MARKER, [(8, 2), (7, 0)])
+
+    run_scene(scenario)
+
+
+def test_list_offsets_ends_at_the_last_stable_offset(run_scene) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.append(scene.plain())
+        scene.send(7, later_ms=100)
+        scene.append(scene.plain(200))
+        assert await scene.offset(LATEST) == (OK, 2, -1)
+        assert await scene.offset(LATEST, UNCOMMITTED) == (OK, 6, -1)
+        assert await scene.offset(scene.t0 + 1) == (OK, 1, scene.t0 + 1)
+        assert await scene.offset(scene.t0 + 100) == (OK, -1, -1)
+        assert await scene.offset(scene.t0 + 100, UNCOMMITTED) == (OK, 2, scene.t0 + 100)
+        assert await scene.offset(MAX_TIMESTAMP) == (OK, 5, scene.t0 + 201), (
+            "the largest timestamp has no limit, as in Kafka"
+        )
+        scene.end(7)
+        assert await scene.offset(LATEST) == (OK, 7, -1)
+        assert await scene.offset(scene.t0 + 100) == (OK, 2, scene.t0 + 100)
+
+    run_scene(scenario)
+
+
+def test_an_unreadable_index_of_aborted_transactions_is_a_storage_error(run_scene) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.send(7)
+        scene.end(7)
+        log = scene.partition.log
+        log.roll(scene.t0)
+        log.segments[0].rest()
+        index = log.segments[0].path(".txnindex")
+        index.rename(index.with_suffix(".lost"))
+        assert (await scene.fetch(0)).error_code == ErrorCode.kafka_storage_error
+        assert (await scene.fetch(0, UNCOMMITTED)).error_code == ErrorCode.kafka_storage_error
+
+    run_scene(scenario)
