@@ -217,6 +217,8 @@ def test_appends_wake_fetches_and_only_moves_reach_the_coordinator(tmp_path: Pat
     partition.on_high_watermark = moved.append
 
     class Waiter:
+        committed = False
+
         def arrived(self, size: int) -> None:
             arrived.append(size)
 
@@ -239,6 +241,8 @@ def test_bytes_are_counted_across_segments(tmp_path: Path) -> None:
     arrived: list[int] = []
 
     class Waiter:
+        committed = False
+
         def arrived(self, size: int) -> None:
             arrived.append(size)
 

@@ -19,6 +19,7 @@ from odradek.core.transaction_records import EndTransactionMarker
 from odradek.storage.append_info import AppendInfo
 from odradek.storage.log import Log
 from odradek.storage.segment import Slice
+from odradek.storage.verification import VerificationGuard
 
 if TYPE_CHECKING:
     from odradek.broker.purgatory import ParkedFetch
@@ -93,12 +94,12 @@ class Partition:
     def last_stable_offset(self) -> int:
         return self.log.last_stable_offset
 
-    def produce(self, data: bytes) -> AppendInfo | BatchSteps[AppendInfo]:
-        """Appends a client's batch. Returns steps if this takes long.
+    def produce(self, data: bytes, guard: VerificationGuard | None = None) -> AppendInfo | BatchSteps[AppendInfo]:
+        """Appends a client's batch. Returns steps if this takes long. ``guard``: see ``Log.begin_verification``.
 
         Raises KafkaError. Nothing is written then.
         """
-        info = self.log.begin_append(data, now_ms=self._now_ms, leader_epoch=self.leader_epoch)
+        info = self.log.begin_append(data, now_ms=self._now_ms, leader_epoch=self.leader_epoch, guard=guard)
         if not isinstance(info, AppendInfo):
             return self._produce_later(info, len(data))
         if self._waiters and self.watermark_waits is None and not info.duplicate:
@@ -151,7 +152,8 @@ class Partition:
         waits.pass_offset(log.high_watermark)
         if self.on_high_watermark is not None:
             self.on_high_watermark(self.index)
-        self._wake_arrived(readable_bytes, self._stable_bytes_from(stable))
+        is_stable = stable == before and log.last_stable_offset == log.high_watermark
+        self._wake_arrived(readable_bytes, readable_bytes if is_stable else self._stable_bytes_from(stable))
         if offset is None:
             waits.end_all(ErrorCode.not_leader_or_follower)  # they wait for records that the log has lost
             self.watermark_waits = None

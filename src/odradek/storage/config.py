@@ -37,6 +37,7 @@ class LogConfig:
     flush_ms: int = MAX_LONG
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = DAY_MS
+    transaction_partition_verification_enable: bool = False
 
     @property
     def is_compacted(self) -> bool:

@@ -42,6 +42,7 @@ from odradek.storage.segment_read import ReadBounds, read_slice
 from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
 from odradek.storage.stamped_batches import stamp_batches
 from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
+from odradek.storage.verification import Guard
 
 _log = logging.getLogger("odradek.storage")
 _WITHOUT_TRACE = ("append", "roll", "read", "find timestamp")  # leave the log unchanged if no file can be opened
@@ -63,10 +64,9 @@ class Log(LogTransactions):
     """
 
     __slots__ = (
-        "_bases", "_changes", "_end_offset", "_files", "_flushed_ms", "_segments",
-        "_synced_base", "_unflushed_records", "_was_written", "began_epoch", "cleaned_offset", "closed", "config",
-        "defer_flush", "defer_removal", "epochs", "has_aborted", "is_being_cleaned", "last_found", "log_start_offset",
-        "offline", "path", "producers", "recovery_point", "was_cut",
+        "_changes", "_files", "_flushed_ms", "_synced_base", "_unflushed_records", "_was_written", "began_epoch",
+        "cleaned_offset", "closed", "defer_flush", "defer_removal", "epochs", "is_being_cleaned", "last_found",
+        "offline", "path", "recovery_point", "was_cut",
     )  # fmt: skip
 
     def __init__(self, path: Path, config: LogConfig, files: Files, loaded: Loaded, now_ms: int) -> None:
@@ -165,7 +165,13 @@ class Log(LogTransactions):
         return info if isinstance(info, AppendInfo) else finish(info)
 
     def begin_append(
-        self, data: Buffer, *, now_ms: Callable[[], int], leader_epoch: int, origin: Origin = "client"
+        self,
+        data: Buffer,
+        *,
+        now_ms: Callable[[], int],
+        leader_epoch: int,
+        origin: Origin = "client",
+        guard: Guard = None,
     ) -> AppendInfo | BatchSteps[AppendInfo]:
         """Does the same as ``append``. If the check of a client's batch takes long, it returns steps that check and
         append it; other batches can be appended between two steps and are before it."""
@@ -177,25 +183,27 @@ class Log(LogTransactions):
         if client:
             ready = check_client_batch(data, batches, config, at_ms)
             if not isinstance(ready, tuple):
-                return self._append_later(ready, now_ms, leader_epoch)
+                return self._append_later(ready, now_ms, leader_epoch, guard)
             data, batches = ready
-        return self._append_checked(data, batches, at_ms, leader_epoch, client=client)
+        return self._append_checked(data, batches, at_ms, leader_epoch, client=client, guard=guard)
 
     def _append_later(
-        self, check: BatchSteps[Ready], now_ms: Callable[[], int], leader_epoch: int
+        self, check: BatchSteps[Ready], now_ms: Callable[[], int], leader_epoch: int, guard: Guard
     ) -> BatchSteps[AppendInfo]:
         data, batches = yield from check
         self._check_online()
-        return self._append_checked(data, batches, now_ms(), leader_epoch, client=True)
+        return self._append_checked(data, batches, now_ms(), leader_epoch, client=True, guard=guard)
 
     def _append_checked(
-        self, data: Buffer, batches: Batches, now_ms: int, leader_epoch: int, *, client: bool
+        self, data: Buffer, batches: Batches, now_ms: int, leader_epoch: int, *, client: bool, guard: Guard
     ) -> AppendInfo:
         for _, header in batches:
             if header.producer_id >= 0:
                 seen = self.producers.find_duplicate(header) if client else None
                 if seen is not None:
                     return AppendInfo(seen.base_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True)
+                if client and header.is_transactional:
+                    self._check_verified(header, guard)
                 self.producers.check(header, sequences=client)
         return self._write(data, batches, now_ms, leader_epoch)
 

@@ -7,9 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.batches.aborted_transactions import AbortedTransaction
+from odradek.batches.header import BatchHeader
+from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.aborted_index import collect_aborted
+from odradek.storage.config import LogConfig
 from odradek.storage.producers import Producers
 from odradek.storage.segment import Segment, Slice
+from odradek.storage.verification import Guard, Verifications
 
 
 class DescribedProducer(NamedTuple):
@@ -26,8 +30,11 @@ class DescribedProducer(NamedTuple):
 class LogTransactions:
     """The base class of ``Log`` with the methods for transactions."""
 
-    __slots__ = ("_high_watermark",)
+    __slots__ = (
+        "_bases", "_end_offset", "_high_watermark", "_segments", "config", "has_aborted", "log_start_offset", "producers",
+    )  # fmt: skip
 
+    config: LogConfig
     producers: Producers
     log_start_offset: int
     has_aborted: bool
@@ -75,6 +82,47 @@ class LogTransactions:
                 state.last_timestamp,
                 state.coordinator_epoch,
                 state.transaction_start,
+            )
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, *, supports_epoch_bump: bool
+    ) -> Guard:
+        """Returns the guard of ``begin_append`` for a batch whose transaction the coordinator has to confirm.
+
+        None: the producer has an open transaction with this epoch here, so nothing needs a confirmation.
+        ``supports_epoch_bump``: the client has transaction.version 2. Raises KafkaError: INVALID_PRODUCER_EPOCH.
+        """
+        state = self.producers.get(producer_id)
+        if state is not None:
+            if producer_epoch < state.epoch:
+                raise KafkaError(
+                    ErrorCode.invalid_producer_epoch,
+                    f"epoch {producer_epoch} of producer {producer_id} is older than the current epoch {state.epoch}",
+                )
+            if state.is_in_transaction(producer_epoch):
+                return None
+        if self.producers.verifications is None:
+            self.producers.verifications = Verifications()
+        return self.producers.verifications.begin(
+            producer_id, producer_epoch, sequence, supports_epoch_bump=supports_epoch_bump
+        )
+
+    def _check_verified(self, header: BatchHeader, guard: Guard) -> None:
+        """Checks that a batch which begins a transaction is verified. ``Producers.check`` refuses an old epoch.
+
+        A coordinator's batches need no guard, because it verifies them in the turn in which it appends them.
+        Raises KafkaError: INVALID_TXN_STATE.
+        """
+        if not self.config.transaction_partition_verification_enable:
+            return
+        state = self.producers.get(header.producer_id)
+        epoch = header.producer_epoch
+        if state is not None and (epoch < state.epoch or state.is_in_transaction(epoch)):
+            return
+        known = self.producers.verifications
+        if known is None or not known.is_valid(header.producer_id, guard):
+            raise KafkaError(
+                ErrorCode.invalid_txn_state, f"the batch of producer {header.producer_id} is in no known transaction"
             )
 
     def aborted_in(self, start: int, end: int) -> Sequence[AbortedTransaction]:

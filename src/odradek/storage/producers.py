@@ -30,6 +30,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_PRODUCER_EPOCH
 from odradek.core.transaction_records import EndTransactionMarker
 from odradek.storage.files import Files
+from odradek.storage.verification import Verifications
 
 SUFFIX = ".snapshot"
 BATCHES_KEPT = 5
@@ -84,6 +85,10 @@ class ProducerState:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    def is_in_transaction(self, epoch: int) -> bool:
+        """Whether the producer has an open transaction with this epoch."""
+        return self.transaction_start >= 0 and self.epoch == epoch
+
     def add(self, epoch: int, batch: BatchSeen) -> None:
         if epoch != self.epoch:
             self.batches.clear()
@@ -110,6 +115,7 @@ class Producers:
         "directory",
         "end_offset",
         "first_unstable_offset",
+        "verifications",
     )
 
     def __init__(self, directory: Path, files: Files) -> None:
@@ -120,6 +126,7 @@ class Producers:
         self._open_transactions: OrderedDict[int, int] = OrderedDict()
         self._unreplicated: list[tuple[int, int]] = []
         self._last_snapshot = -1
+        self.verifications: Verifications | None = None
         self.first_unstable_offset: int | None = None
         """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
 
@@ -176,6 +183,8 @@ class Producers:
         """
         state = self._states.get(header.producer_id)
         if state is None:
+            if sequences and self.verifications is not None:
+                self.verifications.check_sequence(header, is_first=True)
             return
         epoch = header.producer_epoch
         if epoch < state.epoch:
@@ -186,6 +195,8 @@ class Producers:
         if header.is_control:
             return
         if sequences:
+            if self.verifications is not None:
+                self.verifications.check_sequence(header, is_first=not state.batches)
             self._check_sequence(state, header)
         if state.transaction_start >= 0 and not header.is_transactional:
             raise KafkaError(
@@ -252,6 +263,8 @@ class Producers:
             state.transaction_start = base_offset
             self._open_transactions[header.producer_id] = base_offset
             self._note_first_unstable()
+        if self.verifications is not None and header.is_transactional:
+            self.verifications.note(header)
 
     def apply_marker(self, header: BatchHeader, coordinator_epoch: int) -> int | None:
         """Ends a producer's transaction with its COMMIT or ABORT marker. Returns its first offset, if one was open."""
@@ -267,6 +280,8 @@ class Producers:
         first_offset = self._open_transactions.pop(header.producer_id, None)
         if first_offset is not None:
             self._note_first_unstable()
+        if self.verifications is not None:
+            self.verifications.note(header)
         return first_offset
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
@@ -281,6 +296,8 @@ class Producers:
         ]
         for producer_id in gone:
             del self._states[producer_id]
+        if self.verifications is not None:
+            self.verifications.expire(now_ms, expiration_ms)
         return len(gone)
 
     def clear(self, end_offset: int) -> None:

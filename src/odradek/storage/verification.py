@@ -1,0 +1,102 @@
+"""Proofs that a batch belongs to a transaction which the coordinator knows (KIP-890), as in Kafka.
+
+A guard is made before the coordinator is asked, and the batch that begins the transaction in this log comes with it. A
+marker between both ends the guard: a batch that was late for its own transaction cannot begin one that nothing ends.
+"""
+
+from __future__ import annotations
+
+from odradek.batches.header import BatchHeader
+from odradek.core.errors import ErrorCode, KafkaError
+
+
+class VerificationGuard:
+    """A guard. Each one equals only itself."""
+
+    __slots__ = ()
+
+
+Guard = VerificationGuard | None
+
+
+class Verification:
+    """A verification that has begun. ``lowest_sequence`` is that of the first batch that waits for it."""
+
+    __slots__ = ("epoch", "guard", "lowest_sequence", "noticed_ms", "supports_epoch_bump")
+
+    def __init__(self, epoch: int, sequence: int, *, supports_epoch_bump: bool) -> None:
+        self.guard = VerificationGuard()
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.supports_epoch_bump = supports_epoch_bump
+        self.noticed_ms = -1
+        """The time of the first check of its age; -1 before that."""
+
+
+class Verifications:
+    """The verifications of one log by producer id."""
+
+    __slots__ = ("_by_producer",)
+
+    def __init__(self) -> None:
+        self._by_producer: dict[int, Verification] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_producer)
+
+    def begin(self, producer_id: int, epoch: int, sequence: int, *, supports_epoch_bump: bool) -> VerificationGuard:
+        """Returns the producer's guard, a new one unless a verification has begun already."""
+        known = self._by_producer.get(producer_id)
+        if known is None:
+            known = Verification(epoch, sequence, supports_epoch_bump=supports_epoch_bump)
+            self._by_producer[producer_id] = known
+        elif epoch > known.epoch:
+            known.epoch, known.lowest_sequence = epoch, sequence
+        elif epoch == known.epoch:
+            known.lowest_sequence = min(known.lowest_sequence, sequence)
+        return known.guard
+
+    def is_valid(self, producer_id: int, guard: VerificationGuard | None) -> bool:
+        known = self._by_producer.get(producer_id)
+        return known is not None and known.guard is guard
+
+    def check_sequence(self, header: BatchHeader, *, is_first: bool) -> None:
+        """Checks the first sequence of a batch. ``is_first``: the log knows no batch of the producer's epoch.
+
+        Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        known = self._by_producer.get(header.producer_id)
+        if known is None:
+            return
+        sequence = header.base_sequence
+        if known.supports_epoch_bump and is_first and sequence:
+            raise KafkaError(
+                ErrorCode.out_of_order_sequence_number,
+                f"sequence {sequence} of producer {header.producer_id} is not 0, and the log has none before it",
+            )
+        if sequence > known.lowest_sequence:
+            raise KafkaError(
+                ErrorCode.out_of_order_sequence_number,
+                f"sequence {sequence} of producer {header.producer_id} is after {known.lowest_sequence}, which is not "
+                "written yet",
+            )
+
+    def note(self, header: BatchHeader) -> None:
+        """Ends the producer's verification with a transactional batch or a marker.
+
+        A marker does not end the verification of the next transaction, which has the epoch of the marker.
+        """
+        known = self._by_producer.get(header.producer_id)
+        if known is None:
+            return
+        if header.is_control and known.supports_epoch_bump and header.producer_epoch == known.epoch:
+            return
+        del self._by_producer[header.producer_id]
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Removes verifications that an earlier call has found ``expiration_ms`` ago."""
+        for producer_id, known in tuple(self._by_producer.items()):
+            if known.noticed_ms < 0:
+                known.noticed_ms = now_ms
+            elif now_ms - known.noticed_ms >= expiration_ms:
+                del self._by_producer[producer_id]
