@@ -31,7 +31,8 @@ class LogTransactions:
     """The base class of ``Log`` with the methods for transactions."""
 
     __slots__ = (
-        "_bases", "_end_offset", "_high_watermark", "_segments", "config", "has_aborted", "log_start_offset", "producers",
+        "_bases", "_end_offset", "_high_watermark", "_segments", "config", "has_aborted", "log_start_offset",
+        "producers",
     )  # fmt: skip
 
     config: LogConfig
