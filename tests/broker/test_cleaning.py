@@ -20,7 +20,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.partition import Partition
 from odradek.broker.server import BrokerServer
 from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs
-from odradek.coordinator import driver, runtime
+from odradek.coordinator import loader, runtime
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition
 from odradek.core.records import OffsetCommitValue, offset_key, offset_value
@@ -253,7 +253,7 @@ def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cleaner replaces segments between the steps of a load. Tombstones without an earlier commit are harmless."""
-    monkeypatch.setattr(driver, "LOAD_STEP_BYTES", 600)
+    monkeypatch.setattr(loader, "LOAD_STEP_BYTES", 600)
     monkeypatch.setattr(runtime, "LOAD_STEP_S", 0)
 
     def commit(log: Log, group: str, offset: int | None) -> None:

@@ -19,8 +19,10 @@ from support.world_log import WorldLog
 
 import odradek.coordinator.answers as answers_module
 import odradek.coordinator.driver as driver_module
+import odradek.coordinator.loader as loader_module
 import odradek.coordinator.runtime as runtime_module
 import odradek.coordinator.timers as timers_module
+import odradek.coordinator.writes as writes_module
 import odradek.core.pace as pace_module
 from odradek.batches.rows import Row
 from odradek.broker import group_runtime
@@ -49,6 +51,7 @@ SMALL_STEPS = (
     (pace_module, "STEP_WORK", 5),
     (driver_module, "EFFECTS_AT_ONCE", 4),
     (driver_module, "RECORDS_AT_ONCE", 3),
+    (writes_module, "RECORDS_AT_ONCE", 3),
     (answers_module, "FEW", 2),
     (answers_module, "AT_ONCE", 1),
     (timers_module, "AT_ONCE", 2),
@@ -267,7 +270,7 @@ class Coordinator:
         for owner, name, value in (
             (group_runtime, "GroupShard", lambda *given: WatchedShard(self, *given)),
             (runtime_module, "LOAD_STEP_S", 0.0),  # the time of a load must not matter
-            (driver_module, "LOAD_STEP_BYTES", 2_000),  # small steps, so that requests race with a load
+            (loader_module, "LOAD_STEP_BYTES", 2_000),  # small steps, so that requests race with a load
             *SMALL_STEPS,
         ):
             self._patched.enter_context(patch.object(owner, name, value))

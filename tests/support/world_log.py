@@ -16,6 +16,7 @@ from odradek.broker.partition import Partition
 from odradek.core.errors import KafkaError
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.records import Decoded, decode
+from odradek.core.transaction_records import EndTransactionMarker
 from odradek.storage.clean_jobs import measure
 from odradek.storage.config import DAY_MS, LogConfig
 from odradek.storage.files import MemoryFiles
@@ -58,10 +59,17 @@ class WorldLog(Partition):
     def max_message_bytes(self, value: int) -> None:
         self._settings = self.log.config = replace(self._settings, max_message_bytes=value)
 
-    def append(self, data: bytes) -> Any:
+    def _fail(self) -> None:
         if self.fail_with is not None:
             error, self.fail_with = self.fail_with, None
             raise error
+
+    def append_marker(self, marker: EndTransactionMarker) -> Any:
+        self._fail()
+        return super().append_marker(marker)
+
+    def append(self, data: bytes) -> Any:
+        self._fail()
         ((_, header),) = scan(data)
         assert len(data) <= self.max_message_bytes, "a batch longer than max.message.bytes"
         info = super().append(data)

@@ -14,7 +14,7 @@ from support.group_rig import Rig
 from support.world import Process
 from support.world_log import WorldLog
 
-import odradek.coordinator.driver as driver_module
+import odradek.coordinator.loader as loader_module
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.subscription import SubscriptionState
@@ -31,7 +31,7 @@ OK = ErrorCode.none
 @pytest.mark.behaviour(36, part=True)
 def test_a_load_reads_to_the_log_end_although_replicas_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that the replicas lack are not visible before the replicas have them."""
-    monkeypatch.setattr(driver_module, "LOAD_STEP_BYTES", 100)
+    monkeypatch.setattr(loader_module, "LOAD_STEP_BYTES", 100)
     rig = Rig(partition_count=1)
     rig.catalog.add("t")
     for offset in range(10):

@@ -11,6 +11,7 @@ from support.world_log import WorldLog
 
 from odradek.coordinator.runtime import Runtime
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import ProducerIdentity
 from odradek.core.transaction_records import Transaction, TransactionState
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import (
@@ -24,7 +25,6 @@ from odradek.transactions.messages import (
     Markers,
     MarkersDelayed,
     MarkersWritten,
-    ProducerIdentity,
     ProducerReply,
     VerifyPartitions,
 )

@@ -16,6 +16,7 @@ from odradek.batches.header import (
     Buffer,
     seal,
 )
+from odradek.core.ids import ProducerIdentity
 from odradek.core.varints import varint
 
 
@@ -114,6 +115,15 @@ def encode_batch(
 def seal_batch(packed: Iterable[bytes], count: int, *, now_ms: int) -> bytes:
     """Returns an uncompressed batch of ``count`` packed records, which all have the time of the batch."""
     return seal(CHECKED.pack(0, count - 1, now_ms, now_ms, -1, -1, -1, count), b"".join(packed), 0, -1)
+
+
+def seal_transactional_batch(packed: Iterable[bytes], count: int, producer: ProducerIdentity, *, now_ms: int) -> bytes:
+    """Returns a coordinator's transactional batch of ``count`` packed records.
+
+    Its sequence is 0, as in Kafka: logs do not check the sequences of coordinators.
+    """
+    checked = CHECKED.pack(TRANSACTIONAL_BIT, count - 1, now_ms, now_ms, *producer, 0, count)
+    return seal(checked, b"".join(packed), 0, -1)
 
 
 def seal_records(

@@ -117,3 +117,8 @@ def append_error(error: KafkaError | StorageError) -> ErrorCode:
     """Returns the error of a request whose records could not be appended, as in Kafka's coordinators."""
     code = error.code if isinstance(error, KafkaError) else ErrorCode.kafka_storage_error
     return _APPEND_ERRORS.get(code, code)
+
+
+def error_code(error: Exception) -> ErrorCode:
+    """Returns the error of a request that failed with this exception."""
+    return append_error(error) if isinstance(error, KafkaError | StorageError) else ErrorCode.unknown_server_error

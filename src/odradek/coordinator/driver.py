@@ -6,15 +6,16 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Sequence
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
-from odradek.batches.encode import pack_record, seal_batch
-from odradek.batches.header import HEADER_BYTES, scan
-from odradek.coordinator.answers import Answer, Answers, Promise, announcement, append_error, failed
-from odradek.coordinator.jobs import Origin, ShardJob, Waiting, no_request
-from odradek.coordinator.loader import Load, Loader, LongWork, NewRuns, S
-from odradek.coordinator.shard_log import ShardLog, batch_of
-from odradek.coordinator.timers import Timers
+from odradek.batches.header import HEADER_BYTES
+from odradek.coordinator.answers import Answer, Answers, Promise, announcement, error_code, failed
+from odradek.coordinator.jobs import Origin, ShardJob, Waiting, WriteMarker, no_request, without_records
+from odradek.coordinator.loader import Load, Loader, S
+from odradek.coordinator.services import Services
+from odradek.coordinator.shard import transactional
+from odradek.coordinator.shard_log import Appended, ShardLog, batch_of
+from odradek.coordinator.writes import RECORDS_AT_ONCE, Write, packed_batch, replayed
 from odradek.core.deferred import Deferred
 from odradek.core.effects import (
     Announce,
@@ -33,41 +34,15 @@ from odradek.core.effects import (
     most_bytes,
 )
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
-from odradek.core.pace import Pace
+from odradek.core.ids import ProducerIdentity
+from odradek.core.transaction_records import EndTransactionMarker
 
 log = logging.getLogger("odradek.broker")
 
 CATCH_UP_MS = 10_000
-LOAD_STEP_BYTES = 256 * 1024
 LITTLE_RECORDS = 500
 EFFECTS_AT_ONCE = 200
-RECORDS_AT_ONCE = 250
-"""The number of records that are packed in one step. More records of one request are written and replayed in steps."""
-REPLAY_WORK = 8
-"""The work to replay a record without its value. One unit is the work for one element of a request."""
-BYTES_LIKE_ONE = 16
-"""So many bytes of a value are one more unit of work."""
 _CATCH_UP: Hashable = object()  # the key of the driver's own timer among those of its machine
-
-
-class Services(Protocol[S]):
-    """The part of the runtime that a driver uses."""
-
-    topic: str
-    new_shard: Callable[[Callable[[], int]], S]
-    new_runs: NewRuns[S] | None
-    long_work: LongWork
-    timers: Timers
-    steady: Callable[[], int]
-    skew_ms: int
-    """``clock`` minus ``steady``."""
-    skipped_records: int
-    call_soon: Callable[[Callable[[], None]], object]
-    start: Callable[[Generator[None, None, None]], object]
-
-    def clock(self) -> int: ...
-    def on_announced(self, index: int, value: Any) -> None: ...
-    def drive(self, driver: Driver[S]) -> None: ...
 
 
 class Driver(Generic[S]):
@@ -133,6 +108,24 @@ class Driver(Generic[S]):
             return
         self._take(result, origin)
 
+    def write_marker(self, request: WriteMarker, promise: Promise) -> None:
+        """Ends a producer's transaction, after the records of all earlier requests."""
+        if self._waiting is None:
+            self._serve(request, promise)
+        else:
+            self._waiting.append((request, promise))
+
+    def _serve(self, request: Request, promise: Promise) -> None:
+        if not isinstance(request, WriteMarker):
+            self._handle(request, promise)
+        elif not self.flush() and self._waiting is not None:
+            self._waiting.append((request, promise))  # as in ``_handle``
+        elif self.error is not ErrorCode.none:
+            promise.resolve(self.error)
+        else:
+            answers: list[Answer] = [(request, promise, ErrorCode.none)]
+            self._write_marker(request.marker, answers)
+
     def step(self, make: Callable[[S, int], Result | ResultSteps]) -> None:
         """Calls the machine without a request. Its records can be in several batches."""
         if self._waiting is None:
@@ -173,24 +166,14 @@ class Driver(Generic[S]):
             except Exception:
                 self._fail_machine(no_request(self._runtime.skew_ms))
             return
-
-        def change(machine: S, now_ms: int) -> Result:
-            machine.on_notice(notice)
-            return Result()
-
-        self._waiting.append(change)
+        self._waiting.append(without_records(lambda machine: machine.on_notice(notice)))
 
     def on_clock_jumped(self, by_ms: int) -> None:
         """Moves the machine's times after its current steps, which use the time of their start."""
         if self._current is None or self._waiting is None:
             self.machine.on_clock_jumped(by_ms)
             return
-
-        def jump(machine: S, now_ms: int) -> Result:
-            machine.on_clock_jumped(by_ms)
-            return Result()
-
-        self._waiting.appendleft(jump)
+        self._waiting.appendleft(without_records(lambda machine: machine.on_clock_jumped(by_ms)))
 
     # --- work in steps ----------------------------------------------------------------------------------------
 
@@ -209,12 +192,12 @@ class Driver(Generic[S]):
                     self._continue(self._current)
                 elif waiting:
                     entry = waiting.popleft()
-                    self._handle(*entry) if isinstance(entry, tuple) else self._make(entry)
+                    self._serve(*entry) if isinstance(entry, tuple) else self._make(entry)
                 else:
                     self._waiting = None
             except Exception as error:  # e.g. a deleted log; otherwise all later requests would wait for ever
                 log.exception("%s: work in steps failed", self)
-                self._fail_and_restart([(*entry, None)] if isinstance(entry, tuple) else [], _error_code(error))
+                self._fail_and_restart([(*entry, None)] if isinstance(entry, tuple) else [], error_code(error))
             yield
 
     def _continue(self, job: ShardJob) -> None:
@@ -261,7 +244,7 @@ class Driver(Generic[S]):
             self._carry_through(result, origin)
         except Exception as error:
             log.exception("%s: the effects and records of a result failed", self)
-            self._fail_and_restart(self._unanswered(origin), _error_code(error))
+            self._fail_and_restart(self._unanswered(origin), error_code(error))
 
     def _carry_through(self, result: Result, origin: Origin) -> None:
         request, promise, skew_ms, answers = origin
@@ -275,6 +258,9 @@ class Driver(Generic[S]):
             is_batched = request.batched
             if result.reply is not None:
                 answers.append((request, promise, result.reply))
+        if result.producer is not None:
+            self._write_transactional(result.records, result.producer, answers)
+            return
         if len(result.records) > RECORDS_AT_ONCE and result.block is None and self._fit(result.records):
             if not self.flush():
                 self._fail(answers, ErrorCode.not_coordinator)
@@ -378,7 +364,7 @@ class Driver(Generic[S]):
             return True
         records, answers = self._records, self._answers
         self._records, self._answers, self._record_bytes = [], [], HEADER_BYTES
-        offset = self._append(lambda: batch_of(records, self._runtime.clock()), answers)
+        offset = self._append(lambda: self._partition.append(batch_of(records, self._runtime.clock())), answers)
         if offset is None:
             return False
         replay, replay_block = self.machine.replay, self.machine.replay_block
@@ -396,38 +382,77 @@ class Driver(Generic[S]):
         self._uncommitted.append((offset, answers))
         return self.release()
 
-    def _write_in_steps(self, records: list[SimpleRecord], answers: list[Answer]) -> ResultSteps:
+    def _write_transactional(
+        self, records: list[SimpleRecord], producer: ProducerIdentity, answers: list[Answer]
+    ) -> None:
+        """Appends the records as a transactional batch of their own."""
+        if not self.flush():
+            self._fail(answers, ErrorCode.not_coordinator)
+        elif not self._fit(records):
+            self._fail(answers, ErrorCode.unknown_server_error)
+        else:
+            self._run_steps(self._write_in_steps(records, answers, producer), answers)
+
+    def _write_marker(self, marker: EndTransactionMarker, answers: list[Answer]) -> None:
+        end_transaction = transactional(self.machine).end_transaction
+        write = Write(
+            lambda: self._partition.append_marker(marker),
+            1,
+            lambda offset: end_transaction(marker.producer_id, commit=marker.commit),
+        )
+        self._run_steps(self._finish_in_steps(write, answers, may_be_refused=True), answers)
+
+    def _run_steps(self, steps: ResultSteps, answers: list[Answer]) -> None:
+        """Runs the first step of a write at once."""
+        rest = begun(steps)
+        if not isinstance(rest, Result):
+            self._begin(ShardJob(rest, no_request(self._runtime.skew_ms, answers)))
+
+    def _write_in_steps(
+        self, records: list[SimpleRecord], answers: list[Answer], producer: ProducerIdentity | None = None
+    ) -> ResultSteps:
         """Appends many records as one batch and replays them in steps. The shard handles nothing else meanwhile."""
-        packed: list[bytes] = []
-        pace = Pace()
-        for number, record in enumerate(records):
-            packed += pack_record(record, number)
-            if not (number + 1) % RECORDS_AT_ONCE:
-                yield None
-        offset = self._append(lambda: seal_batch(packed, len(records), now_ms=self._runtime.clock()), answers)
+        batch = yield from packed_batch(records, producer, self._runtime.clock)
+        write = Write(
+            lambda: self._partition.append(batch),
+            len(records),
+            lambda offset: replayed(self.machine, records, producer, offset),
+        )
+        return (yield from self._finish_in_steps(write, answers, may_be_refused=producer is not None))
+
+    def _finish_in_steps(self, write: Write, answers: list[Answer], *, may_be_refused: bool) -> ResultSteps:
+        offset = self._append(write.append, answers, may_be_refused=may_be_refused)
         if offset is None:
             return Result()
-        for number, record in enumerate(records):
-            try:
-                self.machine.replay(offset + number, record)
-            except Exception:
-                self._fail_replay(offset + number, answers)
-                return Result()
-            if pace.spend(REPLAY_WORK + len(record.value or b"") // BYTES_LIKE_ONE):
-                yield None
-        self._uncommitted.append((offset + len(records), answers[:]))
+        try:
+            yield from write.replay(offset)
+        except Exception:
+            self._fail_replay(offset, answers)
+            return Result()
+        self._uncommitted.append((offset + write.record_count, answers[:]))
         answers.clear()
         self.release()
         return Result()
 
-    def _append(self, make: Callable[[], bytes], answers: list[Answer]) -> int | None:
-        """Appends a batch and returns its first offset. None: the append failed and the machine is new."""
+    def _append(
+        self, append: Callable[[], Appended], answers: list[Answer], *, may_be_refused: bool = False
+    ) -> int | None:
+        """Appends a batch and returns its first offset. None: the append failed and the machine is new.
+
+        ``may_be_refused``: the log may refuse a producer's write, and then the machine stays. Otherwise each request
+        of a fenced producer would cause a load.
+        """
         try:
-            return self._partition.append(make()).base_offset
+            return append().base_offset
         except Exception as error:
+            if may_be_refused and isinstance(error, KafkaError):
+                log.info("%s: the log refuses a transactional write: %s", self, error)
+                self._fail(answers, error_code(error))
+                answers.clear()
+                return None
             expected = isinstance(error, KafkaError | StorageError)
             log.warning("%s: an append failed: %s", self, error, exc_info=None if expected else error)
-            self._fail_and_restart(answers, _error_code(error))
+            self._fail_and_restart(answers, error_code(error))
             return None
 
     def _fail_replay(self, offset: int, answers: list[Answer]) -> None:
@@ -541,19 +566,9 @@ class Driver(Generic[S]):
 
     def _load(self) -> Load:
         """Loads the log to its end in steps."""
-        partition, offset = self._partition, self._load_offset
         loader = Loader(self.machine, str(self), self._runtime.new_runs, self._runtime.long_work)
-        while True:
-            data = partition.read_bytes(offset, LOAD_STEP_BYTES)
-            before = offset
-            for position, header in scan(data):
-                offset = header.last_offset + 1
-                if not header.is_control:
-                    yield from loader.take(data, position, header, before)
-            if offset == before:
-                break
-        yield from loader.finish()
-        if offset > partition.high_watermark:  # replies wait until all in-sync replicas have the loaded records
+        offset = yield from loader.take_log(self._partition, self._load_offset)
+        if offset > self._partition.high_watermark:  # replies wait until all in-sync replicas have the loaded records
             self._uncommitted.append((offset, []))
 
     def _finish_load(self) -> None:
@@ -584,7 +599,3 @@ class Driver(Generic[S]):
 
     def __str__(self) -> str:
         return f"{self._runtime.topic}-{self._index}"
-
-
-def _error_code(error: Exception) -> ErrorCode:
-    return append_error(error) if isinstance(error, KafkaError | StorageError) else ErrorCode.unknown_server_error

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 from odradek.coordinator.answers import Answer, Promise
 from odradek.coordinator.loader import S
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Request, Result, ResultSteps
+from odradek.core.errors import ErrorCode
+from odradek.core.transaction_records import EndTransactionMarker
 
 Waiting = tuple[Request, Promise] | Callable[[S, int], Result | ResultSteps]
 """A request or a call of the machine that waits for the current job."""
@@ -31,8 +34,29 @@ def no_request(skew_ms: int, answers: list[Answer] | None = None) -> Origin:
     return Origin(None, Deferred(), skew_ms, [] if answers is None else answers)
 
 
+@dataclass(slots=True)
+class WriteMarker:
+    """Ends a producer's transaction in the shard's partition. The reply is an ErrorCode."""
+
+    batched: ClassVar[bool] = False
+    marker: EndTransactionMarker
+
+    def failed(self, error: ErrorCode) -> ErrorCode:
+        return error
+
+
 class ShardJob(NamedTuple):
     """Work in steps: of the machine, or of the effects or records of its result."""
 
     steps: ResultSteps
     origin: Origin
+
+
+def without_records(change: Callable[[S], None]) -> Callable[[S, int], Result]:
+    """Returns a call of the machine that has no result."""
+
+    def make(machine: S, now_ms: int) -> Result:
+        change(machine)
+        return Result()
+
+    return make

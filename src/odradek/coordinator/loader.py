@@ -14,10 +14,12 @@ from mmap import mmap
 from typing import Any, Generic, Protocol, TypeVar
 
 from odradek.batches.compression import Plain, decompress_in_steps, decompress_small
-from odradek.batches.header import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader
+from odradek.batches.control import ABORT, COMMIT, read_control
+from odradek.batches.header import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader, scan
 from odradek.batches.rows import read_record
 from odradek.batches.steps import BatchSteps, finish
-from odradek.coordinator.shard import CoordinatorShard
+from odradek.coordinator.shard import CoordinatorShard, TransactionalShard
+from odradek.coordinator.shard_log import ShardLog
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
@@ -25,6 +27,7 @@ from odradek.core.varints import OverlongVarint
 
 log = logging.getLogger("odradek.broker")
 
+LOAD_STEP_BYTES = 256 * 1024
 ROWS_AT_ONCE = 2000
 """The number of records between two yields: about one millisecond of work."""
 _ROWS_LIKE_ONE = 4
@@ -81,6 +84,24 @@ class Loader(Generic[S]):
         self._replay = _replay_of(machine, name)
         self._runs = None if new_runs is None else new_runs(machine, name, self._replay)
         self._long_work = long_work
+        self._name = name
+        self._transactional: TransactionalShard | None = machine if isinstance(machine, TransactionalShard) else None
+
+    def take_log(self, log: ShardLog, offset: int) -> Generator[Deferred[Any] | None, Any, int]:
+        """Replays the log from ``offset`` to its end and returns the end. Raises what the log raises."""
+        while True:
+            data = log.read_bytes(offset, LOAD_STEP_BYTES)
+            before = offset
+            for position, header in scan(data):
+                offset = header.last_offset + 1
+                if header.is_control:
+                    yield from self.take_marker(data, position, header)
+                else:
+                    yield from self.take(data, position, header, before)
+            if offset == before:
+                break
+        yield from self.finish()
+        return offset
 
     def take(self, data: bytes, pos: int, header: BatchHeader, first_offset: int) -> Load:
         """Replays the records of one batch from ``first_offset`` on. Raises CorruptRecord."""
@@ -123,6 +144,20 @@ class Loader(Generic[S]):
             raise CorruptRecord(f"the batch at offset {header.base_offset} has {size - at} bytes after its last record")
         yield
 
+    def take_marker(self, data: bytes, pos: int, header: BatchHeader) -> Load:
+        """Replays a control batch. Raises CorruptRecord."""
+        if self._transactional is None:
+            return
+        control = read_control(data, pos, header)
+        if control is None or control.kind not in {ABORT, COMMIT}:
+            return
+        yield from self.finish()
+        try:
+            yield from self._transactional.end_transaction(header.producer_id, commit=control.kind == COMMIT)
+        except Exception:
+            log.exception("%s: the replay of the marker at offset %d failed", self._name, header.base_offset)
+            self._machine.skipped["an error"] += 1
+
     def finish(self) -> Generator[None, Any, None]:
         """Replays the records that are still held back."""
         if self._runs is not None:
@@ -140,10 +175,21 @@ class Loader(Generic[S]):
             if key is None:
                 self._machine.skipped["no key"] += 1
             elif header.is_transactional:
-                self._machine.skipped["transactional records are not supported yet"] += 1
+                self._replay_transactional(offset, key, value, header.producer_id)
             else:
                 self._replay(offset, key, value)
         return at
+
+    def _replay_transactional(self, offset: int, key: bytes, value: bytes | None, producer_id: int) -> None:
+        skipped = self._machine.skipped
+        if self._transactional is None:
+            skipped["a transactional record, which this coordinator does not have"] += 1
+            return
+        try:
+            self._transactional.replay_transactional(offset, SimpleRecord(key, value), producer_id)
+        except Exception:
+            log.exception("%s: the replay of the record at offset %d failed", self._name, offset)
+            skipped["an error"] += 1
 
 
 def _replay_of(machine: CoordinatorShard, name: str) -> Replay:

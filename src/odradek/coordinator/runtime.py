@@ -37,13 +37,16 @@ from typing import Any, Generic
 
 from odradek.coordinator.answers import Promise
 from odradek.coordinator.driver import Driver
+from odradek.coordinator.jobs import WriteMarker
 from odradek.coordinator.loader import LongWork, NewRuns, S, at_once
+from odradek.coordinator.services import Loadable
 from odradek.coordinator.shard_log import ShardLog
 from odradek.coordinator.timers import Cancellable, Timers
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import USUAL_NAME_CHARS, partition_for_key
+from odradek.core.transaction_records import EndTransactionMarker
 
 log = logging.getLogger("odradek.broker")
 
@@ -108,7 +111,7 @@ class Runtime(Generic[S]):
             lambda at_ms, alarm: call_at(at_ms + clock() - self.steady(), alarm), self.steady, self.start
         )
         self._drivers: dict[int, Driver[S]] = {}
-        self._to_load: deque[Driver[S]] = deque()
+        self._to_load: deque[Loadable] = deque()
 
     def clock(self) -> int:
         """Returns the time in ms since 1970. If it has jumped, this moves the machines' times first."""
@@ -163,21 +166,35 @@ class Runtime(Generic[S]):
         else:
             driver.submit(request, promise)
 
+    def write_marker(self, index: int, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+        """Ends a producer's transaction in a partition, after the records of all earlier requests.
+
+        The promise is resolved with NONE when the marker is below the high watermark and the machine has replayed the
+        end of the transaction. It never raises.
+        """
+        promise: Deferred[ErrorCode] = Deferred()
+        driver = self._drivers.get(index)
+        if driver is None:
+            promise.resolve(ErrorCode.not_coordinator)
+        else:
+            driver.write_marker(WriteMarker(marker), promise)
+        return promise
+
     def batch_bytes(self, index: int) -> int:
         """Returns the largest number of bytes of records in a batch; 0 if this broker does not lead the partition."""
         driver = self._drivers.get(index)
         return 0 if driver is None else driver.batch_bytes
 
-    def drive(self, driver: Driver[S]) -> None:
+    def drive(self, shard: Loadable) -> None:
         """Starts the load of a shard: a small log at once, other logs one after the other in steps."""
-        if not self._to_load or driver.has_little_to_load:
+        if not self._to_load or shard.has_little_to_load:
             until = perf_counter() + LOAD_STEP_S
-            while driver.load_step():
-                if driver.awaited is not None or perf_counter() >= until:
+            while shard.load_step():
+                if shard.awaited is not None or perf_counter() >= until:
                     break
             else:
                 return
-        self._to_load.append(driver)
+        self._to_load.append(shard)
         if len(self._to_load) == 1:
             self.call_soon(self._continue_loading)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
-from typing import Any, Protocol
+from collections.abc import Generator, Hashable
+from typing import Any, Protocol, runtime_checkable
 
 from odradek.core.effects import Block, Request, Result, ResultSteps, SimpleRecord
 from odradek.core.errors import ErrorCode
@@ -72,3 +72,24 @@ class CoordinatorShard(Protocol):
 
     def on_clock_jumped(self, by_ms: int) -> None:
         """Moves the times in the machine's state after a clock change or a pause."""
+
+
+@runtime_checkable
+class TransactionalShard(Protocol):
+    """The methods of a machine whose results may have a ``producer``, in addition to those of ``CoordinatorShard``.
+
+    The runtime calls them for new records and markers and in a load, in log order. Other machines do not need them.
+    """
+
+    def replay_transactional(self, offset: int, record: SimpleRecord, producer_id: int) -> None:
+        """Applies a record of a producer's open transaction. It takes effect when the transaction commits."""
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> Generator[None, None, None]:
+        """Applies the marker of a producer's transaction in steps. The producer may have no open transaction here."""
+
+
+def transactional(machine: CoordinatorShard) -> TransactionalShard:
+    """Returns the machine as a machine with transactions. Raises TypeError if it has none."""
+    if not isinstance(machine, TransactionalShard):
+        raise TypeError(f"{type(machine).__name__} has no transactional records")
+    return machine

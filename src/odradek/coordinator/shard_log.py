@@ -7,6 +7,7 @@ from typing import Protocol
 
 from odradek.batches.encode import encode_batch, pack_record, seal_batch
 from odradek.core.effects import LogEntry, SimpleRecord
+from odradek.core.transaction_records import EndTransactionMarker
 
 
 class Appended(Protocol):
@@ -34,6 +35,9 @@ class ShardLog(Protocol):
 
     def append(self, data: bytes) -> Appended:
         """Stores one batch as leader. Raises KafkaError or StorageError if it was not stored."""
+
+    def append_marker(self, marker: EndTransactionMarker) -> Appended:
+        """Writes the control batch that ends a producer's transaction. Raises KafkaError if it was not written."""
 
     def read_bytes(self, offset: int, max_bytes: int) -> bytes:
         """Returns whole batches from the batch with ``offset`` on, at least one; no bytes at the end of the log."""

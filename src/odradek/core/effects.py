@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, 
 
 if TYPE_CHECKING:
     from odradek.core.errors import ErrorCode
+    from odradek.core.ids import ProducerIdentity
 
 MAX_RECORD_OVERHEAD_BYTES = 32
 """The largest size of a record in a batch besides its key and value: length, attributes, deltas and two lengths as
@@ -150,12 +151,16 @@ class Result:
     ``reply`` is the reply to the current request (``None`` if it was parked or there is no request). If the append of
     ``records`` fails, the runtime replaces ``reply`` and every ``Complete`` of this result by an error and rebuilds the
     machine from its log.
+
+    With a ``producer`` the records, at least one, are a transactional batch of that producer. Such a result has no
+    block, and it changes state only through its records: an error of the append is the reply, and the machine stays.
     """
 
     reply: Any = None
     records: list[SimpleRecord] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     block: Block | None = None  # is appended after the records and passed to ``replay_block``
+    producer: ProducerIdentity | None = None
 
 
 ResultSteps = Generator[list[SimpleRecord] | None, None, Result]

@@ -10,19 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from odradek.core.ids import ProducerIdentity
 from odradek.core.transaction_records import Transaction, TransactionState
 
 Partition: TypeAlias = tuple[str, int]
 """A topic's name and a partition's number."""
-
-
-class ProducerIdentity(NamedTuple):
-    """A producer id with its epoch."""
-
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_PRODUCER_EPOCH
-
 
 NO_PRODUCER = ProducerIdentity()
 

@@ -1,0 +1,42 @@
+"""The part of the runtime that the drivers of its shards use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+from odradek.coordinator.loader import LongWork, NewRuns, S
+from odradek.coordinator.timers import Timers
+from odradek.core.deferred import Deferred
+
+
+class Loadable(Protocol):
+    """A shard with a load. ``awaited`` is the promise that the load waits for."""
+
+    awaited: Deferred[Any] | None
+
+    @property
+    def has_little_to_load(self) -> bool: ...
+
+    def load_step(self) -> bool:
+        """Runs one step of the load and returns whether it continues."""
+
+
+class Services(Protocol[S]):
+    """The part of the runtime that a driver uses."""
+
+    topic: str
+    new_shard: Callable[[Callable[[], int]], S]
+    new_runs: NewRuns[S] | None
+    long_work: LongWork
+    timers: Timers
+    steady: Callable[[], int]
+    skew_ms: int
+    """``clock`` minus ``steady``."""
+    skipped_records: int
+    call_soon: Callable[[Callable[[], None]], object]
+    start: Callable[[Generator[None, None, None]], object]
+
+    def clock(self) -> int: ...
+    def on_announced(self, index: int, value: Any) -> None: ...
+    def drive(self, shard: Loadable) -> None: ...

@@ -1,0 +1,58 @@
+"""The steps of a long write: the records of one batch are packed and replayed a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import NamedTuple
+
+from odradek.batches.encode import pack_record, seal_batch, seal_transactional_batch
+from odradek.coordinator.shard import CoordinatorShard, transactional
+from odradek.coordinator.shard_log import Appended
+from odradek.core.effects import SimpleRecord
+from odradek.core.ids import ProducerIdentity
+from odradek.core.pace import Pace
+
+RECORDS_AT_ONCE = 250
+"""The number of records that are packed in one step. More records of one request are written and replayed in steps."""
+REPLAY_WORK = 8
+"""The work of the replay of a record, in elements of a step, without the work for its value."""
+BYTES_LIKE_ONE = 16  # this number of bytes of a value is one more element
+
+
+class Write(NamedTuple):
+    """An append of some records and the steps of their replay, from the offset of the first one."""
+
+    append: Callable[[], Appended]
+    record_count: int
+    replay: Callable[[int], Generator[None, None, None]]
+
+
+def packed_batch(
+    records: Sequence[SimpleRecord], producer: ProducerIdentity | None, clock: Callable[[], int]
+) -> Generator[None, None, bytes]:
+    """Returns one batch of the records. With ``producer`` it is transactional."""
+    packed: list[bytes] = []
+    for number, record in enumerate(records, 1):
+        packed += pack_record(record, number - 1)
+        if not number % RECORDS_AT_ONCE:
+            yield
+    if producer is None:
+        return seal_batch(packed, len(records), now_ms=clock())
+    return seal_transactional_batch(packed, len(records), producer, now_ms=clock())
+
+
+def replayed(
+    machine: CoordinatorShard, records: Sequence[SimpleRecord], producer: ProducerIdentity | None, offset: int
+) -> Generator[None, None, None]:
+    """Replays the records of a batch, the first of them at ``offset``."""
+    replay = machine.replay if producer is None else _replay_of(machine, producer.producer_id)
+    pace = Pace()
+    for number, record in enumerate(records):
+        replay(offset + number, record)
+        if pace.spend(REPLAY_WORK + len(record.value or b"") // BYTES_LIKE_ONE):
+            yield
+
+
+def _replay_of(machine: CoordinatorShard, producer_id: int) -> Callable[[int, SimpleRecord], None]:
+    replay = transactional(machine).replay_transactional
+    return lambda offset, record: replay(offset, record, producer_id)
