@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from odradek.core.ids import USUAL_NAME_CHARS
 from odradek.core.record_schemas import (
@@ -77,6 +77,10 @@ class OffsetCommitValue(NamedTuple):
     commit_timestamp_ms: int
     expire_timestamp_ms: int = -1
     topic_id: bytes | None = None
+
+
+StoredOffset: TypeAlias = tuple[int, int, str, int, int, bytes | None]
+"""The fields of an ``OffsetCommitValue`` in their order."""
 
 
 class GroupKey(NamedTuple):

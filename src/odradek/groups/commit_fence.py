@@ -23,6 +23,13 @@ KIP-848 of an earlier epoch, for a partition the same
         that the member did not have then
 ======= ==================================== ==========================================================
 
+A commit in a transaction (TxnOffsetCommit, KIP-447) differs:
+
+* An epoch for no group is always ILLEGAL_GENERATION.
+* Without epoch and ids it is accepted in every group: older producers send no member (KAFKA-18060).
+* A classic group accepts it during CompletingRebalance, too.
+* A wrong epoch in a KIP-848 group is always ILLEGAL_GENERATION.
+
 A fetch is only fenced in KIP-848 groups: it has no member and no epoch, or a known member with its present epoch.
 """
 
@@ -83,6 +90,32 @@ def refuse_consumer_commit(group: ConsumerGroup, request: OffsetCommit, metadata
             if since is None or epoch < since:
                 return _stale(member)
     return ErrorCode.none
+
+
+def refuse_classic_transactional_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode:
+    """Returns the error of a commit in a transaction to a classic group or to no group, or none."""
+    if group is None:
+        return ErrorCode.none if request.generation_id < 0 else ErrorCode.illegal_generation
+    if group.state is State.DEAD:
+        return ErrorCode.coordinator_not_available
+    if request.generation_id < 0 and (group.state is State.EMPTY or _has_no_ids(request)):
+        return ErrorCode.none
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if error is not ErrorCode.none:
+        return error
+    return ErrorCode.none if request.generation_id == group.generation else ErrorCode.illegal_generation
+
+
+def refuse_consumer_transactional_commit(group: ConsumerGroup, request: OffsetCommit, metadata_limit: int) -> ErrorCode:
+    """Returns the error of a commit in a transaction to a KIP-848 group, or none."""
+    if request.generation_id == -1 and _has_no_ids(request):
+        return ErrorCode.none
+    error = refuse_consumer_commit(group, request, metadata_limit)
+    return ErrorCode.illegal_generation if error is ErrorCode.stale_member_epoch else error
+
+
+def _has_no_ids(request: OffsetCommit) -> bool:
+    return not request.member_id and request.group_instance_id is None
 
 
 def refuse_consumer_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator
 from mmap import mmap
 from typing import Any, NamedTuple
 
+from odradek.core.records import StoredOffset
 from odradek.core.varints import OverlongVarint, read_uvarint
-from odradek.groups.offsets import Stored
 from odradek.groups.shard import GroupShard
 
 log = logging.getLogger("odradek.broker")
@@ -115,7 +115,7 @@ class CommitRuns:
         done = 0
         for prefix, rows in pending.items():
             names = self._names_in(prefix)
-            commits: dict[int, Stored | None] = {}
+            commits: dict[int, StoredOffset | None] = {}
             for partition, record in rows.items():
                 text = self._text_in(record[8]) if record[7] else ""
                 if names is None or text is None:
@@ -133,7 +133,7 @@ class CommitRuns:
                 self._replay_commits(names, commits, prefix, rows)
 
     def _replay_commits(
-        self, names: tuple[str, str], commits: dict[int, Stored | None], prefix: bytes, rows: dict[bytes, Cut]
+        self, names: tuple[str, str], commits: dict[int, StoredOffset | None], prefix: bytes, rows: dict[bytes, Cut]
     ) -> None:
         try:
             self._machine.replay_commits(*names, commits)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from odradek.core.errors import ErrorCode
+from odradek.core.ids import ProducerIdentity
 
 NO_MEMBER = ""
 
@@ -41,6 +42,18 @@ class OffsetCommit:
 
     def failed(self, error: ErrorCode) -> OffsetCommitReply:
         return OffsetCommitReply(error)
+
+
+@dataclass(slots=True)
+class TxnOffsetCommit:
+    """A commit in a producer's transaction. ``commit`` has no retention time."""
+
+    batched: ClassVar[bool] = True
+    producer: ProducerIdentity
+    commit: OffsetCommit
+
+    def failed(self, error: ErrorCode) -> OffsetCommitReply:
+        return self.commit.failed(error)
 
 
 @dataclass(slots=True)
@@ -81,13 +94,17 @@ class FetchedRows:
     """The offsets of one topic: partitions, and for each a tuple that starts with offset, leader epoch and metadata.
 
     Equal requests get the same object until the next commit. So the handler can keep the packed reply in ``memo``.
+    The reply for an ``unstable`` partition is UNSTABLE_OFFSET_COMMIT.
     """
 
-    __slots__ = ("memo", "partitions", "values")
+    __slots__ = ("memo", "partitions", "unstable", "values")
 
-    def __init__(self, partitions: Sequence[int], values: Sequence[tuple[Any, ...]]) -> None:
+    def __init__(
+        self, partitions: Sequence[int], values: Sequence[tuple[Any, ...]], unstable: Collection[int] = ()
+    ) -> None:
         self.partitions = partitions
         self.values = values
+        self.unstable = unstable
         self.memo: bytes | None = None
 
     def __len__(self) -> int:
@@ -95,7 +112,8 @@ class FetchedRows:
 
     def __iter__(self) -> Iterator[FetchedOffset]:
         for partition, value in zip(self.partitions, self.values, strict=True):
-            yield FetchedOffset(partition, value[0], value[1], value[2], ErrorCode.none)
+            error = ErrorCode.unstable_offset_commit if partition in self.unstable else ErrorCode.none
+            yield FetchedOffset(partition, value[0], value[1], value[2], error)
 
 
 @dataclass(slots=True)

@@ -21,10 +21,23 @@ from itertools import repeat
 from odradek.core.effects import Result, ResultSteps, SimpleRecord, most_bytes
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_OFFSET, is_longer
-from odradek.core.records import OffsetCommitRecord, OffsetCommitValue, OffsetKey, offset_key_prefix, offset_value
+from odradek.core.records import (
+    OffsetCommitRecord,
+    OffsetCommitValue,
+    OffsetKey,
+    StoredOffset,
+    offset_key_prefix,
+    offset_value,
+)
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.classic_protocol import Membership
-from odradek.groups.commit_fence import refuse_classic_commit, refuse_consumer_commit, refuse_consumer_fetch
+from odradek.groups.commit_fence import (
+    refuse_classic_commit,
+    refuse_classic_transactional_commit,
+    refuse_consumer_commit,
+    refuse_consumer_fetch,
+    refuse_consumer_transactional_commit,
+)
 from odradek.groups.commit_plan import (
     COMMITTED,
     CommitBlock,
@@ -42,7 +55,10 @@ from odradek.groups.messages import (
     OffsetDeleteReply,
     OffsetFetch,
     OffsetFetchReply,
+    TopicCommit,
+    TxnOffsetCommit,
 )
+from odradek.groups.pending_offsets import Ended, PendingOffsets
 
 NOTHING = (NO_OFFSET, -1, "")
 TOPICS_AT_ONCE = 1000
@@ -56,9 +72,6 @@ KEPT_ROWS_AT_MOST = 50_000
 EACH_COMMIT = -1  # retention counts from each offset's commit; equals ``state_since_ms`` of a group with unknown time
 
 Group = ClassicGroup | ConsumerGroup
-
-Stored = tuple[int, int, str, int, int, bytes | None]
-"""The fields of an ``OffsetCommitValue`` in their order."""
 
 TopicIds = Callable[[str], bytes | None]
 """Returns the current id (16 bytes) of the topic with this name, or None if the topic does not exist."""
@@ -97,8 +110,10 @@ class Offsets:
         self._membership = membership
         # Plain tuples with the fields of an OffsetCommitValue: the garbage collector untracks such tuples, so a million
         # of them do not slow it down.
-        self._by_group: dict[str, dict[str, dict[int, Stored]]] = {}
+        self._by_group: dict[str, dict[str, dict[int, StoredOffset]]] = {}
         self._fetched: dict[tuple[str, str], FetchedRows] = {}  # the rows of the last fetch, until the next commit
+        self.pending = PendingOffsets()
+        self._has_pending = self.pending.open  # the same dict: a commit tests it
 
     # --- the store --------------------------------------------------------------------------------------------
 
@@ -106,11 +121,15 @@ class Offsets:
         group_id, topic, partition = key
         if value is not None:
             self._of_topic(group_id, topic)[partition] = value[:]
+            if self._has_pending:
+                self.pending.overtake(group_id, topic, (partition,))
         else:
             self.replay_tombstones(group_id, topic, (partition,))
 
-    def replay_tombstones(self, group_id: str, topic: str, partitions: Iterable[int]) -> None:
+    def replay_tombstones(self, group_id: str, topic: str, partitions: Collection[int]) -> None:
         """Applies the tombstones of these partitions' offsets."""
+        if self._has_pending:
+            self.pending.remove(group_id, topic, partitions)
         by_topic = self._by_group.get(group_id, {})
         by_partition = by_topic.get(topic, {})
         for partition in partitions:
@@ -131,19 +150,30 @@ class Offsets:
                 offsets[at:end], epochs[at:end], metadatas, repeat(block.now_ms), repeat(-1), repeat(topic_id)
             )  # without strict: repeat has no end
             self._of_topic(group_id, topic).update(zip(partitions, values, strict=False))
+            if self._has_pending:
+                self.pending.overtake(group_id, topic, partitions)
             at = end
 
-    def replay_commits(self, group_id: str, topic: str, commits: Mapping[int, Stored | None]) -> None:
+    def replay_commits(self, group_id: str, topic: str, commits: Mapping[int, StoredOffset | None]) -> None:
         """Applies the last commit of each partition; None is a tombstone."""
         kept = {partition: stored for partition, stored in commits.items() if stored is not None}
         if kept:
             self._of_topic(group_id, topic).update(kept)
+            if self._has_pending:
+                self.pending.overtake(group_id, topic, kept)
         if len(kept) < len(commits):
             for partition, stored in commits.items():
                 if stored is None:
                     self.replay(OffsetKey(group_id, topic, partition), None)
 
-    def _of_topic(self, group_id: str, topic: str) -> dict[int, Stored]:
+    def end_transaction(self, producer_id: int, *, commit: bool) -> Iterator[Ended]:
+        """Ends a transaction in steps and yields the offsets that it has committed in each of them."""
+        for ended in self.pending.end(producer_id, commit=commit):
+            if ended.offsets:
+                self._of_topic(ended.group_id, ended.topic).update(ended.offsets)
+            yield ended
+
+    def _of_topic(self, group_id: str, topic: str) -> dict[int, StoredOffset]:
         """Returns the dict of a topic's offsets for a change, and makes it if it does not exist."""
         if self._fetched:
             self._fetched.pop((group_id, topic), None)
@@ -265,6 +295,31 @@ class Offsets:
         out.block = request.block(now_ms)
         return out
 
+    def handle_transactional(self, now_ms: int, request: TxnOffsetCommit) -> ResultSteps:
+        """Handles a commit in a transaction. It renews no session, and its records have no topic id, as in Kafka."""
+        commit, limit = request.commit, self._config.offset_metadata_max_bytes
+        group, consumer_group = self._groups.get(commit.group_id), self._consumer_groups.get(commit.group_id)
+        records: list[SimpleRecord] = []
+        refused: dict[tuple[str, int], ErrorCode] = {}
+        left = self.batch_bytes()
+        for number, part in enumerate(parts_of(commit)):
+            if number:
+                yield None
+            if group is None and consumer_group is not None:
+                error = refuse_consumer_transactional_commit(consumer_group, part, limit)
+            else:
+                error = refuse_classic_transactional_commit(group, part)
+            if error is not ErrorCode.none:
+                return Result(OffsetCommitReply(error))
+            begin = len(records)
+            topics = [TopicCommit(topic, None, partitions) for topic, _, partitions in part.topics]
+            self._add_records(now_ms, replace(part, topics=topics), records, refused)
+            left -= sum(map(most_bytes, records[begin:]))
+            if left < 0:
+                return Result(OffsetCommitReply(ErrorCode.unknown_server_error))
+        reply = OffsetCommitReply(ErrorCode.none, refused or None)
+        return Result(reply, records, producer=request.producer if records else None)
+
     def _accept(self, now_ms: int, request: OffsetCommit, out: Result) -> ErrorCode:
         """Returns the error of a commit, or none. An accepted commit renews the member's session."""
         group = self._groups.get(request.group_id)
@@ -291,18 +346,28 @@ class Offsets:
             asked = ((topic, tuple(by_partition)) for topic, by_partition in list(by_topic.items()))
         else:
             asked = request.topics
-        rows = self._fetched_rows(request.group_id, asked, by_topic)
+        rows = self._fetched_rows(request, asked, by_topic)
         count = len(by_topic if request.topics is None else request.topics)
         return Result(OffsetFetchReply(topics=list(rows) if count <= TOPICS_AT_ONCE else rows))
 
     def _fetched_rows(
-        self, group_id: str, asked: Iterable[tuple[str, Sequence[int]]], by_topic: Mapping[str, Mapping[int, Stored]]
+        self,
+        request: OffsetFetch,
+        asked: Iterable[tuple[str, Sequence[int]]],
+        by_topic: Mapping[str, Mapping[int, StoredOffset]],
     ) -> Iterator[tuple[str, FetchedRows]]:
+        group_id = request.group_id
         for topic, partitions in asked:
-            yield topic, self._rows(group_id, topic, partitions, by_topic.get(topic, {}))
+            by_partition = by_topic.get(topic, {})
+            unstable = self.pending.partitions(group_id, topic) if request.require_stable and self._has_pending else ()
+            if not unstable:
+                yield topic, self._rows(group_id, topic, partitions, by_partition)
+                continue
+            values = [NOTHING if number in unstable else by_partition.get(number, NOTHING) for number in partitions]
+            yield topic, FetchedRows(partitions, values, frozenset(unstable))
 
     def _rows(
-        self, group_id: str, topic: str, partitions: Sequence[int], by_partition: Mapping[int, Stored]
+        self, group_id: str, topic: str, partitions: Sequence[int], by_partition: Mapping[int, StoredOffset]
     ) -> FetchedRows:
         key = (group_id, topic)
         known = self._fetched.get(key)
@@ -333,23 +398,37 @@ class Offsets:
             topics.append((topic, [(partition, error) for partition in partitions]))
             if error is ErrorCode.none:
                 kept = self._by_group.get(request.group_id, {}).get(topic, {})
-                out.records += _tombstones(request.group_id, topic, (p for p in partitions if p in kept))
+                pending = self.pending.partitions(request.group_id, topic)
+                deleted = [number for number in partitions if number in kept or number in pending]
+                out.records += _tombstones(request.group_id, topic, deleted)
         if sum(map(most_bytes, out.records)) > self.batch_bytes():
             return Result(request.failed(ErrorCode.unknown_server_error))
         out.reply = OffsetDeleteReply(topics=topics)
         return out
 
     def partitions(self, group_id: str) -> Iterator[tuple[str, list[int]]]:
-        """Yields the topics and partitions with offsets of the group, some partitions at a time."""
+        """Yields the topics and partitions with offsets of the group, pending ones too, some partitions at a time."""
         for topic, by_partition in list(self._by_group.get(group_id, {}).items()):
             for some in _in_runs(by_partition):
                 yield topic, some
+        for topic in list(self.pending.topics(group_id)):
+            for some in _in_runs(self._only_pending(group_id, topic)):
+                yield topic, some
+
+    def _only_pending(self, group_id: str, topic: str) -> list[int]:
+        """Returns the partitions with a pending offset and without a committed one."""
+        committed = self._by_group.get(group_id, {}).get(topic, {})
+        return [partition for partition in self.pending.partitions(group_id, topic) if partition not in committed]
 
     def on_topics_deleted(self, topics: Collection[str]) -> Iterator[SimpleRecord | None]:
         for group_id, by_topic in list(self._by_group.items()):
             for topic in topics:
                 if topic in by_topic:
                     yield from _tombstones(group_id, topic, list(by_topic[topic]))
+                yield None
+        for group_id in list(self.pending.open):
+            for topic in topics:
+                yield from _tombstones(group_id, topic, self._only_pending(group_id, topic))
                 yield None
 
     def of_deleted_topics(self, topic_id: TopicIds) -> Iterator[SimpleRecord | None]:
@@ -365,14 +444,22 @@ class Offsets:
                     deleted = [p for p, then in stored if now is None or (then is not None and then != now)]
                     yield from repeat(None, _scan_work(some))
                     yield from _tombstones(group_id, topic, deleted)
+        for group_id, topics in list(self.pending.open.items()):
+            for topic in list(topics):  # pending offsets have no topic id
+                if topic_id(topic) is None:
+                    yield from _tombstones(group_id, topic, self._only_pending(group_id, topic))
+                yield None
 
     # --- expiry -----------------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, group: Group) -> Generator[SimpleRecord | None, None, bool]:
-        """Yields tombstones of expired offsets and returns whether the group has no other offsets."""
+        """Yields tombstones of expired offsets and returns whether the group has no other offsets.
+
+        An offset does not expire while its partition has a pending one.
+        """
         group_id = group.group_id
         if group_id not in self._by_group:
-            return True
+            return not self.pending.topics(group_id)
         since = _retention_start(group)
         if since is None:
             return False
@@ -382,6 +469,7 @@ class Offsets:
             if group.reads(topic):
                 left = True
                 continue
+            pending = self.pending.partitions(group_id, topic)
             for some in _in_runs(by_partition):
                 stored = ((partition, by_partition[partition]) for partition in some)
                 expired = [
@@ -389,11 +477,12 @@ class Offsets:
                     for partition, (_, _, _, committed_ms, expires_ms, _) in stored
                     if (committed_ms if since == EACH_COMMIT else since) <= until or expires_ms != -1
                     if expires_ms == -1 or expires_ms <= now_ms
+                    if partition not in pending
                 ]
                 left = left or len(expired) < len(some)
                 yield from repeat(None, _scan_work(some))
                 yield from _tombstones(group_id, topic, expired)
-        return not left
+        return not left and not self.pending.topics(group_id)
 
 
 def _retention_start(group: Group) -> int | None:

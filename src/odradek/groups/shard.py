@@ -11,7 +11,7 @@ Rules
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from odradek.core.records import (
     OffsetCommitRecord,
     OffsetCommitValue,
     OffsetKey,
+    StoredOffset,
     UnknownRecord,
     decode,
     group_key,
@@ -69,8 +70,10 @@ from odradek.groups.messages import (
     SyncGroup,
     TopicsChanged,
     TopicsDeleted,
+    TxnOffsetCommit,
 )
-from odradek.groups.offsets import Offsets, Prepared, Stored, TopicIds
+from odradek.groups.offsets import Offsets, Prepared, TopicIds
+from odradek.groups.pending_offsets import Pending
 from odradek.groups.tombstones import Tombstones
 
 EXPIRY: Hashable = ("expiry",)
@@ -80,13 +83,14 @@ CLASSIC = "classic"
 class DurableState(NamedTuple):
     """The state that the log determines.
 
-    It has the last record of each classic group (None: the group has only offsets), all offsets, and the durable state
-    of each KIP-848 group.
+    It has the last record of each classic group (None: the group has only offsets), all offsets, the durable state of
+    each KIP-848 group, and the pending offsets of each producer.
     """
 
     groups: dict[str, GroupMetadata | None]
     offsets: dict[OffsetKey, OffsetCommitValue]
     consumer_groups: dict[str, tuple[Any, ...]]
+    pending: dict[int, dict[OffsetKey, Pending | None]]
 
 
 class GroupShard:
@@ -114,6 +118,7 @@ class GroupShard:
         self._handlers: dict[type, Callable[[int, Any], Result | ResultSteps]] = {
             OffsetCommit: self._offsets.handle_commit,
             PlannedCommits: self._offsets.handle_planned,
+            TxnOffsetCommit: self._offsets.handle_transactional,
             OffsetFetch: self._offsets.handle_fetch,
             OffsetDelete: self._offsets.handle_delete,
             JoinGroup: self._join,
@@ -151,7 +156,7 @@ class GroupShard:
         groups: dict[str, GroupMetadata | None] = dict.fromkeys(simple)
         groups |= {name: group.persisted for name, group in self.groups.items() if group.persisted is not None}
         consumers = {name: group.durable_state() for name, group in self.consumer_groups.items()}
-        return DurableState(groups, offsets, consumers)
+        return DurableState(groups, offsets, consumers, self._offsets.pending.state())
 
     # --- the classic protocol, for groups of both kinds -------------------------------------------------------
 
@@ -216,6 +221,23 @@ class GroupShard:
         else:
             self.skipped[f"{decoded.kind.name} is not supported yet"] += 1
 
+    def replay_transactional(self, offset: int, record: SimpleRecord, producer_id: int) -> None:
+        """Applies a record of a producer's open transaction. Commits are pending until its end."""
+        decoded = record.decoded if isinstance(record, Prepared) else decode(record.key, record.value)
+        if isinstance(decoded, OffsetCommitRecord) and decoded.value is not None:
+            self._ensure_group(decoded.key.group, decoded.value.commit_timestamp_ms)
+            self._offsets.pending.add(offset, producer_id, decoded.key, decoded.value[:])
+        else:
+            self.replay(offset, record)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> Generator[None, None, None]:
+        """Applies the marker of a producer's transaction in steps."""
+        for ended in self._offsets.end_transaction(producer_id, commit=commit):
+            for stored in ended.offsets.values():
+                self._ensure_group(ended.group_id, stored[3])
+                break
+            yield
+
     def replay_block(self, offset: int, block: Block) -> None:
         """Applies a block after its write. ``offset`` is the offset of its first record."""
         if isinstance(block, Tombstones):
@@ -232,7 +254,7 @@ class GroupShard:
             else:
                 self._offsets.replay_tombstones(group_id, topic, partitions)
 
-    def replay_commits(self, group_id: str, topic: str, commits: Mapping[int, Stored | None]) -> None:
+    def replay_commits(self, group_id: str, topic: str, commits: Mapping[int, StoredOffset | None]) -> None:
         """Applies the last record of each of these partitions; None is a tombstone."""
         for stored in commits.values():
             if stored is not None:

@@ -9,7 +9,7 @@ on, which is flexible; version 8 has many groups, 10 has topic ids.
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -117,8 +117,23 @@ _CODE = struct.Struct(">h")
 _END_OF_ROW = b"\1\0\0\0"  # no metadata, no error, no tagged fields
 
 
-def offset_fetch_rows(partitions: Iterable[int], values: Iterable[Sequence[Any]]) -> bytes:
-    """Packs partitions of a topic without errors. Each value starts with offset, leader epoch and metadata."""
+def offset_fetch_rows(
+    partitions: Iterable[int], values: Iterable[Sequence[Any]], refused: Collection[int] = (), error_code: int = 0
+) -> bytes:
+    """Packs partitions of a topic. Each value starts with offset, leader epoch and metadata.
+
+    The ``refused`` partitions have the error.
+    """
+    if refused:
+        rows = zip(partitions, values, strict=True)
+        return b"".join(
+            [
+                refused_fetch_rows([partition], error_code)
+                if partition in refused
+                else offset_fetch_rows([partition], [value])
+                for partition, value in rows
+            ]
+        )
     pack = _ROW.pack
     return b"".join(
         [

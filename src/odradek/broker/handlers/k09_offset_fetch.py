@@ -66,6 +66,7 @@ A request for all offsets of a group is always served in steps.
 """
 _MEMO_BYTES_PER_ROW = 64
 _NO_ID = UUID(int=0)
+_UNSTABLE = int(ErrorCode.unstable_offset_commit.value)
 
 Fields = dict[str, Any]
 
@@ -174,7 +175,7 @@ def _packed(answer: _Answer) -> FetchedGroup:
         if rows is None:
             packed = refused_fetch_rows(partitions, int(ErrorCode.unknown_topic_id.value))
         else:
-            packed = rows.memo or offset_fetch_rows(rows.partitions, rows.values)
+            packed = rows.memo or offset_fetch_rows(rows.partitions, rows.values, rows.unstable, _UNSTABLE)
             if len(packed) <= _MEMO_BYTES_PER_ROW * len(rows):  # long metadata would use too much memory
                 rows.memo = packed
         topics.append(FetchedTopic(name, topic_id, len(partitions), packed))
@@ -236,7 +237,7 @@ def _rows_in_steps(partitions: Sequence[int], rows: FetchedRows | None, size: Re
         if rows is None:
             packed = refused_fetch_rows(partitions[part], int(ErrorCode.unknown_topic_id.value))
         else:
-            packed = offset_fetch_rows(partitions[part], rows.values[part])
+            packed = offset_fetch_rows(partitions[part], rows.values[part], rows.unstable, _UNSTABLE)
         size.add(len(packed))
         out.append(packed)
         yield None
