@@ -12,7 +12,7 @@ from enum import IntEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from odradek.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from odradek.core.ids import NO_PRODUCER_ID
 from odradek.core.record_schemas import MalformedRecord, RecordType, decode_key, decode_value, string_length
 from odradek.core.varints import uvarint
 
