@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import scenarios_transactions
+import scenarios_transactions_expiry
 import scenarios_transactions_fencing
 import scenarios_transactions_log
 import scenarios_transactions_offsets
 import scenarios_transactions_states
+import scenarios_transactions_timeouts
+import scenarios_transactions_versions
 from recording import Scenario, compare, load, run_scenario
 from suite_brokers import brokers_of
 from transaction_talk import END
@@ -24,10 +27,13 @@ from odradek.broker.handlers import served
 
 SUITES = {
     "transactions": scenarios_transactions,
+    "transactions_expiry": scenarios_transactions_expiry,
     "transactions_fencing": scenarios_transactions_fencing,
     "transactions_log": scenarios_transactions_log,
     "transactions_offsets": scenarios_transactions_offsets,
     "transactions_states": scenarios_transactions_states,
+    "transactions_timeouts": scenarios_transactions_timeouts,
+    "transactions_versions": scenarios_transactions_versions,
 }
 CASES = [(suite, scenario) for suite, module in SUITES.items() for scenario in module.SCENARIOS]
 

@@ -116,6 +116,11 @@ class Producer:
             self.become(reply.producer_id, reply.producer_epoch)
         return reply
 
+    def end_and_wait(self, commit: bool = True, **said: Any) -> None:
+        """Ends the transaction, and waits until it is complete if the request was not refused."""
+        if self.end(commit, **said).error_code is ErrorCode.none:
+            self.wait_for(*COMPLETE)
+
     def commit(self, **said: Any) -> None:
         """Commits, and waits until the transaction is complete."""
         self.end(True, **said)
