@@ -19,7 +19,7 @@ from odradek.client.config import as_config
 from odradek.client.errors import RequestTimedOut, UnknownTopic
 from odradek.client.producer import BufferExhausted, DeliveryFailed, Producer, ProducerConfig, RecordMetadata
 from odradek.client.producer.accumulator import ProducerBatch
-from odradek.client.producer.engine import split_settings
+from odradek.client.producer.config import split_settings
 from odradek.client.producer.partitioner import partition_for_key
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 from odradek.wire.api_keys import PRODUCE
@@ -265,7 +265,10 @@ def test_errors_are_typed(bootstrap: str, admin: Admin, topic: str) -> None:
     ({"compression_type": "zip"}, "compression_type"), ({"linger_ms": -1}, "linger_ms"),
     ({"liner.ms": 3}, r"did you mean linger\.ms"), ({"linger.ms": "soon"}, r"linger\.ms: expected a whole number"),
     ({"max.in.flight.requests.per.connection": "9"}, "max_in_flight_requests_per_connection: expected 1 to 5, not 9"),
-    ({"transactional.id": "t"}, "transactions are not supported yet"), ({"value_serializer": 1}, "passed as bytes"),
+    ({"transactional.id": ""}, "transactional_id: expected a name"),
+    ({"transactional.id": "t", "acks": "1"}, "transactional_id needs acks=all"),
+    ({"transactional.id": "t", "transaction.timeout.ms": 0}, "transaction_timeout_ms: expected a whole number"),
+    ({"value_serializer": 1}, "passed as bytes"),
     ({"acks": []}, "acks: expected all, 1 or 0"), ({"acks": True}, "acks: expected all, 1 or 0, not True"),
     ({"delivery.timeout.ms": 0}, "delivery_timeout_ms: expected a whole number of at least 1"),
     ({"retries": 1, "retries ": 1}, "unknown setting"), ({"linger_ms": 1, "linger.ms": 1}, "set twice"),
@@ -333,10 +336,10 @@ def test_a_batch_that_cannot_be_packed_fails_alone(
     admin.create_topics([NewTopic(topic, 2, 1)])
     sealed = ProducerBatch.sealed
 
-    def broken(self: ProducerBatch, codec: int, producer_id: int) -> bytes:
+    def broken(self: ProducerBatch, codec: int, producer_id: int, attributes: int = 0) -> bytes:
         if b"odd" in self.body:
             raise ArithmeticError("no room for it")
-        return sealed(self, codec, producer_id)
+        return sealed(self, codec, producer_id, attributes)
 
     monkeypatch.setattr(ProducerBatch, "sealed", broken)
     deliveries: list[tuple[bytes, str | None]] = []

@@ -15,7 +15,7 @@ from bench.apache import Unavailable
 from odradek import Admin, Consumer, Producer, TopicPartition
 from odradek.client import NewTopic, PartitionReader
 from odradek.client.config import as_config
-from odradek.client.producer.engine import ProducerConfig
+from odradek.client.producer.config import ProducerConfig
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
 from odradek.wire.api_keys import FETCH, FIND_COORDINATOR

@@ -18,7 +18,7 @@ from odradek.client import Admin, PartitionReader, TopicPartition
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import RequestTimedOut, UnknownTopic
 from odradek.client.producer import Producer
-from odradek.client.producer.engine import split_settings
+from odradek.client.producer.config import split_settings
 from odradek.core.errors import ErrorCode
 
 BOTH_WAYS = r"create it with `odradek topics create .*, or leave out allow_auto_create_topics=False \(allow\.auto"

@@ -9,7 +9,7 @@ from support.jvm import java_classes, kafka_command
 
 from odradek.broker.config_keys import broker_keys
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.producer.engine import ProducerConfig
+from odradek.client.producer.config import ProducerConfig
 
 CONSUMER = {
     "auto.commit.interval.ms": "5000", "auto.offset.reset": "latest", "default.api.timeout.ms": "60000",

@@ -29,7 +29,7 @@ from odradek.client.consumer.records import Polled, Record
 from odradek.client.group.commits import OnCommit
 from odradek.client.group.coordination import OnPartitions
 from odradek.client.model import ListedOffset, TopicDescription
-from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import ConsumerGroupMetadata, EARLIEST, LATEST, NO_EPOCH, OffsetAndMetadata, TopicPartition
 
 
 async def _call(function: Callable[..., Any], *args: Any) -> Any:
@@ -283,6 +283,13 @@ class Consumer:
         RetriableCommitFailed."""
         check_callbacks(callback=callback)
         await self._engine.commit_async(offsets, callback)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """The identity of this consumer in its group now, for ``producer.send_offsets_to_transaction``.
+
+        Take it after the poll whose offsets it belongs to. Without a membership (``assign``) its generation is -1.
+        Raises InvalidGroupId."""
+        return self._engine.group_metadata()
 
     async def enforce_rebalance(self, reason: str = "enforced by the user") -> None:
         """Makes the next poll join the group again. Raises IllegalState without ``subscribe``.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from odradek.batches.encode import Headers
 from odradek.client.arguments import check_callbacks
 from odradek.client.config import ClientConfig
 from odradek.client.context_managers import AsyncCloseable
-from odradek.client.errors import RequestTimedOut
+from odradek.client.errors import IllegalState, RequestTimedOut
+from odradek.client.producer.config import split_settings
 from odradek.client.producer.engine import (
     Delivered,
     ProducerEngine,
@@ -19,9 +21,11 @@ from odradek.client.producer.engine import (
     RunDelivered,
     as_headers,
     chosen_partition,
-    split_settings,
 )
-from odradek.core.ids import TopicPartition
+from odradek.client.producer.errors import TransactionAbortable
+from odradek.client.producer.transactional_engine import TransactionalEngine
+from odradek.core.errors import OdradekError
+from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +54,8 @@ class Producer(AsyncCloseable):
         if self._closed:
             raise ValueError("this Producer is closed")
         if self._made is None:
-            engine = ProducerEngine(self.producer_config, self.config, lambda function: function(), self._freed.set)
+            kind = ProducerEngine if self.producer_config.transactional_id is None else TransactionalEngine
+            engine = kind(self.producer_config, self.config, lambda function: function(), self._freed.set)
             self._made = engine, asyncio.ensure_future(engine.run())
         return self._made[0]
 
@@ -148,11 +153,83 @@ class Producer(AsyncCloseable):
         if failure is not None:
             raise failure
 
+    # --- transactions -----------------------------------------------------------------------------------------
+
+    async def init_transactions(self) -> None:
+        """Gets the producer id and the epoch of ``transactional_id``; ends what an earlier producer has left open.
+
+        Call it once, before the first transaction. The calls of transactions wait at most ``max_block_ms``
+        (RequestTimedOut; then call again). Raises TransactionFatal, ProducerFenced, IllegalState."""
+        await self._transactional().init()
+
+    def begin_transaction(self) -> None:
+        """Begins a transaction, without a request. Raises IllegalState with the state and the remedy."""
+        self._transactional().begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: ConsumerGroupMetadata
+    ) -> None:
+        """Makes the offsets of a consumer's group part of the transaction; ``group`` is ``consumer.group_metadata()``.
+
+        An offset is the next to read. The consumer itself must not commit. Raises TransactionAbortable (for example if
+        the group has rebalanced), ProducerFenced, IllegalState."""
+        await self._transactional().send_offsets(offsets, group)
+
+    async def commit_transaction(self) -> None:
+        """Delivers all records of the transaction, then commits it.
+
+        Raises TransactionAbortable if a record was not delivered; ProducerFenced, TransactionFatal, IllegalState. After
+        RequestTimedOut the commit may have succeeded: call it again."""
+        await self._transactional().commit()
+
+    async def abort_transaction(self) -> None:
+        """Drops the unsent records and aborts the transaction. Raises ProducerFenced, TransactionFatal, IllegalState;
+        after RequestTimedOut call it again."""
+        await self._transactional().abort()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """A transaction for an ``async with`` block: the end of the block commits it, an exception aborts it.
+
+        >>> async with producer.transaction():                              # doctest: +SKIP
+        ...     await producer.send("flights", b"UA1545")
+        """
+        engine = self._transactional()
+        engine.begin()
+        try:
+            yield
+        except BaseException as error:
+            await self._abort_after(engine, error)
+            raise
+        try:
+            await engine.commit()
+        except TransactionAbortable as error:
+            await self._abort_after(engine, error)
+            raise
+
+    async def _abort_after(self, engine: TransactionalEngine, error: BaseException) -> None:
+        """Aborts an open transaction after an error, which stays the error of the block."""
+        if engine.transaction.is_open:
+            try:
+                await engine.abort()
+            except OdradekError as failure:
+                error.add_note(f"abort_transaction() failed, too: {failure}")
+
+    def _transactional(self) -> TransactionalEngine:
+        engine = self._engine
+        if not isinstance(engine, TransactionalEngine):
+            raise IllegalState("this Producer has no transactions: make it with transactional_id=…")
+        return engine
+
     async def close(self, timeout: float | None = None) -> None:
-        """Delivers the remaining records, then closes the connections. Raises the errors of ``flush``."""
+        """Delivers the remaining records, then closes the connections. Aborts an open transaction.
+
+        Raises the errors of ``flush``."""
         if self._closed:
             return
         try:
+            if self._made is not None and isinstance(self._made[0], TransactionalEngine):
+                await self._made[0].abort_open()
             await self.flush(timeout)
         finally:
             self._closed = True

@@ -127,14 +127,21 @@ def seal_transactional_batch(packed: Iterable[bytes], count: int, producer: Prod
 
 
 def seal_records(
-    body: Buffer, count: int, times: tuple[int, int], codec: int, producer: tuple[int, int, int] = (-1, -1, -1)
+    body: Buffer,
+    count: int,
+    times: tuple[int, int],
+    codec: int,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    *,
+    attributes: int = 0,
 ) -> bytes:
     """Returns a batch of ``count`` packed records.
 
-    ``times`` are its base and largest timestamp, ``producer`` is id, epoch and sequence.
+    ``times`` are its base and largest timestamp, ``producer`` is id, epoch and sequence, ``attributes`` those beside
+    the codec.
     """
     payload = compress(codec, body) if codec else bytes(body)
-    return seal(CHECKED.pack(codec, count - 1, *times, *producer, count), payload, 0, -1)
+    return seal(CHECKED.pack(codec | attributes, count - 1, *times, *producer, count), payload, 0, -1)
 
 
 def pack_record(item: KeyValue, delta: int) -> list[bytes]:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from odradek.client.consumer.errors import (
         CommitFailed,
         FencedInstance,
-        IllegalState,
         InvalidGroupId,
         NoOffsetForPartition,
         RebalanceInProgress,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         ConnectionLost,
         GroupIdNotFound,
         GroupNotEmpty,
+        IllegalState,
         LogTruncated,
         OffsetOutOfRange,
         RecordsWithheld,
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from odradek.client.group.assignors import Assignor
     from odradek.client.model import ListedOffset, NewTopic
     from odradek.client.producer.engine import BufferExhausted, DeliveryFailed, RecordMetadata
+    from odradek.client.producer.errors import ProducerFenced, TransactionAbortable, TransactionFatal
     from odradek.client.reader import PartitionReader, read_range
     from odradek.core.errors import ConfigError, CorruptRecord, ErrorCode, KafkaError, OdradekError
-    from odradek.core.ids import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndMetadata, TopicPartition
+    from odradek.core.ids import ConsumerGroupMetadata, EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 
 __all__ = [
     "EARLIEST",
@@ -56,6 +57,7 @@ __all__ = [
     "CommitFailed",
     "ConfigError",
     "ConnectionLost",
+    "ConsumerGroupMetadata",
     "CorruptRecord",
     "DeliveryFailed",
     "ErrorCode",
@@ -74,6 +76,8 @@ __all__ = [
     "OffsetOutOfRange",
     "PartitionReader",
     "Polled",
+    "ProducerFenced",
+    "ProducerIdAndEpoch",
     "RebalanceInProgress",
     "Record",
     "RecordMetadata",
@@ -83,6 +87,8 @@ __all__ = [
     "RetriableCommitFailed",
     "TopicPartition",
     "TopicRecreated",
+    "TransactionAbortable",
+    "TransactionFatal",
     "UnknownTopic",
     "UnreleasedInstance",
     "UnsupportedVersion",
@@ -95,18 +101,21 @@ _NAMES = {
     "odradek.client.group.assignors": "Assignor",
     "odradek.client.config": "ClientConfig",
     "odradek.client.consumer.errors": """
-        CommitFailed FencedInstance IllegalState InvalidGroupId NoOffsetForPartition RebalanceInProgress
+        CommitFailed FencedInstance InvalidGroupId NoOffsetForPartition RebalanceInProgress
         RetriableCommitFailed UnreleasedInstance Wakeup
     """,
     "odradek.client.consumer.records": "Polled Record",
     "odradek.client.errors": """
-        BrokerUnreachable ConnectionLost GroupIdNotFound GroupNotEmpty LogTruncated OffsetOutOfRange
+        BrokerUnreachable ConnectionLost GroupIdNotFound GroupNotEmpty IllegalState LogTruncated OffsetOutOfRange
         RecordsWithheld ReplyTooLarge RequestTimedOut TopicRecreated UnknownTopic UnsupportedVersion
     """,
     "odradek.client.model": "ListedOffset NewTopic",
     "odradek.client.producer.engine": "BufferExhausted DeliveryFailed RecordMetadata",
+    "odradek.client.producer.errors": "ProducerFenced TransactionAbortable TransactionFatal",
     "odradek.client.reader": "PartitionReader read_range",
     "odradek.core.errors": "ConfigError CorruptRecord ErrorCode KafkaError OdradekError",
-    "odradek.core.ids": "EARLIEST LATEST MAX_TIMESTAMP OffsetAndMetadata TopicPartition",
+    "odradek.core.ids": """
+        ConsumerGroupMetadata EARLIEST LATEST MAX_TIMESTAMP OffsetAndMetadata ProducerIdAndEpoch TopicPartition
+    """,
 }
 __getattr__ = loader(__name__, {name: home for home, names in _NAMES.items() for name in names.split()})

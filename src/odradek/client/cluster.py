@@ -32,6 +32,10 @@ from odradek.wire.api_keys import FIND_COORDINATOR, METADATA
 T = TypeVar("T")
 
 TOPIC_IDS_FROM = 12
+# The types of keys that have a coordinator.
+GROUP = 0
+TRANSACTIONAL_ID = 1
+_KEY_TYPES = {GROUP: "group", TRANSACTIONAL_ID: "transactional id"}
 # An unknown topic becomes an error after this time: a new topic is not known to every broker at once.
 UNKNOWN_TOPIC_GRACE_MS = 2_000
 # If an address does not answer for this long, the next one is tried at the same time.
@@ -44,7 +48,7 @@ _RETRIABLE = frozenset({
     ErrorCode.request_timed_out, ErrorCode.network_exception, ErrorCode.not_controller,
     ErrorCode.not_enough_replicas, ErrorCode.not_enough_replicas_after_append, ErrorCode.offset_not_available,
     ErrorCode.unstable_offset_commit, ErrorCode.throttling_quota_exceeded, ErrorCode.rebalance_in_progress,
-    ErrorCode.stale_member_epoch,
+    ErrorCode.stale_member_epoch, ErrorCode.concurrent_transactions,
 })  # fmt: skip
 
 
@@ -95,7 +99,7 @@ class Cluster:
         self._any: BrokerConnection | None = None
         self._bootstrap_lock = asyncio.Lock()
         self._opening: dict[int, asyncio.Task[BrokerConnection]] = {}
-        self._coordinators: dict[str, Node] = {}
+        self._coordinators: dict[tuple[int, str], Node] = {}
         self._bootstrapped = False
         self._turn = 0
 
@@ -409,40 +413,48 @@ class Cluster:
 
     # --- coordinators -----------------------------------------------------------------------------------------
 
-    async def coordinator(self, group_id: str) -> Node:
-        """The coordinator of a group, cached or from one FindCoordinator request. Does not retry."""
-        if (known := self._coordinators.get(group_id)) is not None:
+    async def coordinator(self, key: str, key_type: int = GROUP) -> Node:
+        """The coordinator of a group or a transactional id, cached or from one FindCoordinator request.
+
+        Does not retry."""
+        if (known := self._coordinators.get((key_type, key))) is not None:
             return known
         connection = await self.any_connection()
         reply = await connection.call(
-            FIND_COORDINATOR, {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]}, ceiling=5
-        )
-        what = f"coordinator of group {group_id}"
+            FIND_COORDINATOR, {"key": key, "key_type": key_type, "coordinator_keys": [key]},
+            ceiling=5 if key_type == GROUP else 6,
+        )  # fmt: skip
+        what = f"coordinator of {_KEY_TYPES[key_type]} {key}"
         row = first_row(reply.coordinators, what) if hasattr(reply, "coordinators") else reply
         if row.error_code is not ErrorCode.none:
             raise error_for(row.error_code, getattr(row, "error_message", None) or what)
         node = Node(row.node_id, row.host, row.port)
         if self._metadata.nodes.get(node.node_id) is None:
             self._metadata.nodes[node.node_id] = node
-        self._coordinators[group_id] = node
+        self._coordinators[key_type, key] = node
         return node
 
-    def forget_coordinator(self, group_id: str) -> None:
-        """Makes the next call for the group look up its coordinator."""
-        self._coordinators.pop(group_id, None)
+    def forget_coordinator(self, key: str, key_type: int = GROUP) -> None:
+        """Makes the next call for the group or transactional id look up its coordinator."""
+        self._coordinators.pop((key_type, key), None)
 
     async def at_coordinator(
-        self, group_id: str, what: str, call: Callable[[BrokerConnection], Awaitable[T]], deadline: Deadline
+        self,
+        key: str,
+        what: str,
+        call: Callable[[BrokerConnection], Awaitable[T]],
+        deadline: Deadline,
+        key_type: int = GROUP,
     ) -> T:
-        """Runs ``call`` on a connection to the group's coordinator; a retry looks the coordinator up again."""
+        """Runs ``call`` on a connection to the coordinator; a retry looks the coordinator up again."""
 
         async def attempt() -> T:
-            node = await self.coordinator(group_id)
+            node = await self.coordinator(key, key_type)
             try:
                 return await call(await self.connection(node.node_id))
             except (KafkaError, ConnectionLost, BrokerUnreachable) as error:
                 if worth_retrying(error):
-                    self._coordinators.pop(group_id, None)
+                    self.forget_coordinator(key, key_type)
                 raise
 
         return await self.retrying(what, attempt, deadline)

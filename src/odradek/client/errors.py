@@ -19,6 +19,7 @@ __all__ = [
     "CorruptRecord",
     "GroupIdNotFound",
     "GroupNotEmpty",
+    "IllegalState",
     "KafkaError",
     "LogTruncated",
     "OdradekError",
@@ -49,6 +50,10 @@ class RequestTimedOut(OdradekError):
     @property
     def retriable(self) -> bool:
         return True
+
+
+class IllegalState(OdradekError):
+    """The call is not allowed in the client's state; the message has the state and the remedy."""
 
 
 class RecordsWithheld(RequestTimedOut):

@@ -66,6 +66,24 @@ class OffsetAndMetadata(NamedTuple):
     metadata: str = ""
 
 
+class ProducerIdAndEpoch(NamedTuple):
+    """The identity of a producer at the brokers. A larger epoch of the same id fences the smaller ones."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """The identity of a consumer in its group, with which a transaction commits the group's offsets.
+
+    ``generation`` is the member epoch in a KIP-848 group, and -1 for a consumer without a membership."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
 def java_string_hash(text: str) -> int:
     """Returns Java's ``String.hashCode``: over UTF-16 code units, as a signed 32-bit number."""
     value = 0

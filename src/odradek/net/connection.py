@@ -31,9 +31,10 @@ KEPT_BYTES = 5 << 20
 KEPT_REPLIES = 4
 """The connection keeps at most KEPT_REPLIES buffers of at most KEPT_BYTES each for later large replies."""
 _LARGE_BYTES = 1 << 20
+_SOFTWARE = {"client_software_name": "odradek", "client_software_version": __version__}
 _REPLY_BEFORE_THROTTLE_FROM = {
     0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 18: 2, 19: 3, 20: 2, 21: 1,
-    22: 1, 32: 2, 33: 1, 37: 1, 42: 1,
+    22: 1, 24: 1, 25: 1, 26: 1, 28: 1, 32: 2, 33: 1, 37: 1, 42: 1,
 }  # fmt: skip
 """By API key, the first version whose reply the broker sends before it throttles (KIP-219), as in
 ``shouldClientThrottle`` of the Java client. In older versions the throttle time has passed when the reply arrives.
@@ -67,6 +68,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._next_id = 0
         self._waiting: dict[int, tuple[ReplySink, asyncio.TimerHandle]] = {}
         self._versions: dict[int, tuple[int, int]] = {}
+        self.features: dict[str, int] = {}
+        """The cluster's finalized features with their levels, as of the start of this connection."""
         self._scratch = bytearray(SCRATCH_BYTES)
         self._scratch_view = memoryview(self._scratch)
         self._start = self._end = 0
@@ -251,8 +254,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         key = API_VERSIONS
         version = schemas.known_versions(key)[1]
         for _ in range(2):
-            message = {"client_software_name": "odradek", "client_software_version": __version__}
-            data = await self.exchange(key, version, message)
+            data = await self.exchange(key, version, _SOFTWARE)
             code = int.from_bytes(data[4:6], "big", signed=True)
             if code == ErrorCode.unsupported_version.value and version > 0:
                 ranges = frames.decode_response(key, 0, data)[1].api_keys  # type: ignore[arg-type]
@@ -266,8 +268,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 raise KafkaError(reply.error_code, refusal)
             self.throttled(key, version, schemas.milliseconds(getattr(reply, "throttle_time", 0)))
             self._versions = {k.api_key: (k.min_version, k.max_version) for k in reply.api_keys}
+            self.features = {f.name: f.max_version_level for f in getattr(reply, "finalized_features", ())}
             return
         raise UnsupportedVersion(f"{self.address} supports no version of ApiVersions that this client knows")
+
+    async def refresh_features(self) -> None:
+        """Asks for ``features`` again."""
+        reply = await self.call(API_VERSIONS, _SOFTWARE)
+        self.features = {f.name: f.max_version_level for f in getattr(reply, "finalized_features", ())}
 
     # --- the socket's side ------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from odradek.client.consumer.records import Polled, Record
 from odradek.client.group.commits import OnCommit
 from odradek.client.group.coordination import OnPartitions
 from odradek.client.model import ListedOffset, TopicDescription
-from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import ConsumerGroupMetadata, EARLIEST, LATEST, NO_EPOCH, OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -378,6 +378,14 @@ class Consumer:
         RetriableCommitFailed."""
         check_callbacks(callback=callback)
         self._drive(self._engine.commit_async, offsets, callback)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """The identity of this consumer in its group now, for ``producer.send_offsets_to_transaction``.
+
+        Take it after the poll whose offsets it belongs to. Without a membership (``assign``) its generation is -1.
+        Raises InvalidGroupId."""
+        self._check()
+        return self._engine.group_metadata()
 
     def enforce_rebalance(self, reason: str = "enforced by the user") -> None:
         """Makes the next poll join the group again. Raises IllegalState without ``subscribe``.

@@ -27,7 +27,7 @@ from odradek.client.group.coordination import Coordination, OnPartitions
 from odradek.client.group.kip848_coordination import Kip848Coordination
 from odradek.client.model import ListedOffset, TopicDescription
 from odradek.core.errors import OdradekError
-from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import ConsumerGroupMetadata, EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger("odradek.consumer")
 
@@ -169,6 +169,14 @@ class ConsumerEngine:
         if self.subscription.match(name for name, topic in names.items() if not topic.internal):
             self.group.subscription_changed("the topics that match the pattern have changed")
             self._wakeup_signal.notify()
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        if self.config.group_id is None:
+            raise InvalidGroupId("group_metadata()")
+        generation, member_id, instance_id = self.group.member_of()
+        if not self.subscription.subscribed or not member_id:
+            return ConsumerGroupMetadata(self.config.group_id, instance_id=self.config.group_instance_id)
+        return ConsumerGroupMetadata(self.config.group_id, generation, member_id, instance_id)
 
     # --- polling ----------------------------------------------------------------------------------------------
 

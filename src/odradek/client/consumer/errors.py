@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from odradek.client.errors import IllegalState
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
+
+__all__ = [
+    "CommitFailed",
+    "FencedInstance",
+    "IllegalState",
+    "InvalidGroupId",
+    "NoOffsetForPartition",
+    "RebalanceInProgress",
+    "RetriableCommitFailed",
+    "UnreleasedInstance",
+    "Wakeup",
+]
 
 _SLOW = "If the time between two polls exceeded max_poll_interval_ms, increase it, or decrease max_poll_records"
 
@@ -82,7 +95,3 @@ class Wakeup(OdradekError):
 
     def __init__(self, what: str = "wakeup() was called") -> None:
         super().__init__(what)
-
-
-class IllegalState(OdradekError):
-    """The call is not allowed in the consumer's state; the message has the reason."""

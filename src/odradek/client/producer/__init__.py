@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from odradek.core.lazy_import import loader
 
 if TYPE_CHECKING:
-    from odradek.client.producer.engine import BufferExhausted, DeliveryFailed, ProducerConfig, RecordMetadata
+    from odradek.client.producer.config import ProducerConfig
+    from odradek.client.producer.engine import BufferExhausted, DeliveryFailed, RecordMetadata
     from odradek.client.producer.producer import Producer
 
 __all__ = ["BufferExhausted", "DeliveryFailed", "Producer", "ProducerConfig", "RecordMetadata"]
@@ -13,7 +14,7 @@ __all__ = ["BufferExhausted", "DeliveryFailed", "Producer", "ProducerConfig", "R
 _HOMES = {
     "BufferExhausted": "odradek.client.producer.engine",
     "DeliveryFailed": "odradek.client.producer.engine",
-    "ProducerConfig": "odradek.client.producer.engine",
+    "ProducerConfig": "odradek.client.producer.config",
     "RecordMetadata": "odradek.client.producer.engine",
     "Producer": "odradek.client.producer.producer",
 }

@@ -62,9 +62,9 @@ class ProducerBatch:
     def size(self) -> int:
         return HEADER_BYTES + len(self.body)
 
-    def sealed(self, codec: int, producer_id: int) -> bytes:
-        times = (self.base_timestamp, self.max_timestamp)
-        return seal_records(self.body, self.count, times, codec, (producer_id, self.epoch, self.sequence))
+    def sealed(self, codec: int, producer_id: int, attributes: int = 0) -> bytes:
+        times, producer = (self.base_timestamp, self.max_timestamp), (producer_id, self.epoch, self.sequence)
+        return seal_records(self.body, self.count, times, codec, producer, attributes=attributes)
 
 
 def pack(delta: int, time_delta: int, key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
@@ -192,6 +192,11 @@ class PartitionQueue:
     def _after(one: ProducerBatch, other: ProducerBatch) -> bool:
         """Whether ``one`` follows ``other``; after 2**31 - 1 sequences restart at 0."""
         return (one.sequence - other.sequence) % _MAX_SEQUENCE < _MAX_SEQUENCE // 2
+
+    def has_earlier(self, batch: ProducerBatch) -> bool:
+        """Whether a batch with an earlier sequence has no reply yet."""
+        others = [one for one in (*self.in_flight, *self.waiting) if one.sequence >= 0]
+        return any(self._after(batch, one) and one is not batch for one in others)
 
     def expired(self, now_ms: int, delivery_timeout_ms: int) -> Sequence[ProducerBatch]:
         """Removes and returns the waiting batches that are older than ``delivery_timeout_ms``."""

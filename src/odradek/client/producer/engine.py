@@ -1,4 +1,4 @@
-"""The asynchronous engine of producers: settings, queues, and the sender. Both ``Producer`` classes are its faces.
+"""The asynchronous engine of producers: queues and the sender. Both ``Producer`` classes are its faces.
 
 Callers add records under ``lock``; everything else runs on the engine's loop.
 """
@@ -10,16 +10,16 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.batches.compression import CODES
 from odradek.batches.encode import Headers
 from odradek.client.arguments import as_name, as_whole
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
-from odradek.client.config import ClientConfig, as_config, check_whole, unknown_setting
+from odradek.client.config import ClientConfig
 from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
-from odradek.client.producer.accumulator import MAX_IN_FLIGHT, OnDelivery, PartitionQueue, ProducerBatch, is_refused
+from odradek.client.producer.accumulator import OnDelivery, PartitionQueue, ProducerBatch, is_refused
+from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.partitioner import StickyPartitioner, partition_for_key
 from odradek.client.producer.topic_creation import partition_count
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
@@ -35,9 +35,6 @@ PRODUCE_NAMES_CEILING = 12
 # The limit of one lookup of leaders or of a producer id. The sender then expires old batches and repeats the lookup.
 ASKING_MS = 5_000
 _MAX_REQUEST_BYTES = 1 << 20
-_ACKS = {"all": -1, -1: -1, "-1": -1, 1: 1, "1": 1, 0: 0, "0": 0}
-_NUMBERS = ("batch_size", "linger_ms", "retries", "delivery_timeout_ms", "max_block_ms", "buffer_memory",
-            "max_in_flight_requests_per_connection", "max_request_size")  # fmt: skip
 
 
 class _Unanswered(NamedTuple):
@@ -77,87 +74,6 @@ RecordToSend = tuple[bytes | None, bytes | None, Headers, int]
 """Key, value, headers, timestamp in ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerConfig:
-    """Kafka's names and defaults; times in milliseconds, sizes in bytes. Raises ConfigError.
-
-    With ``acks`` 0 brokers do not reply: records count as delivered when they are written to a connection, and their
-    offsets are -1. ``retries`` limits how often a batch is sent again within ``delivery_timeout_ms``.
-    ``max_in_flight_requests_per_connection`` limits the batches of one partition that are in flight.
-    """
-
-    acks: str | int = "all"
-    enable_idempotence: bool = True
-    compression_type: str = "none"
-    batch_size: int = 16_384
-    linger_ms: int = 5
-    retries: int = 2_147_483_647
-    delivery_timeout_ms: int = 120_000
-    max_in_flight_requests_per_connection: int = 5
-    max_block_ms: int = 60_000
-    buffer_memory: int = 33_554_432
-    max_request_size: int = 1_048_576
-
-    def __post_init__(self) -> None:
-        if isinstance(self.acks, bool) or not isinstance(self.acks, str | int) or self.acks not in _ACKS:
-            raise ConfigError(f"acks: expected all, 1 or 0, not {self.acks!r}")
-        if self.enable_idempotence and self.required_acks != -1:
-            raise ConfigError(f"acks={self.acks} needs enable_idempotence=False: an idempotent producer needs acks=all")
-        if self.compression_type not in CODES:
-            raise ConfigError(f"compression_type {self.compression_type!r}: one of {', '.join(CODES)}")
-        for name in _NUMBERS:
-            check_whole(name, getattr(self, name), 1 if name == "delivery_timeout_ms" else 0)
-        in_flight = self.max_in_flight_requests_per_connection
-        if not 1 <= in_flight <= MAX_IN_FLIGHT:
-            raise ConfigError(f"max_in_flight_requests_per_connection: expected 1 to {MAX_IN_FLIGHT}, not {in_flight}")
-
-    @property
-    def required_acks(self) -> int:
-        """The number in the request: -1 for all."""
-        return _ACKS[self.acks]
-
-
-def split_settings(
-    servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str, settings: Mapping[str, Any]
-) -> tuple[ProducerConfig, ClientConfig]:
-    """Splits settings by Kafka's names, with dots or underscores, into those of the producer and of its connections.
-
-    As in Kafka, ``acks`` other than all disables idempotence unless that is set, and brokers may create missing topics
-    unless ``allow_auto_create_topics`` is false. Raises ConfigError.
-    """
-    given: dict[str, tuple[str, Any]] = {}
-    more = servers if isinstance(servers, Mapping) else {}
-    for name, value in [*more.items(), *settings.items()]:
-        key = name.replace(".", "_")
-        if key in given:
-            raise ConfigError(f"{name} is set twice")
-        given[key] = name, value
-    kinds = {one.name: str(one.type) for one in fields(ProducerConfig)}
-    own = {key: _typed(*given.pop(key), kinds[key]) for key in list(given) if key in kinds}
-    if own.get("acks") in (0, 1, "0", "1"):
-        own.setdefault("enable_idempotence", False)
-    known = [*kinds, *(one.name for one in fields(ClientConfig))]
-    for key, (name, _) in given.items():
-        if key not in known:
-            raise unknown_setting(name, known)
-    rest = dict(given.values())
-    client = ClientConfig.of(rest) if isinstance(servers, Mapping) else as_config(servers, **rest)
-    if client.allow_auto_create_topics is None:
-        client = replace(client, allow_auto_create_topics=True)
-    return ProducerConfig(**own), client
-
-
-def _typed(name: str, value: Any, kind: str) -> Any:
-    """Converts a value that is text, as in a file of settings. Raises ConfigError."""
-    if not isinstance(value, str) or kind.startswith("str"):
-        return value
-    if kind == "bool" and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    if kind == "int" and value.strip().isdigit():
-        return int(value)
-    raise ConfigError(f"{name}: expected {'true or false' if kind == 'bool' else 'a whole number'}, not {value!r}")
-
-
 class ProducerEngine:
     """``on_loop`` calls a function on the engine's loop; ``freed`` is called there when buffer memory becomes free."""
 
@@ -177,6 +93,10 @@ class ProducerEngine:
         self.failure: Exception | None = None
         self._on_loop = on_loop
         self._freed = freed
+        self._transactional_id: str | None = None
+        self._attributes = 0  # of every batch, beside its codec
+        self._epoch = 0
+        self._ceiling = PRODUCE_NAMES_CEILING
         self._codec = CODES[config.compression_type]
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._sticky: dict[str, StickyPartitioner] = {}
@@ -306,7 +226,9 @@ class ProducerEngine:
         if tp not in self._queues:
             config = self.producer_config
             in_flight = config.max_in_flight_requests_per_connection
-            self._queues[tp] = PartitionQueue(tp, idempotent=config.enable_idempotence, in_flight=in_flight)
+            self._queues[tp] = PartitionQueue(
+                tp, idempotent=config.enable_idempotence, epoch=self._epoch, in_flight=in_flight
+            )
         return self._queues[tp]
 
     # --- the loop's side --------------------------------------------------------------------------------------
@@ -397,7 +319,7 @@ class ProducerEngine:
         topics: dict[str, list[dict[str, Any]]] = {}
         for batch in list(batches):
             try:
-                sealed = batch.sealed(self._codec, self._producer_id)
+                sealed = batch.sealed(self._codec, self._producer_id, self._attributes)
             except Exception as error:  # reported for its records; the other batches are sent
                 batches.remove(batch)
                 self._settle(batch, None, error)
@@ -405,7 +327,7 @@ class ProducerEngine:
             row = {"index": batch.partition.partition, "records": sealed}
             topics.setdefault(batch.partition.topic, []).append(row)
         message = {
-            "transactional_id": None,
+            "transactional_id": self._transactional_id,
             "acks": self.producer_config.required_acks,
             "timeout": self.config.request_timeout_ms,
             "topic_data": [{"name": name, "partition_data": rows} for name, rows in topics.items()],
@@ -416,7 +338,7 @@ class ProducerEngine:
                 await self._post(leader, connection, message)
                 outcome = dict.fromkeys((batch.partition for batch in batches), _UNANSWERED)
             else:
-                reply = await connection.call(PRODUCE, message, ceiling=PRODUCE_NAMES_CEILING)
+                reply = await connection.call(PRODUCE, message, ceiling=self._ceiling)
                 for topic in reply.responses:
                     for row in topic.partition_responses:
                         outcome[TopicPartition(topic.name, row.index)] = row
@@ -448,18 +370,24 @@ class ProducerEngine:
                     code if code is not None else ErrorCode.network_exception,
                     f"{batch.partition}: {getattr(row, 'error_message', None) or 'not appended'}",
                 )
-                # A broker that has just started may not have loaded its partitions yet.
-                again = worth_retrying(error) or is_refused(code) or code is ErrorCode.unknown_topic_or_partition
+                again = self._is_worth_retrying(batch, code, error)
                 self.cluster.forget_topics([batch.partition.topic])
                 late = _monotonic_ms() >= batch.created_ms + self.producer_config.delivery_timeout_ms
                 if again and late:
                     error = self._too_late(batch, error)
                 elif again and batch.tries <= self.producer_config.retries:
-                    queue.failed(batch, _monotonic_ms(), self.config.retry_backoff_ms, code)
+                    queue.failed(batch, _monotonic_ms(), self._backoff_ms(code), code)
                     return
                 queue.done(batch, appended=False)
                 offset = -1
         self._report(batch, offset, error)
+
+    def _is_worth_retrying(self, batch: ProducerBatch, code: ErrorCode | None, error: Exception) -> bool:
+        # A broker that has just started may not have loaded its partitions yet.
+        return worth_retrying(error) or is_refused(code) or code is ErrorCode.unknown_topic_or_partition
+
+    def _backoff_ms(self, code: ErrorCode | None) -> int:
+        return self.config.retry_backoff_ms
 
     def _expire(self) -> None:
         limit = self.producer_config.delivery_timeout_ms

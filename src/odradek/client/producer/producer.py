@@ -6,8 +6,9 @@ import atexit
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from odradek.batches.encode import Headers
@@ -15,20 +16,22 @@ from odradek.client import loop
 from odradek.client.arguments import check_callbacks
 from odradek.client.config import ClientConfig
 from odradek.client.context_managers import Closeable
-from odradek.client.errors import RequestTimedOut
+from odradek.client.errors import IllegalState, RequestTimedOut
+from odradek.client.producer.config import ProducerConfig, split_settings
 from odradek.client.producer.engine import (
     BufferExhausted,
     Delivered,
     DeliveryFailed,
-    ProducerConfig,
     ProducerEngine,
     RecordMetadata,
     RunDelivered,
     as_headers,
     chosen_partition,
-    split_settings,
 )
-from odradek.core.ids import TopicPartition
+from odradek.client.producer.errors import TransactionAbortable
+from odradek.client.producer.transactional_engine import TransactionalEngine
+from odradek.core.errors import OdradekError
+from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +90,8 @@ class Producer(Closeable):
         self, bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str, **settings: Any
     ) -> None:
         self.producer_config, self.config = split_settings(bootstrap_servers, settings)
-        self._engine = ProducerEngine(
+        kind = ProducerEngine if self.producer_config.transactional_id is None else TransactionalEngine
+        self._engine = kind(
             self.producer_config, self.config, lambda function: loop.client_loop().call_soon_threadsafe(function)
         )
         self._closed = False
@@ -164,14 +168,86 @@ class Producer(Closeable):
         if not done:
             raise RequestTimedOut(f"flush: {left} bytes were not delivered within {timeout} s")
 
+    # --- transactions -----------------------------------------------------------------------------------------
+
+    def init_transactions(self) -> None:
+        """Gets the producer id and the epoch of ``transactional_id``; ends what an earlier producer has left open.
+
+        Call it once, before the first transaction. The calls of transactions wait at most ``max_block_ms``
+        (RequestTimedOut; then call again). Raises TransactionFatal, ProducerFenced, IllegalState."""
+        loop.run(self._transactional().init())
+
+    def begin_transaction(self) -> None:
+        """Begins a transaction, without a request. Raises IllegalState with the state and the remedy."""
+        self._transactional().begin()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: ConsumerGroupMetadata
+    ) -> None:
+        """Makes the offsets of a consumer's group part of the transaction; ``group`` is ``consumer.group_metadata()``.
+
+        An offset is the next to read. The consumer itself must not commit. Raises TransactionAbortable (for example if
+        the group has rebalanced), ProducerFenced, IllegalState."""
+        loop.run(self._transactional().send_offsets(offsets, group))
+
+    def commit_transaction(self) -> None:
+        """Delivers all records of the transaction, then commits it.
+
+        Raises TransactionAbortable if a record was not delivered; ProducerFenced, TransactionFatal, IllegalState. After
+        RequestTimedOut the commit may have succeeded: call it again."""
+        loop.run(self._transactional().commit())
+
+    def abort_transaction(self) -> None:
+        """Drops the unsent records and aborts the transaction. Raises ProducerFenced, TransactionFatal, IllegalState;
+        after RequestTimedOut call it again."""
+        loop.run(self._transactional().abort())
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction for a ``with`` block: the end of the block commits it, an exception aborts it.
+
+        >>> with producer.transaction():                                    # doctest: +SKIP
+        ...     producer.send("flights", b"UA1545")
+        """
+        engine = self._transactional()
+        engine.begin()
+        try:
+            yield
+        except BaseException as error:
+            self._abort_after(engine, error)
+            raise
+        try:
+            self.commit_transaction()
+        except TransactionAbortable as error:
+            self._abort_after(engine, error)
+            raise
+
+    def _abort_after(self, engine: TransactionalEngine, error: BaseException) -> None:
+        """Aborts an open transaction after an error, which stays the error of the block."""
+        if engine.transaction.is_open:
+            try:
+                self.abort_transaction()
+            except OdradekError as failure:
+                error.add_note(f"abort_transaction() failed, too: {failure}")
+
+    def _transactional(self) -> TransactionalEngine:
+        self._check()
+        if not isinstance(self._engine, TransactionalEngine):
+            raise IllegalState("this Producer has no transactions: make it with transactional_id=…")
+        return self._engine
+
     def close(self, timeout: float | None = None) -> None:
-        """Delivers the remaining records, then closes the connections. Raises the errors of ``flush``."""
+        """Delivers the remaining records, then closes the connections. Aborts an open transaction.
+
+        Raises the errors of ``flush``."""
         if self._closed:
             return
         if self._process != os.getpid():
             self._closed = True
             return
         try:
+            if isinstance(self._engine, TransactionalEngine):
+                loop.run(self._engine.abort_open())
             self.flush(timeout)
         finally:
             self._closed = True
@@ -179,11 +255,14 @@ class Producer(Closeable):
             self._sender.cancel()
             loop.run(self._engine.close())
 
-    def _partition_count(self, topic: str) -> int:
+    def _check(self) -> None:
         if self._closed:
             raise ValueError("this Producer is closed")
         if self._process != os.getpid():
             raise ValueError("this Producer belongs to its parent process: make a new Producer after a fork")
+
+    def _partition_count(self, topic: str) -> int:
+        self._check()
         known = self._engine.known_count(topic)
         return known if known is not None else loop.run(self._engine.look_up_count(topic))
 

@@ -1,0 +1,270 @@
+"""The state of a producer's transaction: which calls are allowed, and what an error code means. No clock, no socket.
+
+The engine asks it before each call and reports the replies. States and calls:
+
+| state | calls |
+|---|---|
+| UNINITIALIZED, INITIALIZING | init |
+| READY | begin |
+| OPEN | send, send_offsets, commit, abort |
+| COMMITTING | commit; abort only before the EndTxn request is sent |
+| ABORTING, FAILED | abort |
+| FATAL | none: each call raises the error |
+
+Two protocols: at transaction.version 2 brokers add the partitions of Produce and TxnOffsetCommit to the transaction,
+and each EndTxn returns the producer's next epoch. Below, the producer adds them first, and after an abort it needs a
+new epoch, so that a late batch of the aborted transaction is refused. The version changes only between two
+transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from odradek.client.errors import IllegalState, error_for
+from odradek.client.producer.errors import ProducerFenced, TransactionAbortable, TransactionFatal
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import ProducerIdAndEpoch, TopicPartition
+from odradek.wire.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+)
+
+NO_PRODUCER = ProducerIdAndEpoch(-1, -1)
+BY_ITSELF = 2
+"""The transaction.version from which brokers add partitions by themselves."""
+
+
+class TransactionPhase(Enum):
+    UNINITIALIZED = "not initialized"
+    INITIALIZING = "initializing"
+    READY = "ready"
+    OPEN = "in a transaction"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    FAILED = "in a failed transaction"
+    FATAL = "fenced or failed"
+
+
+class TransactionCall(Enum):
+    INIT = "init_transactions()"
+    BEGIN = "begin_transaction()"
+    SEND = "send()"
+    SEND_OFFSETS = "send_offsets_to_transaction()"
+    COMMIT = "commit_transaction()"
+    ABORT = "abort_transaction()"
+
+
+class Verdict(Enum):
+    """What an error code of a reply means for the transaction."""
+
+    RETRY = "retry"
+    FIND_COORDINATOR = "find coordinator"
+    ABORTABLE = "abortable"
+    FENCED = "fenced"
+    FATAL = "fatal"
+
+
+_ALLOWED: dict[TransactionPhase, frozenset[TransactionCall]] = {
+    TransactionPhase.UNINITIALIZED: frozenset({TransactionCall.INIT}),
+    TransactionPhase.INITIALIZING: frozenset({TransactionCall.INIT}),
+    TransactionPhase.READY: frozenset({TransactionCall.BEGIN}),
+    TransactionPhase.OPEN: frozenset(
+        {TransactionCall.SEND, TransactionCall.SEND_OFFSETS, TransactionCall.COMMIT, TransactionCall.ABORT}
+    ),
+    TransactionPhase.COMMITTING: frozenset({TransactionCall.COMMIT}),
+    TransactionPhase.ABORTING: frozenset({TransactionCall.ABORT}),
+    TransactionPhase.FAILED: frozenset({TransactionCall.ABORT}),
+    TransactionPhase.FATAL: frozenset(),
+}
+_REMEDY = {
+    TransactionPhase.UNINITIALIZED: "call init_transactions() first",
+    TransactionPhase.INITIALIZING: "init_transactions() has no answer yet; call it again",
+    TransactionPhase.READY: "call begin_transaction() first",
+    TransactionPhase.OPEN: "call commit_transaction() or abort_transaction() first",
+    TransactionPhase.COMMITTING: "the commit has no answer yet and may have succeeded: call commit_transaction() again",
+    TransactionPhase.ABORTING: "the abort has no answer yet: call abort_transaction() again",
+    TransactionPhase.FAILED: "call abort_transaction() first",
+}
+_FENCED = frozenset({ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced})
+_COORDINATOR = frozenset({ErrorCode.coordinator_not_available, ErrorCode.not_coordinator})
+_ABORTABLE: dict[int, frozenset[ErrorCode]] = {
+    INIT_PRODUCER_ID: frozenset(),
+    FIND_COORDINATOR: frozenset({ErrorCode.group_authorization_failed, ErrorCode.transaction_abortable}),
+    ADD_PARTITIONS_TO_TXN: frozenset({
+        ErrorCode.topic_authorization_failed, ErrorCode.operation_not_attempted, ErrorCode.unknown_producer_id,
+        ErrorCode.transaction_abortable, ErrorCode.invalid_topic_exception, ErrorCode.unknown_server_error,
+    }),
+    ADD_OFFSETS_TO_TXN: frozenset({
+        ErrorCode.unknown_producer_id, ErrorCode.group_authorization_failed, ErrorCode.transaction_abortable,
+    }),
+    TXN_OFFSET_COMMIT: frozenset({
+        ErrorCode.group_authorization_failed, ErrorCode.fenced_instance_id, ErrorCode.transaction_abortable,
+        ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.stale_member_epoch,
+        ErrorCode.offset_metadata_too_large, ErrorCode.invalid_commit_offset_size,
+        ErrorCode.topic_authorization_failed,
+    }),
+    END_TXN: frozenset({ErrorCode.unknown_producer_id, ErrorCode.transaction_abortable}),
+}  # fmt: skip
+
+
+def verdict_on(api_key: int, code: ErrorCode) -> Verdict:
+    """What an error code in the reply of an API means. As in Java's producer, an unknown code is fatal."""
+    if api_key == PRODUCE:
+        # INVALID_PRODUCER_EPOCH may come from a transaction that timed out: the abort shows whether we are fenced.
+        if code is ErrorCode.producer_fenced:
+            return Verdict.FENCED
+        fatal = (ErrorCode.transactional_id_authorization_failed, ErrorCode.cluster_authorization_failed)
+        return Verdict.FATAL if code in (*fatal, ErrorCode.unsupported_version) else Verdict.ABORTABLE
+    if code in _COORDINATOR:
+        return Verdict.FIND_COORDINATOR
+    if code in _ABORTABLE[api_key]:
+        return Verdict.ABORTABLE
+    if code.retriable:
+        return Verdict.RETRY
+    return Verdict.FENCED if code in _FENCED else Verdict.FATAL
+
+
+class ProducerTransaction:
+    """One producer's transactions, one after the other. The engine's lock guards it."""
+
+    def __init__(self, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self.state = TransactionPhase.UNINITIALIZED
+        self.producer = NO_PRODUCER
+        self.version = 0
+        """The transaction.version of the current transaction."""
+        self.failure: KafkaError | None = None
+        self._added: set[TopicPartition] = set()
+        self._groups: set[str] = set()
+        self._is_begun = False  # whether the coordinator may know of this transaction
+        self._end_is_sent = False
+        self._needs_epoch = False
+
+    # --- the caller's calls -----------------------------------------------------------------------------------
+
+    def check(self, call: TransactionCall) -> None:
+        """Raises the error of a failed or fenced producer, or IllegalState with the state and the remedy."""
+        if call in _ALLOWED[self.state]:
+            return
+        if call is TransactionCall.ABORT and self.state is TransactionPhase.COMMITTING and not self._end_is_sent:
+            return
+        failed = self.state is TransactionPhase.FAILED and call in (
+            TransactionCall.SEND,
+            TransactionCall.SEND_OFFSETS,
+            TransactionCall.COMMIT,
+        )
+        if self.failure is not None and (failed or self.state is TransactionPhase.FATAL):
+            raise self.failure.kept()
+        raise IllegalState(f"{call.value}: the producer is {self.state.value}: {self._remedy(call)}")
+
+    def _remedy(self, call: TransactionCall) -> str:
+        if self.state is TransactionPhase.READY and call is TransactionCall.INIT:
+            return "init_transactions() is called once; go on with begin_transaction()"
+        return _REMEDY[self.state]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction has to be aborted before the producer is closed."""
+        return self.state in (TransactionPhase.OPEN, TransactionPhase.FAILED) or (
+            self.state is TransactionPhase.COMMITTING and not self._end_is_sent
+        )
+
+    @property
+    def may_send(self) -> bool:
+        """Whether batches may be sent, now or again."""
+        return self.state is TransactionPhase.OPEN or (
+            self.state is TransactionPhase.COMMITTING and not self._end_is_sent
+        )
+
+    def init(self) -> None:
+        self.check(TransactionCall.INIT)
+        self.state = TransactionPhase.INITIALIZING
+
+    def initialized(self, producer: ProducerIdAndEpoch) -> None:
+        self.producer, self.state = producer, TransactionPhase.READY
+
+    def begin(self, version: int) -> None:
+        self.check(TransactionCall.BEGIN)
+        self.state, self.version = TransactionPhase.OPEN, version
+        self.failure = None
+        self._added.clear()
+        self._groups.clear()
+        self._is_begun = self._end_is_sent = self._needs_epoch = False
+
+    def end(self, *, commit: bool) -> None:
+        """The start of a commit or abort: no record is accepted any more."""
+        self.check(TransactionCall.COMMIT if commit else TransactionCall.ABORT)
+        if commit:
+            self.state = TransactionPhase.COMMITTING
+            return
+        if self.state is not TransactionPhase.ABORTING:
+            self._needs_epoch = self.version < BY_ITSELF
+        self.state = TransactionPhase.ABORTING
+
+    # --- what the engine sends --------------------------------------------------------------------------------
+
+    def unadded(self, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """The partitions that have to be added before their batches are sent."""
+        return [] if self.version >= BY_ITSELF else [tp for tp in wanted if tp not in self._added]
+
+    def is_unadded_group(self, group_id: str) -> bool:
+        return self.version < BY_ITSELF and group_id not in self._groups
+
+    def sending(self) -> None:
+        """A request is sent that adds to the transaction."""
+        self._is_begun = True
+
+    def added(self, partitions: Iterable[TopicPartition] = (), group_id: str | None = None) -> None:
+        self._added.update(partitions)
+        if group_id is not None:
+            self._groups.add(group_id)
+
+    def end_request(self) -> bool:
+        """Whether EndTxn has to be sent. From now on, the end may have taken place."""
+        if self._is_begun:
+            self._end_is_sent = True
+        return self._is_begun
+
+    def needs_epoch(self) -> bool:
+        """Whether the abort has to be followed by InitProducerId."""
+        return self._needs_epoch and self._is_begun
+
+    def is_no_transaction(self, code: ErrorCode) -> bool:
+        """Whether an abort's error means that the coordinator had no transaction: no request to add succeeded."""
+        nothing = not self._added and not self._groups and self.version < BY_ITSELF
+        return code is ErrorCode.invalid_txn_state and self.state is TransactionPhase.ABORTING and nothing
+
+    def ended(self, producer: ProducerIdAndEpoch) -> bool:
+        """The end of the transaction. Returns whether the producer has another identity: sequences restart at 0."""
+        is_new = producer.producer_id >= 0 and producer != self.producer
+        if is_new:
+            self.producer = producer
+        self.state, self.failure = TransactionPhase.READY, None
+        return is_new
+
+    # --- failures ---------------------------------------------------------------------------------------------
+
+    def fail(self, verdict: Verdict, code: ErrorCode, text: str, cause: Exception | None = None) -> KafkaError:
+        """Notes a failure and returns the error for the caller. The first failure of a transaction stays."""
+        if verdict is Verdict.FENCED:
+            error: KafkaError = ProducerFenced(self.transactional_id)
+        elif verdict is Verdict.FATAL or self.state in (TransactionPhase.INITIALIZING, TransactionPhase.ABORTING):
+            verdict = Verdict.FATAL
+            error = TransactionFatal(code, f"{text}: close this producer and make a new one")
+        else:
+            error = TransactionAbortable(text)
+        error.__cause__ = cause or (None if verdict is Verdict.FENCED else error_for(code, text))
+        if self.state is TransactionPhase.FATAL and self.failure is not None:
+            return self.failure
+        if verdict is not Verdict.ABORTABLE:
+            self.state, self.failure = TransactionPhase.FATAL, error
+        elif self.state is not TransactionPhase.FAILED or self.failure is None:
+            self.state, self.failure = TransactionPhase.FAILED, error
+        return self.failure if self.failure is not None else error

@@ -1,0 +1,143 @@
+"""The requests of transactions and the error codes in their replies. No clock, no socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from odradek.wire.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    TXN_OFFSET_COMMIT,
+)
+
+# Later versions have requests for several transactions, which only brokers send.
+ADD_PARTITIONS_CEILING = 3
+# Version 6 is that of two-phase commits (KIP-939).
+INIT_CEILING = 5
+
+
+class TransactionRequest(NamedTuple):
+    """``text`` is the beginning of error messages. ``group_id``: the request goes to this group's coordinator."""
+
+    api_key: int
+    message: Mapping[str, Any]
+    ceiling: int
+    text: str
+    group_id: str | None = None
+
+
+def init(transactional_id: str, timeout_ms: int, producer: ProducerIdAndEpoch) -> TransactionRequest:
+    message = {
+        "transactional_id": transactional_id, "transaction_timeout": timeout_ms,
+        "producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch,
+    }  # fmt: skip
+    return TransactionRequest(INIT_PRODUCER_ID, message, INIT_CEILING, "init_transactions()")
+
+
+def add_partitions(
+    transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
+) -> TransactionRequest:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    message = {
+        "v3_and_below_transactional_id": transactional_id,
+        "v3_and_below_producer_id": producer.producer_id,
+        "v3_and_below_producer_epoch": producer.producer_epoch,
+        "v3_and_below_topics": [{"name": name, "partitions": numbers} for name, numbers in topics.items()],
+    }
+    return TransactionRequest(ADD_PARTITIONS_TO_TXN, message, ADD_PARTITIONS_CEILING, "adding partitions")
+
+
+def add_offsets(transactional_id: str, producer: ProducerIdAndEpoch, group_id: str) -> TransactionRequest:
+    message = {
+        "transactional_id": transactional_id, "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch, "group_id": group_id,
+    }  # fmt: skip
+    return TransactionRequest(ADD_OFFSETS_TO_TXN, message, 4, f"adding the offsets of group {group_id}")
+
+
+def commit_offsets(
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    group: ConsumerGroupMetadata,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    by_itself: bool,
+) -> TransactionRequest:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, partition), commit in offsets.items():
+        topics.setdefault(topic, []).append({
+            "partition_index": partition, "committed_offset": commit.offset,
+            "committed_leader_epoch": commit.leader_epoch, "committed_metadata": commit.metadata,
+        })  # fmt: skip
+    message = {
+        "transactional_id": transactional_id, "group_id": group.group_id, "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch, "generation_id": group.generation, "member_id": group.member_id,
+        "group_instance_id": group.instance_id,
+        "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
+    }  # fmt: skip
+    text = f"offsets of group {group.group_id}"
+    return TransactionRequest(TXN_OFFSET_COMMIT, message, 5 if by_itself else 4, text, group.group_id)
+
+
+def end(
+    transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, returns_epoch: bool
+) -> TransactionRequest:
+    message = {
+        "transactional_id": transactional_id, "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch, "committed": commit,
+    }  # fmt: skip
+    text = "commit_transaction()" if commit else "abort_transaction()"
+    return TransactionRequest(END_TXN, message, 5 if returns_epoch else 4, text)
+
+
+class Refused(NamedTuple):
+    """An error code, and the partition that it is for."""
+
+    code: ErrorCode
+    place: str = ""
+
+
+def refusals(api_key: int, reply: Any) -> Sequence[Refused]:
+    """The error codes in a reply; none after a success."""
+    if api_key == ADD_PARTITIONS_TO_TXN:
+        rows = [
+            Refused(row.partition_error_code, f"{topic.name}-{row.partition_index}")
+            for topic in reply.results_by_topic_v3_and_below
+            for row in topic.results_by_partition
+        ]
+    elif api_key == TXN_OFFSET_COMMIT:
+        rows = [
+            Refused(row.error_code, f"{topic.name}-{row.partition_index}")
+            for topic in reply.topics
+            for row in topic.partitions
+        ]
+    else:
+        rows = [Refused(reply.error_code)]
+    return [row for row in rows if row.code is not ErrorCode.none]
+
+
+_WHY = {
+    ErrorCode.unknown_member_id: "the group has removed the consumer",
+    ErrorCode.illegal_generation: "the group has rebalanced since group_metadata()",
+    ErrorCode.stale_member_epoch: "the group has rebalanced since group_metadata()",
+    ErrorCode.fenced_instance_id: "another consumer uses the group_instance_id",
+    ErrorCode.invalid_transaction_timeout: "transaction_timeout_ms is above the broker's transaction.max.timeout.ms",
+    ErrorCode.operation_not_attempted: "another partition was refused",
+    ErrorCode.invalid_txn_state: "the coordinator has no such transaction now; it may have timed out",
+    ErrorCode.invalid_producer_id_mapping: "the coordinator has forgotten the transactional id",
+    ErrorCode.transaction_abortable: "the broker asks to abort the transaction",
+}
+
+
+def reason(refused: Refused) -> str:
+    """An error code in words."""
+    name = refused.code.name.upper()
+    words = f"{name} ({_WHY[refused.code]})" if refused.code in _WHY else name
+    return f"{refused.place}: {words}" if refused.place else words
