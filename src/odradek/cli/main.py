@@ -34,6 +34,9 @@ class _SubApp(NamedTuple):
 _SUB_APPS = {
     "groups": _SubApp("odradek.cli.groups.app", "Consumer groups of any Kafka cluster: lag, members, resets."),
     "topics": _SubApp("odradek.cli.topics", "Topics of any Kafka cluster: list, create, alter, delete."),
+    "transactions": _SubApp(
+        "odradek.cli.transactions.app", "Transactions of any Kafka cluster: list, describe, abort."
+    ),
     "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of any Kafka cluster, decoded."),
     "pipeline": _SubApp("odradek.cli.pipeline", "Pipelines on Spark: ingest, replay, history."),
 }

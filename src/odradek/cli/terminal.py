@@ -34,6 +34,8 @@ _BAD_INPUT_CODES = frozenset(
         ErrorCode.invalid_topic_exception,
         ErrorCode.invalid_group_id,
         ErrorCode.group_id_not_found,
+        ErrorCode.transactional_id_not_found,
+        ErrorCode.invalid_regular_expression,
         ErrorCode.invalid_config,
         ErrorCode.invalid_partitions,
         ErrorCode.invalid_replication_factor,

@@ -126,3 +126,55 @@ class GroupDescription:
     type: str
     coordinator: Node
     members: tuple[MemberDescription, ...] = ()
+
+
+class TransactionFilter(NamedTuple):
+    """Which transactions to list. ``duration_ms``: only those that are open for longer (-1: all); ``pattern``: only
+    transactional ids that match this regular expression (RE2) as a whole."""
+
+    states: tuple[str, ...] = ()
+    producer_ids: tuple[int, ...] = ()
+    duration_ms: int = -1
+    pattern: str = ""
+
+
+class TransactionListing(NamedTuple):
+    """``coordinator`` is the id of the broker that keeps the state; ``state`` is Kafka's name (Ongoing, Empty, …)."""
+
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """``start_ms`` is the start of the open transaction in ms since 1970, None without one."""
+
+    transactional_id: str
+    coordinator: Node
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    start_ms: int | None
+    partitions: tuple[TopicPartition, ...]
+
+
+class ActiveProducer(NamedTuple):
+    """A producer that has written to a partition. ``transaction_start_offset`` is that of its open transaction, or
+    None; ``coordinator_epoch`` is None if the partition has no marker of this producer."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int | None
+    transaction_start_offset: int | None
+
+
+class HangingTransaction(NamedTuple):
+    """An open transaction in a partition that no coordinator knows, so that nothing will end it."""
+
+    partition: TopicPartition
+    producer: ActiveProducer

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from odradek.client import loop, offset_requests, topic_requests
-from odradek.client.admin import group_operations, topic_operations
-from odradek.client.arguments import as_names, isolation
+from odradek.client.admin import group_operations, topic_operations, transaction_operations
+from odradek.client.arguments import as_name, as_names, isolation
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.context_managers import Closeable
 from odradek.client.model import (
+    ActiveProducer,
     ClusterDescription,
     ConfigEntry,
     EpochEnd,
     GroupDescription,
     GroupListing,
+    HangingTransaction,
     ListedOffset,
     NewTopic,
     Node,
     TopicDescription,
+    TransactionDescription,
+    TransactionFilter,
+    TransactionListing,
 )
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.core.ids import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 
 T = TypeVar("T")
 
@@ -197,3 +202,58 @@ class Admin(Closeable):
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Deletes committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC while members subscribe to the topic."""
         self._run(group_operations.delete_group_offsets(self._cluster, group, partitions))
+
+    # --- transactions -----------------------------------------------------------------------------------------
+
+    def list_transactions(
+        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), duration_ms: int = -1, pattern: str = ""
+    ) -> list[TransactionListing]:
+        """The transactional ids of all brokers, by name; optional filters as in ``TransactionFilter``.
+
+        Raises UnsupportedVersion for a filter that the brokers do not have, ValueError for an unknown state."""
+        wanted = TransactionFilter(
+            tuple(as_names(states, "states")), tuple(producer_ids), duration_ms, as_name(pattern, "pattern")
+        )
+        return self._run(transaction_operations.list_transactions(self._cluster, wanted))
+
+    def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        """State, producer, timeout and partitions of transactional ids. Raises TRANSACTIONAL_ID_NOT_FOUND."""
+        return self._run(transaction_operations.describe_transactions(self._cluster, transactional_ids))
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
+    ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
+        """The producers that have written to partitions, with their open transactions.
+
+        Asks each leader, or the replica on ``broker_id``. Raises UnknownTopic."""
+        return self._run(transaction_operations.describe_producers(self._cluster, partitions, broker_id))
+
+    def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdAndEpoch]:
+        """Fences the producers of transactional ids and aborts their open transactions; returns the next epochs.
+
+        Creates a transactional id that does not exist."""
+        return self._run(transaction_operations.fence_producers(self._cluster, transactional_ids))
+
+    def abort_transaction(
+        self, partition: TopicPartition, producer: ProducerIdAndEpoch, coordinator_epoch: int
+    ) -> None:
+        """Writes an abort marker for a hanging transaction into one partition, past its coordinator.
+
+        ``describe_producers`` has the values. Never use it on a transaction that a coordinator knows: abort that with
+        ``fence_producers``. Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
+        self._run(transaction_operations.abort_transaction(self._cluster, partition, producer, coordinator_epoch))
+
+    def find_hanging_transactions(
+        self,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        max_timeout_ms: int = 900_000,
+        broker_id: int | None = None,
+    ) -> list[HangingTransaction]:
+        """The open transactions without a write for ``max_timeout_ms`` that no coordinator knows.
+
+        In these partitions, or in all partitions (of one broker). A partition's last stable offset stays below such a
+        transaction until ``abort_transaction``."""
+        return self._run(
+            transaction_operations.find_hanging_transactions(self._cluster, partitions, max_timeout_ms, broker_id)
+        )

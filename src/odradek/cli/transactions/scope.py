@@ -1,0 +1,31 @@
+"""The options that several commands for transactions have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from odradek.cli.terminal import CommandError
+
+TransactionalId = Annotated[
+    str, typer.Option("--transactional-id", "--transactionalId", metavar="ID", help="The transactional id.")
+]
+Topic = Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic.")]
+Partition = Annotated[int, typer.Option("--partition", min=0, metavar="N", help="The partition's number.")]
+BrokerId = Annotated[
+    int | None, typer.Option("--broker-id", metavar="ID", help="Ask this broker's replica, not the leader.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Abort without asking.")]
+
+
+def given(name: str, option: str) -> str:
+    """Returns the name. Raises CommandError for an empty one."""
+    if not name:
+        raise CommandError(f"{option}: the name cannot be empty")
+    return name
+
+
+def shown(value: object) -> str:
+    """A cell of a table; ``None`` for a missing value, as in Kafka's tool."""
+    return "None" if value is None else str(value)
