@@ -43,7 +43,15 @@ if TYPE_CHECKING:
     from odradek.client.producer.errors import ProducerFenced, TransactionAbortable, TransactionFatal
     from odradek.client.reader import PartitionReader, read_range
     from odradek.core.errors import ConfigError, CorruptRecord, ErrorCode, KafkaError, OdradekError
-    from odradek.core.ids import ConsumerGroupMetadata, EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+    from odradek.core.ids import (
+        EARLIEST,
+        LATEST,
+        MAX_TIMESTAMP,
+        ConsumerGroupMetadata,
+        OffsetAndMetadata,
+        ProducerIdAndEpoch,
+        TopicPartition,
+    )
 
 __all__ = [
     "EARLIEST",

@@ -33,7 +33,7 @@ from odradek.client.consumer.records import Polled, Record
 from odradek.client.group.commits import OnCommit
 from odradek.client.group.coordination import OnPartitions
 from odradek.client.model import ListedOffset, TopicDescription
-from odradek.core.ids import ConsumerGroupMetadata, EARLIEST, LATEST, NO_EPOCH, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 P = ParamSpec("P")

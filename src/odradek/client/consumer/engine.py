@@ -27,7 +27,7 @@ from odradek.client.group.coordination import Coordination, OnPartitions
 from odradek.client.group.kip848_coordination import Kip848Coordination
 from odradek.client.model import ListedOffset, TopicDescription
 from odradek.core.errors import OdradekError
-from odradek.core.ids import ConsumerGroupMetadata, EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger("odradek.consumer")
 

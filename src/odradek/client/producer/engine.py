@@ -22,7 +22,7 @@ from odradek.client.producer.accumulator import OnDelivery, PartitionQueue, Prod
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.partitioner import StickyPartitioner, partition_for_key
 from odradek.client.producer.topic_creation import partition_count
-from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import LAST_MS, TopicPartition
 from odradek.net.connection import BrokerConnection
 from odradek.wire.api_keys import INIT_PRODUCER_ID, PRODUCE
