@@ -27,14 +27,14 @@ from odradek.wire.api_keys import FIND_COORDINATOR, METADATA
 if TYPE_CHECKING:
     from odradek.broker.coordinator_type import CoordinatorType
 
-TRANSACTION = 1
+SHARE = 2
 LEDGER_TOPIC = "__ledger"
 
 
 class LedgerCoordinator:
     """A ledger of accounts. The account with the name of a deleted topic is closed."""
 
-    key_type = TRANSACTION
+    key_type = SHARE
     name = "accounts"
     topic = LEDGER_TOPIC
     partitions_setting = "num.partitions"
@@ -93,7 +93,7 @@ def test_its_topic_is_created_on_first_use_and_its_records_survive_a_restart(tmp
     async def scenario() -> None:
         broker = await start(tmp_path, LEDGERS)
         assert broker.catalog.topic(LEDGER_TOPIC) is None
-        assert await find(broker, TRANSACTION, "a", "b") == [("a", 0, 1), ("b", 0, 1)]
+        assert await find(broker, SHARE, "a", "b") == [("a", 0, 1), ("b", 0, 1)]
         topic = broker.catalog.topic(LEDGER_TOPIC)
         assert topic is not None
         assert topic.partition_count == 3
@@ -108,7 +108,7 @@ def test_its_topic_is_created_on_first_use_and_its_records_survive_a_restart(tmp
         broker = await start(tmp_path, LEDGERS)
         await until(lambda: len(balances(broker)) == len(accounts))
         assert balances(broker) == accounts
-        assert await find(broker, TRANSACTION, "a") == [("a", 0, 1)]
+        assert await find(broker, SHARE, "a") == [("a", 0, 1)]
         await broker.stop()
 
     run(scenario)
@@ -130,7 +130,7 @@ def test_a_client_that_requests_the_topic_creates_it_with_its_own_settings(tmp_p
 def test_it_uses_the_clock_the_high_watermark_and_the_catalogue_of_the_broker(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = await start(tmp_path, LEDGERS)
-        await find(broker, TRANSACTION, "a")
+        await find(broker, SHARE, "a")
         waiting = submit(broker, "a", Await("a", 7))
         broker.clock.advance(WAIT_MS)
         await until(lambda: waiting.resolved)
@@ -161,12 +161,12 @@ def test_it_uses_the_clock_the_high_watermark_and_the_catalogue_of_the_broker(tm
 def test_its_topic_may_be_deleted_and_created_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = await start(tmp_path, LEDGERS)
-        await find(broker, TRANSACTION, "a")
+        await find(broker, SHARE, "a")
         runtime = broker.coordinators.runtime(LEDGERS)
         waiting = submit(broker, "a", Await("a", 7))
         delete_topic(broker, LEDGER_TOPIC)
         assert (runtime.loaded(), runtime.partition_count, waiting.value) == ([], None, ErrorCode.not_coordinator)
-        assert await find(broker, TRANSACTION, "a") == [("a", 0, 1)]
+        assert await find(broker, SHARE, "a") == [("a", 0, 1)]
         assert runtime.loaded() == [0, 1, 2]
         await broker.stop()
 
@@ -181,10 +181,10 @@ def test_a_topic_with_another_partition_count_is_served_after_a_restart(
         with caplog.at_level(logging.WARNING):
             broker.create_topic(LEDGER_TOPIC, partition_count=5)
         assert "num.partitions is 3: the broker serves accounts only after a restart" in caplog.text
-        assert await find(broker, TRANSACTION, "a") == [("a", int(ErrorCode.coordinator_not_available), -1)]
+        assert await find(broker, SHARE, "a") == [("a", int(ErrorCode.coordinator_not_available), -1)]
         await broker.stop()
         broker = await start(tmp_path, LEDGERS)
-        assert await find(broker, TRANSACTION, "a") == [("a", 0, 1)]
+        assert await find(broker, SHARE, "a") == [("a", 0, 1)]
         await broker.stop()
 
     run(scenario)
@@ -193,14 +193,14 @@ def test_a_topic_with_another_partition_count_is_served_after_a_restart(
 def test_a_broker_without_it_refuses_its_keys(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = await start(tmp_path)
-        assert await find(broker, TRANSACTION, "a") == [("a", int(ErrorCode.invalid_request), -1)]
-        assert await find(broker, 2, "a") == [("a", int(ErrorCode.invalid_request), -1)]
+        assert await find(broker, SHARE, "a") == [("a", int(ErrorCode.invalid_request), -1)]
+        assert await find(broker, 3, "a") == [("a", int(ErrorCode.invalid_request), -1)]
         await broker.stop()
 
     run(scenario)
 
 
-@pytest.mark.parametrize(("key_type", "topic"), [(0, "__other"), (TRANSACTION, OFFSETS_TOPIC)])
+@pytest.mark.parametrize(("key_type", "topic"), [(0, "__other"), (SHARE, OFFSETS_TOPIC)])
 def test_two_coordinators_share_neither_keys_nor_a_topic(key_type: int, topic: str, tmp_path: Path) -> None:
     class Other(LedgerCoordinator):
         pass

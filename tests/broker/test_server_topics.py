@@ -357,11 +357,6 @@ def test_a_topic_with_time_limits_reports_the_records_that_are_too_old(wire: Wir
     assert [row.batch_index for row in answer.record_errors] == [2, 4]
 
 
-def test_a_transactional_id_is_refused(wire: Wire) -> None:
-    message = {"transactional_id": "tx", "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
-    assert wire.call(22, 4, message).error_code == 53
-
-
 def test_the_metadata_log_is_not_a_topic(own_broker: Callable[..., RunningBroker], topic: str) -> None:
     """If it were a topic, a record produced to it would prevent every later start, and deleting it would delete every
     topic."""

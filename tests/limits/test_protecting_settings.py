@@ -36,12 +36,6 @@ HARMLESS = {
         config.providers controller.listener.names inter.broker.listener.name
     """,
     "No client can use the feature: requests for it are refused.": """
-        add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
-        transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-        transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
-        transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions
-        transaction.state.log.replication.factor transaction.state.log.segment.bytes
-        transaction.two.phase.commit.enable transactional.id.expiration.ms
         group.coordinator.rebalance.protocols group.share.assignment.interval.ms group.share.assignors
         group.share.delivery.count.limit group.share.heartbeat.interval.ms group.share.max.assignment.interval.ms
         group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms
@@ -99,6 +93,7 @@ HARMLESS = {
     "Kafka 4.3 caps it at the number of replicas, so it would not refuse a record in Kafka either.": """
         min.insync.replicas
     """,
+    "It only allows requests that the broker does not serve.": "transaction.two.phase.commit.enable",
     "They change only the speed. queued.max.request.bytes and limits per connection replace their limits.": """
         background.threads delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
         num.io.threads num.network.threads producer.purgatory.purge.interval.requests queued.max.requests
@@ -106,7 +101,9 @@ HARMLESS = {
         socket.receive.buffer.bytes socket.send.buffer.bytes log.cleaner.io.buffer.size
         group.coordinator.append.linger.ms group.coordinator.background.threads
         group.coordinator.cached.buffer.max.bytes group.coordinator.threads offsets.commit.timeout.ms
-        offsets.load.buffer.size num.recovery.threads.per.data.dir compression.lz4.level log.preallocate
+        offsets.load.buffer.size transaction.state.log.load.buffer.size
+        add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
+        num.recovery.threads.per.data.dir compression.lz4.level log.preallocate
     """,
     "Metrics are not collected, of the broker or of clients.": """
         kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters metrics.num.samples

@@ -34,12 +34,10 @@ class Out(NamedTuple):
 
 OUT = (
     Out(
-        "transactions",
-        (24, 25, 26, 27, 28, 65, 66),
-        "A transactional producer looks for its coordinator first and gets INVALID_REQUEST; InitProducerId refuses "
-        "a transactional id with TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Both end the producer. "
-        "`kafka-transactions.sh` says that the node does not support LIST_TRANSACTIONS.",
-        "Transactions do not exist here yet. Idempotent producers are served.",
+        "offsets in transactions",
+        (28,),
+        "A producer that sends the offsets of a group with its transaction gets UNSUPPORTED_VERSION.",
+        "Groups do not have them yet. Transactions of records are served.",
     ),
     Out(
         "share groups",
@@ -85,30 +83,26 @@ _NOWHERE = {"node_id": ("1", "-1"), "host": ('"<host>"', '""')}
 _BROKERS = '[{"broker_id": 1, "host": "<host>", "port": "<port>", "rack": null, "is_fenced": false}]'
 DIFFERENCES = (
     Difference(
-        "k22_init_producer_id",
+        "k24_add_partitions_to_txn",
         tuple(
-            f"{1 + 3 * version} init_producer_id v{version}.reply.error_code: "
-            'expected "not_coordinator" found "transactional_id_authorization_failed"'
-            for version in range(6)
+            f'{place} add_partitions_to_txn v{version}.reply: expected "<no answer>" found '
+            '{"throttle_time": 0, "error_code": "none", "results_by_transaction": []}'
+            for place, version in ((8, 4), (10, 5))
         ),
-        "InitProducerId",
-        "a transactional id",
-        "NOT_COORDINATOR, until its coordinator is found",
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        "Transactions do not exist; clients would look for a coordinator repeatedly.",
+        "AddPartitionsToTxn",
+        "from version 4 on, without a transaction",
+        "no reply",
+        "an empty reply",
+        "Apache Kafka replies when the last transaction has its result.",
     ),
     Difference(
         "finds_other_coordinators",
-        (
-            *_lines("0 find_coordinator v3.reply", error_code=_ERROR, **_NOWHERE),
-            *_lines("1 find_coordinator v4.reply.coordinators[0]", error_code=_ERROR, error_message=_TEXT, **_NOWHERE),
-            *_lines("2 find_coordinator v6.reply.coordinators[0]", error_code=_ERROR, error_message=_TEXT, **_NOWHERE),
-        ),
+        (*_lines("2 find_coordinator v6.reply.coordinators[0]", error_code=_ERROR, error_message=_TEXT, **_NOWHERE),),
         "FindCoordinator",
-        "key types 1 and 2, for a transaction and a share group",
+        "key type 2, for a share group",
         "this broker",
         "INVALID_REQUEST",
-        "Neither exists here.",
+        "Share groups do not exist here yet.",
     ),
     Difference(
         "k51_alter_user_scram_credentials",
@@ -167,6 +161,8 @@ CONFIGS = (
     ConfigDifference("broker", "group.initial.rebalance.delay.ms", SYNONYMS, "default 3000", "default 0",
                      "Groups of a development broker should not wait."),
     ConfigDifference("broker", "offsets.topic.replication.factor", SYNONYMS, "default 3", "default 1",
+                     "One broker cannot meet Kafka's default."),
+    ConfigDifference("broker", "transaction.state.log.replication.factor", SYNONYMS, "default 3", "default 1",
                      "One broker cannot meet Kafka's default."),
     ConfigDifference("broker", "queued.max.request.bytes", DEFAULT_VALUE, "default -1: no limit", "134217728",
                      "One event loop serves all clients here (docs/limits.md)."),

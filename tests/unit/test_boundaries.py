@@ -206,7 +206,7 @@ USES = {
     "catalog": members("catalog_image", "CatalogImage"),
     "controller": {"auto_create", "ensure_internal_topic", "new_topic", "update_features", "write"},
     "coordinators": {"of_key_type", "runtime"},
-    "producer_ids": {"next"},
+    "producer_ids": {"next", "ready"},
     "quotas": {"limited", "most_in_window", "record", "take_back"},
     "groups": {"batch_bytes", "loaded", "partition_of", "submit"},
 }

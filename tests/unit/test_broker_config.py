@@ -20,6 +20,7 @@ from odradek.core.declared_settings import setting
 from odradek.core.errors import ConfigError
 from odradek.groups import config as groups_config
 from odradek.groups.config import GroupConfig
+from odradek.transactions.config import TransactionConfig
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_the_cleaner_and_the_offsets_topic_have_kafkas_defaults() -> None:
 
 def test_each_name_is_in_one_table_only() -> None:
     assert not config_keys.broker_keys().keys() & config_keys.inert_broker_keys().keys()
-    rows = [*config_table.BROKER.strip().splitlines(), *GroupConfig.rows()]
+    rows = [*config_table.BROKER.strip().splitlines(), *GroupConfig.rows(), *TransactionConfig.rows()]
     assert sorted(row.partition(" |")[0] for row in rows) == sorted(config_keys.broker_keys())
     assert config_keys.broker_keys().keys() | config_keys.inert_broker_keys().keys() >= DYNAMIC
 

@@ -73,6 +73,11 @@ class BrokerConfig:
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
     offsets_topic_compression_codec: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_segment_bytes: int
+    transaction_partition_verification_enable: bool
     group_consumer_assignment_interval_ms: int
     group_consumer_migration_policy: str
     quota_window_num: int

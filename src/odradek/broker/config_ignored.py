@@ -91,20 +91,12 @@ ssl.truststore.location | string | -
 ssl.truststore.password | password | -
 ssl.truststore.type | string | JKS
 """,
-    "The broker has no transactions yet.": """
+    "The broker answers the end of a transaction when it is complete, so the next one never waits for it.": """
 add.partitions.to.txn.retry.backoff.max.ms | int | 100 | 0..
 add.partitions.to.txn.retry.backoff.ms | int | 20 | 1..
-transaction.abort.timed.out.transaction.cleanup.interval.ms | int | 10000 | 1..
-transaction.max.timeout.ms | int | 900000 | 1..
-transaction.partition.verification.enable | boolean | true
-transaction.remove.expired.transaction.cleanup.interval.ms | int | 3600000 | 1..
-transaction.state.log.load.buffer.size | int | 5242880 | 1..
-transaction.state.log.min.isr | int | 2 | 1..
-transaction.state.log.num.partitions | int | 50 | 1..
-transaction.state.log.replication.factor | short | 3 | 1..
-transaction.state.log.segment.bytes | int | 104857600 | 1..
+""",
+    "Two-phase commit needs InitProducerId 6, which Apache Kafka 4.3 does not serve by default either.": """
 transaction.two.phase.commit.enable | boolean | false
-transactional.id.expiration.ms | int | 604800000 | 1..
 """,
     NO_SUCH_GROUPS: """
 group.coordinator.rebalance.protocols | list | classic,consumer,streams | list consumer,classic,share,streams
@@ -265,13 +257,14 @@ telemetry.max.bytes | int | 1048576 | 1..
     "The cleaner reads in steps of a fixed size.": """
 log.cleaner.io.buffer.size | int | 524288 | 0..
 """,
-    "The coordinator appends once per turn of the event loop and loads its log in steps of a fixed size.": """
+    "A coordinator appends once per turn of the event loop and loads its log in steps of a fixed size.": """
 group.coordinator.append.linger.ms | int | -1 | -1..
 group.coordinator.background.threads | int | 2 | 1..
 group.coordinator.cached.buffer.max.bytes | int | 1048588 | 524288..
 group.coordinator.threads | int | 4 | 1..
 offsets.commit.timeout.ms | int | 5000 | 1..
 offsets.load.buffer.size | int | 5242880 | 1..
+transaction.state.log.load.buffer.size | int | 5242880 | 1..
 """,
     "The broker closes sixteen logs at a time. It recovers one log at a time, because recovery uses a whole core.": """
 num.recovery.threads.per.data.dir | int | 2 | 1..

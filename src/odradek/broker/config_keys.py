@@ -1,7 +1,7 @@
 """Kafka's settings by name: type, default and limits of each, and the parser of their values.
 
-The tables are ``config_table`` (settings with an effect), ``groups/config`` (settings of groups, also with an effect)
-and ``config_ignored`` (settings without an effect).
+The tables are ``config_table``, ``groups/config`` and ``transactions/config`` (settings with an effect) and
+``config_ignored`` (settings without an effect).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from odradek.broker import config_table
 from odradek.core.errors import ConfigError
 from odradek.groups import config as groups_config
+from odradek.transactions.config import TransactionConfig
 
 
 class ConfigType(IntEnum):
@@ -150,7 +151,7 @@ def _default(cell: str) -> str | None:
 def broker_keys() -> dict[str, ConfigKey]:
     """Returns the broker settings that have an effect."""
     keys = {}
-    for row in (*_rows(config_table.BROKER), *groups_config.GroupConfig.rows()):
+    for row in (*_rows(config_table.BROKER), *groups_config.GroupConfig.rows(), *TransactionConfig.rows()):
         name, kind, default, limits, doc = _cells(row, 5)
         keys[name] = ConfigKey(name, ConfigType[kind.upper()], _default(default), limits, doc)
     return keys

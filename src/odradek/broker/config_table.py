@@ -8,12 +8,12 @@ means unset.
 Limits: ``a..b`` is a range, which may be open at either end; ``a..b or c`` also allows c. ``in x,y`` is one of these
 values, ``list x,y`` a list of them. ``replicas`` is ``*`` or a list of partition:broker pairs.
 
-``offsets.topic.segment.bytes`` has the lower limit of ``segment.bytes``, and ``offsets.topic.num.partitions`` the upper
-limit of a request (``MAX_PARTITIONS_PER_REQUEST``). Kafka starts with any number of bytes and partitions, but its
-controller refuses to create the offsets topic then, so no group gets a coordinator.
+``offsets.topic.segment.bytes`` and ``transaction.state.log.segment.bytes`` have the lower limit of ``segment.bytes``.
+Their numbers of partitions have the upper limit of a request (``MAX_PARTITIONS_PER_REQUEST``). Kafka starts with any
+number of bytes and partitions, but its controller refuses to create the topic then, so there is no coordinator.
 
-``BROKER`` has only settings with an effect; rows of the same form for group settings are in ``groups/config``. Settings
-without an effect are in ``config_ignored`` and ``TOPIC_INERT``, with the reason.
+``BROKER`` has only settings with an effect; rows of the same form are in ``groups/config`` and ``transactions/config``.
+Settings without an effect are in ``config_ignored`` and ``TOPIC_INERT``, with the reason.
 """
 
 NO_SUCH_GROUPS = "The broker has no groups of this kind yet."
@@ -93,6 +93,11 @@ group.consumer.min.heartbeat.interval.ms | int | 5000 | 1.. | Shortest heartbeat
 group.consumer.max.heartbeat.interval.ms | int | 15000 | 1.. | Longest heartbeat interval that a group may set.
 group.consumer.min.assignment.interval.ms | int | 0 | 0.. | Shortest assignment interval that a group may set.
 group.consumer.max.assignment.interval.ms | int | 15000 | 0.. | Longest assignment interval that a group may set.
+transaction.state.log.num.partitions | int | 50 | 1.. | Partitions of __transaction_state.
+transaction.state.log.replication.factor | short | 1 | 1.. | Replicas of __transaction_state. Kafka's default is 3.
+transaction.state.log.min.isr | int | 2 | 1.. | min.insync.replicas of __transaction_state; at most all replicas count.
+transaction.state.log.segment.bytes | int | 104857600 | 1048576.. | Segment size of __transaction_state.
+transaction.partition.verification.enable | boolean | true | | Whether older producers' partitions are verified.
 quota.window.num | int | 11 | 1.. | Number of windows over which a client's rate is measured.
 quota.window.size.seconds | int | 1 | 1.. | Length of a window of quota.window.num.
 controller.quota.window.num | int | 11 | 1.. | Number of windows over which permits for partition changes accumulate.

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from odradek.broker.clock import Clock
     from odradek.broker.config import BrokerConfig
     from odradek.broker.controller import TopicSpec
+    from odradek.broker.group_runtime import GroupRuntime
+    from odradek.broker.partition import Partition
+    from odradek.broker.producer_ids import ProducerIds
     from odradek.catalog.delta import Delta
     from odradek.coordinator.runtime import Environment, Runtime
 
@@ -20,12 +23,18 @@ class CoordinatorBroker(Protocol):
 
     config: BrokerConfig
     clock: Clock
+    producer_ids: ProducerIds
 
     @property
     def catalog(self) -> CatalogImage: ...
 
     @property
+    def groups(self) -> GroupRuntime: ...
+
+    @property
     def coordinator_environment(self) -> Environment: ...
+
+    def partition(self, topic: str, index: int) -> Partition | None: ...
 
 
 class CoordinatorType(Protocol[R]):

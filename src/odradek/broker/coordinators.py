@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from odradek.broker.group_coordinator import GROUPS
+from odradek.broker.transaction_coordinator import TRANSACTIONS
 
 if TYPE_CHECKING:
     from odradek.broker.controller import TopicSpec
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Runtime[Any]")
 
-TYPES: tuple[CoordinatorType[Any], ...] = (GROUPS,)
+TYPES: tuple[CoordinatorType[Any], ...] = (GROUPS, TRANSACTIONS)
 
 
 class Coordinator(Generic[R]):

@@ -1,4 +1,4 @@
-"""Producer ids for idempotent producers. Each id is used only once."""
+"""Producer ids for idempotent and transactional producers. Each id is used only once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.scheduler import Steps, value_of
 from odradek.catalog.shard import PRODUCER_ID_BLOCK
+from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -34,13 +35,31 @@ class ProducerIds:
 
     def next(self) -> Steps[int]:
         """Returns the next id. Raises KafkaError if no block can be allocated."""
+        yield from self.ready()
+        return self._pop()
+
+    def ready(self) -> Steps[None]:
+        """Waits until ``take`` has an id. Raises KafkaError if no block can be allocated."""
         while not self._ids:
-            if self._allocation is None or self._allocation.resolved:
-                self._allocation = self._allocator.allocate_producer_ids(self._node_id)
-            yield from value_of(self._allocation)
+            yield from value_of(self._allocate())
+
+    def take(self) -> int:
+        """Returns the next id at once. Without one it raises KafkaError and starts the allocation of a block."""
+        if not self._ids:
+            self._allocate()
+            raise KafkaError(ErrorCode.coordinator_load_in_progress, "a block of producer ids is being allocated")
+        return self._pop()
+
+    def _pop(self) -> int:
         producer_id = self._ids[0]
         self._ids = self._ids[1:]
         return producer_id
+
+    def _allocate(self) -> Deferred[None]:
+        """Returns the promise of a new block."""
+        if self._allocation is None or self._allocation.resolved:
+            self._allocation = self._allocator.allocate_producer_ids(self._node_id)
+        return self._allocation
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
         """Stores a new block of this broker."""

@@ -8,9 +8,10 @@ GroupId = NewType("GroupId", str)
 MemberId = NewType("MemberId", str)
 
 OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
 METADATA_TOPIC = "__cluster_metadata"
 """The controller's log. Clients may not create a topic with this name, because they could write and delete it."""
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, "__share_group_state"})
 
 MAX_STRING_BYTES = 0x7FFF
 """The largest UTF-8 size of a string in Kafka's messages and records."""

@@ -1,4 +1,4 @@
-"""Settings of the transaction coordinator. The broker does not use them yet."""
+"""Settings of the transaction coordinator."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@
 * 8: record errors and an error message in the reply.
 * 9: flexible.
 * 10: the new leader in the reply.
+* 11: the error TRANSACTION_ABORTABLE.
+* 12: the broker adds the partition of a transactional batch to its transaction (broker/transaction_verification).
 * 13: topic ids.
 
 Version 0 is advertised but not served, as in Kafka 4: old versions of librdkafka look for it.
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from odradek.batches.steps import BatchSteps
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
+    from odradek.broker.transaction_verification import Verification
 
     class TopicProduceData(v13.TopicProduceData):
         name: TopicName  # until version 12
@@ -178,7 +181,8 @@ class _Produce:
     """One request and the parts of its reply so far."""
 
     __slots__ = (
-        "_acks", "_awaited", "_errors_left", "_long", "_timeout", "_topics", "_transactional_id", "broker", "context"
+        "_acks", "_awaited", "_errors_left", "_long", "_timeout", "_topics", "_transactional_id", "_verification",
+        "broker", "context",
     )  # fmt: skip
 
     def __init__(self, broker: BrokerServices, context: Context, message: ProduceRequest) -> None:
@@ -186,6 +190,7 @@ class _Produce:
         self.context = context
         self._acks: int = message.acks
         self._transactional_id = message.transactional_id
+        self._verification: Verification | None = None
         self._timeout = message.timeout
         self._awaited: list[_Awaited] | None = None
         self._errors_left = RECORD_ERRORS
@@ -207,7 +212,7 @@ class _Produce:
             key: str | bytes = topic_data.topic_id.bytes if topic_data.topic_id is not None else _NO_ID
         else:
             name = key = topic_data.name
-        refused = _refused(self.context, name, self._acks, self._transactional_id)
+        refused = _refused(self.context, name, self._acks)
         done: list[ProducedPartition] = []
         if parts is not None:
             self._long.append(done)
@@ -288,16 +293,49 @@ class _Produce:
         if self.context.version < 7 and attributes & _COMPRESSION == _ZSTD:
             return ProducedPartition(part.index, ErrorCode.unsupported_compression_type)
         if attributes & _TRANSACTIONAL:
-            return ProducedPartition(part.index, ErrorCode.transactional_id_authorization_failed)
+            return self._verify(partition, part.index, data)
+        return self._append(partition, part.index, data)
+
+    def _append(self, partition: Partition, index: int, data: bytes) -> ProducedPartition | Steps[ProducedPartition]:
         try:
             info = partition.produce(data)
         except KafkaError as error:
-            return self._refusal(partition, part.index, data, error)
+            return self._refusal(partition, index, data, error)
         if isinstance(info, AppendInfo):
             if partition.watermark_waits is not None and self._acks == _ALL_REPLICAS:
                 self._await_replicas(partition, info.last_offset)
-            return ProducedPartition(part.index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
-        return self._produce_later(partition, part.index, data, info)
+            return ProducedPartition(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
+        return self._produce_later(partition, index, data, info)
+
+    def _verify(self, partition: Partition, index: int, data: bytes) -> ProducedPartition | Steps[ProducedPartition]:
+        """Appends a transactional batch once its partition is known to be in the transaction."""
+        if self._verification is None:
+            from odradek.broker.transaction_verification import Verification
+
+            self._verification = Verification(self.broker, self._transactional_id, self.context.version)
+        try:
+            answer = self._verification.begin(partition, data)
+        except KafkaError as error:
+            return ProducedPartition(index, error.code)
+        if answer is None:
+            return self._append(partition, index, data)
+        if not answer.resolved:
+            return self._verify_later(partition, index, data, answer)
+        if answer.value:
+            return ProducedPartition(index, answer.value)
+        return self._append(partition, index, data)
+
+    def _verify_later(
+        self, partition: Partition, index: int, data: bytes, answer: Deferred[ErrorCode]
+    ) -> Steps[ProducedPartition]:
+        """Waits for the coordinator, which is busy. The connection serves no later request meanwhile."""
+        code = yield answer
+        if code:
+            return ProducedPartition(index, code)
+        if self.broker.partition(partition.topic, index) is not partition:
+            return ProducedPartition(index, ErrorCode.unknown_topic_or_partition)
+        result = self._append(partition, index, data)
+        return result if isinstance(result, ProducedPartition) else (yield from result)
 
     def _await_replicas(self, partition: Partition, last_offset: int) -> None:
         if self._awaited is None:
@@ -362,7 +400,7 @@ class _Produce:
         )
 
 
-def _refused(context: Context, name: str | None, acks: int, transactional_id: str | None) -> KafkaError | None:
+def _refused(context: Context, name: str | None, acks: int) -> KafkaError | None:
     """Returns the error that concerns a whole topic."""
     if acks not in (-1, 0, 1):
         return KafkaError(ErrorCode.invalid_required_acks)
@@ -370,8 +408,6 @@ def _refused(context: Context, name: str | None, acks: int, transactional_id: st
         return KafkaError(ErrorCode.unknown_topic_id)
     if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
         return KafkaError(ErrorCode.invalid_topic_exception)
-    if transactional_id is not None:
-        return KafkaError(ErrorCode.transactional_id_authorization_failed)
     return None
 
 

@@ -1,36 +1,56 @@
-"""InitProducerId 0–5: returns an id for an idempotent producer.
+"""InitProducerId 0–5: returns an id for an idempotent producer, or the next epoch of a transactional id.
 
 * 2: flexible.
 * 3: the producer's current id and epoch in the request.
+* 4: the error PRODUCER_FENCED, until then INVALID_PRODUCER_EPOCH.
+* 5: the error TRANSACTION_ABORTABLE.
 
-The broker has no transactions yet. A request with a transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED: a
-fatal error, so that the producer stops instead of retrying.
+Version 6 (two-phase commit) is unstable in Apache Kafka 4.3.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.transaction_coordinator import TRANSACTIONS
 from odradek.core.errors import ErrorCode
+from odradek.core.ids import ProducerIdentity
+from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
     from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
 
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
+    from odradek.transactions.messages import ProducerReply
 
 VERSIONS = (0, 5)
 IS_FREQUENT = True
 
 
 def handle(broker: BrokerServices, context: Context, message: InitProducerIdRequest) -> Steps[dict[str, Any]]:
-    transactional_id = message.transactional_id
     known = (message.producer_id, message.producer_epoch) if context.version >= 3 else (-1, -1)
-    if transactional_id == "" or known.count(-1) == 1:  # an id and its epoch come together
-        code = ErrorCode.invalid_request
-    elif transactional_id is not None:
-        code = ErrorCode.transactional_id_authorization_failed
-    else:
-        producer_id = yield from broker.producer_ids.next()
-        return {"error_code": ErrorCode.none, "producer_id": producer_id, "producer_epoch": 0}
-    return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
+    if message.transactional_id == "" or known.count(-1) == 1:  # an id and its epoch come together
+        return _row(ErrorCode.invalid_request)
+    if message.transactional_id is None:
+        return _row(producer_id=(yield from broker.producer_ids.next()), epoch=0)
+    answer = yield from _initialize(broker, message, known)
+    error = answer.error
+    if error is ErrorCode.producer_fenced and context.version < 4:
+        error = ErrorCode.invalid_producer_epoch
+    return _row(error, *answer.producer)
+
+
+def _initialize(broker: BrokerServices, message: InitProducerIdRequest, known: tuple[int, int]) -> Steps[ProducerReply]:
+    from odradek.transactions.messages import InitProducerId
+
+    assert message.transactional_id is not None
+    yield from broker.producer_ids.ready()  # the coordinator takes an id at once
+    expected = None if known == (-1, -1) else ProducerIdentity(*known)
+    request = InitProducerId(message.transactional_id, milliseconds(message.transaction_timeout), expected)
+    answer: ProducerReply = yield broker.coordinators.runtime(TRANSACTIONS).ask(message.transactional_id, request)
+    return answer
+
+
+def _row(error: ErrorCode = ErrorCode.none, producer_id: int = -1, epoch: int = -1) -> dict[str, Any]:
+    return {"error_code": error, "producer_id": producer_id, "producer_epoch": epoch}

@@ -1,0 +1,131 @@
+"""AddPartitionsToTxn 0–5: adds partitions to transactions, or verifies that they were added.
+
+* 2: the error PRODUCER_FENCED, until then INVALID_PRODUCER_EPOCH.
+* 3: flexible.
+* 4: many transactions in one request, each to add or to verify. Apache Kafka's brokers send it.
+* 5: the error TRANSACTION_ABORTABLE.
+
+If one partition does not exist, none of its transaction is added: the others get OPERATION_NOT_ATTEMPTED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from odradek.broker.long_replies import elements, reply
+from odradek.broker.transaction_coordinator import TRANSACTIONS
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import ProducerIdentity
+
+if TYPE_CHECKING:
+    from kio.schema.add_partitions_to_txn.v5 import request as v5
+    from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
+    from kio.schema.types import ProducerId, TransactionalId
+    from kio.static.primitive import i16
+
+    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.scheduler import Steps
+    from odradek.transactions.messages import Partition
+    from odradek.wire.chunks import Chunk
+    from odradek.wire.elements import Elements
+
+    class AddPartitionsToTxnRequest(v5.AddPartitionsToTxnRequest):
+        v3_and_below_transactional_id: TransactionalId  # until version 3
+        v3_and_below_producer_id: ProducerId
+        v3_and_below_producer_epoch: i16
+        v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...]
+
+
+VERSIONS = (0, 5)
+MANY = 4
+"""From this version on a request names many transactions, and its clients have transaction.version 2."""
+
+
+def handle(broker: BrokerServices, context: Context, message: AddPartitionsToTxnRequest) -> Steps[list[Chunk]]:
+    if context.version < MANY:
+        transactional_id = message.v3_and_below_transactional_id
+        producer = message.v3_and_below_producer_id, message.v3_and_below_producer_epoch
+        topics = message.v3_and_below_topics
+        errors = yield from _add(broker, context.version, transactional_id, producer, topics)
+        path = ("results_by_topic_v3_and_below",)
+        return reply(context, {path[0]: (yield from _rows(context, topics, errors, *path))})
+    transactions = elements(context, "results_by_transaction")
+    for row in message.transactions:
+        producer = row.producer_id, row.producer_epoch
+        if row.verify_only:
+            errors = yield from _verify(broker, row)
+        else:
+            errors = yield from _add(broker, context.version, row.transactional_id, producer, row.topics)
+        results = yield from _rows(context, row.topics, errors, "results_by_transaction", "topic_results")
+        transactions.add({"transactional_id": row.transactional_id, "topic_results": results})
+        yield None
+    return reply(context, {"error_code": ErrorCode.none, "results_by_transaction": transactions})
+
+
+def _add(
+    broker: BrokerServices,
+    version: int,
+    transactional_id: str,
+    producer: tuple[int, int],
+    topics: Iterable[AddPartitionsToTxnTopic],
+) -> Steps[Mapping[Partition, ErrorCode]]:
+    from odradek.transactions.messages import AddPartitions
+
+    partitions, absent = yield from _partitions(broker, topics)
+    if absent:
+        return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | absent
+    client_version = 2 if version >= MANY else 0
+    request = AddPartitions(transactional_id, ProducerIdentity(*producer), partitions, client_version)
+    error: ErrorCode = yield broker.coordinators.runtime(TRANSACTIONS).ask(transactional_id, request)
+    if error is ErrorCode.producer_fenced and version < 2:
+        error = ErrorCode.invalid_producer_epoch
+    return dict.fromkeys(partitions, error)
+
+
+def _verify(broker: BrokerServices, row: AddPartitionsToTxnTransaction) -> Steps[Mapping[Partition, ErrorCode]]:
+    from odradek.transactions.messages import VerifyPartitions
+
+    partitions, absent = yield from _partitions(broker, row.topics)
+    if absent:
+        return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | absent
+    producer = ProducerIdentity(row.producer_id, row.producer_epoch)
+    request = VerifyPartitions(row.transactional_id, producer, partitions)
+    errors: Mapping[Partition, ErrorCode] = yield broker.coordinators.runtime(TRANSACTIONS).ask(
+        row.transactional_id, request
+    )
+    return errors
+
+
+def _partitions(
+    broker: BrokerServices, topics: Iterable[AddPartitionsToTxnTopic]
+) -> Steps[tuple[set[Partition], dict[Partition, ErrorCode]]]:
+    """Returns the partitions that exist, and the errors of the others."""
+    found: set[Partition] = set()
+    absent: dict[Partition, ErrorCode] = {}
+    for topic in topics:
+        known = broker.catalog.topic(topic.name)
+        count = 0 if known is None else known.partition_count
+        for index in topic.partitions:
+            if 0 <= index < count:
+                found.add((topic.name, index))
+            else:
+                absent[topic.name, index] = ErrorCode.unknown_topic_or_partition
+            yield None
+    return found, absent
+
+
+def _rows(
+    context: Context,
+    topics: Iterable[AddPartitionsToTxnTopic],
+    errors: Mapping[Partition, ErrorCode],
+    *path: str,
+) -> Steps[Elements]:
+    rows = elements(context, *path)
+    for topic in topics:
+        results = elements(context, *path, "results_by_partition")
+        for index in topic.partitions:
+            results.add({"partition_index": index, "partition_error_code": errors[topic.name, index]})
+            yield None
+        rows.add({"name": topic.name, "results_by_partition": results})
+    return rows

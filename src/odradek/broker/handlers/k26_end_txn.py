@@ -1,0 +1,42 @@
+"""EndTxn 0–5: commits or aborts a transaction.
+
+* 2: the error PRODUCER_FENCED, until then INVALID_PRODUCER_EPOCH.
+* 3: flexible.
+* 4: the error TRANSACTION_ABORTABLE.
+* 5: each transaction has its own epoch (transaction.version 2); the reply has the producer's next id and epoch.
+
+The reply follows when all partitions have the marker, or earlier if one of them is offline.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.transaction_coordinator import TRANSACTIONS
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import ProducerIdentity
+
+if TYPE_CHECKING:
+    from kio.schema.end_txn.v5.request import EndTxnRequest
+
+    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.scheduler import Steps
+
+VERSIONS = (0, 5)
+_EPOCH_PER_TRANSACTION = 5
+
+
+def handle(broker: BrokerServices, context: Context, message: EndTxnRequest) -> Steps[dict[str, Any]]:
+    from odradek.transactions.messages import EndTransaction
+
+    has_own_epochs = context.version >= _EPOCH_PER_TRANSACTION
+    if has_own_epochs:
+        yield from broker.producer_ids.ready()  # the last epoch of a producer id needs another id
+    producer = ProducerIdentity(message.producer_id, message.producer_epoch)
+    request = EndTransaction(message.transactional_id, producer, message.committed, 2 if has_own_epochs else 0)
+    answer = yield broker.coordinators.runtime(TRANSACTIONS).ask(message.transactional_id, request)
+    error = answer.error
+    if error is ErrorCode.producer_fenced and context.version < 2:
+        error = ErrorCode.invalid_producer_epoch
+    producer_id, epoch = answer.producer
+    return {"error_code": error, "producer_id": producer_id, "producer_epoch": epoch}

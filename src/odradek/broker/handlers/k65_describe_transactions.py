@@ -1,0 +1,57 @@
+"""DescribeTransactions 0: returns the states of transactional ids."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.long_replies import Known, each_once, elements, reply
+from odradek.broker.transaction_coordinator import TRANSACTIONS
+
+if TYPE_CHECKING:
+    from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
+
+    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.scheduler import Steps
+    from odradek.wire.chunks import Chunk
+
+VERSIONS = (0, 0)
+
+
+def handle(broker: BrokerServices, context: Context, message: DescribeTransactionsRequest) -> Steps[list[Chunk]]:
+    states = elements(context, "transaction_states")
+    known: Known = {}
+    yield from each_once(
+        states,
+        message.transactional_ids,
+        str,
+        lambda transactional_id: _describe(broker, context, transactional_id),
+        known,
+    )
+    broker.leftovers.add(known)
+    return reply(context, {"transaction_states": states})
+
+
+def _describe(broker: BrokerServices, context: Context, transactional_id: str) -> Steps[dict[str, Any]]:
+    from odradek.transactions.messages import DescribeTransaction
+
+    asked = DescribeTransaction(transactional_id)
+    answer = yield broker.coordinators.runtime(TRANSACTIONS).ask(transactional_id, asked)
+    current = answer.transaction
+    topics = elements(context, "transaction_states", "topics")
+    row = {"error_code": answer.error, "transactional_id": transactional_id, "topics": topics}
+    if current is None:
+        return row | {
+            "transaction_state": "", "transaction_timeout": 0, "transaction_start_time": 0, "producer_id": 0,
+            "producer_epoch": 0,
+        }  # fmt: skip
+    for topic, partitions in groupby(sorted(current.partitions), lambda partition: partition[0]):
+        topics.add({"topic": topic, "partitions": [index for _, index in partitions]})
+        yield None
+    return row | {
+        "transaction_state": current.state.title,
+        "transaction_timeout": current.timeout_ms,
+        "transaction_start_time": current.start_ms,
+        "producer_id": current.producer_id,
+        "producer_epoch": current.producer_epoch,
+    }

@@ -1,0 +1,82 @@
+"""ListTransactions 0–2: returns the transactional ids that this broker coordinates.
+
+* 1: filter by duration.
+* 2: filter by a pattern of the transactional id, in the syntax of RE2. Apache Kafka has Java's syntax here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.long_replies import elements, reply
+from odradek.broker.transaction_coordinator import TRANSACTIONS
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.transaction_records import TransactionState
+from odradek.groups.regex import check_pattern, resolve_in_steps
+
+if TYPE_CHECKING:
+    from kio.schema.list_transactions.v2.request import ListTransactionsRequest
+
+    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.scheduler import Steps
+    from odradek.transactions.messages import ListedTransaction
+    from odradek.wire.chunks import Chunk
+
+VERSIONS = (0, 2)
+_STATES = {state.title: state for state in TransactionState}
+_WITHOUT_RECORDS = ("Dead", "PrepareEpochFence")
+"""Kafka's states that no record has. A filter may name them."""
+
+
+def handle(broker: BrokerServices, context: Context, message: ListTransactionsRequest) -> Steps[list[Chunk]]:
+    known, unknown = yield from _states(message)
+    try:
+        error, found = yield from _find(broker, context, message, known)
+    except KafkaError as refused:
+        error, found = refused.code, []
+    rows = elements(context, "transaction_states")
+    for transactional_id, producer_id, state in found:
+        rows.add({"transactional_id": transactional_id, "producer_id": producer_id, "transaction_state": state.title})
+        yield None
+    return reply(context, {"error_code": error, "unknown_state_filters": unknown, "transaction_states": rows})
+
+
+def _find(
+    broker: BrokerServices,
+    context: Context,
+    message: ListTransactionsRequest,
+    states: frozenset[TransactionState] | None,
+) -> Steps[tuple[ErrorCode, list[ListedTransaction]]]:
+    """Returns the transactions that pass the filters. Raises KafkaError (INVALID_REGULAR_EXPRESSION)."""
+    from odradek.transactions.messages import ListTransactions
+
+    pattern = message.transactional_id_pattern if context.version >= 2 else None
+    if pattern:
+        check_pattern(pattern)
+    duration_ms = message.duration_filter if context.version >= 1 else -1
+    request = ListTransactions(states, frozenset(message.producer_id_filters), duration_ms)
+    found: list[ListedTransaction] = []
+    runtime = broker.coordinators.runtime(TRANSACTIONS)
+    for index in runtime.loaded():
+        answer = yield runtime.submit(index, request)
+        if answer.error is not ErrorCode.none:
+            return answer.error, []
+        found += answer.transactions
+        yield None
+    if not pattern:
+        return ErrorCode.none, found
+    matched = yield from resolve_in_steps([pattern], [each.transactional_id for each in found])
+    return ErrorCode.none, [each for each in found if each.transactional_id in matched[pattern]]
+
+
+def _states(message: ListTransactionsRequest) -> Steps[tuple[frozenset[TransactionState] | None, list[str]]]:
+    """Returns the states of the filter, None for all, and its unknown names."""
+    known: set[TransactionState] = set()
+    unknown: list[str] = []
+    for name in message.state_filters:
+        if name in _STATES:
+            known.add(_STATES[name])
+        elif name not in _WITHOUT_RECORDS:
+            unknown.append(name)
+        yield None
+    return (frozenset(known) if message.state_filters else None), unknown

@@ -1,0 +1,66 @@
+"""The coordinator of transactional ids, as ``broker/coordinators`` registers it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from odradek.broker.controller import TopicSpec
+from odradek.core.ids import TRANSACTION_TOPIC
+
+if TYPE_CHECKING:
+    from odradek.broker.config import BrokerConfig
+    from odradek.broker.coordinator_type import CoordinatorBroker
+    from odradek.broker.transaction_runtime import TransactionRuntime
+    from odradek.catalog.delta import Delta
+    from odradek.core.deferred import Deferred
+    from odradek.core.errors import ErrorCode
+    from odradek.core.transaction_records import EndTransactionMarker
+
+log = logging.getLogger("odradek.broker")
+
+
+class TransactionCoordinator:
+    key_type = 1
+    name = "transactional ids"
+    topic = TRANSACTION_TOPIC
+    partitions_setting = "transaction.state.log.num.partitions"
+
+    def topic_spec(self, config: BrokerConfig) -> TopicSpec:
+        return TopicSpec(
+            TRANSACTION_TOPIC,
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+
+    def new_runtime(self, broker: CoordinatorBroker) -> TransactionRuntime:
+        from odradek.broker.transaction_markers import MarkerWriter
+        from odradek.broker.transaction_runtime import TransactionRuntime
+        from odradek.catalog.features import TRANSACTION
+        from odradek.transactions.config import TransactionConfig
+
+        def write_offsets_marker(index: int, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+            return broker.groups.write_marker(index, marker)  # the runtime of groups is made at its first use
+
+        catalog = broker.catalog
+        log.info("the level of %s is %d", TRANSACTION, catalog.features().get(TRANSACTION, 0))
+        return TransactionRuntime(
+            TransactionConfig.of(broker.config.value),
+            broker.coordinator_environment,
+            new_producer_id=broker.producer_ids.take,
+            version=lambda: catalog.features().get(TRANSACTION, 0),
+            markers=MarkerWriter(catalog, broker.partition, write_offsets_marker),
+        )
+
+    def on_metadata_update(self, runtime: TransactionRuntime, delta: Delta) -> None:
+        """A deleted topic needs no markers: the next attempt to write them finds that it does not exist."""
+
+
+TRANSACTIONS = TransactionCoordinator()

@@ -1,0 +1,135 @@
+"""Writes the markers that end a transaction in its partitions.
+
+A partition of ``__consumer_offsets`` gets its marker through the group coordinator, because it writes that log alone
+and has to make the offsets of the transaction visible. A partition that does not exist needs no marker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.core.deferred import Deferred
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from odradek.core.transaction_records import EndTransactionMarker
+from odradek.transactions.messages import Markers, Partition
+
+if TYPE_CHECKING:
+    from odradek.broker.catalog_image import CatalogImage
+    from odradek.broker.partition import Partition as LocalPartition
+
+log = logging.getLogger("odradek.broker")
+
+RETRY_MS = 100
+"""The time between two attempts to write a marker."""
+REFUSALS = (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced)
+"""Errors that a repetition cannot change: the producer or the coordinator has a newer epoch."""
+_NOT_LOADED = (
+    ErrorCode.coordinator_not_available,
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.not_coordinator,
+)
+
+
+class MarkerWriter:
+    """Writes single markers. ``write_offsets_marker`` writes one into a partition of ``__consumer_offsets``."""
+
+    retry_ms = RETRY_MS
+
+    def __init__(
+        self,
+        catalog: CatalogImage,
+        partition: Callable[[str, int], LocalPartition | None],
+        write_offsets_marker: Callable[[int, EndTransactionMarker], Deferred[ErrorCode]],
+    ) -> None:
+        self._catalog = catalog
+        self._partition = partition
+        self._write_offsets_marker = write_offsets_marker
+
+    def coordinator_epoch(self, index: int) -> int:
+        """Returns the leader epoch of a partition of ``__transaction_state``."""
+        partition = self._partition(TRANSACTION_TOPIC, index)
+        return -1 if partition is None else partition.leader_epoch
+
+    def exists(self, partition: Partition) -> bool:
+        topic, index = partition
+        found = self._catalog.topic(topic)
+        return found is not None and index < found.partition_count
+
+    def write_marker(self, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+        """Writes a marker. The promise is resolved when the high watermark has passed it."""
+        topic, index = partition
+        if topic == OFFSETS_TOPIC:
+            return self._write_offsets_marker(index, marker).map(_group_error)
+        written: Deferred[ErrorCode] = Deferred()
+        found = self._partition(topic, index)
+        if found is None:
+            written.resolve(ErrorCode.unknown_topic_or_partition)
+            return written
+        try:
+            info = found.append_marker(marker)
+        except KafkaError as error:
+            written.resolve(error.code)
+        except StorageError:
+            written.resolve(ErrorCode.kafka_storage_error)
+        else:
+            found.wait_for(info.last_offset + 1, written.resolve)
+        return written
+
+
+def _group_error(code: ErrorCode) -> ErrorCode:
+    return ErrorCode.not_leader_or_follower if code in _NOT_LOADED else code
+
+
+class PendingMarkers:
+    """The markers of one decision. ``left``: the partitions without their marker.
+
+    ``is_delayed``: the coordinator knows that at least one marker is late. ``is_refused``: a partition refuses its
+    marker for ever, so the transaction stays prepared.
+    """
+
+    def __init__(self, writer: MarkerWriter, markers: Markers, coordinator_epoch: int) -> None:
+        self.markers = markers
+        self.left = set(markers.partitions)
+        self.is_delayed = False
+        self.is_refused = False
+        self._writer = writer
+        producer_id, epoch = markers.producer
+        self._marker = EndTransactionMarker(producer_id, epoch, coordinator_epoch, markers.commit, markers.version)
+
+    def write(self, on_end: Callable[[], None]) -> Generator[None, None, None]:
+        """Writes the missing markers in steps, and then calls ``on_end``."""
+        waiting = 1  # for the end of this generator
+
+        def count_down() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                on_end()
+
+        def note(partition: Partition, code: ErrorCode) -> None:
+            self._note(partition, code)
+            count_down()
+
+        for partition in sorted(self.left):
+            if self._writer.exists(partition):
+                waiting += 1
+                self._writer.write_marker(partition, self._marker).then(partial(note, partition))
+            else:
+                self.left.discard(partition)
+            yield
+        count_down()
+
+    def _note(self, partition: Partition, code: ErrorCode) -> None:
+        if code is ErrorCode.none:
+            self.left.discard(partition)
+        elif code in REFUSALS:
+            self.is_refused = True
+            producer_id, epoch = self.markers.producer
+            log.error(
+                "%s-%d refuses the marker of producer %d with epoch %d: %s; transactional id %r stays as it is",
+                *partition, producer_id, epoch, code.name, self.markers.transactional_id,
+            )  # fmt: skip

@@ -1,0 +1,80 @@
+"""The runtime of transactional ids, which ``transaction_coordinator`` registers. Its log is ``__transaction_state``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.broker.transaction_markers import MarkerWriter, PendingMarkers
+from odradek.coordinator.runtime import Environment, Runtime
+from odradek.core.deferred import Deferred
+from odradek.core.effects import Request
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import TRANSACTION_TOPIC
+from odradek.transactions.config import TransactionConfig
+from odradek.transactions.messages import Markers, MarkersDelayed, MarkersWritten
+from odradek.transactions.shard import TransactionShard
+
+
+class TransactionRuntime(Runtime[TransactionShard]):
+    """The runtime of transactional ids. ``markers`` writes the markers of each decision that a shard announces."""
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        environment: Environment,
+        *,
+        new_producer_id: Callable[[], int],
+        version: Callable[[], int],
+        markers: MarkerWriter,
+    ) -> None:
+        self.config = config
+        super().__init__(
+            TRANSACTION_TOPIC, lambda batch_bytes: TransactionShard(config, new_producer_id, version), environment
+        )
+        self.markers = markers
+        self._call_at = environment.call_at
+        self._pending: dict[tuple[int, str], PendingMarkers] = {}
+
+    def ask(self, transactional_id: str, request: Request) -> Deferred[Any]:
+        """Passes a request to the shard of a transactional id. An empty id is refused in any state of the broker."""
+        if not transactional_id:
+            refused: Deferred[Any] = Deferred()
+            refused.resolve(request.failed(ErrorCode.invalid_request))
+            return refused
+        return self.submit(self.partition_of(transactional_id), request)
+
+    def on_announced(self, index: int, value: Markers) -> None:
+        """Writes the markers of a decision, which a load may announce again."""
+        pending = PendingMarkers(self.markers, value, self.markers.coordinator_epoch(index))
+        key = index, value.transactional_id
+        self._pending[key] = pending
+        self._write(key, pending)
+
+    def _write(self, key: tuple[int, str], pending: PendingMarkers) -> None:
+        if self._pending.get(key) is pending:
+            self.start(pending.write(lambda: self._on_written(key, pending)))
+
+    def _on_written(self, key: tuple[int, str], pending: PendingMarkers) -> None:
+        """Reports the markers, or tries the missing ones again later."""
+        if self._pending.get(key) is not pending:
+            return
+        index, transactional_id = key
+        producer = pending.markers.producer
+        if not pending.left:
+            del self._pending[key]
+            self.submit(index, MarkersWritten(transactional_id, producer))
+            return
+        if not pending.is_delayed:
+            pending.is_delayed = True
+            self.submit(index, MarkersDelayed(transactional_id, producer))
+        if pending.is_refused:
+            del self._pending[key]
+        else:
+            self._call_at(self.clock() + self.markers.retry_ms, lambda: self._write(key, pending))
+
+    def unload(self, index: int) -> None:
+        """Removes the shard and forgets its decisions: the next load announces them again."""
+        for key in [key for key in self._pending if key[0] == index]:
+            del self._pending[key]
+        super().unload(index)

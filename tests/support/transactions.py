@@ -1,0 +1,196 @@
+"""A transactional producer and a reader as raw requests, in each version of the protocol."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterable
+from io import BytesIO
+from typing import Any, NamedTuple
+
+from odradek.batches.encode import encode_batch
+from odradek.batches.rows import iter_records
+from odradek.core.effects import SimpleRecord
+from odradek.core.errors import ErrorCode
+from odradek.wire.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    CREATE_TOPICS,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    FETCH,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+    PRODUCE,
+)
+from support.brokers import Wire, eventually
+
+TIMEOUT_MS = 60_000
+VERSIONS = {2: {PRODUCE: 12, END_TXN: 5, ADD_OFFSETS_TO_TXN: 4}, 0: {PRODUCE: 11, END_TXN: 4, ADD_OFFSETS_TO_TXN: 3}}
+"""transaction.version → the versions that a client with this level uses."""
+
+
+def create_topic(wire: Wire, name: str, partitions: int = 1) -> None:
+    row = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
+    (reply,) = wire.call(CREATE_TOPICS, 7, {"topics": [row], "timeout": 10_000, "validate_only": False}).topics
+    assert reply.error_code == 0
+
+
+def find_coordinator(wire: Wire, transactional_id: str) -> str:
+    asked = {"key_type": 1, "coordinator_keys": [transactional_id]}
+    (row,) = wire.call(FIND_COORDINATOR, 4, asked).coordinators
+    return str(row.error_code.name)
+
+
+class RawProducer:
+    """A transactional id with its producer id, epoch and sequences. Methods return the names of errors."""
+
+    def __init__(self, wire: Wire, transactional_id: str, *, level: int = 2) -> None:
+        self.wire = wire
+        self.transactional_id = transactional_id
+        self.level = level
+        self.producer_id, self.epoch = -1, -1
+        self.sequences: dict[tuple[str, int], int] = {}
+
+    def init(self, *, timeout_ms: int = TIMEOUT_MS, known: tuple[int, int] = (-1, -1), version: int = 5) -> str:
+        """Takes the next epoch if there is no error."""
+        find_coordinator(self.wire, self.transactional_id)
+        message = {"transactional_id": self.transactional_id, "transaction_timeout": timeout_ms}
+        message |= {"producer_id": known[0], "producer_epoch": known[1]}
+        reply = self.wire.call(INIT_PRODUCER_ID, version, message)
+        if reply.error_code == 0:
+            self._set(reply.producer_id, reply.producer_epoch)
+        return str(reply.error_code.name)
+
+    def started(self, **how: Any) -> RawProducer:
+        """Takes the next epoch, after the end of an open transaction."""
+        eventually(lambda: self.init(**how) == "none")
+        return self
+
+    def _set(self, producer_id: int, epoch: int) -> None:
+        if (producer_id, epoch) != (self.producer_id, self.epoch):
+            self.producer_id, self.epoch = producer_id, epoch
+            self.sequences.clear()
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "transactional_id": self.transactional_id, "producer_id": self.producer_id, "producer_epoch": self.epoch,
+        }  # fmt: skip
+
+    def add(self, topic: str, partitions: Iterable[int] = (0,), *, version: int = 3) -> dict[int, str]:
+        topics = [{"name": topic, "partitions": list(partitions)}]
+        message = {f"v3_and_below_{name}": value for name, value in self._identity.items()}
+        reply = self.wire.call(ADD_PARTITIONS_TO_TXN, version, message | {"v3_and_below_topics": topics})
+        (row,) = reply.results_by_topic_v3_and_below
+        return {part.partition_index: part.partition_error_code.name for part in row.results_by_partition}
+
+    def add_offsets(self, group: str) -> str:
+        version = VERSIONS[self.level][ADD_OFFSETS_TO_TXN]
+        reply = self.wire.call(ADD_OFFSETS_TO_TXN, version, self._identity | {"group_id": group})
+        return str(reply.error_code.name)
+
+    def batch(self, topic: str, partition: int, *values: str) -> bytes:
+        sequence = self.sequences.get((topic, partition), 0)
+        return encode_batch(
+            [SimpleRecord(b"k", value.encode()) for value in values], now_ms=time.time_ns() // 1_000_000,
+            producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=sequence, transactional=True,
+        )  # fmt: skip
+
+    def send(self, topic: str, *values: str, partition: int = 0, version: int | None = None) -> str:
+        data = self.batch(topic, partition, *values)
+        error = produce(
+            self.wire, topic, partition, data, self.transactional_id, version or VERSIONS[self.level][PRODUCE]
+        )
+        if error == "none":
+            key = topic, partition
+            self.sequences[key] = self.sequences.get(key, 0) + len(values)
+        return error
+
+    def end(self, *, commit: bool = True, version: int | None = None) -> str:
+        version = VERSIONS[self.level][END_TXN] if version is None else version
+        reply = self.wire.call(END_TXN, version, self._identity | {"committed": commit})
+        if reply.error_code == 0 and version >= 5:
+            self._set(reply.producer_id, reply.producer_epoch)
+        return str(reply.error_code.name)
+
+
+def produce(wire: Wire, topic: str, partition: int, data: bytes, transactional_id: str | None, version: int) -> str:
+    row = {"name": topic, "partition_data": [{"index": partition, "records": data}]}
+    message = {"transactional_id": transactional_id, "acks": -1, "timeout": 10_000, "topic_data": [row]}
+    (answer,) = wire.call(PRODUCE, version, message).responses[0].partition_responses
+    return str(answer.error_code.name)
+
+
+def read(wire: Wire, topic: str, partition: int = 0, *, committed: bool = True) -> list[str]:
+    """Returns the values of the records, without those of aborted transactions if ``committed``."""
+    part = {"partition": partition, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+    part |= {"log_start_offset": -1, "last_fetched_epoch": -1}
+    message = {
+        "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": int(committed),
+        "session_id": 0, "session_epoch": -1, "topics": [{"topic": topic, "partitions": [part]}],
+        "forgotten_topics_data": [], "rack_id": "",
+    }  # fmt: skip
+    (answer,) = wire.call(FETCH, 11, message).responses[0].partitions
+    assert answer.error_code == 0
+    aborted = sorted((each.first_offset, each.producer_id) for each in answer.aborted_transactions or ())
+    inside: set[int] = set()
+    values = []
+    for row in iter_records(answer.records or b""):
+        while committed and aborted and aborted[0][0] <= row.offset:
+            inside.add(aborted.pop(0)[1])
+        if row.is_control:
+            inside.discard(row.producer_id)
+        elif not (row.is_transactional and row.producer_id in inside):
+            values.append((row.value or b"").decode())
+    return values
+
+
+class Described(NamedTuple):
+    """A row of DescribeTransactions. ``start_ms`` is -1 without a transaction; kio cannot read such a time."""
+
+    error: str
+    state: str
+    timeout_ms: int
+    start_ms: int
+    producer_id: int
+    producer_epoch: int
+    topics: dict[str, list[int]]
+
+
+def describe(wire: Wire, transactional_id: str) -> Described:
+    wire.send(DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": [transactional_id]})
+    reader = BytesIO(wire.receive_frame())
+    reader.read(4 + 1 + 4)  # correlation id, tagged fields, throttle time
+    assert _count(reader) == 1
+    (error,) = struct.unpack(">h", reader.read(2))
+    assert _string(reader) == transactional_id
+    state = _string(reader)
+    timeout_ms, start_ms, producer_id, epoch = struct.unpack(">iqqh", reader.read(22))
+    topics = {}
+    for _ in range(_count(reader)):
+        topic, count = _string(reader), _count(reader)
+        topics[topic] = list(struct.unpack(f">{count}i", reader.read(4 * count)))
+        reader.read(1)
+    return Described(ErrorCode(error).name, state, timeout_ms, start_ms, producer_id, epoch, topics)
+
+
+def _count(reader: BytesIO) -> int:
+    number = reader.read(1)[0]
+    assert 0 < number < 128
+    return number - 1
+
+
+def _string(reader: BytesIO) -> str:
+    return reader.read(_count(reader)).decode()
+
+
+def state_of(wire: Wire, transactional_id: str) -> str:
+    row = describe(wire, transactional_id)
+    return row.state if row.error == "none" else row.error
+
+
+def listed(wire: Wire, **filters: Any) -> Any:
+    asked = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1, "transactional_id_pattern": None}
+    return wire.call(LIST_TRANSACTIONS, 2, asked | filters)

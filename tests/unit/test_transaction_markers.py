@@ -1,0 +1,216 @@
+"""The runtime of transactions writes the markers of each decision: into logs in memory, late and again where needed."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.world import Process, World
+from support.world_log import WorldLog
+
+from odradek.batches.encode import encode_batch
+from odradek.batches.rows import iter_records
+from odradek.broker.transaction_markers import RETRY_MS, MarkerWriter
+from odradek.broker.transaction_runtime import TransactionRuntime
+from odradek.core.deferred import Deferred
+from odradek.core.effects import SimpleRecord
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC, ProducerIdentity
+from odradek.core.transaction_records import EndTransactionMarker
+from odradek.transactions.config import TransactionConfig
+from odradek.transactions.messages import (
+    AddPartitions,
+    DescribeTransaction,
+    EndTransaction,
+    InitProducerId,
+    ProducerReply,
+)
+
+A, B, GROUP = ("a", 0), ("b", 0), (OFFSETS_TOPIC, 3)
+
+
+class Broker:
+    """The parts of a broker that get markers, and a runtime with one partition of ``__transaction_state``."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.state_log = WorldLog(self.world, 0, topic=TRANSACTION_TOPIC)
+        self.logs = {name: WorldLog(self.world, 0, topic=name) for name in ("a", "b")}
+        self.topics = {"a": 1, "b": 1, OFFSETS_TOPIC: 50}
+        self.group_markers: list[tuple[int, EndTransactionMarker]] = []
+        self.group_errors: list[ErrorCode] = []
+        self.catalog: Any = SimpleNamespace(topic=self._topic)
+        self._ids = iter(range(1000, 2000))
+        self._begin()
+
+    def _begin(self) -> None:
+        self.process = Process(self.world)
+        self.runtime = TransactionRuntime(
+            TransactionConfig(),
+            self.process.environment(),
+            new_producer_id=lambda: next(self._ids),
+            version=lambda: 2,
+            markers=MarkerWriter(self.catalog, self.partition, self.write_marker),
+        )
+        self.runtime.partition_count = 1
+        self.runtime.load(0, self.state_log)
+        self.world.settle()
+
+    def restart(self) -> None:
+        self.process.kill()
+        self.state_log.crash()
+        self._begin()
+
+    def _topic(self, name: str) -> Any:
+        return SimpleNamespace(partition_count=self.topics[name]) if name in self.topics else None
+
+    def partition(self, topic: str, index: int) -> Any:
+        return self.state_log if topic == TRANSACTION_TOPIC else self.logs.get(topic)
+
+    def write_marker(self, index: int, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+        written: Deferred[ErrorCode] = Deferred()
+        error = self.group_errors.pop(0) if self.group_errors else ErrorCode.none
+        if error is ErrorCode.none:
+            self.group_markers.append((index, marker))
+        written.resolve(error)
+        return written
+
+    def ask(self, request: Any) -> Any:
+        answer = self.runtime.ask("t", request)
+        self.world.settle()
+        return answer
+
+    def begun(self, *partitions: tuple[str, int]) -> ProducerIdentity:
+        """Begins a transaction with a record in each data partition."""
+        producer = self.ask(InitProducerId("t", 60_000)).value.producer
+        assert self.ask(AddPartitions("t", producer, partitions, 2)).value is ErrorCode.none
+        for topic, _ in partitions:
+            if topic in self.logs:
+                data = encode_batch(
+                    [SimpleRecord(b"k", b"v")], now_ms=self.world.clock(), producer_id=producer.producer_id,
+                    producer_epoch=producer.producer_epoch, base_sequence=0, transactional=True,
+                )  # fmt: skip
+                self.logs[topic].append(data)
+        assert isinstance(producer, ProducerIdentity)
+        return producer
+
+    def end(self, producer: ProducerIdentity, *, commit: bool = True) -> Any:
+        return self.ask(EndTransaction("t", producer, commit, 2))
+
+    @property
+    def state(self) -> str:
+        return str(self.ask(DescribeTransaction("t")).value.transaction.state.title)
+
+    def markers(self, topic: str) -> list[tuple[int, int, bytes | None]]:
+        """Producer id, epoch and key of the control records of a topic."""
+        log = self.logs[topic].log
+        rows = iter_records(log.read(0, 1 << 20, max_offset=log.log_end_offset).bytes())
+        return [(row.producer_id, row.producer_epoch, row.key) for row in rows if row.is_control]
+
+
+COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
+
+
+@pytest.mark.parametrize(("commit", "key"), [(True, COMMIT), (False, ABORT)])
+def test_each_partition_gets_a_marker_before_the_reply(commit: bool, key: bytes) -> None:
+    broker = Broker()
+    answer = broker.end(broker.begun(A, B, GROUP), commit=commit)
+    assert answer.value == ProducerReply(producer=ProducerIdentity(1000, 1))
+    assert broker.markers("a") == broker.markers("b") == [(1000, 1, key)]
+    assert broker.group_markers == [(3, EndTransactionMarker(1000, 1, 0, commit, 2))]
+    assert broker.logs["a"].last_stable_offset == 2
+    assert broker.state == ("CompleteCommit" if commit else "CompleteAbort")
+
+
+def test_the_marker_of_an_offline_partition_follows_the_reply() -> None:
+    broker = Broker()
+    producer = broker.begun(A, B)
+    broker.logs["a"].log.offline = "is offline"
+    assert broker.end(producer).value == ProducerReply(producer=ProducerIdentity(1000, 1))
+    assert (broker.state, broker.markers("b")) == ("PrepareCommit", [(1000, 1, COMMIT)])
+    broker.world.advance(3 * RETRY_MS)
+    assert broker.state == "PrepareCommit"
+    broker.logs["a"].log.offline = None
+    broker.world.advance(RETRY_MS)
+    assert broker.state == "CompleteCommit"
+    assert broker.markers("a") == broker.markers("b") == [(1000, 1, COMMIT)], "only the missing marker is written again"
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator, ErrorCode.not_enough_replicas]
+)
+def test_groups_that_still_load_get_the_marker_later(error: ErrorCode) -> None:
+    broker = Broker()
+    producer = broker.begun(GROUP)
+    broker.group_errors = [error, error]
+    assert broker.end(producer).resolved
+    assert broker.state == "PrepareCommit"
+    broker.world.advance(RETRY_MS)
+    assert broker.state == "PrepareCommit"
+    broker.world.advance(RETRY_MS)
+    assert (broker.state, len(broker.group_markers)) == ("CompleteCommit", 1)
+
+
+def test_a_deleted_topic_needs_no_marker() -> None:
+    broker = Broker()
+    producer = broker.begun(A, B)
+    del broker.topics["a"], broker.logs["a"]
+    assert broker.end(producer).value.error is ErrorCode.none
+    assert (broker.state, broker.markers("b")) == ("CompleteCommit", [(1000, 1, COMMIT)])
+    producer = broker.begun(B)
+    broker.logs["b"].log.offline = "is offline"
+    broker.end(producer)
+    assert broker.state == "PrepareCommit"
+    del broker.topics["b"]
+    broker.world.advance(RETRY_MS)
+    assert broker.state == "CompleteCommit"
+
+
+def test_a_load_writes_the_markers_of_a_decision_again() -> None:
+    broker = Broker()
+    producer = broker.begun(A)
+    broker.logs["a"].log.offline = "is offline"
+    broker.end(producer)
+    broker.restart()
+    assert broker.state == "PrepareCommit"
+    broker.logs["a"].log.offline = None
+    broker.world.advance(RETRY_MS)
+    assert (broker.state, broker.markers("a")) == ("CompleteCommit", [(1000, 1, COMMIT)])
+
+
+def test_an_unloaded_shard_writes_no_markers() -> None:
+    broker = Broker()
+    producer = broker.begun(A)
+    broker.logs["a"].log.offline = "is offline"
+    broker.end(producer)
+    broker.runtime.unload(0)
+    broker.logs["a"].log.offline = None
+    broker.world.advance(10 * RETRY_MS)
+    assert broker.markers("a") == []
+
+
+def test_the_reply_waits_for_the_replicas_of_a_marker() -> None:
+    broker = Broker()
+    producer = broker.begun(A)
+    broker.logs["a"].move_high_watermark(1)
+    answer = broker.end(producer)
+    assert (answer.resolved, broker.markers("a")) == (False, [(1000, 1, COMMIT)])
+    broker.logs["a"].move_high_watermark(2)
+    broker.world.settle()
+    assert answer.resolved
+
+
+def test_a_refused_marker_is_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker()
+    producer = broker.begun(A)
+    newer = EndTransactionMarker(1000, 0, 7, False, 0)  # of a later coordinator
+    broker.logs["a"].append_marker(newer)
+    with caplog.at_level(logging.ERROR):
+        assert broker.end(producer).value.error is ErrorCode.none
+    assert "a-0 refuses the marker of producer 1000 with epoch 1: transaction_coordinator_fenced" in caplog.text
+    assert (broker.state, len(broker.markers("a"))) == ("PrepareCommit", 1)
+    caplog.clear()
+    broker.world.advance(10 * RETRY_MS)
+    assert not caplog.records
