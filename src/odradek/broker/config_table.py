@@ -93,7 +93,7 @@ group.consumer.min.heartbeat.interval.ms | int | 5000 | 1.. | Shortest heartbeat
 group.consumer.max.heartbeat.interval.ms | int | 15000 | 1.. | Longest heartbeat interval that a group may set.
 group.consumer.min.assignment.interval.ms | int | 0 | 0.. | Shortest assignment interval that a group may set.
 group.consumer.max.assignment.interval.ms | int | 15000 | 0.. | Longest assignment interval that a group may set.
-transaction.state.log.num.partitions | int | 50 | 1.. | Partitions of __transaction_state.
+transaction.state.log.num.partitions | int | 50 | 1..10000 | Partitions of __transaction_state.
 transaction.state.log.replication.factor | short | 1 | 1.. | Replicas of __transaction_state. Kafka's default is 3.
 transaction.state.log.min.isr | int | 2 | 1.. | min.insync.replicas of __transaction_state; at most all replicas count.
 transaction.state.log.segment.bytes | int | 104857600 | 1048576.. | Segment size of __transaction_state.
