@@ -33,7 +33,7 @@ class TransactionRig(ConsumerRig):
         rows = [(partition, offset, leader_epoch, metadata) for partition, offset in offsets.items()]
         topics = [TopicCommit(topic, None if found is None else found.id.bytes, rows)]
         commit = OffsetCommit(group_id, topics, member, generation, instance)
-        return self.runtime.submit(self.runtime.group_partition(group_id), TxnOffsetCommit(producer, commit))
+        return self.runtime.submit(self.runtime.partition_of(group_id), TxnOffsetCommit(producer, commit))
 
     def txn_commit(self, group_id: str, topic: str, offsets: dict[int, int], *how: Any, **more: Any) -> ErrorCode:
         """Commits offsets in a transaction. Returns the error of the commit."""
@@ -44,7 +44,7 @@ class TransactionRig(ConsumerRig):
     def end(self, producer: ProducerIdentity = PRODUCER, *, commit: bool = True, group_id: str = "g") -> ErrorCode:
         """Writes the marker into the group's partition."""
         marker = EndTransactionMarker(*producer, coordinator_epoch=0, commit=commit, transaction_version=0)
-        promise = self.runtime.write_marker(self.runtime.group_partition(group_id), marker)
+        promise = self.runtime.write_marker(self.runtime.partition_of(group_id), marker)
         self.world.settle()
         return promise.value
 

@@ -299,7 +299,7 @@ def test_every_way_of_a_plain_commit_overtakes(rig: TransactionRig, way: str) ->
         from odradek.groups.messages import OffsetCommit, TopicCommit
 
         plan = CommitPlan(OffsetCommit("g", [TopicCommit("wide", None, [(p, 0, -1, "") for p in before])]))
-        rig.runtime.submit(rig.runtime.group_partition("g"), PlannedCommits(plan, list(before.values()), None))
+        rig.runtime.submit(rig.runtime.partition_of("g"), PlannedCommits(plan, list(before.values()), None))
         rig.world.settle()
     else:
         rig.commit("g", "wide", before)
