@@ -10,6 +10,9 @@ import pytest
 from odradek.client.admin import Admin
 from support.python_starts import from_server
 
+# Without new records a query asks for offsets every 10 ms, which keeps a processor busy while a test waits.
+CONFIG = {"spark.sql.streaming.pollingDelay": "50ms"}
+
 
 @pytest.fixture(scope="session")
 def spark(bootstrap: str, fork_server: str) -> Iterator[Any]:
@@ -18,7 +21,7 @@ def spark(bootstrap: str, fork_server: str) -> Iterator[Any]:
     from odradek.spark.session import session
 
     with from_server(fork_server):
-        running = session("odradek tests")
+        running = session("odradek tests", config=CONFIG)
     register(running)
     yield running
     running.stop()
