@@ -115,8 +115,10 @@ def times(value: float) -> str:
 
 
 def _beside(page: Path, other: str, name: str, title: str, cpu: str = "") -> Figure:
-    """A row of a table with our figure, the other's, and how many times better ours is. ``cpu``: the row with the CPU
-    of the same work; if it begins with "…", it follows this row."""
+    """Returns a row of a table with our figure, the other's, and how many times better ours is.
+
+    ``cpu`` is the title of the row with the CPU time of the same work. If it begins with "…", it follows this row.
+    """
     cpu_row = f"{title} {cpu}" if cpu.startswith(CONTINUATION) else cpu
     return Figure(
         name,

@@ -36,8 +36,8 @@ CONFIG = {
     "group_min_session_timeout_ms": "500",
 }
 KINDS = ("range", "roundrobin", "sticky", "cooperative-sticky", "consumer", "mixed")
-"""Assignors of classic groups; KIP-848 groups; and groups with members of both protocols, which change their protocol
-to the other one and back."""
+"""The kinds of groups. The first four are classic groups with these assignors. ``consumer``: KIP-848 groups. ``mixed``:
+groups whose members change to the other protocol and back."""
 EVENTS = 14
 PATIENCE_S = 60
 

@@ -1,4 +1,4 @@
-"""Replays of ranges: which ranges they are; a table gets them once and a topic gets all of them."""
+"""Replays of ranges. A table gets each record of the ranges once, a topic gets each at least once."""
 
 from __future__ import annotations
 
@@ -138,11 +138,11 @@ def _spans(found: ReplayRanges) -> list[tuple[int, int, int]]:
     return [(piece.partition.partition, piece.start, piece.end) for piece in found.ranges]
 
 
-def test_places_and_times(bootstrap: str, topic: str) -> None:
+def test_ranges_between_offsets_and_times(bootstrap: str, topic: str) -> None:
     topics = (topic,)
     assert _spans(_look(bootstrap, topics=topics)) == [(0, 0, 20), (1, 0, 5)]
     assert _spans(_look(bootstrap, topics=topics, start="3", end="5")) == [(0, 3, 5), (1, 3, 5)]
-    # 1003.5 s: record 4 is the first one after it; all records of partition 1 are older than 1010 s.
+    # From 1003.5 s to 1010 s: record 4 is the first after the start. All records of partition 1 are after the end.
     between = _look(bootstrap, topics=topics, start="1970-01-01T00:16:43.500", end="1970-01-01T00:16:50")
     assert _spans(between) == [(0, 4, 10)]
     assert _spans(_look(bootstrap, topics=topics, start="2100-01-01")) == []

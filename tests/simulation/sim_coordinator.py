@@ -483,8 +483,10 @@ class Coordinator:
             self.ledger.expire(self._index_of(shard), key)
 
     def _due_ms(self, group_id: str, committed_ms: int, expire_ms: int) -> int | None:
-        """Returns the time from which an offset may expire, computed only from the log; None: not in the group's
-        current state."""
+        """Returns the time from which an offset may expire, computed only from the log.
+
+        None: it does not expire in the current state of the group.
+        """
         if expire_ms != -1:
             return expire_ms
         emptied_ms = self.emptied_ms.get(group_id)

@@ -39,8 +39,8 @@ class Checked(NamedTuple):
 
 Walked = tuple[int, int, set[int], bool, int, int]
 """The result of a step over records: its end position, the number of remaining records, the timestamp deltas in their
-encoded form, and whether a record has no key. If it ended before many headers of a record: their number and the end of
-the record; else 0."""
+encoded form, and whether a record has no key. The last two numbers are 0, unless the step ended before the headers of a
+record with many headers: then they are the number of headers and the end of the record."""
 
 
 def check_batch(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Checked:

@@ -89,7 +89,7 @@ def parse_partitions(arguments: list[str], option: str = "--topic ") -> tuple[li
 
 
 def terminal_columns() -> int | None:
-    """Returns the width of the terminal; None if the output is not a terminal: then nothing is cut off."""
+    """Returns the width of the terminal. Returns None if the output is not a terminal, so that nothing is cut off."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

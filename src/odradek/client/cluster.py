@@ -119,8 +119,8 @@ class Cluster:
     async def retrying(self, what: str, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
         """Awaits ``attempt()`` until it succeeds, with backoff between two attempts.
 
-        Raises an error that a retry cannot solve; RequestTimedOut at the deadline; BrokerUnreachable after
-        ``bootstrap_timeout_ms`` if no address has answered.
+        Raises at once an error that a retry cannot solve. Raises RequestTimedOut at the deadline, and BrokerUnreachable
+        if no address has answered within ``bootstrap_timeout_ms``.
         """
         backoff_ms: float = self.config.retry_backoff_ms
         failure: OdradekError | None = None

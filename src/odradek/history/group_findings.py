@@ -58,7 +58,8 @@ def _storm(evidence: Evidence, group: str, found: Sequence[GroupEvent]) -> Findi
 
 
 class Expiry(NamedTuple):
-    """When the newest commit of a key expires, in microseconds; None: it does not expire in the group's current state.
+    """The time in microseconds at which the newest commit of a key expires. None: it does not expire in the current
+    state of the group.
 
     ``counted_from`` is the start of the retention: ``empty`` (the group lost its last member) or ``commit``. It is
     ``own`` if the commit has its own expiry, and ``members`` if the offset does not expire because a member reads the

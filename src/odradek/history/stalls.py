@@ -2,8 +2,8 @@
 
 An idle group looks the same in its commits, so there is a finding only if a record waited: the record at the committed
 offset, from its own timestamp on. In a stall, the group commits one offset again and again. In a commit gap it does not
-commit at all, although a reader exists: a member that reads the topic, or, in a group without members, a reader that
-commits again later.
+commit at all, although it has a reader. The reader is a member that reads the topic. In a group without members, it is
+a client that commits again later.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _median_interval_us(times: Array, at: int) -> float:
 
 
 def _interval(evidence: Evidence, number: int, row: int, is_newest: bool) -> _Pause | None:
-    """Returns the time after the commit in ``row`` in which a reader existed that could commit; None: no such time."""
+    """Returns the time after the commit in ``row`` in which a reader could commit, or None if there was none."""
     commits, now_us = evidence.commits, evidence.logs.now_us
     key = commits.keys[number]
     until, is_ongoing = (now_us, True) if is_newest else (int(commits.times[row + 1]), False)

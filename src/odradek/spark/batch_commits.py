@@ -312,9 +312,9 @@ def _ends_of_last_batch(run: _Run) -> dict[int, str]:
 def settle_finished(lookups: Lookups, done: SourceOffset, is_last: Callable[[], bool]) -> bool:
     """Commits a finished batch as the planner does before the next batch.
 
-    Returns False where the planner has to commit: after a reset with ``onGroupReset=fail``, if the next trigger has
-    begun (``is_last`` is called just before the commit), or if the commit failed. A reset that the query is to follow
-    is left in the group. Raises what ``Lookups`` raises.
+    Returns False if the planner has to commit instead, in three cases: a reset with ``onGroupReset=fail``; the next
+    trigger has begun (``is_last`` is called just before the commit); the commit failed. Leaves a reset in the group if
+    the query has to follow it. Raises what ``Lookups`` raises.
     """
     if not done.positions:
         return True

@@ -186,7 +186,7 @@ class Lookups:
         return self._offsets(wanted)
 
     def disorder_ms(self, topics: set[str]) -> dict[str, int | None]:
-        """Returns how much older than an earlier record a record of each topic can be, in ms; None: no limit."""
+        """Returns by how many ms a record of each topic can be older than an earlier one. None: no limit."""
         if self.options.max_timestamp_disorder_ms is not None:
             return dict.fromkeys(topics, self.options.max_timestamp_disorder_ms)
         return {topic: disorder_ms(settings) for topic, settings in self._settings(topics).items()}

@@ -266,7 +266,7 @@ _NO_LIMIT_MS = 10 * 365 * 86_400_000
 
 
 def disorder_ms(settings: Mapping[str, str | None]) -> int | None:
-    """Returns how much older, in ms, a record can be than an earlier one, by the topic's settings; None: no limit."""
+    """Returns by how many ms a record can be older than an earlier one, from the topic's settings. None: no limit."""
     if settings.get("message.timestamp.type") == "LogAppendTime":
         return 0
     # Before Kafka 3.6 there was one limit for both directions.

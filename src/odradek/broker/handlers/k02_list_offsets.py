@@ -1,5 +1,7 @@
-"""ListOffsets 1–11: returns a partition's log start offset, its high watermark (read_committed: its
-last stable offset), or the offset of a timestamp.
+"""ListOffsets 1–11: returns an offset of a partition for a timestamp.
+
+A special timestamp asks for the log start offset, or for the high watermark (with read_committed: for the last stable
+offset).
 
 * 2: isolation level.
 * 4: leader epochs.

@@ -48,7 +48,7 @@ class PackedColumns(NamedTuple):
 
 @kernel(types.int64[::1](_NUMBERS, _RO, _RO, _NUMBERS, _I64))
 def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any:
-    """The partition of each row: the given one, or else murmur2 of its key modulo ``count``; -1 without a key."""
+    """Returns each row's partition: the given one, else murmur2 of its key modulo ``count``, else -1."""
     m = np.uint32(0x5BD1E995)
     out = np.empty(len(given), np.int64)
     for row in range(len(given)):
