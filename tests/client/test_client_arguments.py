@@ -228,21 +228,21 @@ def test_assignors_are_found_by_their_java_names_too() -> None:
 
 
 class Odd(Assignor):
-    """Returns the plan that the test gives."""
+    """Returns the assignment that the test gives."""
 
     name = "odd"
 
-    def __init__(self, plan: Callable[[list[str]], Any], user_data: Any = b"") -> None:
-        self._plan, self._user_data = plan, user_data
+    def __init__(self, assignment: Callable[[list[str]], Any], user_data: Any = b"") -> None:
+        self._assignment, self._user_data = assignment, user_data
 
     def user_data(self, topics: object) -> bytes:
         return self._user_data  # type: ignore[no-any-return]
 
     def assign(self, members: Any, partition_counts: Any) -> Assignments:
-        return self._plan(sorted(members))  # type: ignore[no-any-return]
+        return self._assignment(sorted(members))  # type: ignore[no-any-return]
 
 
-PLANS: list[tuple[Callable[[list[str]], Any], type[Exception], str]] = [
+ASSIGNMENTS: list[tuple[Callable[[list[str]], Any], type[Exception], str]] = [
     (lambda members: None, TypeError, r"assignor odd: assign\(\) must return a mapping of member ids"),
     (lambda members: {members[0]: ["t"]}, TypeError, "its assignment for .*: expected a TopicPartition"),
     (lambda members: {members[0]: 3}, TypeError, "its assignment for .*: expected several TopicPartitions"),
@@ -253,11 +253,11 @@ PLANS: list[tuple[Callable[[list[str]], Any], type[Exception], str]] = [
 
 
 @pytest.mark.claim(59, part=True)
-@pytest.mark.parametrize(("plan", "kind", "message"), PLANS)
-def test_an_invalid_plan_is_raised_by_the_poll(
-    consumer: Make, filled: str, plan: Callable[[list[str]], Any], kind: type[Exception], message: str
+@pytest.mark.parametrize(("assignment", "kind", "message"), ASSIGNMENTS)
+def test_an_invalid_assignment_is_raised_by_the_poll(
+    consumer: Make, filled: str, assignment: Callable[[list[str]], Any], kind: type[Exception], message: str
 ) -> None:
-    one = consumer(partition_assignment_strategy=Odd(plan))
+    one = consumer(partition_assignment_strategy=Odd(assignment))
     one.subscribe([filled])
     with pytest.raises(kind, match=message):
         one.poll(20)
@@ -271,7 +271,7 @@ def test_user_data_of_the_wrong_kind_is_raised_by_the_poll(consumer: Make, fille
 
 
 class Weighted(Assignor):
-    """Gives each member partitions in proportion to its weight, which is its user data. The plan has plain tuples."""
+    """Gives each member partitions in proportion to its weight, which is its user data. Returns plain tuples."""
 
     name = "weighted"
 
@@ -288,11 +288,11 @@ class Weighted(Assignor):
     def assign(self, members: Any, partition_counts: Any) -> Any:
         weighed: list[tuple[str, Subscription]] = sorted(members.items())
         slots = [member_id for member_id, one in weighed for _ in range(one.user_data[0])]
-        plan: dict[str, list[tuple[str, int]]] = {}
+        assignment: dict[str, list[tuple[str, int]]] = {}
         for topic, count in partition_counts.items():
             for number in range(count):
-                plan.setdefault(slots[number % len(slots)], []).append((topic, number))
-        return plan
+                assignment.setdefault(slots[number % len(slots)], []).append((topic, number))
+        return assignment
 
 
 def test_a_custom_assignor_distributes_by_weight(consumer: Make, admin: Admin, topic: str, group: str) -> None:

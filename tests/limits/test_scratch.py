@@ -1,5 +1,5 @@
-"""Spark's temporary directories: one is removed when its process has ended, but not because its process is
-invisible."""
+"""Spark's temporary directories. A directory is removed when its process has ended. A process of another container,
+which is not visible here, may still run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java's classes kept between runs: the options that enable it, the file appears complete, and Java uses it."""
+"""The archive of Java's classes: the options that enable it, its file, which is never incomplete, and its use."""
 
 from __future__ import annotations
 

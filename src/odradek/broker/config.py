@@ -337,7 +337,7 @@ def _check_together(broker: BrokerConfig, own: Mapping[str, str]) -> None:
 
 
 _COMPARED = {"min.compaction.lag.ms", "max.compaction.lag.ms", "remote.storage.enable"}
-# The least internal.segment.bytes. Any client may set it, a segment has three files, and each record could get its own.
+# The least internal.segment.bytes, which any client may set: a segment for each record would need three files for it.
 LEAST_SEGMENT_BYTES = 512
 _LOG_FIELDS = (
     "segment.ms",
