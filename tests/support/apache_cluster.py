@@ -21,9 +21,10 @@ CONFIG = {
     "offsets.topic.replication.factor": "3",
     "offsets.topic.num.partitions": "6",
     "auto.leader.rebalance.enable": "false",
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
-    "replica.lag.time.max.ms": "5000",
+    # Long enough that a busy machine does not fence a node.
+    "broker.session.timeout.ms": "9000",
+    "broker.heartbeat.interval.ms": "1000",
+    "replica.lag.time.max.ms": "10000",
     "auto.create.topics.enable": "false",
     # The default, 128 MiB in one array, does not fit into the heap: the node ends without a message.
     "log.cleaner.dedupe.buffer.size": "10485760",

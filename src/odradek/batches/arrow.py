@@ -209,19 +209,19 @@ class RecordBatches(Iterator["pa.RecordBatch"]):
     next call raises it again.
     """
 
-    __slots__ = ("_at", "_columns", "_kept", "_offsets", "_place", "_records", "_table", "_unchecked")
+    __slots__ = ("_at", "_columns", "_kept", "_offsets", "_partition", "_records", "_table", "_unchecked")
 
     def __init__(
         self,
         records: RecordSet,
         table: Int64s,
-        place: tuple[str, int],
+        tp: tuple[str, int],
         offsets: tuple[int, int],
         columns: tuple[str, ...],
         *,
         check_crcs: bool,
     ) -> None:
-        self._records, self._table, self._place, self._offsets, self._columns = records, table, place, offsets, columns
+        self._records, self._table, self._partition, self._offsets, self._columns = records, table, tp, offsets, columns
         self._kept = _kept(columns) | (records._attributes >> 3 & 1 and TYPES)
         self._unchecked = check_crcs
         self._at = 0
@@ -239,7 +239,7 @@ class RecordBatches(Iterator["pa.RecordBatch"]):
         while self._at < len(table):
             found, self._at = records._columns(table, self._at, *self._offsets, self._kept)
             if found.rows:
-                return _record_batch(found, *self._place, self._columns)
+                return _record_batch(found, *self._partition, self._columns)
         raise StopIteration
 
 

@@ -94,9 +94,11 @@ def _private_cache() -> str | None:
 
 
 @functools.cache
-def _note_compilation(place: str | None) -> None:
+def _note_compilation(directory: str | None) -> None:
     """Logs one line for each directory."""
-    kept = "no directory can keep it: each process compiles" if place is None else f"once; {place} keeps the code"
+    kept = (
+        "no directory can keep it: each process compiles" if directory is None else f"once; {directory} keeps the code"
+    )
     logger.info("numba compiles kernels, which takes seconds (%s)", kept)
 
 

@@ -25,16 +25,16 @@ def main(arguments: list[str]) -> int:
     from odradek.core.errors import OdradekError
     from odradek.core.log_lines import log_to_stderr
 
-    places = [argument for argument in arguments if not argument.startswith("--")]
+    positional = [argument for argument in arguments if not argument.startswith("--")]
     options = dict(argument.partition("=")[::2] for argument in arguments if argument.startswith("--"))
-    if len(places) < 2:
+    if len(positional) < 2:
         sys.stderr.write(
             "usage: python -m odradek.broker DIR HOST:PORT [name=value]... [--exit-with-parent | --control] "
             "[--clock-ahead-ms=N] [--remove-orphaned=PATH] [--delete-config=NAME,...]\n"
         )
         return 2
     log_to_stderr(os.environ.get("ODRADEK_LOG_LEVEL", "WARNING").upper(), logging.BASIC_FORMAT)
-    host, _, port = places[1].rpartition(":")
+    host, _, port = positional[1].rpartition(":")
 
     def ready(host: str, port: int) -> None:
         sys.stdout.write(f"ready {host}:{port}\n")
@@ -44,8 +44,8 @@ def main(arguments: list[str]) -> int:
         clock = Clock()
         clock.advance(int(options.get("--clock-ahead-ms", 0)))
         orphaned = run(
-            BrokerConfig.parse(places[2:]),
-            Path(places[0]),
+            BrokerConfig.parse(positional[2:]),
+            Path(positional[0]),
             (host, int(port)),
             ready,
             exit_with_parent="--exit-with-parent" in options,

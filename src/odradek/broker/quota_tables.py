@@ -51,7 +51,7 @@ class UseTable(Generic[V]):
     def __init__(self, most: int = MOST_ENTRIES) -> None:
         self._most = most
         self._entries: dict[Bucket, V] = {}
-        self._places: list[tuple[int, int, Bucket]] = []
+        self._heap: list[tuple[int, int, Bucket]] = []
         self._sequence = 0
 
     def __len__(self) -> int:
@@ -65,22 +65,22 @@ class UseTable(Generic[V]):
         self._forget(now_ms)
         self._entries[bucket] = value
         self._sequence += 1
-        heappush(self._places, (value.ends_at_ms, self._sequence, bucket))
+        heappush(self._heap, (value.ends_at_ms, self._sequence, bucket))
         return value
 
     def _forget(self, now_ms: int) -> None:
-        places, entries = self._places, self._entries
+        heap, entries = self._heap, self._entries
         for _ in range(STEPS):
-            if not places or (places[0][0] > now_ms and len(entries) < self._most):
+            if not heap or (heap[0][0] > now_ms and len(entries) < self._most):
                 return
-            at_ms, sequence, bucket = places[0]
+            at_ms, sequence, bucket = heap[0]
             ends_at_ms = entries[bucket].ends_at_ms
             if ends_at_ms > max(at_ms, now_ms):
-                heapreplace(places, (ends_at_ms, sequence, bucket))
+                heapreplace(heap, (ends_at_ms, sequence, bucket))
             else:
                 self._drop_first()
         if len(entries) >= self._most:
             self._drop_first()
 
     def _drop_first(self) -> None:
-        del self._entries[heappop(self._places)[2]]
+        del self._entries[heappop(self._heap)[2]]

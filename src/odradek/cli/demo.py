@@ -306,8 +306,8 @@ class _DemoJob:
             found = lag.describe(self._admin, GROUP)
             commits = newest_commits(self._admin, GROUP)
         note_table(lag.format_table(found.rows))
-        places = ", ".join(map(str, partitions(self._admin, GROUP)))
-        note("", f"The newest commits in {places}:")
+        names = ", ".join(map(str, partitions(self._admin, GROUP)))
+        note("", f"The newest commits in {names}:")
         for commit in commits:
             if self._options.as_json:
                 print_data(printable_json(format_json(commit.key, commit.value) or ""))

@@ -55,13 +55,13 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
     if not batch.num_rows:
         return b""
     topic, partition = (_quoted(batch.column(name)[0].as_py()) for name in ("topic", "partition"))
-    place = f', "topic": {topic}, "partition": {partition}, "offset": '
+    position = f', "topic": {topic}, "partition": {partition}, "offset": '
     rows = zip(
         _texts(batch.column("key")), _texts(batch.column("value")), batch.column("offset").to_pylist(),
         _times(batch.column("timestamp")), _headers(batch.column("headers")), strict=True,
     )  # fmt: skip
     lines = [
-        f'{{"key": {key}, "value": {value}{place}{offset}, "timestamp": {time}, "headers": {headers}}}\n'
+        f'{{"key": {key}, "value": {value}{position}{offset}, "timestamp": {time}, "headers": {headers}}}\n'
         for key, value, offset, time, headers in rows
     ]
     return "".join(lines).encode()
@@ -90,12 +90,12 @@ def with_null_times(batch: pa.RecordBatch) -> pa.RecordBatch:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    place = batch.schema.get_field_index("timestamp")
-    times = batch.column(place)
+    column = batch.schema.get_field_index("timestamp")
+    times = batch.column(column)
     is_none = pc.equal(times.view(pa.int64()), NO_TIME)
     if not is_none.true_count:
         return batch
-    return batch.set_column(place, batch.schema.field(place), pc.if_else(is_none, pa.scalar(None, times.type), times))
+    return batch.set_column(column, batch.schema.field(column), pc.if_else(is_none, pa.scalar(None, times.type), times))
 
 
 def _text(value: bytes) -> str:

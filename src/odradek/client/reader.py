@@ -485,21 +485,21 @@ class _Source:
 
         Raises LogTruncated.
         """
-        places = [(offset, self.last_epoch)]
+        known_epochs = [(offset, self.last_epoch)]
         if epoch > self.end_epoch >= 0:
-            places.append((self.end, self.end_epoch))
-        for place, known in places:
+            known_epochs.append((self.end, self.end_epoch))
+        for end, known in known_epochs:
             if known < 0:
                 continue
             left_ms = max(deadline.left_ms, 1)
             try:
-                diverging = await offset_requests.divergence(self.cluster, self.partition, place, known, left_ms)
+                diverging = await offset_requests.divergence(self.cluster, self.partition, end, known, left_ms)
             except KafkaError as error:
                 if self.end_epoch < 0 or error.code not in LOOKUP_REFUSED:
                     raise
                 return  # a leader that cannot answer counts as not truncated
             if diverging is not None:
-                raise LogTruncated(self.partition, place, diverging.end_offset)
+                raise LogTruncated(self.partition, end, diverging.end_offset)
 
     async def _failure(self, row: FetchReplyPartition, offset: int) -> OdradekError:
         code = row.error_code

@@ -213,11 +213,11 @@ def _rare_columns(rows: int, chosen: Array, decoded: list[Row]) -> dict[str, pa.
     found = pa.RecordBatch.from_pylist([_only_columns(row) for row in decoded], schema=RARE_COLUMNS)
     if len(chosen) == rows:
         return {name: found.column(name) for name in RARE_COLUMNS.names}
-    place = np.zeros(rows, np.int32)
-    place[chosen] = np.arange(len(chosen), dtype=np.int32)
+    position = np.zeros(rows, np.int32)
+    position[chosen] = np.arange(len(chosen), dtype=np.int32)
     is_rare = np.zeros(rows, bool)
     is_rare[chosen] = True
-    indices = _numbers(pa.int32(), place, is_rare)
+    indices = _numbers(pa.int32(), position, is_rare)
     return {
         name: found.column(name).take(indices)
         if found.column(name).null_count < len(chosen)

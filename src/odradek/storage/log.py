@@ -316,8 +316,8 @@ class Log(LogTransactions):
         if offset >= limit:
             return Slice(None, 0, 0, offset)
         try:
-            place = ReadBounds(offset, limit, max_bytes, min_one)
-            return read_slice(self._segments[self._number_at(offset) :], place, self._fail_late)
+            bounds = ReadBounds(offset, limit, max_bytes, min_one)
+            return read_slice(self._segments[self._number_at(offset) :], bounds, self._fail_late)
         except OSError as error:
             raise self._fail("read", error) from error
 

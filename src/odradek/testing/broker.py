@@ -56,17 +56,17 @@ class Broker:
         BrokerConfig(texts)
         self._own_directory = Path(tempfile.mkdtemp(prefix="odradek-"))
         temporary = data_dir is None
-        place = self._own_directory / "data" if data_dir is None else Path(data_dir).absolute()
+        directory = self._own_directory / "data" if data_dir is None else Path(data_dir).absolute()
         self._engine: BrokerProcess | BrokerThread
         if in_thread:
             from odradek.testing.thread import BrokerThread
 
-            self._engine = BrokerThread(place, config=texts, host=host, port=port)
+            self._engine = BrokerThread(directory, config=texts, host=host, port=port)
         else:
             self._engine = BrokerProcess(
-                self._own_directory, config=texts, host=host, port=port, data_dir=place, temporary=temporary
+                self._own_directory, config=texts, host=host, port=port, data_dir=directory, temporary=temporary
             )
-        self.data_dir = place
+        self.data_dir = directory
         self.clock = BrokerClock(self._engine)
         self.faults = Faults(self._engine)
         # Ends the broker without close(): when this object is garbage-collected, or this process ends.

@@ -117,8 +117,8 @@ class BrokerProcess:
         if self.temporary:
             options.append(f"--remove-orphaned={self.directory}")
         settings = [f"{name}={value}" for name, value in self.config.items()]
-        place = [str(self.data_dir.absolute()), self.bootstrap_servers]
-        return [sys.executable, "-m", "odradek.broker", *place, *settings, *options]
+        positional = [str(self.data_dir.absolute()), self.bootstrap_servers]
+        return [sys.executable, "-m", "odradek.broker", *positional, *settings, *options]
 
     @staticmethod
     def _first_line(process: subprocess.Popen[bytes]) -> str:

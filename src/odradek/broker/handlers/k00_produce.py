@@ -238,9 +238,9 @@ class _Produce:
 
         def complete(errors: list[ErrorCode]) -> None:
             self._awaited = None
-            for (_, _, done, index), error in zip(awaited, errors, strict=True):
+            for (_, _, done, number), error in zip(awaited, errors, strict=True):
                 if error:
-                    done[index] = done[index]._replace(error_code=error)
+                    done[number] = done[number]._replace(error_code=error)
             resolve(promise)
 
         offsets = [(row.partition, row.offset) for row in awaited]
