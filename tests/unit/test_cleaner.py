@@ -322,6 +322,30 @@ def test_the_transaction_index_keeps_transactions_that_still_have_data(path: Pat
     assert (path / "00000000000000000000.txnindex").read_bytes() == index[:34]
 
 
+def test_merged_segments_have_the_aborted_transactions_of_both(path: Path, engine: Engine) -> None:
+    log = open_log(path, delete_retention_ms=1_000)
+    for sequence in range(2):
+        put(log, (b"a", b"a"), producer_id=5, producer_epoch=0, base_sequence=sequence, transactional=True)
+        marker(log, 5, 0)
+        log.roll(T0)
+    put(log, (b"p", b"p"), producer_id=5, producer_epoch=0, base_sequence=2)
+    log.roll(T0)
+    before = list(log.aborted_in(0, 4))
+    assert before == [(5, 0), (5, 2)]
+    compact(log, engine=engine)
+    assert [segment.has_aborted for segment in log.segments] == [True, False]
+    assert list(log.aborted_in(0, 4)) == before, "the markers are still there"
+    again = open_log(path, clean=True)
+    assert list(again.aborted_in(0, 4)) == before
+    put(log, (b"q", b"q"))
+    log.roll(T0)
+    compact(log, engine=engine)
+    assert list(log.aborted_in(0, 4)) == [], "this round saw no data of the transactions"
+    assert not list(path.glob("*.txnindex"))
+    assert sum(header.is_control for header, _ in batches(log)) == 2
+    assert open_log(path).last_stable_offset == log.log_end_offset
+
+
 # when a log is cleaned
 
 

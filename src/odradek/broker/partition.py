@@ -119,7 +119,7 @@ class Partition:
     def append(self, data: bytes) -> AppendInfo:
         """Appends a coordinator's batch. Raises KafkaError. Nothing is written then."""
         log = self.log
-        stable = log.last_stable_offset
+        stable = log.last_stable_offset if self._waiters else -1
         info = log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
         if self._waiters and self.watermark_waits is None:
             is_stable = stable == info.base_offset and not log.open_transactions
@@ -129,7 +129,7 @@ class Partition:
     def append_marker(self, marker: EndTransactionMarker) -> AppendInfo:
         """Ends a producer's transaction. Raises KafkaError. Nothing is written then."""
         log = self.log
-        stable = log.last_stable_offset
+        stable = log.last_stable_offset if self._waiters else -1
         info = log.append_marker(marker, now_ms=self._now_ms(), leader_epoch=self.leader_epoch)
         if self._waiters and self.watermark_waits is None:
             self._wake_arrived(

@@ -58,10 +58,9 @@ class AbortedIndex(IndexFile):
 
         They have none after an entry whose last stable offset is not below ``end``.
         """
-        data, size, unpack = self._data(), _ENTRY.size, _ENTRY.unpack_from
         first_slot = self._slot_at_most(start - 1, _LAST_OFFSET_COLUMN) + 1
-        for at in range(first_slot * size, len(data) - size + 1, size):
-            _, producer_id, first_offset, _, last_stable_offset = unpack(data, at)
+        view = memoryview(self._data())[first_slot * _ENTRY.size : self.entries * _ENTRY.size]
+        for _, producer_id, first_offset, _, last_stable_offset in _ENTRY.iter_unpack(view):
             if first_offset < end:
                 found.append(AbortedTransaction(producer_id, first_offset))
             if last_stable_offset >= end:
