@@ -8,7 +8,9 @@ import pytest
 from support.logs import T0, batch, code_of, open_log, put, sequenced
 
 from odradek.batches.control import ABORT, COMMIT, ControlRecord, encode_marker, read_control
+from odradek.batches.encode import encode_batch
 from odradek.batches.header import read_header, scan, stamp
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_records import EndTransactionMarker
 from odradek.storage.log import Log
@@ -141,6 +143,19 @@ def test_a_marker_of_an_unknown_producer_is_written(path: Path) -> None:
     found = again.producers.get(7)
     assert found is not None
     assert (found.epoch, found.coordinator_epoch, found.last_timestamp) == (0, 3, T0)
+
+
+def test_another_control_record_ends_no_transaction(path: Path) -> None:
+    log = open_log(path)
+    put(log, sequenced(0, 1, transactional=True))
+    other = encode_batch(
+        [SimpleRecord(b"\0\0\0\5", b"\0\0\0\0\0\0")], now_ms=T0, producer_id=7, producer_epoch=0, transactional=True,
+        control=True,
+    )  # fmt: skip
+    assert read_control(other, 0, read_header(other)) == ControlRecord(5, -1)
+    log.append(other, now_ms=T0, leader_epoch=0, origin="coordinator")
+    assert log.last_stable_offset == 0
+    assert open_log(path).last_stable_offset == 0
 
 
 def test_a_marker_is_written_whatever_max_message_bytes_is(path: Path) -> None:

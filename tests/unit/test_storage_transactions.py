@@ -15,6 +15,7 @@ from odradek.core.errors import ErrorCode
 from odradek.core.transaction_records import EndTransactionMarker
 from odradek.storage.aborted_index import AbortedEntry
 from odradek.storage.config import LogConfig
+from odradek.storage.files import MemoryFiles
 from odradek.storage.log import Log
 from odradek.storage.producers import decode_snapshot, encode_snapshot
 
@@ -358,6 +359,48 @@ def test_retention_removes_the_index_with_its_segment(path: Path) -> None:
     end(log, 8)
     assert log.last_stable_offset == log.log_end_offset
     assert open_log(path, log_start_offset=log.log_start_offset).last_stable_offset == log.log_end_offset
+
+
+def test_the_index_of_a_closed_segment_is_synced_before_the_recovery_point_passes_it() -> None:
+    files = MemoryFiles(T0)
+    log = open_log(Path("/logs/flights-0"), files=files)
+    send(log, 7)
+    end(log, 7)
+    log.flush()
+    index = log.active.path(".txnindex")
+    assert index not in files.syncs, "recovery rebuilds the index of the active segment"
+    send(log, 7, epoch=1)
+    log.roll(T0)
+    assert log.recovery_point == 5
+    assert index in files.syncs
+    files.syncs.clear()
+    end(log, 7, epoch=2)
+    log.close()
+    assert log.active.path(".txnindex") in files.syncs
+
+
+def test_a_full_disk_at_the_index_takes_the_log_offline_and_loses_nothing() -> None:
+    files = MemoryFiles(T0)
+    path = Path("/logs/flights-0")
+    log = open_log(path, files=files)
+    send(log, 7)
+    files.free_bytes = 78
+    assert code_of(end, log, 7) is ErrorCode.kafka_storage_error
+    assert log.offline is not None
+    files.free_bytes = None
+    again = open_log(path, files=files)
+    assert (again.last_stable_offset, entries(again)) == (3, [(7, 0, 2, 3)])
+
+
+def test_many_transactions_end_in_the_order_in_which_they_began(path: Path) -> None:
+    """Each end takes the same time, however many transactions are open."""
+    log = open_log(path)
+    for producer_id in range(2_000):
+        send(log, producer_id, 1)
+    for producer_id in range(2_000):
+        assert log.last_stable_offset == producer_id
+        end(log, producer_id, commit=True)
+    assert log.last_stable_offset == log.log_end_offset == 4_000
 
 
 def test_a_plain_batch_in_a_transaction_is_refused(path: Path) -> None:

@@ -22,6 +22,7 @@ from bisect import insort
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from odradek.batches.header import BatchHeader
@@ -39,6 +40,8 @@ MAX_PRODUCER_EPOCH = 0x7FFF
 STRICT_EPOCHS_VERSION = 2
 """The first transaction.version whose markers have an epoch above the epoch of the transaction."""
 _MAX_INT = 0x7FFFFFFF
+
+_NONE_OPEN: Mapping[int, int] = MappingProxyType({})
 
 _VERSION = 1
 _HEAD = struct.Struct(">hIi")
@@ -123,8 +126,8 @@ class Producers:
         self.end_offset = 0
         self._files = files
         self._states: dict[int, ProducerState] = {}
-        self._open_transactions: OrderedDict[int, int] = OrderedDict()
-        self._unreplicated: list[tuple[int, int]] = []
+        self._open_transactions: OrderedDict[int, int] | None = None  # most logs never have a transaction
+        self._unreplicated: list[tuple[int, int]] | None = None
         self._last_snapshot = -1
         self.verifications: Verifications | None = None
         self.first_unstable_offset: int | None = None
@@ -142,12 +145,12 @@ class Producers:
     @property
     def open_transactions(self) -> Mapping[int, int]:
         """The first offset of each open transaction by producer id, in the order of the offsets."""
-        return self._open_transactions
+        return _NONE_OPEN if self._open_transactions is None else self._open_transactions
 
     @property
     def first_open_offset(self) -> int | None:
         """The first offset of the oldest open transaction, or None."""
-        return next(iter(self._open_transactions.values()), None)
+        return next(iter(self.open_transactions.values()), None)
 
     def _note_first_unstable(self) -> None:
         first = self.first_open_offset
@@ -158,6 +161,8 @@ class Producers:
 
     def await_replicas(self, first_offset: int, last_offset: int) -> None:
         """Keeps an ended transaction unstable until its marker, at ``last_offset``, is below the high watermark."""
+        if self._unreplicated is None:
+            self._unreplicated = []
         insort(self._unreplicated, (first_offset, last_offset))
         self._note_first_unstable()
 
@@ -261,6 +266,8 @@ class Producers:
         )
         if header.is_transactional and state.transaction_start < 0:
             state.transaction_start = base_offset
+            if self._open_transactions is None:
+                self._open_transactions = OrderedDict()
             self._open_transactions[header.producer_id] = base_offset
             self._note_first_unstable()
         if self.verifications is not None and header.is_transactional:
@@ -277,8 +284,9 @@ class Producers:
         state.coordinator_epoch = coordinator_epoch
         state.last_timestamp = header.max_timestamp
         state.transaction_start = -1
-        first_offset = self._open_transactions.pop(header.producer_id, None)
-        if first_offset is not None:
+        first_offset = None
+        if self._open_transactions:
+            first_offset = self._open_transactions.pop(header.producer_id, None)
             self._note_first_unstable()
         if self.verifications is not None:
             self.verifications.note(header)
@@ -302,8 +310,7 @@ class Producers:
 
     def clear(self, end_offset: int) -> None:
         self._states.clear()
-        self._open_transactions.clear()
-        self._unreplicated.clear()
+        self._open_transactions = self._unreplicated = None
         self.first_unstable_offset = None
         self.end_offset = end_offset
 
@@ -348,8 +355,9 @@ class Producers:
                 continue
             self._states = {state.producer_id: state for state in states}
             opened = sorted((state for state in states if state.transaction_start >= 0), key=_transaction_start)
-            self._open_transactions = OrderedDict((state.producer_id, state.transaction_start) for state in opened)
-            self._note_first_unstable()
+            if opened:
+                self._open_transactions = OrderedDict((state.producer_id, state.transaction_start) for state in opened)
+                self._note_first_unstable()
             self.end_offset = self._last_snapshot = offset
             break
         self.expire(now_ms, expiration_ms)
