@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from support.world import Process, World
 from support.world_log import WorldLog
 
 from odradek.batches.header import BatchHeader, scan
+from odradek.batches.rows import read_record
 from odradek.coordinator import writes
 from odradek.coordinator.runtime import Runtime
 from odradek.core.deferred import Deferred
@@ -253,6 +255,43 @@ def test_a_load_replays_batches_and_markers_in_their_places(bank: Bank) -> None:
     assert bank.end(A) is ErrorCode.none
     bank.restart()
     assert state(bank) == ({"a": 1, "b": 0, "c": 3}, {})
+
+
+class HeldBack:
+    """Runs that hold back every plain record until they are drained."""
+
+    def __init__(self, machine: Any, name: str, replay: Callable[[int, bytes, bytes | None], None]) -> None:
+        self._replay = replay
+        self._held: list[tuple[bytes, bytes | None]] = []
+        self.is_full = False
+
+    def take(self, payload: Any, at: int, most: int) -> tuple[int, int]:
+        end, _, _, key, value, _ = read_record(payload, at)
+        assert key is not None
+        self._held.append((key, value))
+        return 1, end
+
+    def drain(self) -> Generator[None, Any, None]:
+        while self._held:
+            self._replay(-1, *self._held.pop(0))
+            yield
+
+
+def test_a_load_replays_held_back_records_before_a_marker(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank.submit(Open("a"))
+    bank.put(A, a=1)
+    bank.submit(Open("b"))
+    bank.end(A)
+    order: list[str] = []
+    replay, end = TransactionalLedger.replay, TransactionalLedger.end_transaction
+    monkeypatch.setattr(TransactionalLedger, "replay", lambda *how: (order.append("record"), replay(*how))[1])
+    monkeypatch.setattr(
+        TransactionalLedger, "end_transaction", lambda *how, **more: (order.append("marker"), end(*how, **more))[1]
+    )
+    bank.runtime.new_runs = HeldBack
+    bank.runtime.load(0, bank.log)
+    bank.world.settle()
+    assert order == ["record", "record", "marker"]
 
 
 def test_a_load_starts_at_the_log_start(bank: Bank) -> None:
