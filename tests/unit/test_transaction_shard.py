@@ -259,8 +259,8 @@ def in_state(rig: Coordinator, state: TransactionState) -> ProducerIdentity:
     [
         (TransactionState.EMPTY, INVALID_STATE, INVALID_STATE),
         (TransactionState.ONGOING, OK, OK),
-        (TransactionState.PREPARE_COMMIT, CONCURRENT, INVALID_STATE),
-        (TransactionState.PREPARE_ABORT, INVALID_STATE, CONCURRENT),
+        (TransactionState.PREPARE_COMMIT, CONCURRENT, CONCURRENT),
+        (TransactionState.PREPARE_ABORT, CONCURRENT, CONCURRENT),
         (TransactionState.COMPLETE_COMMIT, OK, INVALID_STATE),
         (TransactionState.COMPLETE_ABORT, INVALID_STATE, OK),
     ],
@@ -281,8 +281,8 @@ def test_the_end_before_version_2(version: int, state: TransactionState, commit:
     [
         (TransactionState.EMPTY, (INVALID_STATE, OK), (FENCED, FENCED)),
         (TransactionState.ONGOING, (OK, OK), (FENCED, FENCED)),
-        (TransactionState.PREPARE_COMMIT, (FENCED, FENCED), (CONCURRENT, INVALID_STATE)),
-        (TransactionState.PREPARE_ABORT, (FENCED, FENCED), (INVALID_STATE, CONCURRENT)),
+        (TransactionState.PREPARE_COMMIT, (CONCURRENT, CONCURRENT), (CONCURRENT, CONCURRENT)),
+        (TransactionState.PREPARE_ABORT, (CONCURRENT, CONCURRENT), (CONCURRENT, CONCURRENT)),
         (TransactionState.COMPLETE_COMMIT, (INVALID_STATE, OK), (OK, INVALID_STATE)),
         (TransactionState.COMPLETE_ABORT, (INVALID_STATE, OK), (INVALID_STATE, OK)),
     ],

@@ -372,4 +372,5 @@ def log_config(broker: BrokerConfig, own: Mapping[str, str]) -> LogConfig:
         segment_bytes=topic_value(broker, own, "segment.bytes") if internal is None else internal,
         cleanup_policy=frozenset(topic_value(broker, own, "cleanup.policy")),
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
+        transaction_partition_verification_enable=broker.transaction_partition_verification_enable,
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices
     from odradek.broker.partition import Partition
     from odradek.core.deferred import Deferred
+    from odradek.storage.verification import Guard
 
 ADDS_PARTITIONS = 12
 """From this version of Produce on the broker adds partitions to transactions."""
@@ -45,16 +46,19 @@ class Verification:
         self._version = version
         self._producer: ProducerIdentity | None = None
 
-    def begin(self, partition: Partition, data: bytes) -> Deferred[ErrorCode] | None:
-        """Returns the promise of the error of a batch, or None if it needs no verification. Raises KafkaError."""
+    def begin(self, partition: Partition, data: bytes) -> tuple[Guard, Deferred[KafkaError | None] | None]:
+        """Returns the guard for the append of a batch, and the promise of the coordinator's refusal, None if it agrees.
+
+        Without a promise the batch needs no verification. Raises KafkaError if the batch is refused at once.
+        """
         transactional_id = self._transactional_id
         if transactional_id is None:
             raise KafkaError(ErrorCode.transactional_id_authorization_failed)
         if len(data) < HEADER_BYTES:
-            return None  # the log refuses it
+            return None, None  # the log refuses it
         header = read_header(data)
         if header.producer_id < 0:
-            return None
+            return None, None
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
         if self._producer is None:
             self._producer = producer
@@ -62,25 +66,32 @@ class Verification:
             raise KafkaError(ErrorCode.invalid_producer_id_mapping)
         adds = self._version >= ADDS_PARTITIONS
         if not adds and not self._broker.config.transaction_partition_verification_enable:
-            return None
-        state = partition.log.producers.get(producer.producer_id)
-        if state is not None and state.transaction_start >= 0 and state.epoch == producer.producer_epoch:
-            return None
+            return None, None
+        guard = partition.log.begin_verification(*producer, header.base_sequence, supports_epoch_bump=adds)
+        return guard, None if guard is None else self._ask(transactional_id, producer, partition, adds=adds)
+
+    def _ask(
+        self, transactional_id: str, producer: ProducerIdentity, partition: Partition, *, adds: bool
+    ) -> Deferred[KafkaError | None]:
         asked = (partition.topic, partition.index)
         runtime = self._broker.coordinators.runtime(TRANSACTIONS)
         if adds:
-            return runtime.ask(transactional_id, AddPartitions(transactional_id, producer, (asked,), 2)).map(
-                self._error
-            )
+            added = runtime.ask(transactional_id, AddPartitions(transactional_id, producer, (asked,), 2))
+            return added.map(self._refusal)
         errors = runtime.ask(transactional_id, VerifyPartitions(transactional_id, producer, (asked,)))
-        return errors.map(lambda found: self._error(found[asked]))
+        return errors.map(lambda found: self._refusal(found[asked]))
 
-    def _error(self, code: ErrorCode) -> ErrorCode:
-        """Returns the error of Produce for an error of the coordinator."""
+    def _refusal(self, code: ErrorCode) -> KafkaError | None:
+        """Returns Produce's error for an error of the coordinator, with a message where Kafka has one."""
+        if code is ErrorCode.none:
+            return None
         if code is ErrorCode.producer_fenced:
-            return ErrorCode.invalid_producer_epoch
-        if code is ErrorCode.transaction_abortable and self._version < ABORTABLE:
-            return ErrorCode.invalid_txn_state
+            return KafkaError(ErrorCode.invalid_producer_epoch)
+        if code is ErrorCode.invalid_txn_state or (
+            code is ErrorCode.transaction_abortable and self._version < ABORTABLE
+        ):
+            return KafkaError(ErrorCode.invalid_txn_state, "The partition was not added to the transaction.")
         if code in _UNAVAILABLE or (code is ErrorCode.concurrent_transactions and self._version < ADDS_PARTITIONS):
-            return ErrorCode.not_enough_replicas
-        return code
+            text = f"The transaction coordinator cannot verify the partition now: {code.name.upper()}"
+            return KafkaError(ErrorCode.not_enough_replicas, text)
+        return KafkaError(code)

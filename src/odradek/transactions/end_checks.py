@@ -7,7 +7,7 @@ looks like the end of the next transaction. Kafka has this weakness, too.
 |---|---|---|---|
 | Empty | INVALID_TXN_STATE | abort: end; commit: INVALID_TXN_STATE | PRODUCER_FENCED |
 | Ongoing | end | end | PRODUCER_FENCED |
-| Prepare… | same result: CONCURRENT_TRANSACTIONS, else INVALID_TXN_STATE | PRODUCER_FENCED | as older client |
+| Prepare… | CONCURRENT_TRANSACTIONS | CONCURRENT_TRANSACTIONS | CONCURRENT_TRANSACTIONS |
 | Complete… | same result: success, else INVALID_TXN_STATE | as Empty | as older client |
 """
 
@@ -21,8 +21,6 @@ from odradek.transactions.messages import EndTransaction
 from odradek.transactions.transitions import EPOCH_PER_TRANSACTION, LAST_CLIENT_EPOCH, PREPARED
 
 _RESULTS = {
-    TransactionState.PREPARE_COMMIT: True,
-    TransactionState.PREPARE_ABORT: False,
     TransactionState.COMPLETE_COMMIT: True,
     TransactionState.COMPLETE_ABORT: False,
 }
@@ -39,6 +37,8 @@ def check_end(current: Transaction, request: EndTransaction) -> Action | ErrorCo
     """Returns what the request does, or its error."""
     if request.client_version < EPOCH_PER_TRANSACTION:
         return _check_older(current, request)
+    if current.state in PREPARED:  # at any epoch, even with another producer id
+        return ErrorCode.concurrent_transactions
     producer_id, epoch = request.producer
     is_repeated_with_old_id = (
         current.previous_producer_id == producer_id and epoch == LAST_CLIENT_EPOCH and current.producer_epoch == 0
@@ -48,15 +48,13 @@ def check_end(current: Transaction, request: EndTransaction) -> Action | ErrorCo
         return ErrorCode.invalid_producer_id_mapping
     if current.state in (TransactionState.EMPTY, TransactionState.ONGOING):
         is_valid = epoch == current.producer_epoch
-    elif current.state in PREPARED:
-        is_valid = current.producer_epoch == epoch + 1
     else:
         is_valid = is_repeated or epoch == current.producer_epoch
     if not is_valid:
         return ErrorCode.producer_fenced
     if current.state is TransactionState.ONGOING:
         return Action.END
-    if current.state in PREPARED or (is_repeated and current.state is not TransactionState.EMPTY):
+    if is_repeated and current.state is not TransactionState.EMPTY:
         return _check_result(current, request)
     return ErrorCode.invalid_txn_state if request.commit else Action.END
 
@@ -70,10 +68,10 @@ def _check_older(current: Transaction, request: EndTransaction) -> Action | Erro
         return Action.END
     if current.state is TransactionState.EMPTY:
         return ErrorCode.invalid_txn_state
-    return _check_result(current, request)
+    return ErrorCode.concurrent_transactions if current.state in PREPARED else _check_result(current, request)
 
 
 def _check_result(current: Transaction, request: EndTransaction) -> Action | ErrorCode:
     if _RESULTS[current.state] is not request.commit:
         return ErrorCode.invalid_txn_state
-    return ErrorCode.concurrent_transactions if current.state in PREPARED else Action.REPEATED
+    return Action.REPEATED

@@ -104,11 +104,11 @@ class TransactionShard:
         current = self.transactions.get(request.transactional_id)
         if current is None:
             current = transitions.new_transaction(self._new_producer_id(), request.timeout_ms, now_ms)
+        if current.state in PREPARED:
+            return Result(ProducerReply(ErrorCode.concurrent_transactions))
         last = self.last_producers.get(request.transactional_id, NO_PRODUCER)
         if request.expected is not None and not _may_continue(current, last, request.expected):
             return Result(ProducerReply(ErrorCode.producer_fenced))
-        if current.state in PREPARED:
-            return Result(ProducerReply(ErrorCode.concurrent_transactions))
         if current.state is TransactionState.ONGOING:
             out = self._fence(now_ms, request.transactional_id, current)
             out.reply = ProducerReply(ErrorCode.concurrent_transactions)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.broker.transaction_verification import Verification
+    from odradek.storage.verification import Guard
 
     class TopicProduceData(v13.TopicProduceData):
         name: TopicName  # until version 12
@@ -296,9 +297,11 @@ class _Produce:
             return self._verify(partition, part.index, data)
         return self._append(partition, part.index, data)
 
-    def _append(self, partition: Partition, index: int, data: bytes) -> ProducedPartition | Steps[ProducedPartition]:
+    def _append(
+        self, partition: Partition, index: int, data: bytes, guard: Guard = None
+    ) -> ProducedPartition | Steps[ProducedPartition]:
         try:
-            info = partition.produce(data)
+            info = partition.produce(data, guard)
         except KafkaError as error:
             return self._refusal(partition, index, data, error)
         if isinstance(info, AppendInfo):
@@ -314,27 +317,27 @@ class _Produce:
 
             self._verification = Verification(self.broker, self._transactional_id, self.context.version)
         try:
-            answer = self._verification.begin(partition, data)
+            guard, answer = self._verification.begin(partition, data)
         except KafkaError as error:
             return ProducedPartition(index, error.code)
         if answer is None:
-            return self._append(partition, index, data)
+            return self._append(partition, index, data, guard)
         if not answer.resolved:
-            return self._verify_later(partition, index, data, answer)
-        if answer.value:
-            return ProducedPartition(index, answer.value)
-        return self._append(partition, index, data)
+            return self._verify_later(partition, index, data, guard, answer)
+        if answer.value is not None:
+            return _failed(index, answer.value)
+        return self._append(partition, index, data, guard)
 
     def _verify_later(
-        self, partition: Partition, index: int, data: bytes, answer: Deferred[ErrorCode]
+        self, partition: Partition, index: int, data: bytes, guard: Guard, answer: Deferred[KafkaError | None]
     ) -> Steps[ProducedPartition]:
         """Waits for the coordinator, which is busy. The connection serves no later request meanwhile."""
-        code = yield answer
-        if code:
-            return ProducedPartition(index, code)
+        refusal: KafkaError | None = yield answer
+        if refusal is not None:
+            return _failed(index, refusal)
         if self.broker.partition(partition.topic, index) is not partition:
             return ProducedPartition(index, ErrorCode.unknown_topic_or_partition)
-        result = self._append(partition, index, data)
+        result = self._append(partition, index, data, guard)
         return result if isinstance(result, ProducedPartition) else (yield from result)
 
     def _await_replicas(self, partition: Partition, last_offset: int) -> None:
@@ -412,7 +415,7 @@ def _refused(context: Context, name: str | None, acks: int) -> KafkaError | None
 
 
 def _failed(index: int, error: KafkaError) -> ProducedPartition:
-    return ProducedPartition(index, error.code)
+    return ProducedPartition(index, error.code, error_message=error.message or None)
 
 
 def _one_batch(data: bytes) -> bytes:

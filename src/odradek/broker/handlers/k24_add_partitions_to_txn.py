@@ -5,18 +5,19 @@
 * 4: many transactions in one request, each to add or to verify. Apache Kafka's brokers send it.
 * 5: the error TRANSACTION_ABORTABLE.
 
-If one partition does not exist, none of its transaction is added: the others get OPERATION_NOT_ATTEMPTED.
+If one partition does not exist, none of its transaction is added: the others get OPERATION_NOT_ATTEMPTED. Until version
+3 that includes the partitions of internal topics, for which a client has AddOffsetsToTxn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.transaction_coordinator import TRANSACTIONS
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import ProducerIdentity
+from odradek.core.ids import INTERNAL_TOPICS, ProducerIdentity
 
 if TYPE_CHECKING:
     from kio.schema.add_partitions_to_txn.v5 import request as v5
@@ -72,7 +73,7 @@ def _add(
 ) -> Steps[Mapping[Partition, ErrorCode]]:
     from odradek.transactions.messages import AddPartitions
 
-    partitions, absent = yield from _partitions(broker, topics)
+    partitions, absent = yield from _partitions(broker, topics, hidden=() if version >= MANY else INTERNAL_TOPICS)
     if absent:
         return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | absent
     client_version = 2 if version >= MANY else 0
@@ -98,7 +99,7 @@ def _verify(broker: BrokerServices, row: AddPartitionsToTxnTransaction) -> Steps
 
 
 def _partitions(
-    broker: BrokerServices, topics: Iterable[AddPartitionsToTxnTopic]
+    broker: BrokerServices, topics: Iterable[AddPartitionsToTxnTopic], hidden: Collection[str] = ()
 ) -> Steps[tuple[set[Partition], dict[Partition, ErrorCode]]]:
     """Returns the partitions that exist, and the errors of the others."""
     found: set[Partition] = set()
@@ -107,7 +108,9 @@ def _partitions(
         known = broker.catalog.topic(topic.name)
         count = 0 if known is None else known.partition_count
         for index in topic.partitions:
-            if 0 <= index < count:
+            if topic.name in hidden:
+                absent[topic.name, index] = ErrorCode.topic_authorization_failed
+            elif 0 <= index < count:
                 found.add((topic.name, index))
             else:
                 absent[topic.name, index] = ErrorCode.unknown_topic_or_partition

@@ -7,7 +7,7 @@ The broker's own coordinator writes its markers without this request.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.transaction_coordinator import TRANSACTIONS
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
     from odradek.broker.transaction_markers import MarkerWriter
+    from odradek.transactions.messages import Partition
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (1, 2)
@@ -27,26 +28,36 @@ VERSIONS = (1, 2)
 
 def handle(broker: BrokerServices, context: Context, message: WriteTxnMarkersRequest) -> Steps[list[Chunk]]:
     writer = broker.coordinators.runtime(TRANSACTIONS).markers
-    rows = elements(context, "markers")
+    errors: dict[
+        int, dict[str, dict[int, ErrorCode]]
+    ] = {}  # by producer id, as in Kafka: of two markers the last counts
     for row in message.markers:
-        rows.add((yield from _write(writer, context, row)))
-        yield None
+        for topic in row.topics:
+            found = errors.setdefault(row.producer_id, {}).setdefault(topic.name, {})
+            for index in topic.partition_indexes:
+                found[index] = yield from _write(writer, context, row, (topic.name, index))
+    rows = elements(context, "markers")
+    for producer_id, by_topic in errors.items():
+        topics = elements(context, "markers", "topics")
+        for name, found in by_topic.items():
+            partitions = elements(context, "markers", "topics", "partitions")
+            for number, error in found.items():
+                partitions.add({"partition_index": number, "error_code": error})
+                yield None
+            topics.add({"name": name, "partitions": partitions})
+        rows.add({"producer_id": producer_id, "topics": topics})
     return reply(context, {"markers": rows})
 
 
-def _write(writer: MarkerWriter, context: Context, row: WritableTxnMarker) -> Steps[dict[str, Any]]:
+def _write(writer: MarkerWriter, context: Context, row: WritableTxnMarker, partition: Partition) -> Steps[ErrorCode]:
+    if not writer.exists(partition):
+        yield None
+        return ErrorCode.unknown_topic_or_partition
     version = row.transaction_version if context.version >= 2 else 0
+    if min(row.producer_id, row.producer_epoch, version) < 0:
+        return ErrorCode.unknown_server_error
     marker = EndTransactionMarker(
         row.producer_id, row.producer_epoch, row.coordinator_epoch, row.transaction_result, version
     )
-    topics = elements(context, "markers", "topics")
-    for topic in row.topics:
-        partitions = elements(context, "markers", "topics", "partitions")
-        for index in topic.partition_indexes:
-            error = ErrorCode.unknown_topic_or_partition
-            if writer.exists((topic.name, index)):
-                error = yield writer.write_marker((topic.name, index), marker)
-            partitions.add({"partition_index": index, "error_code": error})
-            yield None
-        topics.add({"name": topic.name, "partitions": partitions})
-    return {"producer_id": row.producer_id, "topics": topics}
+    error: ErrorCode = yield writer.write_marker(partition, marker)
+    return error

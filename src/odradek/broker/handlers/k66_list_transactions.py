@@ -72,11 +72,11 @@ def _find(
 def _states(message: ListTransactionsRequest) -> Steps[tuple[frozenset[TransactionState] | None, list[str]]]:
     """Returns the states of the filter, None for all, and its unknown names."""
     known: set[TransactionState] = set()
-    unknown: list[str] = []
+    unknown: set[str] = set()
     for name in message.state_filters:
         if name in _STATES:
             known.add(_STATES[name])
         elif name not in _WITHOUT_RECORDS:
-            unknown.append(name)
+            unknown.add(name)
         yield None
-    return (frozenset(known) if message.state_filters else None), unknown
+    return (frozenset(known) if message.state_filters else None), sorted(unknown)
