@@ -1,7 +1,7 @@
 """Transactions: odradek's answers, records and markers equal those of Apache Kafka.
 
-``DEVIATIONS`` lists intended differences with reasons; an entry without a difference fails. For Apache Kafka the recording waited; here the clock is
-moved.
+``DEVIATIONS`` lists intended differences with reasons; an entry without a difference fails. For Apache Kafka the
+recording waited; here the clock is moved.
 """
 
 from __future__ import annotations
