@@ -11,12 +11,14 @@ import odradek.client
 from odradek.client import OdradekError
 
 PAGE = DOCS / "client.md"
+EXAMPLES = [one for one in examples(PAGE) if one.needs != "transactions"]
+"""``tests/client/test_transactions_kafka.py`` runs the others, on Apache Kafka."""
 
 
 def test_the_examples_print_what_the_page_says() -> None:
     namespace: dict[str, Any] = {"__name__": "page"}
     try:
-        for example in examples(PAGE):
+        for example in EXAMPLES:
             example.check(namespace)
     finally:
         close_all(namespace, ("reader", "admin", "broker"))
