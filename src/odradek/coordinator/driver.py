@@ -349,8 +349,6 @@ class Driver(Generic[S]):
         size = sum(map(most_bytes, records))
         return size <= self.batch_bytes and all(record.timestamp_ms is None for record in records)
 
-    # --- appending --------------------------------------------------------------------------------------------
-
     def _on_tick(self) -> None:
         self._flush_due = False
         self.flush()

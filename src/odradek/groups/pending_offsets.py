@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from odradek.core.records import OffsetKey, StoredOffset
 
-PARTITIONS_AT_ONCE = 500
+COMMITS_AT_ONCE = 500
 
 
 class Pending(NamedTuple):
@@ -103,9 +103,9 @@ class PendingOffsets:
         """Ends a transaction and yields the offsets that it commits, some partitions at a time."""
         for (group_id, topic), by_partition in self._by_producer.pop(producer_id, {}).items():
             rows = list(by_partition.items())
-            for first in range(0, len(rows), PARTITIONS_AT_ONCE):
+            for first in range(0, len(rows), COMMITS_AT_ONCE):
                 kept: dict[int, StoredOffset] = {}
-                for partition, pending in rows[first : first + PARTITIONS_AT_ONCE]:
+                for partition, pending in rows[first : first + COMMITS_AT_ONCE]:
                     self._close(group_id, topic, partition, producer_id)
                     if commit and pending is not None:
                         kept[partition] = pending.stored
