@@ -14,6 +14,7 @@ import scenarios_transactions_expiry
 import scenarios_transactions_fencing
 import scenarios_transactions_log
 import scenarios_transactions_offsets
+import scenarios_transactions_restarts
 import scenarios_transactions_states
 import scenarios_transactions_timeouts
 import scenarios_transactions_versions
@@ -30,6 +31,7 @@ SUITES = {
     "transactions_fencing": scenarios_transactions_fencing,
     "transactions_log": scenarios_transactions_log,
     "transactions_offsets": scenarios_transactions_offsets,
+    "transactions_restarts": scenarios_transactions_restarts,
     "transactions_states": scenarios_transactions_states,
     "transactions_timeouts": scenarios_transactions_timeouts,
     "transactions_versions": scenarios_transactions_versions,

@@ -239,11 +239,18 @@ def name_producer(run: Run, producer_id: int, label: str) -> None:
         run.name_bytes(producer_id.to_bytes(8, "big"), symbol)
 
 
+_PLAIN = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+
+
+def wait_for_producer_ids(run: Run) -> None:
+    """Waits until the broker has producer ids; until then it refuses whatever needs a new one."""
+    run.until(INIT, 4, _PLAIN, lambda reply: reply.producer_id >= 0)
+
+
 def raise_producer_ids(run: Run) -> None:
     """Asks for producer ids until they are large. They are not in the trace."""
-    message = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
-    run.until(INIT, 4, message, lambda reply: reply.producer_id >= 0)
-    while run.quietly(INIT, 4, message).producer_id < _FIRST_ID:
+    wait_for_producer_ids(run)
+    while run.quietly(INIT, 4, _PLAIN).producer_id < _FIRST_ID:
         pass
 
 
@@ -259,8 +266,9 @@ def log_end(run: Run, topic: str, partition: int) -> int:
 
 
 def read(run: Run, topic: Any, *, offset: int = 0, partition: int = 0, level: int = 1, **more: Any) -> None:
-    """Fetches a partition up to its end. The trace has the fields of each reply and of each batch."""
-    version = more.pop("version", 12)
+    """Fetches a partition up to its end. The trace has the fields of each reply and of each batch; without ``epochs``
+    (which a restart may raise) no epochs of leaders and coordinators."""
+    version, epochs = more.pop("version", 12), more.pop("epochs", True)
     asked = {"topic": topic, "partition": partition, "offset": offset, "isolation_level": level, "version": version}
     replies = []
     while True:
@@ -270,21 +278,22 @@ def read(run: Run, topic: Any, *, offset: int = 0, partition: int = 0, level: in
         shown = {name: getattr(row, name, None) for name in names}
         data = bytes(row.records or b"")
         batches = list(scan(data))
-        replies.append(shown | {"batches": [_batch_shown(data, pos, header) for pos, header in batches]})
+        replies.append(shown | {"batches": [_batch_shown(data, *each, epochs) for each in batches]})
         if not batches:
             break
         offset = batches[-1][1].last_offset + 1
     run.note("read", asked | more, replies)
 
 
-def _batch_shown(data: bytes, pos: int, header: Any) -> dict[str, Any]:
+def _batch_shown(data: bytes, pos: int, header: Any, epochs: bool) -> dict[str, Any]:
     """A batch's fields without its checksum; the key and the value of a marker byte by byte."""
     names = ("base_offset", "length", "leader_epoch", "attributes", "last_offset_delta", "base_timestamp",
              "max_timestamp", "producer_id", "producer_epoch", "base_sequence", "record_count")  # fmt: skip
-    shown = {name: getattr(header, name) for name in names}
+    shown = {name: getattr(header, name) for name in names if epochs or name != "leader_epoch"}
     rows = list(batch_rows(data, pos, header))
     if header.is_control:
-        return shown | {"markers": [[Raw(row.key or b""), Raw(row.value or b"")] for row in rows]}
+        size = 6 if epochs else 2  # a marker's version and the coordinator's epoch
+        return shown | {"markers": [[Raw(row.key or b""), Raw((row.value or b"")[:size])] for row in rows]}
     return shown | {"offsets": [row.offset for row in rows], "keys": [Raw(row.key or b"") for row in rows]}
 
 
@@ -296,10 +305,17 @@ def offsets(run: Run, topic: str, *times: int, level: int = 1, partition: int = 
         run.call(LIST_OFFSETS, version, message | {"topics": [{"name": topic, "partitions": [part]}]})
 
 
-def producers(run: Run, *partitions: Where) -> Any:
-    """DescribeProducers."""
+def producers(run: Run, *partitions: Where, epochs: bool = True) -> None:
+    """DescribeProducers, without the coordinators' ``epochs`` if a restart may have raised them."""
     message = {"topics": by_topic(partitions, "partition_indexes")}
-    return run.call(DESCRIBE_PRODUCERS, 0, message, unordered=("active_producers",))
+    if epochs:
+        run.call(DESCRIBE_PRODUCERS, 0, message, unordered=("active_producers",))
+        return
+    reply = run.quietly(DESCRIBE_PRODUCERS, 0, message)
+    names = ("producer_id", "producer_epoch", "last_sequence", "last_timestamp", "current_txn_start_offset")
+    found = [row for topic in reply.topics for part in topic.partitions for row in part.active_producers]
+    rows = sorted(found, key=lambda row: run.symbol_of_number(row.producer_id) or "")
+    run.note("describe_producers", message, [{name: getattr(row, name) for name in names} for row in rows])
 
 
 def marker(producer: Producer, commit: bool, *partitions: Where, **said: Any) -> dict[str, Any]:
