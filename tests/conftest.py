@@ -16,6 +16,8 @@ from support.brokers import RunningBroker, make_broker, unique
 from support.collection import COLLECTED
 from support.jvm import KafkaTools, spark_java_options
 
+gc.disable()  # until the collection is finished: nearly all of its objects are kept
+
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # tests share bench/apache.py
     sys.path.insert(0, str(ROOT))
@@ -55,6 +57,7 @@ def pytest_collection_finish() -> None:
     """The collected tests live until the end. Each full garbage collection would visit all of their objects."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
