@@ -157,7 +157,7 @@ def test_the_coordinator_is_the_leader_of_the_group_s_partition(
             eventually(lambda: admin.coordinator(group).node_id == heir)  # it has named the dead one before
             assert one.committed([tp])[tp].offset == 8  # type: ignore[union-attr]
         finally:
-            cluster.nodes[3].start()
+            cluster.nodes[3].start(180)
             wait_until_in_sync(cluster, admin, OFFSETS_TOPIC, number)
 
 
@@ -247,7 +247,7 @@ def test_leader_changes_during_a_read_cause_neither_gaps_nor_repeats(
             stop.set()
             sender.join(120)
             if not cluster.nodes[1].pids:
-                cluster.nodes[1].start()
+                cluster.nodes[1].start(180)
                 wait_until_in_sync(cluster, admin, topic)
         eventually(lambda: (read.extend(values_of(one.poll(0.5))), len(read) >= len(sent))[1], within_s=60)
     assert leaders[:3] == [2, 3, 1]
@@ -280,7 +280,7 @@ def test_with_retries_a_killed_leader_loses_no_record(cluster: ApacheCluster, ad
         producer.flush(120)
     assert acknowledged == [(offset, None) for offset in range(count)]
     assert cluster.partition(admin, topic).leader in (1, 3)
-    cluster.nodes[2].start()
+    cluster.nodes[2].start(180)
     wait_until_in_sync(cluster, admin, topic)
     cluster.elect(admin, topic, 2)
     reader = PartitionReader(as_config(cluster.bootstrap), TopicPartition(topic, 0))
@@ -310,7 +310,7 @@ def test_with_retries_of_confluent_kafka_a_killed_leader_loses_no_record(
             cluster.nodes[3].kill()
     assert producer.flush(120) == 0
     assert acknowledged == [(offset, None) for offset in range(count)]
-    cluster.nodes[3].start()
+    cluster.nodes[3].start(180)
     wait_until_in_sync(cluster, admin, topic)
     reader = PartitionReader(as_config(cluster.bootstrap), TopicPartition(topic, 0))
     assert [int(row.value or b"") for row in reader.read_rows(0, count)] == list(range(count))
