@@ -331,3 +331,69 @@ def test_an_unreadable_index_of_aborted_transactions_is_a_storage_error(run_scen
         assert (await scene.fetch(0, UNCOMMITTED)).error_code == ErrorCode.kafka_storage_error
 
     run_scene(scenario)
+
+
+# --- clients ----------------------------------------------------------------------------------------------------
+
+
+def by_confluent(address: str, isolation: str, count: int) -> list[int]:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": "g", "isolation.level": isolation, "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition("t", 0, 0)])
+    offsets: list[int] = []
+    while len(offsets) < count:
+        offsets += [message.offset() for message in consumer.consume(100, timeout=0.2) if not message.error()]
+    offsets += [message.offset() for message in consumer.consume(100, timeout=0.3) if not message.error()]
+    consumer.close()
+    return offsets
+
+
+def by_ours(address: str, isolation: str, count: int) -> list[int]:
+    from odradek import Consumer
+
+    with Consumer(bootstrap_servers=address, isolation_level=isolation) as consumer:
+        consumer.assign([("t", 0)])
+        consumer.seek(("t", 0), 0)
+
+        def poll(timeout: float) -> list[int]:
+            found = consumer.poll(timeout=timeout).values()
+            return [offset for batches in found for part in batches for offset in part.column("offset").to_pylist()]
+
+        offsets: list[int] = []
+        while len(offsets) < count:
+            offsets += poll(0.2)
+        return offsets + poll(0.3)
+
+
+@pytest.mark.parametrize("read", [by_confluent, by_ours])
+def test_clients_skip_aborted_records_and_stop_at_an_open_transaction(run_scene, read) -> None:
+    async def scenario(scene: Scene) -> None:
+        committed: list[int] = []
+        every: list[int] = []
+        for number in range(12):
+            first = scene.partition.log_end_offset
+            for producer_id in (7, 8):
+                scene.send(producer_id, epoch=number)
+            scene.append(scene.plain())
+            every += range(first, first + 6)
+            scene.end(7, commit=number % 2 == 0, epoch=number + 1)
+            scene.end(8, commit=number % 3 == 0, epoch=number + 1)
+            committed += [
+                *(range(first, first + 2) if number % 2 == 0 else ()),
+                *(range(first + 2, first + 4) if number % 3 == 0 else ()),
+                *range(first + 4, first + 6),
+            ]
+            if number % 4 == 3:
+                scene.partition.log.roll(scene.t0)
+        first = scene.partition.log_end_offset
+        scene.send(7, epoch=12)
+        scene.append(scene.plain())
+        every += range(first, first + 4)
+        address = ":".join(map(str, scene.broker.address))
+        assert await asyncio.to_thread(read, address, "read_committed", len(committed)) == committed
+        assert await asyncio.to_thread(read, address, "read_uncommitted", len(every)) == every
+
+    run_scene(scenario)
