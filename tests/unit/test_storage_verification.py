@@ -8,6 +8,7 @@ import pytest
 from support.logs import T0, batch, code_of, open_log, put, sequenced
 
 from odradek.batches.steps import finish
+from odradek.broker.partition import Partition
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_records import EndTransactionMarker
 from odradek.storage.append_info import AppendInfo
@@ -163,3 +164,12 @@ def test_a_batch_that_is_checked_in_steps_comes_with_its_guard(tmp_path: Path) -
         else:
             finish(steps)
     assert log.log_end_offset == 40_000
+
+
+def test_a_partition_passes_the_guard_on(log: Log) -> None:
+    partition = Partition("flights", 0, log, lambda: T0)
+    data = sequenced(0, 2, 7, transactional=True)
+    assert code_of(partition.produce, data) is ErrorCode.invalid_txn_state
+    info = partition.produce(data, begin(log))
+    assert isinstance(info, AppendInfo)
+    assert dict(log.open_transactions) == {7: 0}
