@@ -298,6 +298,7 @@ def test_a_session_replies_when_the_last_stable_offset_has_moved(run_scene) -> N
     run_scene(scenario)
 
 
+@pytest.mark.behaviour(50, part="b")
 def test_list_offsets_ends_at_the_last_stable_offset(run_scene) -> None:
     async def scenario(scene: Scene) -> None:
         scene.append(scene.plain())
@@ -368,6 +369,7 @@ def by_ours(address: str, isolation: str, count: int) -> list[int]:
         return offsets + poll(0.3)
 
 
+@pytest.mark.behaviour(54, part="a")
 @pytest.mark.parametrize("read", [by_confluent, by_ours])
 def test_clients_skip_aborted_records_and_stop_at_an_open_transaction(run_scene, read) -> None:
     async def scenario(scene: Scene) -> None:

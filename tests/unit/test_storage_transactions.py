@@ -212,6 +212,7 @@ def test_a_marker_above_the_high_watermark_leaves_the_transaction_unstable(path:
 # the index
 
 
+@pytest.mark.behaviour(54, part="b")
 def test_the_index_has_only_aborted_transactions(path: Path) -> None:
     log = open_log(path)
     send(log, 7)
