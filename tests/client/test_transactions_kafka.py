@@ -395,8 +395,8 @@ def test_the_tool_lists_describes_and_terminates(kafka: str, topic: str, capsys:
         assert described["partitions"] == [{"topic": topic, "partition": 0}]
         assert run(["transactions", "force-terminate", "--transactional-id", topic, "-b", kafka]) == 2
         assert "whose transaction is Ongoing" in capsys.readouterr().err
-        output_lines = output(capsys, "force-terminate", "--transactional-id", topic, "--yes", "-b", kafka)
-        assert f"Fenced the producers of {topic}" in output_lines
+        line = output(capsys, "force-terminate", "--transactional-id", topic, "--yes", "-b", kafka)
+        assert f"Fenced the producers of {topic}" in line
         with pytest.raises(ProducerFenced):
             one.commit_transaction()
     described = json.loads(output(capsys, "describe", "--transactional-id", topic, "-b", kafka, "--json"))

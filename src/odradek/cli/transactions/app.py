@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from odradek.cli.options import CONTEXT
-from odradek.cli.transactions import abort, describe, describe_producers, find_hanging, force_terminate, list
+from odradek.cli.transactions import abort, describe, describe_producers, force_terminate, hanging_transactions, list
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -18,6 +18,6 @@ app = typer.Typer(
 app.command(name="list", epilog=list.EPILOG)(list.list_)
 app.command(epilog=describe.EPILOG)(describe.describe)
 app.command(name="describe-producers", epilog=describe_producers.EPILOG)(describe_producers.describe_producers)
-app.command(name="find-hanging", epilog=find_hanging.EPILOG)(find_hanging.find_hanging)
+app.command(name="find-hanging", epilog=hanging_transactions.EPILOG)(hanging_transactions.find_hanging)
 app.command(epilog=abort.EPILOG)(abort.abort)
 app.command(name="force-terminate", epilog=force_terminate.EPILOG)(force_terminate.force_terminate)
