@@ -43,7 +43,7 @@ PRIVATE_WORDS = re.compile(
 )
 """Old-fashioned words that make a text hard to read. Texts of Apache Kafka may contain them."""
 PARTICIPLE = re.compile(r"(^|_)\w+ing$")
-NOUNS_IN_ING = {"testing", "partitioning", "staging", "find_hanging"}
+NOUNS_IN_ING = {"testing", "partitioning", "staging"}
 SAME_NAME = {
     "Admin": "odradek.aio has the asynchronous class: users choose by the import",
     "Consumer": "as Admin",

@@ -37,7 +37,7 @@ _UNAVAILABLE = (
 )
 
 
-class RequestVerification:
+class BatchVerification:
     """The verification of one Produce request. All its transactional batches are of one producer."""
 
     def __init__(self, broker: BrokerServices, transactional_id: str | None, version: int) -> None:

@@ -24,6 +24,7 @@ _IN_ROWS = frozenset({FETCH, METADATA})
 _TOPIC = frozenset({"name", "topic", "topic_name"})
 _PARTITION = frozenset({"index", "partition", "partition_index"})
 _TEXT_KEYS = _TOPIC | {"group_id", "key", "resource_name", "member_id", "transactional_id"}
+_CODES = frozenset({"error_code", "partition_error_code"})
 _KEYS = _TEXT_KEYS | _PARTITION | {"topic_id", "resource_type"}
 _UNKNOWN_VALUES: Mapping[str | None, Any] = {
     "string": "", "bytes": b"", "bool": False, "uuid": None, "int8": 0, "float64": 0.0,
@@ -49,7 +50,11 @@ def refusal(api_key: int, version: int, request: Any, code: ErrorCode, text: str
 def has_code(entity: Any) -> bool:
     """Returns whether a structure or one inside it has an error code."""
     inner = [_inner(field) for field in fields(entity)]
-    return "error_code" in schemas.field_names(entity) or any(has_code(each) for each in inner if _is_structure(each))
+    return _has_own_code(entity) or any(has_code(each) for each in inner if _is_structure(each))
+
+
+def _has_own_code(entity: Any) -> bool:
+    return not _CODES.isdisjoint(schemas.field_names(entity))
 
 
 def _is_structure(kind: Any) -> bool:
@@ -63,10 +68,10 @@ def _inner(field: Any) -> Any:
 def _row(entity: Any, asked: Any, code: ErrorCode, text: str, *, takes_code: bool = True) -> dict[str, Any]:
     """Returns one structure of the reply. ``asked`` is the matching structure, name or number of the request."""
     row: dict[str, Any] = {}
-    takes_code = takes_code and "error_code" in schemas.field_names(entity)
+    takes_code = takes_code and _has_own_code(entity)
     for field in fields(entity):
         inner, is_array = _inner(field), classify_field(field).is_array
-        if field.name == "error_code":
+        if field.name in _CODES:
             row[field.name] = code
         elif field.name == "error_message":
             row[field.name] = text

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from odradek.batches.steps import BatchSteps
     from odradek.broker.api import BrokerServices, Context
     from odradek.broker.scheduler import Steps
-    from odradek.broker.transaction_verification import RequestVerification
+    from odradek.broker.transaction_verification import BatchVerification
     from odradek.storage.verification import Guard
 
     class TopicProduceData(v13.TopicProduceData):
@@ -191,7 +191,7 @@ class _Produce:
         self.context = context
         self._acks: int = message.acks
         self._transactional_id = message.transactional_id
-        self._verification: RequestVerification | None = None
+        self._verification: BatchVerification | None = None
         self._timeout = message.timeout
         self._awaited: list[_Awaited] | None = None
         self._errors_left = RECORD_ERRORS
@@ -313,9 +313,9 @@ class _Produce:
     def _verify(self, partition: Partition, index: int, data: bytes) -> ProducedPartition | Steps[ProducedPartition]:
         """Appends a transactional batch once its partition is known to be in the transaction."""
         if self._verification is None:
-            from odradek.broker.transaction_verification import RequestVerification
+            from odradek.broker.transaction_verification import BatchVerification
 
-            self._verification = RequestVerification(self.broker, self._transactional_id, self.context.version)
+            self._verification = BatchVerification(self.broker, self._transactional_id, self.context.version)
         try:
             guard, answer = self._verification.begin(partition, data)
         except KafkaError as error:
