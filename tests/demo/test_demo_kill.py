@@ -13,7 +13,6 @@ from demo_runs import Run, Table, read_table, run_demo, run_until, signal_demo_w
 
 from odradek.pipelines.demo.flights import Flights
 
-OWN_PYTHON_STARTS = True  # finds workers by their parents
 EVENTS = 4_000
 SMALL = ["--events", str(EVENTS), "--batch-events", "1500"]
 # A rewind by 100 records in each of six partitions.

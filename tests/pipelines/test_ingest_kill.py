@@ -26,7 +26,6 @@ from support.publish import create_topic, publish
 from odradek.client.admin import Admin
 from odradek.pipelines import ingest
 
-OWN_PYTHON_STARTS = True  # finds workers by their parents
 TOPIC, GROUP = "events", "event-lake"
 RECORDS_PER_ROUND = 400
 FEW_RECORDS = 160

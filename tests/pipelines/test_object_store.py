@@ -26,7 +26,6 @@ from odradek.client.admin import Admin
 
 pytestmark = pytest.mark.slow
 
-OWN_PYTHON_STARTS = True  # finds workers by their parents
 BUCKET = "lake"
 RUN_S = 400
 

@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds a process's children through /proc"),
 ]
-OWN_PYTHON_STARTS = True  # finds workers by their parents
 RECORDS = 40_000
 
 

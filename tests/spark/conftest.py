@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from spark_runs import StreamingRun
 from support.brokers import unique
-from support.python_starts import fork_server, python_starts
 from support.spark_session import admin, spark
 
 from odradek.client.admin import Admin
 
-__all__ = ["admin", "fork_server", "group", "python_starts", "spark", "stream", "topic"]
+__all__ = ["admin", "group", "spark", "stream", "topic"]
 
 
 @pytest.fixture

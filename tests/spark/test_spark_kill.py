@@ -16,7 +16,6 @@ from support.publish import create_topic, numbers, publish
 
 from odradek.spark.session import SessionError, find_java
 
-OWN_PYTHON_STARTS = True  # finds workers by their parents
 CHILD = Path(__file__).with_name("spark_child.py")
 
 

@@ -8,20 +8,18 @@ from typing import Any
 import pytest
 
 from odradek.client.admin import Admin
-from support.python_starts import from_server
 
 # Without new records a query asks for offsets every 10 ms, which keeps a processor busy while a test waits.
 CONFIG = {"spark.sql.streaming.pollingDelay": "50ms"}
 
 
 @pytest.fixture(scope="session")
-def spark(bootstrap: str, fork_server: str) -> Iterator[Any]:
+def spark(bootstrap: str) -> Iterator[Any]:
     """Depends on the broker, so that the broker starts before the session and ends after it."""
     from odradek.spark.registration import register
     from odradek.spark.session import session
 
-    with from_server(fork_server):
-        running = session("odradek tests", config=CONFIG)
+    running = session("odradek tests", config=CONFIG)
     register(running)
     yield running
     running.stop()
