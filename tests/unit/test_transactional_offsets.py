@@ -454,6 +454,16 @@ def test_rows_with_an_unstable_partition() -> None:
     assert list(rows) == [FetchedOffset(0, 5, 2, "m", OK), FetchedOffset(1, -1, -1, "", UNSTABLE)]
 
 
+def test_a_load_replays_a_tombstone_between_a_transaction_and_a_plain_commit(rig: TransactionRig) -> None:
+    """A load in runs replays only the last record of a partition, but the tombstone has dropped a pending offset."""
+    rig.txn_commit("g", "t", {0: 10, 1: 11})
+    _delete_offsets(rig, "t", 0)
+    rig.commit("g", "t", {0: 5})
+    assert stable(rig, {"t": [0, 1]}) == {"t": {0: 5, 1: UNSTABLE}}
+    rig.restart()
+    assert stable(rig, {"t": [0, 1]}) == {"t": {0: 5, 1: UNSTABLE}}
+
+
 def test_compaction_keeps_the_outcome_of_transactions(rig: TransactionRig) -> None:
     log = rig.partition_of("g")
     for number in range(3):

@@ -45,6 +45,8 @@ class RecordLayout(NamedTuple):
     cut: struct.Struct
     same: Cut
     delta_bytes: int
+    has_value: bool
+    """Whether the records are commits and not tombstones."""
 
 
 class CommitRuns:
@@ -57,12 +59,15 @@ class CommitRuns:
         self._shapes: dict[bytes, RecordLayout] = {}
         self._pending: dict[bytes, dict[bytes, Cut]] = {}
         self._pending_count = 0
+        self._holds_tombstones = False
         self._names: dict[bytes, tuple[str, str] | None] = {}
         self._texts: dict[bytes, str] = {}
         self._topic_ids: dict[bytes, bytes | None] = {_NO_TOPIC_ID: None}
 
     @property
     def is_full(self) -> bool:
+        if self._holds_tombstones and self._machine.has_pending_offsets:
+            return True  # a tombstone drops the pending offsets of its partition, also if a commit follows it
         return self._pending_count > PENDING_AT_MOST
 
     def take(self, payload: bytes | mmap, at: int, most: int) -> tuple[int, int]:
@@ -85,7 +90,7 @@ class CommitRuns:
         return taken, at + taken * shape.cut.size
 
     def _cut(self, shape: RecordLayout, payload: bytes | mmap, at: int, most: int) -> int:
-        cut, same, delta_bytes = shape
+        cut, same, delta_bytes, _ = shape
         fits = min(most, (len(payload) - at) // cut.size)
         pending = self._pending
         rows: dict[bytes, Cut] = {}
@@ -107,11 +112,14 @@ class CommitRuns:
             rows[record[5]] = record
             taken += 1
         self._pending_count += len(rows) - before
+        if taken and not shape.has_value:
+            self._holds_tombstones = True
         return taken
 
     def drain(self) -> Generator[None, Any, None]:
         """Replays the last commit of each partition since the last drain."""
         pending, self._pending, self._pending_count = self._pending, {}, 0
+        self._holds_tombstones = False
         done = 0
         for prefix, rows in pending.items():
             names = self._names_in(prefix)
@@ -195,7 +203,8 @@ def shape_of(payload: bytes | mmap, at: int) -> RecordLayout | None:
         return None
     sizes = [end - start for start, end in zip((at, *ends[:-1]), ends, strict=True)]
     cut = struct.Struct("".join(f"{size}s" for size in sizes))
-    return RecordLayout(cut, cut.unpack_from(payload, at)[::2], sizes[1])
+    first: Cut = cut.unpack_from(payload, at)
+    return RecordLayout(cut, first[::2], sizes[1], bool(first[7]))
 
 
 def _ends_of(payload: bytes | mmap, start: int) -> tuple[int, ...] | None:

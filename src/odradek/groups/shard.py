@@ -146,6 +146,10 @@ class GroupShard:
             return replace(request.failed(error), member_id=request.member_id or request.new_member_id)
         return request.failed(error)
 
+    @property
+    def has_pending_offsets(self) -> bool:
+        return bool(self._offsets.pending.open)
+
     def committed(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
         """Returns the committed offset of a partition, or None."""
         return self._offsets.get(group_id, topic, partition)
