@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from support.world import START_MS
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
+from odradek.coordinator.loader import Loader
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import ProducerIdentity
@@ -24,8 +27,11 @@ from odradek.core.records import (
     offset_key,
     offset_value,
 )
+from odradek.groups.commit_runs import CommitRuns
+from odradek.groups.config import GroupConfig
 from odradek.groups.messages import FetchedOffset, FetchedRows
 from odradek.groups.offsets import Offsets
+from odradek.groups.shard import GroupShard
 
 OK = ErrorCode.none
 UNSTABLE = ErrorCode.unstable_offset_commit
@@ -462,6 +468,23 @@ def test_a_load_replays_a_tombstone_between_a_transaction_and_a_plain_commit(rig
     assert stable(rig, {"t": [0, 1]}) == {"t": {0: 5, 1: UNSTABLE}}
     rig.restart()
     assert stable(rig, {"t": [0, 1]}) == {"t": {0: 5, 1: UNSTABLE}}
+
+
+def test_a_partition_of_kafka_is_loaded() -> None:
+    """Apache Kafka 4.3 wrote it for confluent-kafka: two committed transactions, an aborted one, a plain commit."""
+    data = (Path(__file__).parent.parent / "data" / "kafka-offsets-transactions.log").read_bytes()
+    machine = GroupShard(GroupConfig())
+    loader = Loader(machine, "log", CommitRuns)
+    for position, header in scan(data):
+        steps = (
+            loader.take_marker(data, position, header) if header.is_control else loader.take(data, position, header, 0)
+        )
+        deque(steps, 0)
+    deque(loader.finish(), 0)
+    found = [machine.committed("g", "t", partition) for partition in range(4)]
+    assert [None if value is None else value.offset for value in found] == [7, 11, 12, 13]
+    assert machine.durable_state().pending == {}
+    assert not machine.skipped
 
 
 def test_compaction_keeps_the_outcome_of_transactions(rig: TransactionRig) -> None:
