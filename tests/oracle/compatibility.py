@@ -34,12 +34,6 @@ class Out(NamedTuple):
 
 OUT = (
     Out(
-        "offsets in transactions",
-        (28,),
-        "A producer that sends the offsets of a group with its transaction gets UNSUPPORTED_VERSION.",
-        "Groups do not have them yet. Transactions of records are served.",
-    ),
-    Out(
         "share groups",
         (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
         "A share consumer and `kafka-share-groups.sh --describe` report UNSUPPORTED_VERSION.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from odradek.broker.transaction_markers import MarkerWriter, PendingMarkers
@@ -12,7 +12,7 @@ from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TRANSACTION_TOPIC
 from odradek.transactions.config import TransactionConfig
-from odradek.transactions.messages import Markers, MarkersDelayed, MarkersWritten
+from odradek.transactions.messages import Markers, MarkersDelayed, MarkersWritten, Partition
 from odradek.transactions.shard import TransactionShard
 
 
@@ -68,10 +68,13 @@ class TransactionRuntime(Runtime[TransactionShard]):
         if not pending.is_delayed:
             pending.is_delayed = True
             self.submit(index, MarkersDelayed(transactional_id, producer))
-        if pending.is_refused:
-            del self._pending[key]
-        else:
+        if not pending.is_refused:
             self._call_at(self.clock() + self.markers.retry_ms, lambda: self._write(key, pending))
+
+    def unmarked(self, transactional_id: str) -> Collection[Partition] | None:
+        """Returns the partitions that still need the marker of a decision; None if no decision is pending."""
+        pending = self._pending.get((self.partition_of(transactional_id), transactional_id))
+        return None if pending is None else pending.left
 
     def unload(self, index: int) -> None:
         """Removes the shard and forgets its decisions: the next load announces them again."""

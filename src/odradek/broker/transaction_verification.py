@@ -1,4 +1,4 @@
-"""Verifies that the partitions of transactional batches are in their transaction, before the batches are appended.
+"""Verifies that the partitions of transactional batches are in their transaction before the batches are appended.
 
 * Produce 12 and newer (transaction.version 2): the broker adds the partition to the transaction itself.
 * Older requests: the producer has added it with AddPartitionsToTxn, and the broker asks the coordinator for it, unless
@@ -37,22 +37,62 @@ _UNAVAILABLE = (
 )
 
 
+class PartitionVerification:
+    """The verification of the partitions of one request. ``adds``: they are added to the transaction."""
+
+    def __init__(
+        self, broker: BrokerServices, transactional_id: str, *, adds: bool, knows_transaction_abortable: bool
+    ) -> None:
+        self._broker = broker
+        self._transactional_id = transactional_id
+        self._adds = adds
+        self._knows_transaction_abortable = knows_transaction_abortable
+
+    def begin(
+        self, partition: Partition, producer: ProducerIdentity, sequence: int
+    ) -> tuple[Guard, Deferred[ErrorCode] | None]:
+        """Returns the guard for the append of a batch, and the promise of the coordinator's error.
+
+        Without a promise the batch needs no verification. Raises KafkaError (INVALID_PRODUCER_EPOCH).
+        """
+        if not self._adds and not self._broker.config.transaction_partition_verification_enable:
+            return None, None
+        guard = partition.log.begin_verification(*producer, sequence, supports_epoch_bump=self._adds)
+        return guard, None if guard is None else self._ask(producer, (partition.topic, partition.index))
+
+    def _ask(self, producer: ProducerIdentity, asked: tuple[str, int]) -> Deferred[ErrorCode]:
+        runtime, transactional_id = self._broker.coordinators.runtime(TRANSACTIONS), self._transactional_id
+        if self._adds:
+            added = runtime.ask(transactional_id, AddPartitions(transactional_id, producer, (asked,), 2))
+            return added.map(self._error)
+        errors = runtime.ask(transactional_id, VerifyPartitions(transactional_id, producer, (asked,)))
+        return errors.map(lambda found: self._error(found[asked]))
+
+    def _error(self, code: ErrorCode) -> ErrorCode:
+        if code is ErrorCode.producer_fenced:
+            return ErrorCode.invalid_producer_epoch
+        if code is ErrorCode.transaction_abortable and not self._knows_transaction_abortable:
+            return ErrorCode.invalid_txn_state
+        return code
+
+
 class BatchVerification:
     """The verification of one Produce request. All its transactional batches are of one producer."""
 
     def __init__(self, broker: BrokerServices, transactional_id: str | None, version: int) -> None:
-        self._broker = broker
+        self._adds = version >= ADDS_PARTITIONS
         self._transactional_id = transactional_id
-        self._version = version
+        self._partitions = PartitionVerification(
+            broker, transactional_id or "", adds=self._adds, knows_transaction_abortable=version >= ABORTABLE
+        )
         self._producer: ProducerIdentity | None = None
 
     def begin(self, partition: Partition, data: bytes) -> tuple[Guard, Deferred[KafkaError | None] | None]:
-        """Returns the guard for the append of a batch, and the promise of the coordinator's refusal, None if it agrees.
+        """Returns the guard for the append of a batch, and the promise of its refusal, None if it is verified.
 
         Without a promise the batch needs no verification. Raises KafkaError if the batch is refused at once.
         """
-        transactional_id = self._transactional_id
-        if transactional_id is None:
+        if self._transactional_id is None:
             raise KafkaError(ErrorCode.transactional_id_authorization_failed)
         if len(data) < HEADER_BYTES:
             return None, None  # the log refuses it
@@ -64,34 +104,16 @@ class BatchVerification:
             self._producer = producer
         elif self._producer != producer:
             raise KafkaError(ErrorCode.invalid_producer_id_mapping)
-        adds = self._version >= ADDS_PARTITIONS
-        if not adds and not self._broker.config.transaction_partition_verification_enable:
-            return None, None
-        guard = partition.log.begin_verification(*producer, header.base_sequence, supports_epoch_bump=adds)
-        return guard, None if guard is None else self._ask(transactional_id, producer, partition, adds=adds)
-
-    def _ask(
-        self, transactional_id: str, producer: ProducerIdentity, partition: Partition, *, adds: bool
-    ) -> Deferred[KafkaError | None]:
-        asked = (partition.topic, partition.index)
-        runtime = self._broker.coordinators.runtime(TRANSACTIONS)
-        if adds:
-            added = runtime.ask(transactional_id, AddPartitions(transactional_id, producer, (asked,), 2))
-            return added.map(self._refusal)
-        errors = runtime.ask(transactional_id, VerifyPartitions(transactional_id, producer, (asked,)))
-        return errors.map(lambda found: self._refusal(found[asked]))
+        guard, error = self._partitions.begin(partition, producer, header.base_sequence)
+        return guard, None if error is None else error.map(self._refusal)
 
     def _refusal(self, code: ErrorCode) -> KafkaError | None:
         """Returns Produce's error for an error of the coordinator, with a message where Kafka has one."""
         if code is ErrorCode.none:
             return None
-        if code is ErrorCode.producer_fenced:
-            return KafkaError(ErrorCode.invalid_producer_epoch)
-        if code is ErrorCode.invalid_txn_state or (
-            code is ErrorCode.transaction_abortable and self._version < ABORTABLE
-        ):
-            return KafkaError(ErrorCode.invalid_txn_state, "The partition was not added to the transaction.")
-        if code in _UNAVAILABLE or (code is ErrorCode.concurrent_transactions and self._version < ADDS_PARTITIONS):
+        if code is ErrorCode.invalid_txn_state:
+            return KafkaError(code, "The partition was not added to the transaction.")
+        if code in _UNAVAILABLE or (code is ErrorCode.concurrent_transactions and not self._adds):
             text = f"The transaction coordinator cannot verify the partition now: {code.name.upper()}"
             return KafkaError(ErrorCode.not_enough_replicas, text)
         return KafkaError(code)

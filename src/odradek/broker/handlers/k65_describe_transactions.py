@@ -34,9 +34,11 @@ def handle(broker: BrokerServices, context: Context, message: DescribeTransactio
 
 def _describe(broker: BrokerServices, context: Context, transactional_id: str) -> Steps[dict[str, Any]]:
     from odradek.transactions.messages import DescribeTransaction
+    from odradek.transactions.transitions import PREPARED
 
     asked = DescribeTransaction(transactional_id)
-    answer = yield broker.coordinators.runtime(TRANSACTIONS).ask(transactional_id, asked)
+    runtime = broker.coordinators.runtime(TRANSACTIONS)
+    answer = yield runtime.ask(transactional_id, asked)
     current = answer.transaction
     topics = elements(context, "transaction_states", "topics")
     row = {"error_code": answer.error, "transactional_id": transactional_id, "topics": topics}
@@ -45,7 +47,9 @@ def _describe(broker: BrokerServices, context: Context, transactional_id: str) -
             "transaction_state": "", "transaction_timeout": 0, "transaction_start_time": 0, "producer_id": 0,
             "producer_epoch": 0,
         }  # fmt: skip
-    for topic, partitions in groupby(sorted(current.partitions), lambda partition: partition[0]):
+    unmarked = runtime.unmarked(transactional_id) if current.state in PREPARED else None
+    listed = current.partitions if unmarked is None else unmarked  # as in Kafka: without those that have their marker
+    for topic, partitions in groupby(sorted(listed), lambda partition: partition[0]):
         topics.add({"topic": topic, "partitions": [index for _, index in partitions]})
         yield None
     return row | {

@@ -1,0 +1,114 @@
+"""TxnOffsetCommit 0–5: commits offsets of a group in a producer's transaction.
+
+* 2: leader epochs.
+* 3: flexible; the consumer's member id, generation and instance.
+* 4: the error TRANSACTION_ABORTABLE.
+* 5: the broker adds the group's partition of ``__consumer_offsets`` to the transaction.
+
+The offsets become visible when the transaction is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from odradek.broker.long_replies import reply, rows_of_partitions
+from odradek.broker.transaction_verification import PartitionVerification
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import OFFSETS_TOPIC, ProducerIdentity
+from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit, TxnOffsetCommit
+
+if TYPE_CHECKING:
+    from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition
+
+    from odradek.broker.api import BrokerServices, Context
+    from odradek.broker.scheduler import Steps
+    from odradek.wire.chunks import Chunk
+
+VERSIONS = (0, 5)
+ADDS_PARTITIONS = 5
+ABORTABLE = 4
+_NO_SEQUENCE = -1
+_Rows = dict[str, dict[int, ErrorCode]]
+
+
+def handle(broker: BrokerServices, context: Context, message: TxnOffsetCommitRequest) -> Steps[list[Chunk]]:
+    topics: list[TopicCommit] = []
+    rows: _Rows = {}  # partitions that do not exist come first, as in Kafka
+    for topic in message.topics:
+        known = broker.catalog.topic(topic.name)
+        commits: list[PartitionCommit] = []
+        for part in topic.partitions:
+            if known is not None and 0 <= part.partition_index < known.partition_count:
+                commits.append(_commit(part, context.version))
+            else:
+                rows.setdefault(topic.name, {})[part.partition_index] = ErrorCode.unknown_topic_or_partition
+            yield None
+        if known is not None and commits:
+            topics.append(TopicCommit(topic.name, known.id.bytes, commits))
+    if topics:
+        answer = yield from _submit(broker, context.version, message, topics)
+        yield from _add_errors(rows, topics, answer, context.version)
+    asked = ((name, errors.items()) for name, errors in rows.items())
+    return reply(
+        context,
+        {
+            "topics": (
+                yield from rows_of_partitions(
+                    context, "topics", asked, lambda name, row: {"partition_index": row[0], "error_code": row[1]}
+                )
+            )
+        },
+    )
+
+
+def _commit(part: TxnOffsetCommitRequestPartition, version: int) -> PartitionCommit:
+    epoch = part.committed_leader_epoch if version >= 2 else -1
+    return (part.partition_index, part.committed_offset, epoch, part.committed_metadata)
+
+
+def _submit(
+    broker: BrokerServices, version: int, message: TxnOffsetCommitRequest, topics: list[TopicCommit]
+) -> Steps[OffsetCommitReply]:
+    """Verifies the transaction and commits the offsets."""
+    if not message.group_id:
+        return OffsetCommitReply(ErrorCode.invalid_group_id)
+    producer = ProducerIdentity(message.producer_id, message.producer_epoch)
+    has_member = version >= 3
+    commit = OffsetCommit(
+        message.group_id,
+        topics,
+        message.member_id if has_member else "",
+        message.generation_id if has_member else -1,
+        message.group_instance_id if has_member else None,
+    )
+    request = TxnOffsetCommit(producer, commit)
+    index = broker.groups.partition_of(message.group_id)
+    partition = broker.partition(OFFSETS_TOPIC, index)
+    if partition is not None:
+        verification = PartitionVerification(
+            broker, message.transactional_id, adds=version >= ADDS_PARTITIONS,
+            knows_transaction_abortable=version >= ABORTABLE,
+        )  # fmt: skip
+        try:
+            _, pending = verification.begin(partition, producer, _NO_SEQUENCE)
+        except KafkaError as error:
+            return OffsetCommitReply(error.code)
+        error_code = ErrorCode.none if pending is None else (yield pending)
+        if error_code is not ErrorCode.none:
+            return OffsetCommitReply(error_code)
+    answer: OffsetCommitReply = yield broker.groups.submit(index, request)
+    return answer
+
+
+def _add_errors(rows: _Rows, topics: Iterable[TopicCommit], answer: OffsetCommitReply, version: int) -> Steps[None]:
+    refused = answer.refused or {}
+    for topic in topics:
+        errors = rows.setdefault(topic.topic, {})
+        for index, *_ in topic.partitions:
+            error = refused.get((topic.topic, index), answer.error)
+            if error is ErrorCode.coordinator_load_in_progress and version < 2:
+                error = ErrorCode.coordinator_not_available
+            errors[index] = error
+            yield None
