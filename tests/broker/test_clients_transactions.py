@@ -121,3 +121,72 @@ def test_kill_9_of_the_broker_in_a_transaction(
         send(producer, topic, f"{number} c", f"{number} d")
         producer.commit_transaction(60)
         assert len(read(topic, bootstrap=running.bootstrap)) == 4 * (number + 1)
+
+
+def committed(bootstrap: str, group: str, topic: str) -> int:
+    """Returns the group's committed offset of partition 0; negative if there is none."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    (position,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+    consumer.close()
+    return int(position.offset)
+
+
+def test_offsets_of_a_consumer_are_committed_with_the_records(
+    bootstrap: str, made: str, read: Callable[..., set[str]]
+) -> None:
+    group, source = unique("group"), unique("source")
+    with Wire(bootstrap) as wire:
+        create_topic(wire, source)
+    plain = Producer({"bootstrap.servers": bootstrap})
+    for number in range(4):
+        plain.produce(source, str(number), partition=0)
+    plain.flush(30)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([source])
+    producer = new_producer(bootstrap, unique("tx"))
+    for number, is_committed in enumerate((True, False, True)):
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.value() == str(number).encode()
+        producer.begin_transaction()
+        send(producer, made, f"copy of {number}")
+        producer.send_offsets_to_transaction(
+            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 30
+        )
+        if is_committed:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+        assert committed(bootstrap, group, source) == (number + 1 if is_committed else number)
+    consumer.close()
+    assert read(made) == {"copy of 0", "copy of 2"}
+
+
+def test_offsets_of_a_transaction_survive_kill_9(
+    own_broker: Callable[..., RunningBroker], topic: str, group: str
+) -> None:
+    running = own_broker(transaction_state_log_num_partitions="2", offsets_topic_num_partitions="3")
+    with Wire(running.bootstrap) as wire:
+        create_topic(wire, topic, 2)
+    name = unique("tx")
+    consumer = Consumer({"bootstrap.servers": running.bootstrap, "group.id": group})
+    for number in range(1, 4):
+        producer = new_producer(running.bootstrap, name)  # librdkafka loses the group's coordinator in a restart
+        producer.begin_transaction()
+        send(producer, topic, "a")
+        producer.send_offsets_to_transaction([TopicPartition(topic, 0, number)], consumer.consumer_group_metadata(), 30)
+        running.kill()
+        running.start()
+        if number == 2:
+            producer.abort_transaction(60)
+        else:
+            producer.commit_transaction(60)
+        assert committed(running.bootstrap, group, topic) == (1 if number == 2 else number)
+    consumer.close()
