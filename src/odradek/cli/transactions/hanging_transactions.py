@@ -14,7 +14,7 @@ from odradek.cli.transactions.scope import BrokerId
 EPILOG = (
     "Examples:\n\n\b\n"
     "  odradek transactions find-hanging --topic flights -b 127.0.0.1:9092\n"
-    "  odradek transactions find-hanging --broker-id 1 --max-transaction-timeout 60 -b 127.0.0.1:9092 --json"
+    "  odradek transactions find-hanging --broker-id 1 --max-transaction-timeout 60 -b 127.0.0.1:9092"
 )
 _HEAD = (
     "Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset", "LastTimestamp",
