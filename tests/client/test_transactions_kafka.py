@@ -25,11 +25,13 @@ from odradek.client import (
     ErrorCode,
     KafkaError,
     NewTopic,
+    PartitionReader,
     ProducerFenced,
     ProducerIdAndEpoch,
     TransactionAbortable,
     TransactionFatal,
 )
+from odradek.client.config import as_config
 from odradek.core.effects import SimpleRecord
 from odradek.wire.api_keys import API_VERSIONS, PRODUCE, UPDATE_FEATURES
 
@@ -137,6 +139,38 @@ def test_record_batches_are_part_of_a_transaction(kafka: str, topic: str) -> Non
     assert {p: [int(v) for v in values] for p, values in found.items()} == {
         p: list(range(p, 5_000, 2)) for p in range(2)
     }
+
+
+def test_an_aborted_transaction_over_several_segments_is_not_read(kafka: str, admin: Admin, topic: str) -> None:
+    """Two transactions overlap in four segments: one is aborted, one committed, and plain records are between them."""
+    admin.alter_topic_configs(topic, {"segment.bytes": "1048576", "max.message.bytes": "200000"})
+    tp = TopicPartition(topic, 0)
+    with (
+        Producer(kafka, transactional_id=f"{topic}-a", batch_size=1) as aborted,
+        Producer(kafka, transactional_id=f"{topic}-b", batch_size=1) as kept,
+        Producer(kafka, batch_size=1) as plain,
+    ):
+        for one in (aborted, kept):
+            one.init_transactions()
+            one.begin_transaction()
+        for number in range(12):
+            for one, name in ((aborted, b"aborted"), (kept, b"kept"), (plain, b"plain")):
+                one.send(topic, b"%s %d " % (name, number) + b"x" * 100_000, partition=0)
+                one.flush()
+        aborted.abort_transaction()
+        kept.commit_transaction()
+    expected = [b"%s %d" % (name, number) for number in range(12) for name in (b"kept", b"plain")]
+    for limit in (1, 250_000, 4_194_304):
+        with Consumer(
+            kafka, isolation_level="read_committed", max_partition_fetch_bytes=limit, **QUICK
+        ) as reader:  # fmt: skip
+            reader.assign([tp])
+            end, found = reader.end_offsets([tp])[tp], []
+            while reader.position(tp) < end:
+                found += [record.value.rpartition(b" ")[0] for record in reader.poll(1.0).records()]
+        assert found == expected
+    committed = PartitionReader(as_config(kafka), tp, isolation_level="read_committed")
+    assert [row.value.rpartition(b" ")[0] for row in committed.read_rows(0, end)] == expected
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer", "assign"])
