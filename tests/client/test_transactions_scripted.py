@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from support.brokers import eventually
 from support.scripted import Reply, ScriptedCluster, scripted
 
 from odradek import Producer, TopicPartition, aio
@@ -23,6 +25,7 @@ from odradek.client import (
     TransactionAbortable,
     TransactionFatal,
 )
+from odradek.client.producer.transaction import TransactionPhase
 from odradek.wire import schemas
 from odradek.wire.api_keys import (
     ADD_OFFSETS_TO_TXN,
@@ -295,7 +298,53 @@ def test_an_error_of_a_callback_makes_the_commit_fail(cluster: ScriptedCluster) 
         one.init_transactions()
         with pytest.raises(TransactionAbortable, match="a bug of the user's"), one.transaction():
             one.send("t", b"1", partition=0, on_delivery=broken)
-    assert scripted_broker.ended == [(0, False)]
+        assert scripted_broker.ended == [(0, False)], "the block aborts, not the end of the producer"
+        with one.transaction():
+            one.send("t", b"2", partition=0)
+    assert scripted_broker.ended == [(0, False), (1, True)]
+
+
+def test_an_abort_sends_a_refused_batch_no_second_time(cluster: ScriptedCluster) -> None:
+    """A batch is in flight when the abort begins, and then refused with a retriable code."""
+    scripted_broker = ScriptedCoordinator(cluster, 2)
+    sent, goes_on = threading.Event(), threading.Event()
+    answer = cluster.brokers[1].answers[PRODUCE]
+
+    def late(message: Any, version: int) -> Reply:
+        sent.set()
+        assert goes_on.wait(10)
+        return answer(message, version)
+
+    cluster.brokers[1].answers[PRODUCE] = late
+    scripted_broker.codes[PRODUCE] = [ErrorCode.not_enough_replicas]
+    with producer(cluster) as one:
+        one.init_transactions()
+        one.begin_transaction()
+        one.send("t", b"1", partition=0)
+        assert sent.wait(10)
+        thread = threading.Thread(target=one.abort_transaction)
+        thread.start()
+        engine: Any = one._engine
+        eventually(lambda: engine.transaction.state is TransactionPhase.ABORTING)
+        goes_on.set()
+        thread.join(10)
+        assert not thread.is_alive()
+        assert scripted_broker.ended == [(0, False)]
+    assert scripted_broker.asked.count("produce v12") == 1
+    assert scripted_broker.batches == []
+
+
+@pytest.mark.parametrize("key", [INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, PRODUCE, END_TXN])
+def test_the_end_of_the_previous_transaction_is_not_waited_for_long(cluster: ScriptedCluster, key: int) -> None:
+    """CONCURRENT_TRANSACTIONS passes in milliseconds: the longer pause of other errors would slow transactions."""
+    scripted_broker = ScriptedCoordinator(cluster, 1)
+    scripted_broker.codes[key] = [ErrorCode.concurrent_transactions] * 2
+    with producer(cluster, retry_backoff_ms=4_000, retry_backoff_max_ms=4_000, max_block_ms=30_000) as one:
+        began_s = time.monotonic()
+        one.init_transactions()
+        with one.transaction():
+            one.send("t", b"1", partition=0)
+        assert time.monotonic() - began_s < 3
 
 
 @pytest.mark.parametrize("code", [
