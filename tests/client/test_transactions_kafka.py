@@ -359,7 +359,10 @@ def test_descriptions_of_transactions(kafka: str, admin: Admin, topic: str) -> N
         assert admin.list_transactions(states=["Empty"], pattern=topic) == []
         assert admin.list_transactions(duration_ms=600_000, pattern=topic) == []
         assert len(admin.list_transactions(producer_ids=[busy.producer_id])) == 1
+        assert admin.find_hanging_transactions([tp], max_timeout_ms=-1) == [], "its coordinator knows it"
         one.commit_transaction()
+        ended = admin.describe_producers([tp])[tp][0]
+        assert (ended.transaction_start_offset, ended.coordinator_epoch) == (None, 0)
     with pytest.raises(KafkaError, match="TRANSACTIONAL_ID_NOT_FOUND"):
         admin.describe_transactions([f"no-{topic}"])
     with pytest.raises(ValueError, match="unknown transaction state 'Sleeping'"):
