@@ -1,6 +1,6 @@
-"""Transactions of ``Producer``, ``Admin`` and ``odradek transactions`` on Apache Kafka.
+"""Transactions of ``Producer``, ``Admin`` and ``odradek transactions`` on Odradek's broker and on Apache Kafka.
 
-Without Java the tests are skipped. ODRADEK_TEST_BOOTSTRAP names another broker with transactions.
+Without Java the latter are skipped. ODRADEK_TEST_BOOTSTRAP names another broker with transactions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from support.brokers import Wire, eventually, kafka_with_transactions, unique
 from support.pages import DOCS, examples
 
-from odradek import Admin, Consumer, Producer, TopicPartition, aio
+from odradek import Admin, Broker, Consumer, Producer, TopicPartition, aio
 from odradek.batches.encode import encode_batch
 from odradek.cli.main import run
 from odradek.client import (
@@ -33,15 +33,22 @@ from odradek.client import (
 )
 from odradek.client.config import as_config
 from odradek.core.effects import SimpleRecord
-from odradek.wire.api_keys import API_VERSIONS, PRODUCE, UPDATE_FEATURES
+from odradek.wire.api_keys import API_VERSIONS, PRODUCE, TXN_OFFSET_COMMIT, UPDATE_FEATURES
 
 pytestmark = pytest.mark.slow
 Capture = pytest.CaptureFixture[str]
 QUICK = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "fetch_max_wait_ms": 20}
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["odradek", "apache"])
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if request.param == "odradek":
+        with Broker(config={"group.initial.rebalance.delay.ms": "0"}) as own:
+            with Wire(own.bootstrap_servers) as wire:
+                if TXN_OFFSET_COMMIT not in wire.versions():
+                    pytest.skip("Odradek's broker has no TxnOffsetCommit yet")
+            yield own.bootstrap_servers
+        return
     with kafka_with_transactions(tmp_path_factory.mktemp("kafka")) as bootstrap:
         yield bootstrap
 
