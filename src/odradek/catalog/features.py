@@ -2,8 +2,8 @@
 
 The initial levels are those of a newly formatted Apache Kafka 4.3. Clients read them to find the cluster's features.
 In this broker, ``group.version`` controls KIP-848 groups, ``transaction.version`` the records of transactions, and
-``kraft.version`` changes of voters. The other levels are only stored: their features need no level here, or they are not
-supported.
+``kraft.version`` changes of voters. The other levels are only stored: their features need no level here, or they are
+not supported.
 """
 
 from __future__ import annotations

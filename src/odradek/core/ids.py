@@ -24,6 +24,7 @@ NO_EPOCH = -1
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
 
 # Special timestamps of ListOffsets; any other value is milliseconds since 1970.
 LATEST = -1

@@ -28,14 +28,13 @@ from typing import NamedTuple
 from odradek.batches.header import BatchHeader
 from odradek.core.crc import crc32c
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_PRODUCER_EPOCH
+from odradek.core.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from odradek.core.transaction_records import EndTransactionMarker
 from odradek.storage.files import Files
 from odradek.storage.verification import Verifications
 
 SUFFIX = ".snapshot"
 BATCHES_KEPT = 5
-NO_SEQUENCE = -1
 MAX_PRODUCER_EPOCH = 0x7FFF
 STRICT_EPOCHS_VERSION = 2
 """The first transaction.version whose markers have an epoch above the epoch of the transaction."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.long_replies import reply, rows_of_partitions
 from odradek.broker.transaction_verification import PartitionVerification
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import OFFSETS_TOPIC, ProducerIdentity
+from odradek.core.ids import NO_SEQUENCE, OFFSETS_TOPIC, ProducerIdentity
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit, TxnOffsetCommit
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 VERSIONS = (0, 5)
 ADDS_PARTITIONS = 5
 ABORTABLE = 4
-_NO_SEQUENCE = -1
 _Rows = dict[str, dict[int, ErrorCode]]
 
 
@@ -92,7 +91,7 @@ def _submit(
             knows_transaction_abortable=version >= ABORTABLE,
         )  # fmt: skip
         try:
-            _, pending = verification.begin(partition, producer, _NO_SEQUENCE)
+            _, pending = verification.begin(partition, producer, NO_SEQUENCE)
         except KafkaError as error:
             return OffsetCommitReply(error.code)
         error_code = ErrorCode.none if pending is None else (yield pending)
