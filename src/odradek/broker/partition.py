@@ -18,7 +18,6 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.transaction_records import EndTransactionMarker
 from odradek.storage.append_info import AppendInfo
 from odradek.storage.log import Log
-from odradek.storage.segment import Slice
 from odradek.storage.verification import VerificationGuard
 
 if TYPE_CHECKING:
@@ -217,12 +216,6 @@ class Partition:
                 f"leader epoch {epoch} is older than the current epoch {self.leader_epoch}",
             )
         raise KafkaError(ErrorCode.unknown_leader_epoch, f"this broker does not know leader epoch {epoch} yet")
-
-    def read(self, offset: int, max_bytes: int, *, committed: bool, min_one: bool) -> Slice:
-        """Reads batches below the high watermark or, with ``committed``, the last stable offset. Raises KafkaError."""
-        log = self.log
-        limit = log.last_stable_offset if committed else log.high_watermark
-        return log.read(offset, max_bytes, max_offset=limit, min_one=min_one)
 
     def read_bytes(self, offset: int, max_bytes: int) -> bytes:
         """Reads whole batches from the batch with ``offset`` on: at least one, or b"" at the end of the log.

@@ -38,7 +38,7 @@ from odradek.storage.producers import Producers
 from odradek.storage.recovery import EndedTransaction, Loaded, begin, load, note_batch
 from odradek.storage.retention import Rule, count_due, rules
 from odradek.storage.segment import TXN_INDEX_SUFFIX, FoundOffset, Segment, Slice, file_name
-from odradek.storage.segment_read import ReadBounds, read_slice
+from odradek.storage.segment_read import read_slice
 from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
 from odradek.storage.stamped_batches import stamp_batches
 from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
@@ -316,8 +316,8 @@ class Log(LogTransactions):
         if offset >= limit:
             return Slice(None, 0, 0, offset)
         try:
-            bounds = ReadBounds(offset, limit, max_bytes, min_one)
-            return read_slice(self._segments[self._number_at(offset) :], bounds, self._fail_late)
+            segments = self._segments[self._number_at(offset) :]
+            return read_slice(segments, offset, limit, max_bytes=max_bytes, min_one=min_one, on_failure=self._fail_late)
         except OSError as error:
             raise self._fail("read", error) from error
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from odradek.storage.segment import Segment, Slice
 
 
-class ReadBounds(NamedTuple):
-    """Batches from ``offset`` on and below ``limit``, up to ``max_bytes``.
+def read_slice(
+    segments: Sequence[Segment],
+    offset: int,
+    limit: int,
+    *,
+    max_bytes: int,
+    min_one: bool,
+    on_failure: Callable[[OSError], None],
+) -> Slice:
+    """Returns batches of one segment from ``offset`` on and below ``limit``, up to ``max_bytes``. Raises OSError.
 
-    If the first batch is larger than ``max_bytes``, the slice has this batch with ``min_one`` and is empty without it.
+    The first of ``segments`` is the one that may have the offset. The last batch may be cut off. If the first batch is
+    larger than ``max_bytes``, the slice has this batch with ``min_one`` and is empty without it. ``on_failure`` is
+    called if a later read of the slice fails.
     """
-
-    offset: int
-    limit: int
-    max_bytes: int
-    min_one: bool
-
-
-def read_slice(segments: Sequence[Segment], bounds: ReadBounds, on_failure: Callable[[OSError], None]) -> Slice:
-    """Returns batches of one segment; the last one may be cut off. Raises OSError.
-
-    The first of ``segments`` is the one that may have the offset. ``on_failure`` is called if a later read of the slice
-    fails.
-    """
-    offset, limit, max_bytes, min_one = bounds
     for segment in segments:
         found = segment.locate(offset)
         if found is None:

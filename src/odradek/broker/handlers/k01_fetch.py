@@ -273,20 +273,21 @@ class _Fetch:
             return FetchedPartition(index, code, aborted=())
         try:
             partition.check_epoch(max(item.current_leader_epoch, -1))  # in Fetch any negative epoch means "no check"
-            marks = (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset)
+            log = partition.log
+            marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
             aborted: Sequence[tuple[int, int]] | None = () if self._committed else None
             if item.last_fetched_epoch >= 0:
-                epoch, end = partition.log.epoch_end_offset(item.last_fetched_epoch)
+                epoch, end = log.epoch_end_offset(item.last_fetched_epoch)
                 if end < 0:
                     raise KafkaError(ErrorCode.offset_out_of_range, "the partition has no offset for this leader epoch")
                 if epoch < item.last_fetched_epoch or end < item.fetch_offset:
                     return FetchedPartition(index, 0, *marks, aborted, diverging=(epoch, end))
-            records = partition.read(item.fetch_offset, max_bytes, committed=self._committed, min_one=min_one)
+            limit = marks[1] if self._committed else marks[0]
+            records = log.read(item.fetch_offset, max_bytes, max_offset=limit, min_one=min_one)
         except KafkaError as error:
             return FetchedPartition(index, error.code)
         if records.size:
             self._slices[item.topic, index] = records
-            log = partition.log
             if item.fetch_offset < (log.stable_base_offset if self._committed else log.active.base_offset):
                 self._is_urgent = True
             if self._committed and log.has_aborted:
