@@ -38,18 +38,19 @@ SUITES = {
 }
 CASES = [(suite, scenario) for suite, module in SUITES.items() for scenario in module.SCENARIOS]
 SERVED = {api.key for api in served()}
+LOWER_LEVEL = "requests of transaction.version 2 at a lower level get UNSUPPORTED_VERSION in Apache Kafka"
 OPEN = {
     "producers_expire": "DescribeProducers lists other producers after their expiry",
     "a_forgotten_producer_begins_a_transaction": "DescribeProducers lists other producers after their expiry",
     "aborted_transactions_after_a_restart": "a fetch after a restart lists other aborted transactions",
     "exhausted_epochs": "EndTxn at epoch 32,767 succeeds here",
     "exhausted_epochs_in_transactions": "EndTxn at epoch 32,767 succeeds here",
-    "transactions_at_each_level": "requests of transaction.version 2 at a lower level get UNSUPPORTED_VERSION in Apache Kafka",
-    "partitions_added_by_the_broker_at_each_level": "requests of transaction.version 2 at a lower level get UNSUPPORTED_VERSION in Apache Kafka",
-    "empty_transactions_at_each_level": "requests of transaction.version 2 at a lower level get UNSUPPORTED_VERSION in Apache Kafka",
-    "offsets_at_each_level": "requests of transaction.version 2 at a lower level get UNSUPPORTED_VERSION in Apache Kafka",
-    "levels_changed_in_a_transaction": "requests of transaction.version 2 at a lower level get UNSUPPORTED_VERSION in Apache Kafka",
-    "levels_changed_between_transactions": "requests of transaction.version 2 at a lower level get UNSUPPORTED_VERSION in Apache Kafka",
+    "transactions_at_each_level": LOWER_LEVEL,
+    "partitions_added_by_the_broker_at_each_level": LOWER_LEVEL,
+    "empty_transactions_at_each_level": LOWER_LEVEL,
+    "offsets_at_each_level": LOWER_LEVEL,
+    "levels_changed_in_a_transaction": LOWER_LEVEL,
+    "levels_changed_between_transactions": LOWER_LEVEL,
     "offsets_with_open_transactions": "ListOffsets -3 with read_committed ignores the last stable offset",
     "a_topic_with_pending_offsets_is_deleted": "the offsets topic gets other records than in Apache Kafka",
     "records_deleted_in_transactions": "the last stable offset does not stay below the log start offset",
