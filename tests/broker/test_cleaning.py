@@ -540,7 +540,7 @@ def test_cleaner_settings_have_an_effect(tmp_path: Path) -> None:
 @pytest.mark.behaviour(39, part=True)
 def test_aborted_transactions_and_markers_in_the_broker(tmp_path: Path) -> None:
     async def test() -> None:
-        async with serving(tmp_path) as broker:
+        async with serving(tmp_path, transaction_partition_verification_enable="false") as broker:
             (partition,) = create(broker)
             log = partition.log
             partition.produce(keyed((b"k", b"old")))

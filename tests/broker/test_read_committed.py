@@ -12,6 +12,7 @@ import uvloop
 from support.logs import batch, sequenced
 from support.peers import Peer, serving
 
+from odradek.broker.handlers import k01_fetch
 from odradek.broker.partition import Partition
 from odradek.broker.server import BrokerServer
 from odradek.core.errors import ErrorCode
@@ -120,7 +121,9 @@ def seen(part: Any) -> tuple[int, int, list[tuple[int, int]] | None]:
 def run_scene(tmp_path: Path) -> Callable[[Callable[[Scene], Any]], None]:
     def run(scenario: Callable[[Scene], Any]) -> None:
         async def whole() -> None:
-            async with serving(tmp_path) as broker, asyncio.timeout(30):
+            # The scenes have no transaction coordinator that could verify a batch.
+            unverified = {"transaction.partition.verification.enable": "false"}
+            async with serving(tmp_path, **unverified) as broker, asyncio.timeout(30):
                 await scenario(Scene(broker))
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -194,10 +197,8 @@ def test_appends_in_a_transaction_do_not_read_for_a_waiting_fetch(run_scene, mon
     async def scenario(scene: Scene) -> None:
         committed = scene.waiting(0)
         reads = []
-        read = Partition.read
-        monkeypatch.setattr(
-            Partition, "read", lambda self, *args, **named: reads.append(1) or read(self, *args, **named)
-        )
+        read = k01_fetch._Fetch._read
+        monkeypatch.setattr(k01_fetch._Fetch, "_read", lambda self, wanted: reads.append(1) or read(self, wanted))
         for number in range(50):
             scene.send(7, sequence=2 * number)
             await asyncio.sleep(0)

@@ -156,7 +156,6 @@ REFUSED = {
          "--controller-directory-id", "AAAAAAAAAAAAAAAAAAAAAQ"],
         "UnsupportedVersionException",
     ),
-    "transactions": ([tools("TransactionsCommand"), "list"], "does not support LIST_TRANSACTIONS"),
     "a share group": (
         [tools("consumer.group.ShareGroupCommand"), "--describe", "--group", "g"], "UnsupportedVersionException",
     ),

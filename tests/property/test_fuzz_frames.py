@@ -87,6 +87,8 @@ class Plausible(Instances):
         usual = self.USUAL.get(field.name)
         if usual is not None and not classify_field(field).is_array and self.random.random() < 0.8:
             chosen = self.random.choice(usual)
+            if chosen is None and "None" not in str(field.type):
+                chosen = "tx"
             if isinstance(chosen, self.KINDS.get(field.metadata["kafka_type"], object)):
                 return chosen
         return super().value(field)

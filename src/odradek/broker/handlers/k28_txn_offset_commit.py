@@ -50,16 +50,11 @@ def handle(broker: BrokerServices, context: Context, message: TxnOffsetCommitReq
         answer = yield from _submit(broker, context.version, message, topics)
         yield from _add_errors(rows, topics, answer, context.version)
     asked = ((name, errors.items()) for name, errors in rows.items())
-    return reply(
-        context,
-        {
-            "topics": (
-                yield from rows_of_partitions(
-                    context, "topics", asked, lambda name, row: {"partition_index": row[0], "error_code": row[1]}
-                )
-            )
-        },
+    packed = yield from rows_of_partitions(
+        context, "topics", asked, lambda name, row: {"partition_index": row[0], "error_code": row[1]}
     )
+    broker.leftovers.add(topics, rows)
+    return reply(context, {"topics": packed})
 
 
 def _commit(part: TxnOffsetCommitRequestPartition, version: int) -> PartitionCommit:
