@@ -1,0 +1,305 @@
+"""Random transactions append to lists in several partitions, while the broker and the producers get ``kill -9``.
+
+EndTxn is delayed, dropped and repeated. No aborted record is read, no transaction is torn, no record is lost or
+doubled, no offset is committed without its records, and every transaction ends. Five planted faults are found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.brokers import Wire, eventually
+from support.planted_broker import FAULTS
+from support.transaction_checker import Ledger, LogAudit, Reader, check, end_offset, stable_offsets
+from support.transaction_worker import PARTITIONS, TOPIC, TRANSACTION_TIMEOUT_MS
+from support.transactions import listed
+
+from odradek.core.ids import OFFSETS_TOPIC
+from odradek.testing.cluster import BrokerProcess
+
+ROUNDS = 10
+NAMES = ("a", "b")
+CLEANUP_INTERVAL_MS = 1_000
+CONFIG = {
+    "transaction.state.log.num.partitions": "2",
+    "offsets.topic.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(CLEANUP_INTERVAL_MS),
+    "log.cleaner.enable": "false",  # the audit reads every batch of __consumer_offsets
+}
+END_WITHIN_S = 15.0
+
+
+class PlantedBroker(BrokerProcess):
+    """A broker with a planted fault."""
+
+    fault = ""
+
+    def _command(self) -> list[str]:
+        command = super()._command()
+        return [command[0], "-m", "support.planted_broker", self.fault, *command[3:]]
+
+
+class WorkerProcess:
+    """One producer in its own process. ``lines``: its notes, with their end."""
+
+    def __init__(self, bootstrap: str, name: str, seed: int, note: Callable[[str, dict[str, Any]], None]) -> None:
+        command = [sys.executable, "-m", "support.transaction_worker", bootstrap, name, str(seed)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self.name = name
+        self.done: queue.Queue[bool] = queue.Queue()
+        self._note = note
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with contextlib.suppress(json.JSONDecodeError):  # the last line of a killed process may be cut off
+                read = json.loads(line)
+                if "done" in read:
+                    self.done.put(True)
+                else:
+                    self._note(self.name, read)
+        self.done.put(False)
+
+    def begin(self, first: int, count: int) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{first} {count}\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """kill -9; its notes are complete afterwards."""
+        self.process.kill()
+        self.process.wait()
+        self._thread.join()
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+
+
+class Trial:
+    """One broker, its producers and a reader over some rounds."""
+
+    def __init__(self, broker: BrokerProcess, seed: int, *, kills: bool = True) -> None:
+        self.broker = broker
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.kills = kills
+        self.ledger = Ledger()
+        self.audits = [LogAudit(TOPIC, partition) for partition in range(PARTITIONS)] + [LogAudit(OFFSETS_TOPIC, 0)]
+        self.readers = [Reader(partition) for partition in range(PARTITIONS)]
+        self.workers: dict[str, WorkerProcess] = {}
+        self.numbers = dict.fromkeys(NAMES, 1)
+        self.rounds = self.broker_kills = self.worker_kills = self.ended_by_time = 0
+        self.seen_offsets: dict[str, set[int]] = {name: set() for name in NAMES}
+        self._notes = threading.Lock()
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> Trial:
+        self.broker.start()
+        self.broker.command("create_topic", name=TOPIC, partition_count=PARTITIONS, configs={})
+        self.broker.command("create_topic", name="input", partition_count=PARTITIONS, configs={})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers.values():
+            worker.kill()
+        self.broker.kill()
+
+    def run(self, rounds: int) -> None:
+        try:
+            for _ in range(rounds):
+                self.rounds += 1
+                self.round()
+        except BaseException as error:
+            log = self.broker.log_tail()
+            error.add_note(f"seed {self.seed}, round {self.rounds}; the broker's log ends with\n{log}")
+            raise
+
+    def note(self, name: str, line: dict[str, Any]) -> None:
+        with self._notes:
+            self.ledger.note(name, line)
+
+    # --- one round --------------------------------------------------------------------------------------------
+
+    def round(self) -> None:
+        chance = self.chance
+        self.set_faults()
+        stop = threading.Event()
+        reading = threading.Thread(target=self.read_on, args=(stop,))
+        reading.start()
+        try:
+            for name in NAMES:
+                if name not in self.workers:
+                    seed = chance.randrange(1 << 30)
+                    self.workers[name] = WorkerProcess(self.broker.bootstrap, name, seed, self.note)
+                count = chance.randint(3, 12)
+                self.workers[name].begin(self.numbers[name], count)
+                self.numbers[name] += count
+            if self.kills:
+                self.kill_some()
+            for name, worker in self.workers.items():
+                assert worker.done.get(timeout=60), f"producer {name} has ended by itself"
+        finally:
+            stop.set()
+            reading.join()
+        assert self._failure is None, self._failure
+        self.broker.command("clear_faults")
+        self.end_and_check()
+
+    def set_faults(self) -> None:
+        """EndTxn and others wait, get lost, or lose their reply: the producer repeats the request."""
+        chance = self.chance
+        for _ in range(chance.randint(1, 3)):
+            api = chance.choice(["EndTxn", "EndTxn", "EndTxn", "Produce", "TxnOffsetCommit", "InitProducerId"])
+            kind = chance.choice(["delay", "drop", "disconnect", "disconnect"])
+            how: dict[str, Any] = {"kind": kind, "api": api, "when": chance.choice(["before", "after"])}
+            if kind == "delay":
+                how["seconds"] = chance.choice([0.01, 0.1, 0.3])
+            self.broker.command("fault", **how)
+
+    def kill_some(self) -> None:
+        """At a random moment, the broker, a producer, both or none."""
+        chance = self.chance
+        before = len(self.ledger_lines())
+        wanted = chance.randint(1, 25)
+        eventually(lambda: len(self.ledger_lines()) >= before + wanted or self.are_done(), every_s=0.002)
+        time.sleep(chance.random() * 0.01)
+        if chance.random() < 0.5:
+            self.broker_kills += 1
+            self.broker.kill()
+            self.broker.start()
+        if chance.random() < 0.5:
+            self.worker_kills += 1
+            self.workers.pop(chance.choice(NAMES)).kill()
+
+    def ledger_lines(self) -> list[str]:
+        with self._notes:
+            return [one.stage for known in self.ledger.planned.values() for one in known.values()]
+
+    def are_done(self) -> bool:
+        return all(not worker.done.empty() for worker in self.workers.values())
+
+    def read_on(self, stop: threading.Event) -> None:
+        """Reads while transactions are open."""
+        while not stop.is_set():
+            try:
+                with Wire(self.broker.bootstrap, timeout_s=10) as wire:
+                    while not stop.is_set():
+                        self.read_once(wire)
+                        stop.wait(0.02)
+            except OSError:
+                stop.wait(0.02)
+            except BaseException as error:
+                self._failure = error
+                return
+
+    def read_once(self, wire: Wire) -> None:
+        for reader in self.readers:
+            reader.read(wire)
+        for name in NAMES:
+            offsets = stable_offsets(wire, name)
+            if offsets is not None:
+                self.seen_offsets[name].update(offsets.values())
+
+    # --- the end of a round -----------------------------------------------------------------------------------
+
+    def end_and_check(self) -> None:
+        """Every transaction ends: those of killed producers by time."""
+        with Wire(self.broker.bootstrap) as wire:
+            if len(self.workers) < len(NAMES):
+                self.ended_by_time += bool(self.open_ones(wire))
+                by_ms = TRANSACTION_TIMEOUT_MS + 2 * CLEANUP_INTERVAL_MS
+                self.broker.command("advance", by_ms=by_ms)
+                self.broker.clock_ahead_ms += by_ms
+            eventually(lambda: not self.open_ones(wire), within_s=END_WITHIN_S, what="every transaction ends")
+            for partition in range(PARTITIONS):
+                ends = [end_offset(wire, TOPIC, partition, committed=committed) for committed in (True, False)]
+                assert ends[0] == ends[1], (
+                    f"partition {partition}: a transaction without an end holds readers at {ends}"
+                )
+            for audit in self.audits:
+                audit.read(wire)
+            for reader in self.readers:
+                while reader.read(wire):
+                    pass
+            offsets = {
+                name: eventually(lambda name=name: stable_offsets(wire, name), within_s=END_WITHIN_S) for name in NAMES
+            }
+        with self._notes:
+            committed = check(self.ledger, self.audits, self.readers, offsets)
+        for name, seen in self.seen_offsets.items():
+            without = seen - committed.get(name, set()) - {-1}
+            assert not without, f"{name}: a reader got the offsets {without} without their records"
+
+    @staticmethod
+    def open_ones(wire: Wire) -> list[str]:
+        reply = listed(wire)
+        if reply.error_code != 0:
+            return [reply.error_code.name]
+        states = ("Ongoing", "PrepareCommit", "PrepareAbort")
+        rows = [(row.transactional_id, row.transaction_state) for row in reply.transaction_states]
+        return [f"{name} {state}" for name, state in rows if state in states]
+
+
+@pytest.fixture(autouse=True)
+def programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of a trial find the modules of the tests."""
+    tests = str(Path(__file__).resolve().parent.parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[Callable[[int], Trial]]:
+    with contextlib.ExitStack() as stack:
+        yield lambda seed: stack.enter_context(Trial(BrokerProcess(tmp_path / "broker", config=CONFIG), seed))
+
+
+def test_transactions_while_broker_and_producers_get_kill_9(trial: Callable[[int], Trial]) -> None:
+    running = trial(1)
+    running.run(ROUNDS)
+    assert running.broker_kills >= 2
+    assert running.worker_kills >= 2
+    assert running.ledger.count("committed") >= 30
+    assert running.ledger.count("aborted") >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_1_000_rounds(trial: Callable[[int], Trial], seed: int) -> None:
+    running = trial(seed)
+    running.run(20)
+    assert running.ledger.count("committed") >= 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
+    broker = PlantedBroker(tmp_path / "broker", config=CONFIG)
+    broker.fault = fault
+    with Trial(broker, seed=1) as running, pytest.raises(AssertionError) as found:
+        running.run(30)
+    assert FOUND[fault] in str(found.value)
+
+
+FOUND = {
+    "a marker is lost": "",
+    "a marker has a wrong epoch": "",
+    "the last stable offset is too high": "",
+    "a sequence is taken twice": "",
+    "offsets are applied at Prepare": "",
+}
