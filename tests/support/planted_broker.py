@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.__main__ import main
 from odradek.broker.transaction_coordinator import TransactionCoordinator
 from odradek.broker.transaction_markers import MarkerWriter
 from odradek.broker.transaction_runtime import TransactionRuntime
@@ -89,5 +88,7 @@ FAULTS: dict[str, Callable[[], None]] = {
 }
 
 if __name__ == "__main__":
+    from odradek.broker.__main__ import main  # not for importers: it stops the garbage collector
+
     FAULTS[sys.argv[1]]()
     sys.exit(main(sys.argv[2:]))

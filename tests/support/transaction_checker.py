@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,13 +89,19 @@ class LogAudit:
     def read(self, wire: Wire) -> None:
         end = end_offset(wire, *self.where, committed=False)
         while self.position < end:
-            data = fetched(wire, *self.where, self.position, committed=False).records
-            for at, header in scan(data):
-                if header.is_control:
-                    self._marker(data, at, header)
-                elif header.is_transactional:
-                    self._batch(data, at, header)
-                self.position = header.last_offset + 1
+            self.take(fetched(wire, *self.where, self.position, committed=False).records)
+        self.end()
+
+    def take(self, data: bytes) -> None:
+        """Reads the next batches."""
+        for at, header in scan(data):
+            if header.is_control:
+                self._marker(data, at, header)
+            elif header.is_transactional:
+                self._batch(data, at, header)
+            self.position = header.last_offset + 1
+
+    def end(self) -> None:
         assert not self._open, f"{self.where}: open transactions of producers {list(self._open)}"
 
     def _batch(self, data: bytes, at: int, header: Any) -> None:
@@ -139,10 +146,14 @@ class Reader:
     def read(self, wire: Wire) -> bool:
         """Returns whether there was something to read."""
         row = fetched(wire, TOPIC, self.partition, self.position, committed=True)
-        aborted = sorted((each.first_offset, each.producer_id) for each in row.aborted_transactions or ())
+        return self.take(row.records or b"", row.aborted_transactions or ())
+
+    def take(self, records: bytes, aborted_transactions: Iterable[Any]) -> bool:
+        """Reads the next batches, without the records of these transactions."""
+        aborted = sorted((each.first_offset, each.producer_id) for each in aborted_transactions)
         inside: set[int] = set()
         before = self.position
-        for record in iter_records(row.records or b""):
+        for record in iter_records(records):
             while aborted and aborted[0][0] <= record.offset:
                 inside.add(aborted.pop(0)[1])
             if record.is_control:

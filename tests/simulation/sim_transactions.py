@@ -1,0 +1,565 @@
+"""Transactions in a simulated world: the real runtimes of transactional ids and of groups on logs in memory.
+
+Producers write to partitions and commit offsets in transactions of ``transaction.version`` 2. Requests are delayed,
+lost and repeated, producers die, and the broker may crash before and after each append. Invariants
+* After every event the state of each shard equals the replay of its log.
+* ``support.transaction_checker`` finds no difference between producers, readers and logs.
+* At the end no transaction is open.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from sim_coordinator import SMALL_STEPS
+from support.transaction_checker import Ledger, LogAudit, Reader, check
+from support.transaction_worker import INPUT, PARTITIONS, TOPIC
+from support.world import Process, SimulationFailure, World
+from support.world_log import WorldLog
+
+import odradek.coordinator.loader as loader_module
+import odradek.coordinator.runtime as runtime_module
+from odradek.batches.control import COMMIT, read_control
+from odradek.batches.encode import encode_batch
+from odradek.batches.header import scan
+from odradek.batches.rows import batch_rows
+from odradek.broker.group_runtime import GroupRuntime
+from odradek.broker.partition import Partition
+from odradek.broker.transaction_coordinator import TRANSACTIONS
+from odradek.broker.transaction_markers import MarkerWriter
+from odradek.broker.transaction_runtime import TransactionRuntime
+from odradek.broker.transaction_verification import PartitionVerification
+from odradek.core.effects import SimpleRecord
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_SEQUENCE, OFFSETS_TOPIC, TRANSACTION_TOPIC, ProducerIdentity
+from odradek.core.transaction_records import EndTransactionMarker
+from odradek.groups.config import GroupConfig
+from odradek.groups.messages import OffsetCommit, TopicCommit, TxnOffsetCommit
+from odradek.groups.shard import GroupShard
+from odradek.storage.log import AppendInfo
+from odradek.transactions.config import TransactionConfig
+from odradek.transactions.messages import EndTransaction, InitProducerId
+from odradek.transactions.shard import TransactionShard
+from odradek.transactions.transitions import PREPARED
+
+TIMEOUT_MS = 20_000
+INTERVAL_MS = 1_000
+REQUEST_TIMEOUT_MS = 2_000
+VERSION = 2
+COUNTS = {TOPIC: PARTITIONS, OFFSETS_TOPIC: 1, TRANSACTION_TOPIC: 2}
+RETRIED = {
+    ErrorCode.concurrent_transactions,
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+}
+
+
+class Crash(BaseException):
+    """kill -9 of the broker. No handler of errors sees it."""
+
+
+class CrashLog(WorldLog):
+    """A log at whose appends the broker may crash."""
+
+    def __init__(self, broker: SimBroker, topic: str, index: int) -> None:
+        self.broker = broker
+        self.seen = 0
+        super().__init__(broker.world, index, topic=topic)
+
+    def append(self, data: bytes) -> AppendInfo:
+        return self._with_crashes(lambda: super(CrashLog, self).append(data))
+
+    def append_marker(self, marker: EndTransactionMarker) -> AppendInfo:
+        return self._with_crashes(lambda: super(CrashLog, self).append_marker(marker))
+
+    def produce(self, data: bytes, guard: Any = None) -> Any:
+        return self._with_crashes(lambda: super(CrashLog, self).produce(data, guard))
+
+    def _with_crashes(self, append: Callable[[], Any]) -> Any:
+        world, chance = self.broker.world, self.broker.crash_chance
+        if world.chance(chance):
+            world.note("broker", "crashes before an append to {}-{}", self.topic, self.index)
+            raise Crash
+        info = append()
+        self.broker.on_append(self)
+        if world.chance(chance):
+            world.note("broker", "crashes after an append to {}-{}", self.topic, self.index)
+            raise Crash
+        return info
+
+    def new_bytes(self) -> bytes:
+        """The batches since the last call."""
+        end = self.log_end_offset
+        if self.seen == end:
+            return b""
+        data = bytes(self.log.read(self.seen, 1 << 30, max_offset=end).bytes())
+        self.seen = end
+        return data
+
+
+class _Errors(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.seen: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen.append(record)
+
+
+class SimBroker:
+    """One broker with its logs. ``is_up`` is False between a crash and the next start."""
+
+    def __init__(self, world: World, crash_chance: float) -> None:
+        self.world = world
+        self.crash_chance = crash_chance
+        self.crashes = 0
+        self.is_up = False
+        self.errors = _Errors()
+        self.transaction_config = TransactionConfig(abort_interval_ms=INTERVAL_MS)
+        self.logs = {(topic, index): CrashLog(self, topic, index) for topic in COUNTS for index in range(COUNTS[topic])}
+        self.shadows: dict[int, TransactionShard] = {
+            index: self._new_shard() for index in range(COUNTS[TRANSACTION_TOPIC])
+        }
+        self.group_shadow = GroupShard(GroupConfig())
+        self._producer_ids = 0
+        self._process = Process(world)
+
+    def _new_shard(self) -> TransactionShard:
+        return TransactionShard(self.transaction_config, self.new_producer_id, lambda: VERSION)
+
+    def new_producer_id(self) -> int:
+        self._producer_ids += 1
+        return self._producer_ids
+
+    # --- what the handlers need -------------------------------------------------------------------------------
+
+    config = SimpleNamespace(transaction_partition_verification_enable=True)
+
+    @property
+    def coordinators(self) -> SimBroker:
+        return self
+
+    def runtime(self, kind: object) -> TransactionRuntime:
+        assert kind is TRANSACTIONS
+        return self.transactions
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        return self.logs.get((topic, index))
+
+    def topic(self, name: str) -> Any:
+        return SimpleNamespace(partition_count=COUNTS[name]) if name in COUNTS else None
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._process = Process(self.world)
+        environment = self._process.environment()
+        self.groups = GroupRuntime(GroupConfig(), environment)
+        self.groups.partition_count = COUNTS[OFFSETS_TOPIC]
+        self.transactions = TransactionRuntime(
+            self.transaction_config, environment, new_producer_id=self.new_producer_id, version=lambda: VERSION,
+            markers=MarkerWriter(self, self.partition, self.groups.write_marker),  # type: ignore[arg-type]  # it has the method that is used
+        )  # fmt: skip
+        self.transactions.partition_count = COUNTS[TRANSACTION_TOPIC]
+        self.is_up = True
+        self.world.note("broker", "starts")
+        runtimes = [(self.transactions, TRANSACTION_TOPIC), (self.groups, OFFSETS_TOPIC)]
+        self.world.rng.shuffle(runtimes)
+        for runtime, topic in runtimes:
+            for index in range(COUNTS[topic]):
+                runtime.load(index, self.logs[topic, index])
+
+    def crash(self) -> None:
+        self.crashes += 1
+        self.is_up = False
+        self._process.kill()
+        for log in self.logs.values():
+            log.crash()
+        self.world.after(self.world.between(1, 3_000), self.start_again)
+
+    def start_again(self) -> None:
+        """Starts the broker, which may crash during its load."""
+        try:
+            self.start()
+        except Crash:
+            self.crash()
+
+    # --- checks -----------------------------------------------------------------------------------------------
+
+    def on_append(self, log: CrashLog) -> None:
+        """Replays what is new in the log of a coordinator."""
+        if log.topic == TOPIC:
+            return
+        data = log.new_bytes()
+        for at, header in scan(data):
+            if header.is_control:
+                control = read_control(data, at, header)
+                assert control is not None
+                for _ in self.group_shadow.end_transaction(header.producer_id, commit=control.kind == COMMIT):
+                    pass
+                continue
+            for row in batch_rows(data, at, header):
+                record = SimpleRecord(row.key or b"", row.value)
+                if log.topic == TRANSACTION_TOPIC:
+                    self.shadows[log.index].replay(row.offset, record)
+                elif header.is_transactional:
+                    self.group_shadow.replay_transactional(row.offset, record, header.producer_id)
+                else:
+                    self.group_shadow.replay(row.offset, record)
+
+    def check(self) -> None:
+        """After every event: the living state is the replayed state, and no bug was logged."""
+        if self.errors.seen:
+            record = self.errors.seen[0]
+            error = None if record.exc_info is None else record.exc_info[1]
+            raise SimulationFailure(f"logged: {record.getMessage()}: {error!r}") from error
+        if not self.is_up:
+            return
+        for index, shadow in self.shadows.items():
+            machine = self.transactions.machine(index)
+            if machine is None or self.transactions._drivers[index]._current is not None:
+                continue
+            if machine.transactions != shadow.transactions:
+                raise SimulationFailure(
+                    f"transactions of {index}:\n  are     {machine.transactions}\n  by log  {shadow.transactions}"
+                )
+        groups = self.groups.machine(0)
+        if groups is not None and self.groups._drivers[0]._current is None:
+            living, replayed = groups.durable_state(), self.group_shadow.durable_state()
+            if living != replayed:
+                raise SimulationFailure(f"groups:\n  are     {living}\n  by log  {replayed}")
+
+
+@dataclass(slots=True)
+class Batch:
+    partition: int
+    data: bytes
+
+
+class SimProducer:
+    """A transactional producer. ``epoch`` of a life: the answers for an earlier life are dropped."""
+
+    def __init__(self, world: World, broker: SimBroker, ledger: Ledger, name: str, faults: float) -> None:
+        self.world = world
+        self.broker = broker
+        self.ledger = ledger
+        self.name = name
+        self.faults = faults
+        self.number = 0
+        self.ends = 0
+        self.is_alive = True
+        self._identity = ProducerIdentity()
+        self._sequences: dict[int, int] = {}
+        self._awaited = 0
+        self._todo: list[Callable[[], None]] = []
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    def ask(self, send: Callable[[Callable[[Any], None]], None], on_reply: Callable[[Any], None]) -> None:
+        """Sends a request until it has a reply. Requests and replies wait, get lost, and requests are repeated."""
+        self._awaited += 1
+        awaited, world = self._awaited, self.world
+
+        def again() -> None:
+            if self.is_alive and self._awaited == awaited:
+                attempt()
+
+        def answered(reply: Any) -> None:
+            if world.chance(self.faults):
+                return
+            world.after(world.between(0, 20), lambda: take(reply))
+
+        def take(reply: Any) -> None:
+            if self.is_alive and self._awaited == awaited:
+                self._awaited += 1
+                on_reply(reply)
+
+        def arrive() -> None:
+            if self.broker.is_up:
+                send(answered)
+
+        def attempt() -> None:
+            world.after(REQUEST_TIMEOUT_MS, again)
+            if not world.chance(self.faults):
+                world.after(world.between(0, 20), arrive)
+            if world.chance(self.faults):  # the network repeats it, perhaps in a later transaction
+                world.after(world.between(0, 5_000), lambda: self.broker.is_up and send(lambda reply: None))
+
+        attempt()
+
+    def retry(self, step: Callable[[], None]) -> None:
+        self.world.after(100, lambda: self.is_alive and step())
+
+    # --- the life ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Starts a producer: what an earlier one has left open is aborted."""
+        self._todo.clear()
+        request = InitProducerId(self.name, TIMEOUT_MS)
+
+        def started(reply: Any) -> None:
+            if reply.error is not ErrorCode.none:
+                self.retry(self.begin)
+                return
+            self._take(reply.producer)
+            self.transaction()
+
+        self.ask(lambda answer: self.broker.transactions.ask(self.name, request).then(answer), started)
+
+    def die(self) -> None:
+        """Ends the process. A successor with the same transactional id may follow."""
+        self.is_alive = False
+        self._awaited += 1
+        self.world.note(self.name, "dies in transaction {}", self.number)
+
+    def live(self) -> None:
+        self.is_alive = True
+        self.begin()
+
+    def _take(self, producer: ProducerIdentity) -> None:
+        if producer != self._identity and producer.producer_id >= 0:
+            self._identity = producer
+            self._sequences.clear()
+
+    def transaction(self) -> None:
+        world = self.world
+        self.number += 1
+        counts = {partition: world.between(1, 3) for partition in range(PARTITIONS) if world.chance(0.6)} or {1: 2}
+        has_offset = world.chance(0.5)
+        plan = {"plan": self.number, "counts": counts, "offset": self.number if has_offset else None}
+        self.ledger.note(self.name, plan)
+        world.note(self.name, "{} with epoch {}", plan, self._identity)
+        self._todo = [
+            lambda partition=partition, place=place: self.send(partition, place)  # type: ignore[misc]
+            for place in range(3)
+            for partition, count in counts.items()
+            if place < count
+        ]
+        if has_offset:
+            self._todo.insert(world.between(0, len(self._todo)), self.send_offsets)
+        commit = world.chance(0.7)
+        self._todo.append(lambda: self.end(commit=commit))
+        self.proceed()
+
+    def proceed(self) -> None:
+        if self.is_alive:
+            self._todo.pop(0)()
+
+    def refused(self, code: ErrorCode, step: Callable[[], None]) -> None:
+        """Tries again, or gives the transaction up."""
+        if code in RETRIED:
+            self.retry(step)
+        else:
+            self.world.note(self.name, "gives {} up: {}", self.number, code.name)
+            self.retry(self.begin)
+
+    def send(self, partition: int, place: int) -> None:
+        sequence = self._sequences.get(partition, 0)
+        value = f"{self.name}:{self.number}:{place}".encode()
+        data = encode_batch(
+            [SimpleRecord(b"k", value)], now_ms=self.world.clock(), producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.producer_epoch, base_sequence=sequence, transactional=True,
+        )  # fmt: skip
+        identity = self._identity
+
+        def sent(code: ErrorCode) -> None:
+            if code is not ErrorCode.none:
+                self.refused(code, lambda: self.send(partition, place))
+                return
+            self._sequences[partition] = sequence + 1
+            self.proceed()
+
+        self.ask(lambda answer: self._produce(identity, partition, sequence, data, answer), sent)
+
+    def _produce(
+        self, identity: ProducerIdentity, index: int, sequence: int, data: bytes, answer: Callable[[ErrorCode], None]
+    ) -> None:
+        """What the handler of Produce 12 does."""
+        log = self.broker.logs[TOPIC, index]
+
+        def append(guard: Any) -> None:
+            try:
+                log.produce(data, guard)
+            except KafkaError as error:
+                answer(error.code)
+            else:
+                answer(ErrorCode.none)
+
+        self._verified(log, identity, sequence, append, answer)
+
+    def _verified(
+        self,
+        log: CrashLog,
+        identity: ProducerIdentity,
+        sequence: int,
+        following: Callable[[Any], None],
+        answer: Callable[[ErrorCode], None],
+    ) -> None:
+        verification = PartitionVerification(self.broker, self.name, adds=True, knows_transaction_abortable=True)  # type: ignore[arg-type]  # it has the attributes that are needed
+        try:
+            guard, pending = verification.begin(log, identity, sequence)
+        except KafkaError as error:
+            answer(error.code)
+            return
+        if pending is None:
+            following(guard)
+            return
+        pending.then(lambda code: following(guard) if code is ErrorCode.none else answer(code))
+
+    def send_offsets(self) -> None:
+        rows = [(partition, self.number, -1, "") for partition in range(PARTITIONS)]
+        identity = self._identity
+        log = self.broker.logs[OFFSETS_TOPIC, 0]
+
+        def commit(answer: Callable[[ErrorCode], None]) -> None:
+            request = TxnOffsetCommit(identity, OffsetCommit(self.name, [TopicCommit(INPUT, None, rows)], "", -1, None))
+            self._verified(
+                log, identity, NO_SEQUENCE,
+                lambda guard: self.broker.groups.submit(0, request).then(lambda reply: answer(reply.error)), answer,
+            )  # fmt: skip
+
+        def sent(code: ErrorCode) -> None:
+            if code is ErrorCode.none:
+                self.proceed()
+            else:
+                self.refused(code, self.send_offsets)
+
+        self.ask(commit, sent)
+
+    def end(self, *, commit: bool) -> None:
+        self.ledger.note(self.name, {"committing" if commit else "aborting": self.number})
+        request = EndTransaction(self.name, self._identity, commit, VERSION)
+
+        def ended(reply: Any) -> None:
+            if reply.error is not ErrorCode.none:
+                self.refused(reply.error, lambda: self.end(commit=commit))
+                return
+            self.ends += 1
+            self.ledger.note(self.name, {"committed" if commit else "aborted": self.number})
+            self.world.note(self.name, "{} is {}", self.number, "committed" if commit else "aborted")
+            self._take(reply.producer)
+            self.transaction()
+
+        self.ask(lambda answer: self.broker.transactions.ask(self.name, request).then(answer), ended)
+
+
+class TransactionScenario:
+    """One seed: some producers for some time, then the end of all transactions."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = world = World(seed, events_at_most=200_000)
+        self.broker = SimBroker(world, world.rng.choice([0.0, 0.005, 0.02, 0.05]))
+        faults = world.rng.choice([0.0, 0.02, 0.1])
+        self.ledger = Ledger()
+        self.producers = [
+            SimProducer(world, self.broker, self.ledger, name, faults) for name in "abc"[: world.between(1, 3)]
+        ]
+        self.audits = [LogAudit(*where) for where in self.broker.logs if where[0] != TRANSACTION_TOPIC]
+        self.readers = [Reader(partition) for partition in range(PARTITIONS)]
+        self.end_ms = world.now_ms + world.between(2_000, 30_000)
+        self.seen_offsets: dict[str, set[int]] = {producer.name: set() for producer in self.producers}
+
+    def run(self) -> None:
+        log = logging.getLogger("odradek.broker")
+        propagates = log.propagate
+        with ExitStack() as stack:
+            patches = [*SMALL_STEPS, (runtime_module, "LOAD_STEP_S", 0.0), (loader_module, "LOAD_STEP_BYTES", 2_000)]
+            for owner, name, value in patches:
+                stack.enter_context(patch.object(owner, name, value))
+            log.addHandler(self.broker.errors)
+            log.propagate = False
+            try:
+                self._run()
+            finally:
+                log.removeHandler(self.broker.errors)
+                log.propagate = propagates
+
+    def _run(self) -> None:
+        world = self.world
+        world.checks.append(self.broker.check)
+        self.broker.start_again()
+        for producer in self.producers:
+            world.after(world.between(0, 500), producer.begin)
+            self._plan_death(producer)
+        world.after(0, self._read)
+        self._until(self.end_ms)
+        for producer in self.producers:
+            producer.die()
+        self.broker.crash_chance = 0.0
+        self._until(world.now_ms + TIMEOUT_MS + 10_000)
+        self._check()
+
+    def _plan_death(self, producer: SimProducer) -> None:
+        if self.world.chance(0.5):
+            at_ms = self.world.between(self.world.now_ms, self.end_ms)
+            self.world.at(at_ms, producer.die)
+            self.world.at(at_ms + self.world.between(1, 25_000), lambda: self._live_again(producer))
+
+    def _live_again(self, producer: SimProducer) -> None:
+        if self.world.now_ms < self.end_ms and not producer.is_alive:
+            producer.live()
+
+    def _until(self, end_ms: int) -> None:
+        while True:
+            try:
+                self.world.run_until(end_ms)
+            except Crash:
+                self.broker.crash()
+            else:
+                return
+
+    def _read(self) -> None:
+        """Readers read while transactions are open."""
+        if self.broker.is_up:
+            for reader in self.readers:
+                while self._read_one(reader):
+                    pass
+            machine = self.broker.groups.machine(0)
+            for name, seen in self.seen_offsets.items():
+                if machine is not None:
+                    stored = [machine.committed(name, INPUT, partition) for partition in range(PARTITIONS)]
+                    seen.update(-1 if value is None else value.offset for value in stored)
+        if self.world.now_ms < self.end_ms:
+            self.world.after(self.world.between(1, 300), self._read)
+
+    def _read_one(self, reader: Reader) -> bool:
+        log = self.broker.logs[TOPIC, reader.partition].log
+        if reader.position >= log.last_stable_offset:
+            return False
+        records = log.read(reader.position, 300, max_offset=log.last_stable_offset)
+        return reader.take(bytes(records.bytes()), log.aborted_for(reader.position, records))
+
+    def _check(self) -> None:
+        broker = self.broker
+        if not broker.is_up:
+            raise SimulationFailure("the broker does not start")
+        for shard in broker.shadows.values():
+            for name, transaction in shard.transactions.items():
+                if transaction.state in PREPARED or transaction.partitions:
+                    raise SimulationFailure(f"{name} does not end: {transaction}", name)
+        for reader in self.readers:
+            while self._read_one(reader):
+                pass
+        machine = broker.groups.machine(0)
+        assert machine is not None
+        try:
+            for audit in self.audits:
+                audit.take(b"".join(broker.logs[audit.where].batches))
+                audit.end()
+            offsets = {}
+            for producer in self.producers:
+                stored = [machine.committed(producer.name, INPUT, partition) for partition in range(PARTITIONS)]
+                offsets[producer.name] = {at: -1 if one is None else one.offset for at, one in enumerate(stored)}
+            committed = check(self.ledger, self.audits, self.readers, offsets)
+            for name, seen in self.seen_offsets.items():
+                without = seen - committed.get(name, set()) - {-1}
+                assert not without, f"{name}: a reader got the offsets {without} without their records"
+        except AssertionError as error:
+            raise SimulationFailure(str(error)) from error

@@ -1,0 +1,52 @@
+"""Transactions in a simulated world with a crash possible at each append: see sim_transactions for the invariants.
+
+40 seeds always, 10,000 in the long suite.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def simulate(*arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.simulation.transactions", *arguments]
+    environment = os.environ | {"PYTHONHASHSEED": "0"}
+    return subprocess.run(
+        command, check=False, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s
+    )
+
+
+def test_40_seeds() -> None:
+    run = simulate("0-39", timeout_s=600)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "40 seeds, 0 failed" in run.stdout
+
+
+@pytest.mark.slow
+def test_10_000_seeds() -> None:
+    run = simulate("100-10099", "--jobs", str(os.cpu_count() or 1), timeout_s=7_200)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "10000 seeds, 0 failed" in run.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "a marker is lost",
+        "a marker has a wrong epoch",
+        "the last stable offset is too high",
+        "a sequence is taken twice",
+    ],
+)
+def test_a_planted_fault_is_found(fault: str) -> None:
+    run = simulate("0-19", "--planted", fault, timeout_s=600)
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert "SimulationFailure" in run.stdout
