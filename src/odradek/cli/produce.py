@@ -70,7 +70,7 @@ def run_produce(
     if form == "parquet" and file is None:
         raise CommandError("--format parquet: give --file; Parquet cannot be read from standard input")
     count = 0
-    refused = {} if create else {"allow_auto_create_topics": False}
+    refused: dict[str, Any] = {} if create else {"allow_auto_create_topics": False}
     try:
         total, unit, batches = _input(file, form)
         with (

@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     from odradek.client.producer.config import ProducerConfig
     from odradek.client.producer.engine import BufferExhausted, DeliveryFailed, RecordMetadata
     from odradek.client.producer.producer import Producer
+    from odradek.client.producer.shared_transaction import SharedTransaction
 
-__all__ = ["BufferExhausted", "DeliveryFailed", "Producer", "ProducerConfig", "RecordMetadata"]
+__all__ = ["BufferExhausted", "DeliveryFailed", "Producer", "ProducerConfig", "RecordMetadata", "SharedTransaction"]
 
 _HOMES = {
     "BufferExhausted": "odradek.client.producer.engine",
@@ -17,5 +18,6 @@ _HOMES = {
     "ProducerConfig": "odradek.client.producer.config",
     "RecordMetadata": "odradek.client.producer.engine",
     "Producer": "odradek.client.producer.producer",
+    "SharedTransaction": "odradek.client.producer.shared_transaction",
 }
 __getattr__ = loader(__name__, _HOMES)

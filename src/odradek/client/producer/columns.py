@@ -230,6 +230,20 @@ def _spread(chosen: Int64s, sizes: Int64s, limit: int, sticky: Callable[[int], i
         chosen[rows[first:last]] = sticky(int(sums[last - 1] - before))
 
 
+def _chosen(batch: pa.RecordBatch, key: _Blobs, partition_count: int) -> Int64s:
+    column = _cast(_column(batch, "partition", pa.int64()), pa.int64(), "partition", "whole numbers")
+    given = np.require(column.fill_null(-1).to_numpy(zero_copy_only=False), requirements=["C", "A"])
+    if len(given) and not -1 <= int(given.min()) <= int(given.max()) < partition_count:
+        raise ValueError(f"column partition: the topic has partitions 0 to {partition_count - 1}")
+    chosen: Int64s = _partitions(key.offsets, key.valid, key.data, given, partition_count)
+    return chosen
+
+
+def target_partitions(batch: pa.RecordBatch, partition_count: int) -> Int64s:
+    """Each row's partition, by the column partition, else by the key; -1 without both. Raises ValueError."""
+    return _chosen(batch, _blobs(_column(batch, "key", pa.large_binary()), "key"), partition_count)
+
+
 def pack_columns(
     batch: pa.RecordBatch, partition_count: int, sticky: Callable[[int], int], limit: int, now_ms: int
 ) -> Iterator[PackedColumns]:
@@ -243,11 +257,7 @@ def pack_columns(
             raise ValueError(f"unknown column {name!r}: one of {', '.join(WRITE_COLUMNS)}")
     key, value = (_blobs(_column(batch, name, pa.large_binary()), name) for name in ("key", "value"))
     heads, times = _headers(batch), _times(batch, now_ms)
-    column = _cast(_column(batch, "partition", pa.int64()), pa.int64(), "partition", "whole numbers")
-    given = np.require(column.fill_null(-1).to_numpy(zero_copy_only=False), requirements=["C", "A"])
-    if len(given) and not -1 <= int(given.min()) <= int(given.max()) < partition_count:
-        raise ValueError(f"column partition: the topic has partitions 0 to {partition_count - 1}")
-    chosen = _partitions(key.offsets, key.valid, key.data, given, partition_count)
+    chosen = _chosen(batch, key, partition_count)
     names, contents = heads[1].offsets[heads[0]], heads[2].offsets[heads[0]]
     _spread(chosen, np.diff(value.offsets) + np.diff(names) + np.diff(contents) + _OVERHEAD_BYTES, limit, sticky)
     order = np.argsort(chosen, kind="stable").astype(np.int64)

@@ -6,7 +6,7 @@ import atexit
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from odradek.client.producer.engine import (
     chosen_partition,
 )
 from odradek.client.producer.errors import TransactionAbortable
+from odradek.client.producer.shared_transaction import JoinedEngine, SharedTransaction
 from odradek.client.producer.transactional_engine import TransactionalEngine
 from odradek.core.errors import OdradekError
 from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -82,18 +83,21 @@ class Producer(Closeable):
     """``Producer("host:port", compression_type="zstd", …)``, or ``Producer({"bootstrap.servers": …, "acks": "1"})``.
 
     The settings are those of ``ProducerConfig`` and ``ClientConfig``, with underscores or dots. Threads may share an
-    instance. Callbacks run on the client's background thread and must not block or call the producer. Raises
-    ConfigError.
+    instance. Callbacks run on the client's background thread and must not block or call the producer.
+
+    With ``shared_transaction``, the result of ``share_transaction`` of another producer, all records belong to that
+    transaction; its owner ends it. Raises ConfigError.
     """
 
     def __init__(
-        self, bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str, **settings: Any
+        self,
+        bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str,
+        *,
+        shared_transaction: SharedTransaction | None = None,
+        **settings: Any,
     ) -> None:
         self.producer_config, self.config = split_settings(bootstrap_servers, settings)
-        kind = ProducerEngine if self.producer_config.transactional_id is None else TransactionalEngine
-        self._engine = kind(
-            self.producer_config, self.config, lambda function: loop.client_loop().call_soon_threadsafe(function)
-        )
+        self._engine = _engine(self.producer_config, self.config, shared_transaction)
         self._closed = False
         self._process = os.getpid()
         self._sender = loop.start(self._engine.run())
@@ -190,6 +194,14 @@ class Producer(Closeable):
         the group has rebalanced), ProducerFenced, IllegalState."""
         loop.run(self._transactional().send_offsets(offsets, group))
 
+    def share_transaction(self, partitions: Sequence[TopicPartition]) -> SharedTransaction:
+        """Opens the current transaction to ``Producer(…, shared_transaction=…)`` in any process.
+
+        ``partitions`` are all partitions that the other producers write. Only one producer of a transaction may write a
+        partition. Before the commit, wait for the others' ``flush``, and add a record or offsets with this producer.
+        Raises the errors of ``send`` in a transaction, RequestTimedOut."""
+        return loop.run(self._transactional().share(partitions))
+
     def commit_transaction(self) -> None:
         """Delivers all records of the transaction, then commits it.
 
@@ -275,3 +287,15 @@ class Producer(Closeable):
 
         if not fits() and not engine.lock.wait_for(fits, self.producer_config.max_block_ms / 1000):
             raise engine.exhausted()
+
+
+def _engine(config: ProducerConfig, client: ClientConfig, shared: SharedTransaction | None) -> ProducerEngine:
+    """Raises ConfigError."""
+
+    def on_loop(function: Callable[[], None]) -> object:
+        return loop.client_loop().call_soon_threadsafe(function)
+
+    if shared is not None:
+        return JoinedEngine(shared, config, client, on_loop)
+    kind = ProducerEngine if config.transactional_id is None else TransactionalEngine
+    return kind(config, client, on_loop)

@@ -21,7 +21,8 @@ from odradek.client.errors import RequestTimedOut
 from odradek.client.producer import transaction_requests as requests
 from odradek.client.producer.accumulator import ProducerBatch, is_refused
 from odradek.client.producer.config import ProducerConfig
-from odradek.client.producer.engine import PRODUCE_NAMES_CEILING, Delivered, ProducerEngine, RecordToSend
+from odradek.client.producer.engine import Delivered, ProducerEngine, RecordToSend
+from odradek.client.producer.shared_transaction import CONCURRENT_BACKOFF_MS, SharedTransaction, produce_ceiling
 from odradek.client.producer.transaction import (
     BY_ITSELF,
     NO_PRODUCER,
@@ -37,8 +38,6 @@ from odradek.wire.api_keys import END_TXN, FIND_COORDINATOR, PRODUCE
 
 logger = logging.getLogger("odradek.producer")
 
-# The end of the previous transaction takes a few milliseconds at the broker. Java's producer waits as long.
-CONCURRENT_BACKOFF_MS = 20
 _FEATURE = "transaction.version"
 _ORDER = (Verdict.FENCED, Verdict.FATAL, Verdict.ABORTABLE, Verdict.FIND_COORDINATOR, Verdict.RETRY)
 
@@ -80,7 +79,19 @@ class TransactionalEngine(ProducerEngine):
         """Runs on the caller's thread, without a request."""
         with self.lock:
             self.transaction.begin(self._version)
-            self._ceiling = PRODUCE_NAMES_CEILING if self._version >= BY_ITSELF else PRODUCE_NAMES_CEILING - 1
+            self._ceiling = produce_ceiling(self._version)
+
+    async def share(self, partitions: Sequence[TopicPartition]) -> SharedTransaction:
+        async with self._call_lock:
+            with self.lock:
+                self.transaction.check(TransactionCall.SEND)
+                missing = self.transaction.unadded(partitions)
+            if missing:
+                await self._add(missing)
+            with self.lock:
+                self.transaction.check(TransactionCall.SEND)
+                self.transaction.sending()  # other producers' records have to be ended, too
+                return SharedTransaction(self._id, self.transaction.producer, self.transaction.version)
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: ConsumerGroupMetadata
