@@ -1,6 +1,7 @@
 """Spark source and sink with consumer-group offsets.
 
 ``register(spark)`` adds ``format("odradek")`` to a session; ``watch(spark)`` reports the lag of its streaming queries.
+``transactional_writer(…)`` makes each micro-batch one Kafka transaction.
 """
 
 from __future__ import annotations
@@ -10,10 +11,16 @@ from typing import TYPE_CHECKING
 from odradek.core.lazy_import import loader
 
 if TYPE_CHECKING:
+    from odradek.spark.batch_transactions import transactional_writer
     from odradek.spark.lag_metrics import watch
     from odradek.spark.registration import register
 
-__all__ = ["register", "watch"]
+__all__ = ["register", "transactional_writer", "watch"]
 
 # PySpark takes a second to import, and Spark's workers import this package without using it.
-__getattr__ = loader(__name__, {"register": "odradek.spark.registration", "watch": "odradek.spark.lag_metrics"})
+_HOMES = {
+    "register": "odradek.spark.registration",
+    "transactional_writer": "odradek.spark.batch_transactions",
+    "watch": "odradek.spark.lag_metrics",
+}
+__getattr__ = loader(__name__, _HOMES)

@@ -33,7 +33,7 @@ def write_task(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> int:
     try:
         for batch in batches:
             for topic, rows in by_topic(batch, options):
-                _check_partitions(rows)
+                check_partitions(rows)
                 try:
                     producer.send_batch(topic, rows)
                 except (ValueError, pa.ArrowInvalid) as error:
@@ -93,7 +93,7 @@ def _is_binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _check_partitions(rows: pa.RecordBatch) -> None:
+def check_partitions(rows: pa.RecordBatch) -> None:
     if "partition" not in rows.schema.names:
         return
     least = pc.min(rows.column("partition")).as_py()

@@ -1,0 +1,62 @@
+"""The number of a query's last written micro-batch, which a consumer group keeps. Pure.
+
+The transaction of a batch commits the number together with the records. So after any crash the number says whether a
+batch that Spark runs again is in the topic already.
+"""
+
+from __future__ import annotations
+
+from odradek.core.errors import OdradekError
+from odradek.core.ids import OffsetAndMetadata
+
+BATCH_MARK = "odradek-batch:1:"
+
+
+class BatchRefused(OdradekError):
+    """A micro-batch that is not written, because it could be written twice or lost; the message says what helps."""
+
+
+def commit_of(batch: int, query: str) -> OffsetAndMetadata:
+    """The commit that keeps the number of a batch."""
+    return OffsetAndMetadata(batch, metadata=BATCH_MARK + query)
+
+
+def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_batch: int | None) -> bool:
+    """Returns whether a batch is in the topic already.
+
+    ``first_batch``: the user's word that earlier batches without a number are in the topic, and this one is not.
+    Raises BatchRefused.
+    """
+    last = None if commit is None else commit.offset
+    if commit is not None and not commit.metadata.startswith(BATCH_MARK):
+        raise BatchRefused(
+            f"group {group} has offset {last} of another client instead of the number of the last batch. Stop that "
+            f"client and delete the group. {_remedy(batch)}"
+        )
+    if last == batch:
+        return True
+    if last is not None and last > batch:
+        raise BatchRefused(
+            f"the checkpoint is older than its output: it asks for batch {batch}, and group {group} says that batch "
+            f"{last} is in the topic. Restore the checkpoint, or start with a new one behind the records in the topic"
+        )
+    if batch == (0 if last is None else last + 1):
+        return False
+    if first_batch is not None and batch <= first_batch:
+        return batch < first_batch
+    if last is None:
+        raise BatchRefused(
+            f"batch {batch} is not the query's first, and group {group} has no number of a last batch: another "
+            f"function has written the earlier batches, or the number has expired or was deleted. {_remedy(batch)}"
+        )
+    raise BatchRefused(
+        f"group {group} says that batch {last} was written last, so batch {batch} is not the next one: the group was "
+        f"restored, or another function has written the batches between. {_remedy(batch)}"
+    )
+
+
+def _remedy(batch: int) -> str:
+    return (
+        f"Look whether the records of batch {batch} are in the topic: if not, pass first_batch={batch}, else "
+        f"first_batch={batch + 1}"
+    )

@@ -1,0 +1,250 @@
+"""A function for ``foreachBatch`` that writes each micro-batch in one Kafka transaction.
+
+The driver begins the transaction, and the tasks of one stage write into it, each into partitions of its own. Then the
+driver adds the number of the batch, as a committed offset of the group ``odradek-<query id>``, and ends the
+transaction. Spark runs a batch again if the driver ends before it has noted the batch as finished; the number says
+whether the batch is in the topic already.
+
+The records of an attempt with a repeated task or stage may be in the topic twice or not at all: the sequences of a
+repeated task start at 0 again. Such an attempt is aborted, and the next one has another epoch, by which the broker
+refuses tasks that still run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark.sql.functions import col, lit
+
+from odradek.client.admin import Admin
+from odradek.client.errors import GroupIdNotFound
+from odradek.client.producer import Producer
+from odradek.client.producer.errors import ProducerFenced
+from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
+from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
+from odradek.spark.batch_number import BatchRefused, commit_of, is_written
+from odradek.spark.session_activation import is_connect
+from odradek.spark.transaction_task import RESULT, TARGET, choose_partitions, write_in_transaction
+from odradek.spark.write_options import WriteOptions, check_columns, columns_to_send, parse_write_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("odradek.spark.transactions")
+
+# Kafka's default is one minute, which many batches exceed. This is the default of the broker's limit.
+DEFAULT_TIMEOUT_MS = 900_000
+_MAX_ATTEMPTS = 4
+_EVENTS_TIMEOUT_MS = 60_000
+
+
+class WriterFenced(OdradekError):
+    """Another driver has taken the query over."""
+
+
+def transactional_writer(
+    bootstrap_servers: str, topic: str, *, first_batch: int | None = None, **options: str
+) -> TransactionalWriter:
+    """Returns a function for ``writeStream.foreachBatch``: each micro-batch is one transaction of ``topic``.
+
+    ``options`` are those of ``writeStream.format("odradek")``, for example ``**{"kafka.linger.ms": "20"}``.
+    ``first_batch``: the batch with which this function begins in a query that has a checkpoint. Raises ConfigError.
+    """
+    given = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic} | options
+    if not any(name.lower() == "kafka.transaction.timeout.ms" for name in given):
+        given["kafka.transaction.timeout.ms"] = str(DEFAULT_TIMEOUT_MS)
+    return TransactionalWriter(parse_write_options(given), first_batch)
+
+
+@dataclass
+class _WriterRun:
+    """One run of a query: its driver's producer keeps the epoch, so that a later driver fences it."""
+
+    query: str
+    run: str
+    producer: Producer
+    admin: Admin
+
+    @property
+    def name(self) -> str:
+        """The transactional id, and the group that keeps the number of the last batch."""
+        return _name(self.query)
+
+    def close(self) -> None:
+        try:
+            self.producer.close(timeout=0)
+        except OdradekError as error:
+            log.debug("closing the producer of %s: %s", self.name, error)
+        self.admin.close()
+
+
+class TransactionalWriter:
+    """The result of ``transactional_writer``; one query at a time can use it."""
+
+    def __init__(self, options: WriteOptions, first_batch: int | None = None) -> None:
+        assert options.topic is not None
+        self.options = options
+        self.topic = options.topic
+        self.first_batch = first_batch
+        self._run: _WriterRun | None = None
+        replace(options.producer, transactional_id="checked here")  # acks and idempotence have to allow transactions
+
+    def __reduce__(self) -> NoReturn:
+        raise ConfigError(
+            "transactional_writer does not support Spark Connect, where the function runs in another process without "
+            "the driver: run the query in a classic session, for example by spark-submit"
+        )
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Writes a micro-batch, unless it is in the topic already. Raises BatchRefused, WriterFenced, OdradekError."""
+        try:
+            run = self._run_of(frame.sparkSession)
+            if self._is_written(run, batch):
+                log.info("%s: batch %d is in topic %s already", run.name, batch, self.topic)
+                return
+            self._write(run, frame, batch)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Aborts an open transaction and closes the connections."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.close()
+
+    def _run_of(self, spark: SparkSession) -> _WriterRun:
+        if is_connect(spark):
+            self.__reduce__()
+        context = spark.sparkContext
+        query, number = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("spark.jobGroup.id")
+        if query is None:
+            raise ConfigError("transactional_writer is a function for writeStream.foreachBatch")
+        if self._run is None or (self._run.query, self._run.run) != (query, str(number)):
+            self.close()
+            self._run = self._started(query, str(number))
+        return self._run
+
+    def _started(self, query: str, number: str) -> _WriterRun:
+        """Aborts what an earlier driver has left open, and fences it."""
+        own: dict[str, Any] = {
+            item.name: getattr(self.options.producer, item.name) for item in fields(self.options.producer)
+        }
+        producer = Producer(self.options.client, **(own | {"transactional_id": _name(query)}))
+        run = _WriterRun(query, number, producer, Admin(self.options.client))
+        try:
+            _check_members(run)
+            producer.init_transactions()
+        except KafkaError as error:
+            run.close()
+            if getattr(error.__cause__, "code", None) is ErrorCode.invalid_transaction_timeout:
+                limit = self.options.producer.transaction_timeout_ms
+                raise BatchRefused(
+                    f"kafka.transaction.timeout.ms={limit} is above the broker's transaction.max.timeout.ms: pass a "
+                    "smaller kafka.transaction.timeout.ms, or raise the broker's limit"
+                ) from error
+            raise
+        return run
+
+    def _is_written(self, run: _WriterRun, batch: int) -> bool:
+        # The partition is named: asked for all partitions, Kafka leaves out those with a pending offset.
+        place = TopicPartition(self.topic, 0)
+        commits = run.admin.list_group_offsets(run.name, [place], require_stable=True)
+        return is_written(batch, commits.get(place), run.name, self.first_batch)
+
+    def _write(self, run: _WriterRun, frame: DataFrame, batch: int) -> None:
+        partitions = run.producer.partitions_for(self.topic)
+        placed = self._placed(frame, len(partitions))
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            begin_s = time.monotonic()
+            try:
+                if self._try(run, placed, partitions, batch):
+                    return
+                run.producer.abort_transaction()
+            except ProducerFenced as error:
+                raise self._fenced(run, batch, begin_s) from error
+            except BaseException as error:
+                self._abort(run, batch, begin_s, error)
+                raise
+            log.warning("%s: batch %d, attempt %d: a task or stage was repeated", run.name, batch, attempt)
+        raise BatchRefused(
+            f"batch {batch}: in each of {_MAX_ATTEMPTS} attempts Spark has repeated a task or a stage, so nothing was "
+            "written. Remove the cause of the failures, and leave spark.speculation off"
+        )
+
+    def _try(self, run: _WriterRun, placed: DataFrame, partitions: list[TopicPartition], batch: int) -> bool:
+        """Writes the rows in a transaction. Returns False if a task or stage was repeated, without the commit."""
+        producer = run.producer
+        producer.begin_transaction()
+        write = partial(write_in_transaction, self.options, producer.share_transaction(partitions))
+        rows = placed.mapInArrow(write, RESULT).collect()
+        if any(row.attempt for row in rows) or _is_repeated(placed.sparkSession, {row.stage for row in rows}):
+            return False
+        place = TopicPartition(self.topic, 0)
+        producer.send_offsets_to_transaction({place: commit_of(batch, run.query)}, ConsumerGroupMetadata(run.name))
+        producer.commit_transaction()
+        return True
+
+    def _placed(self, frame: DataFrame, count: int) -> DataFrame:
+        """The rows with their partitions. All rows of a partition are in one task."""
+        check_columns({field.name: field.dataType.simpleString() for field in frame.schema.fields}, self.options)
+        names = columns_to_send(frame.columns, self.options)
+        binary = [col(name).cast("binary").alias(name) if name in ("key", "value") else col(name) for name in names]
+        sent = frame.select(*binary)
+        schema = ", ".join(
+            f"`{field.name}` {field.dataType.simpleString()}" for field in sent.schema.fields if field.name != TARGET
+        )
+        chosen = sent.mapInArrow(partial(choose_partitions, count), f"{schema}, {TARGET} int")
+        tasks = min(count, max(1, frame.sparkSession.sparkContext.defaultParallelism))
+        return chosen.repartitionById(tasks, col(TARGET) % lit(tasks))
+
+    def _abort(self, run: _WriterRun, batch: int, begin_s: float, error: BaseException) -> None:
+        """Aborts after an error, which stays the error unless the producer is fenced: WriterFenced, BatchRefused."""
+        try:
+            run.producer.abort_transaction()
+        except ProducerFenced:
+            raise self._fenced(run, batch, begin_s) from error
+        except OdradekError as failure:  # the next run aborts it
+            log.warning("%s: batch %d was not aborted: %s", run.name, batch, failure)
+
+    def _fenced(self, run: _WriterRun, batch: int, begin_s: float) -> OdradekError:
+        limit_ms = self.options.producer.transaction_timeout_ms
+        if (time.monotonic() - begin_s) * 1000 >= limit_ms:
+            return BatchRefused(
+                f"batch {batch} took longer than kafka.transaction.timeout.ms={limit_ms}, so the broker has aborted "
+                "it: set a larger timeout (the broker allows transaction.max.timeout.ms), or make the batches smaller"
+            )
+        return WriterFenced(
+            f"another driver runs the query {run.query} from the same checkpoint, and has taken it over (transactional "
+            f"id {run.name}). This driver has not written batch {batch}. Run only one of them"
+        )
+
+
+def _name(query: str) -> str:
+    return f"odradek-{query}"
+
+
+def _check_members(run: _WriterRun) -> None:
+    """Raises BatchRefused: a member could overwrite the number of the last batch."""
+    try:
+        members = run.admin.describe_groups([run.name])[run.name].members
+    except GroupIdNotFound:
+        return
+    if members:
+        named = ", ".join(f"{one.client_id} at {one.host.lstrip('/')}" for one in members)
+        raise BatchRefused(f"group {run.name} keeps the query's last batch and has live members ({named}): stop them")
+
+
+def _is_repeated(spark: SparkSession, stages: Iterable[int]) -> bool:
+    """Returns whether Spark has repeated a stage or a task of it. A repeated stage begins its attempts at 0 again."""
+    context = spark.sparkContext
+    # The states of stages come from events, which Spark's threads handle later than the result.
+    context._jsc.sc().listenerBus().waitUntilEmpty(_EVENTS_TIMEOUT_MS)
+    tracker = context.statusTracker()
+    infos = [tracker.getStageInfo(stage) for stage in stages]
+    return len(infos) > 1 or any(info is None or info.currentAttemptId or info.numFailedTasks for info in infos)

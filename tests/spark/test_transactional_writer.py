@@ -1,0 +1,170 @@
+"""``transactional_writer``: each micro-batch is one transaction; after any crash its rows are in the topic once."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_runs import StreamingRun
+from support.brokers import unique
+from support.publish import create_topic, numbers, publish
+
+from odradek import Consumer, Producer
+from odradek.client.admin import Admin
+from odradek.core.errors import ConfigError
+from odradek.core.ids import TopicPartition
+from odradek.spark import transactional_writer
+from odradek.spark.batch_number import BatchRefused
+from odradek.spark.errors import reason
+
+
+class DriverEnd(Exception):
+    """Stands for the end of the driver."""
+
+
+@pytest.fixture
+def target(bootstrap: str) -> str:
+    name = unique("spark-transactions")
+    create_topic(bootstrap, name, 3)
+    return name
+
+
+def values(bootstrap: str, topic: str) -> list[str]:
+    """The values of all committed records. The records of open transactions end the read, too: it waits for them."""
+    with Admin(bootstrap) as admin:
+        places = admin.partitions(topic)
+        ends = {tp: end.offset for tp, end in admin.list_offsets(dict.fromkeys(places, -1)).items()}
+    found: list[str] = []
+    with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as reader:
+        reader.assign(places)
+        while any(reader.position(tp) < end for tp, end in ends.items()):
+            for rows in (one for batches in reader.poll(30).values() for one in batches):
+                found += [value.decode() for value in rows.column("value").to_pylist()]
+    return sorted(found)
+
+
+def run(stream: StreamingRun, write: Callable[[Any, int], None]) -> None:
+    frame = stream.frame(maxOffsetsPerTrigger="40", startingOffsets="earliest").select("key", "value")
+    query = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(stream.checkpoint))
+    assert query.trigger(availableNow=True).start().awaitTermination(240)
+
+
+def failed(stream: StreamingRun, write: Callable[[Any, int], None]) -> str:
+    with pytest.raises(Exception, match=r"odradek|DriverEnd") as caught:
+        run(stream, write)
+    return reason(caught.value) or str(caught.value)
+
+
+def query_id(stream: StreamingRun) -> str:
+    return str(json.loads((stream.checkpoint / "metadata").read_text())["id"])
+
+
+@pytest.fixture
+def filled(bootstrap: str, stream: StreamingRun) -> list[str]:
+    create_topic(bootstrap, stream.topic, 2)
+    publish(bootstrap, stream.topic, numbers(100))
+    return sorted(str(number) for number in range(100))
+
+
+def test_rows_are_in_the_topic_once_after_the_driver_ended_before_and_after_the_commit(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end_at("commit_transaction", bootstrap, stream, target, monkeypatch)
+    end_behind_the_commit(bootstrap, stream, target)
+    run(stream, transactional_writer(bootstrap, target))
+    assert values(bootstrap, target) == filled
+    batch = stream.log("commits")[-1]
+    place = TopicPartition(target, 0)
+    assert stream.admin.list_group_offsets(f"odradek-{query_id(stream)}")[place].offset == batch
+
+
+@pytest.mark.slow
+def test_a_driver_that_ends_anywhere_leaves_each_row_once(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for moment in ("share_transaction", "send_offsets_to_transaction", "commit_transaction"):
+        end_at(moment, bootstrap, stream, target, monkeypatch)
+        end_behind_the_commit(bootstrap, stream, target)
+    run(stream, transactional_writer(bootstrap, target))
+    assert values(bootstrap, target) == filled
+    stream.forget_that_the_last_batch_was_done()
+    run(stream, transactional_writer(bootstrap, target))
+    assert values(bootstrap, target) == filled, "a batch that comes again sends nothing"
+
+
+@pytest.mark.slow
+def test_of_two_drivers_the_later_wins_and_the_earlier_says_so(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_offsets = Producer.send_offsets_to_transaction
+
+    def after_the_other(producer: Producer, offsets: Any, group: Any) -> None:
+        with Producer(bootstrap, transactional_id=group.group_id) as other:
+            other.init_transactions()
+        send_offsets(producer, offsets, group)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Producer, "send_offsets_to_transaction", after_the_other)
+        assert "another driver runs the query" in failed(stream, transactional_writer(bootstrap, target))
+    run(stream, transactional_writer(bootstrap, target))
+    assert values(bootstrap, target) == filled
+
+
+@pytest.mark.slow
+def test_an_attempt_with_a_repeated_task_is_aborted_and_made_again(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str], tmp_path: Path
+) -> None:
+    """In a process of its own: with one failure allowed, as in the session of the tests, Spark repeats no task."""
+    here = Path(__file__).with_name("transaction_child.py")
+    command = [sys.executable, str(here), bootstrap, stream.topic, target, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "failed").exists(), "no task has failed"
+    assert "attempt 1: a task or stage was repeated" in done.stderr
+    assert values(bootstrap, target) == filled
+
+
+def test_what_could_lose_or_double_a_batch_is_refused(bootstrap: str, target: str) -> None:
+    query = unique("query")
+    late = transactional_writer(bootstrap, target, **{"kafka.transaction.timeout.ms": "900001"})
+    with pytest.raises(BatchRefused, match=r"above the broker's transaction\.max\.timeout\.ms: pass a smaller"):
+        late._started(query, "")
+    with Consumer(bootstrap, group_id=f"odradek-{query}") as member:
+        member.subscribe([target])
+        member.poll(5)
+        with pytest.raises(BatchRefused, match="has live members"):
+            transactional_writer(bootstrap, target)._started(query, "")
+    with pytest.raises(ConfigError, match="does not support Spark Connect"):
+        pickle.dumps(transactional_writer(bootstrap, target))
+    with pytest.raises(ConfigError, match="needs acks=all"):
+        transactional_writer(bootstrap, target, **{"kafka.acks": "1"})
+
+
+def _killed(*_: Any, **__: Any) -> None:
+    raise DriverEnd
+
+
+def end_at(moment: str, bootstrap: str, stream: StreamingRun, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ends the driver before a call of its producer; the transaction stays open."""
+    with monkeypatch.context() as patch:
+        for name in (moment, "abort_transaction"):
+            patch.setattr(Producer, name, _killed)
+        patch.setattr(Producer, "close", lambda producer, timeout=None: None)
+        assert "DriverEnd" in failed(stream, transactional_writer(bootstrap, target))
+
+
+def end_behind_the_commit(bootstrap: str, stream: StreamingRun, target: str) -> None:
+    """Ends the driver after EndTxn, before Spark notes the batch as finished."""
+    write = transactional_writer(bootstrap, target)
+
+    def end_behind(frame: Any, batch: int) -> None:
+        write(frame, batch)
+        raise DriverEnd
+
+    assert "DriverEnd" in failed(stream, end_behind)

@@ -1,0 +1,51 @@
+"""Whether a query's micro-batch is in its topic: the batch, the group's number, and the user's word."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.core.ids import OffsetAndMetadata
+from odradek.spark.batch_number import BatchRefused, commit_of, is_written
+
+
+@pytest.mark.parametrize(
+    ("batch", "last", "first_batch", "expected"),
+    [
+        (0, None, None, False),
+        (0, 0, None, True),
+        (1, 0, None, False),
+        (7, 6, None, False),
+        (7, 7, None, True),
+        (7, 7, 7, True),
+        (7, None, 7, False),
+        (7, 3, 7, False),
+        (6, None, 7, True),
+        (4, 3, 7, False),
+    ],
+)
+def test_a_batch_is_written_once(batch: int, last: int | None, first_batch: int | None, expected: bool) -> None:
+    commit = None if last is None else commit_of(last, "query")
+    assert is_written(batch, commit, "group", first_batch) is expected
+
+
+@pytest.mark.parametrize(
+    ("batch", "last", "first_batch", "message"),
+    [
+        (3, 5, None, "checkpoint is older than its output"),
+        (3, 5, 3, "checkpoint is older than its output"),
+        (3, None, None, "has expired or was deleted.*pass first_batch=3, else first_batch=4"),
+        (8, None, 7, "has expired or was deleted"),
+        (8, 5, None, "batch 8 is not the next one.*pass first_batch=8"),
+    ],
+)
+def test_a_batch_that_could_be_lost_or_written_twice_is_refused(
+    batch: int, last: int | None, first_batch: int | None, message: str
+) -> None:
+    commit = None if last is None else commit_of(last, "query")
+    with pytest.raises(BatchRefused, match=message):
+        is_written(batch, commit, "group", first_batch)
+
+
+def test_an_offset_of_another_client_is_no_number() -> None:
+    with pytest.raises(BatchRefused, match="offset 3 of another client"):
+        is_written(3, OffsetAndMetadata(3), "group", None)
