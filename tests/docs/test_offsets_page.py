@@ -62,8 +62,7 @@ def test_the_examples_print_what_the_page_says(monkeypatch: pytest.MonkeyPatch) 
     namespace: dict[str, Any] = {"__name__": "page"}
     try:
         for example in examples(PAGE):
-            if example.needs != "apache":
-                example.check(namespace)
+            example.check(namespace)
     finally:
         if "process" in namespace:
             namespace["process"].kill()
@@ -74,10 +73,8 @@ def test_the_examples_print_what_the_page_says(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_examples_need_what_the_page_says() -> None:
-    plain = [one for one in examples(PAGE) if not one.needs]
-    assert imported_packages(plain) - sys.stdlib_module_names == {"odradek"}
-    others = [one for one in examples(PAGE) if one.needs]
-    assert imported_packages(others) == {"confluent_kafka"}
+    assert [one for one in examples(PAGE) if one.needs] == []
+    assert imported_packages(examples(PAGE)) - sys.stdlib_module_names == {"odradek"}
 
 
 def test_the_picture_of_the_four_offsets(follower_behind: Any) -> None:
@@ -99,12 +96,13 @@ def test_the_picture_of_the_four_offsets(follower_behind: Any) -> None:
         assert values(reader.poll(5)) == [7, 8, 9]
 
 
-def test_the_example_that_needs_transactions(tmp_path: Path) -> None:
+def test_the_example_of_transactions_on_apache_kafka(tmp_path: Path) -> None:
     from support.brokers import apache_broker
 
     from bench.apache import Unavailable
 
-    (example,) = [one for one in examples(PAGE) if one.needs == "apache"]
+    first, *others = examples(PAGE)
+    (example,) = [one for one in others if "transactional_id" in one.program]
     try:
         broker = apache_broker(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
         broker.start()
@@ -112,9 +110,9 @@ def test_the_example_that_needs_transactions(tmp_path: Path) -> None:
         pytest.skip(f"no Apache Kafka: {error}")
     namespace: dict[str, Any] = {"__name__": "page"}
     try:
-        examples(PAGE)[0].check(namespace)
-        assert '"localhost:9092"' in example.program
-        example.program = example.program.replace("localhost:9092", broker.bootstrap)
+        first.check(namespace)
+        namespace["admin"].close()
+        namespace |= {"bootstrap": broker.bootstrap, "admin": Admin(broker.bootstrap)}
         example.check(namespace)
     finally:
         close_all(namespace, ("admin", "broker"))
