@@ -17,6 +17,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import MAX_PARKED_PARTITIONS, REPLY_DELAY_S, SHARE_BYTES, Connection
 from odradek.broker.request_memory import RequestMemory
 from odradek.broker.server import BrokerServer
+from odradek.storage.log import Log as StorageLog
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS, FETCH, HEARTBEAT, METADATA, OFFSET_COMMIT, PRODUCE
 
@@ -289,13 +290,13 @@ def test_one_record_completes_waiting_fetches_over_many_turns(tmp_path: Path) ->
             assert partition is not None
             await until(lambda: len(partition.waiters) == 100)
             reads: dict[int, int] = {}
-            read, rounds = type(partition).read, Rounds(broker.loop)
+            read, rounds = StorageLog.read, Rounds(broker.loop)
 
             def counted(self: Any, *args: Any, **options: Any) -> Any:
                 reads[rounds.count] = reads.get(rounds.count, 0) + 1
                 return read(self, *args, **options)
 
-            type(partition).read = counted  # type: ignore[method-assign]
+            StorageLog.read = counted  # type: ignore[method-assign]
             try:
                 partition.append(batch())
                 for client in clients:
@@ -303,7 +304,7 @@ def test_one_record_completes_waiting_fetches_over_many_turns(tmp_path: Path) ->
                         await client.reply()
             finally:
                 rounds.stop()
-                type(partition).read = read  # type: ignore[method-assign]
+                StorageLog.read = read  # type: ignore[method-assign]
             assert sum(reads.values()) == 100 * 300
             assert len(reads) > 5, "the reads of 30,000 partitions were spread over many turns"
             assert max(reads.values()) < 15_000
