@@ -3,9 +3,9 @@
 ``python -m bench.revisions OTHER/src [ROUNDS] [CASE ...]``
 
 Three brokers run: two of the other revision, and one of this revision. Each round sends every load to each of them, in
-changing order, and reads the run time of the broker's threads (``/proc``, nanoseconds). The output has the median
-ratios and their quartiles: of this revision, and of the other revision's second broker, each to the other revision's
-first broker. The second ratio shows the spread between two equal revisions.
+changing order, and reads the run time of the broker's threads (``/proc``, nanoseconds). The output has two
+ratios: this revision to the other one, and the other one's second broker to its first. Each is a median with its
+quartiles. The second ratio shows the spread between two equal revisions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random scenarios of groups whose members join, leave, die and commit: many groups at a time on one broker.
 
-In each scenario: a partition has one owner at a time, until a dead owner is removed. A member gets each record once,
-in order, from the committed offset on or from a later one. Committed records were processed. In the end every record
+In each scenario: a partition has one owner at a time, until a dead owner is removed. A member starts
+at the committed offset or later, and gets each record once, in order. No record is committed before it is processed. In the end every record
 was processed at least once; exactly once if no member died and each member committed its processed records before a
 revocation.
 """
@@ -267,8 +267,8 @@ class Scenario:
             self.refused += 1
 
     def cannot_change_over(self, error: KafkaError) -> bool:
-        """A classic group that has never completed a rebalance cannot: Apache Kafka then does not find the group's
-        protocol, and answers UNKNOWN_SERVER_ERROR."""
+        """A classic group cannot change its protocol before its first rebalance: Apache Kafka finds no protocol and
+        answers UNKNOWN_SERVER_ERROR."""
         if "has no protocol yet" in str(error):
             return True
         on_kafka = bool(os.environ.get("ODRADEK_TEST_ORACLE"))

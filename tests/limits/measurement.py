@@ -29,7 +29,7 @@ from target import GROWTH_BYTES, CappedBroker, Target, forget_peak, is_alive, pe
 from witness import Waits, Witness  # noqa: E402
 
 _LOADED_S = 4
-"""Odradek loads its remaining modules two seconds after its start."""
+"""The wait before an attack. Odradek loads its last modules two seconds after its start."""
 _SETTLE_S = 15
 
 

@@ -98,8 +98,7 @@ def test_a_parquet_table_holds_each_record_once(
     assert (rows[1, 1]["raw"], rows[1, 1]["error"]) == (b"nope", "it is not one JSON object")
     assert (rows[1, 2]["id"], rows[1, 2]["error"], rows[1, 2]["key"]) == (None, None, b"k")
 
-    # A batch that Spark did not mark as complete is not read again: it is in the table, although there are newer
-    # records.
+    # Spark did not mark this batch as complete. It is in the table already, so it is not read again.
     checkpoint = output / "_odradek" / "checkpoint"
     before = sorted(path.stat().st_mtime_ns for path in output.glob("*.parquet"))
     forget_that_the_last_batch_was_done(checkpoint)
@@ -430,7 +429,7 @@ def test_a_first_run_with_a_mistake_begins_no_table(
 
 
 def test_a_delta_table_without_batches_may_be_begun_again(tmp_path: Path) -> None:
-    """It has rows of others, or a writer began its log and was killed."""
+    """Such a table has rows of another writer, or the log of a killed one."""
     wrong = Target(str(tmp_path / "t"), table_format="delta", values=Values(ValueFormat.JSON))
     right = Target(str(tmp_path / "t"), table_format="delta")
     log = pa.table({"id": [1]})

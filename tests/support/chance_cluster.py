@@ -1,7 +1,7 @@
 """Three simulated brokers as a consumer sees them: logs, leaders, stale metadata, fetch sessions, faults.
 
-Each broker has its own view of the cluster: a deposed leader continues to serve its old log, and a new leader refuses,
-until they learn of the change. A scenario (``tests/client/test_consumer_chance.py``) makes the events.
+Each broker has its own view of the cluster. Until a broker learns of a change, a deposed leader serves its old log, and
+a new leader refuses requests. A scenario (``tests/client/test_consumer_chance.py``) makes the events.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Log:
         return data, found[-1].last + 1
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """Like LeaderEpochFileCache, where each leader stores the log end as the start of its epoch."""
+        """Works like Kafka's LeaderEpochFileCache. A new leader's epoch starts at the log end."""
         known = dict(self.epochs)
         if known and epoch == max(known):
             return epoch, self.end

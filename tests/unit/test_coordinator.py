@@ -279,7 +279,7 @@ def test_an_event_writes_a_record_and_a_notice_does_not(bank: Bank) -> None:
 def test_missed_events_are_written_at_once_after_a_load_and_later_after_a_rebuild(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If it were written at once, the write could fail and rebuild the shard again, for ever."""
+    """An immediate write after a rebuild could fail and cause another rebuild, for ever."""
     bank.call(Deposit("a", 5))
     bank.call(Deposit("b", 6))
     bank.closed.add("a")

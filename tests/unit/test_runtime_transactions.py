@@ -309,7 +309,7 @@ def test_a_machine_without_transactions_skips_their_records(bank: Bank) -> None:
     bank.restart(Ledger)
     machine = bank.runtime.machine(0)
     assert machine.balances == {}
-    assert machine.skipped == {"a transactional record, which this coordinator does not have": 1}
+    assert machine.skipped == {"a transactional record, but this coordinator has no transactions": 1}
     with pytest.raises(TypeError, match="Ledger has no transactional records"):
         bank.begin_end(A)
     assert len(bank.headers) == 2

@@ -122,7 +122,7 @@ class MetadataConfig(NamedTuple):
 
 
 class Catalog:
-    """The ``CatalogImage`` with the only methods that change it."""
+    """The catalogue. Only its methods change it; readers see it as ``CatalogImage``."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class Catalog:
             is_too_old = 0 <= config.retention_ms < now_ms - self._snapshots[0].timestamp_ms
             if not is_too_much and not is_too_old:
                 return
-            # First the log: a start must not find records of the log without a snapshot of those before them.
+            # The log goes first. Otherwise a start could find a log whose earlier records are in no snapshot.
             self._log.delete_before(self._snapshots[1].end_offset)
             self._log.retain(now_ms)
             self._files.remove(self._snapshots.pop(0).path)
@@ -290,7 +290,7 @@ class Catalog:
     def apply(self, request: CatalogRequest) -> None:
         """Writes and syncs the records of a request, then replays them. Raises KafkaError if the request is refused.
 
-        For a start, before the image is published. The records may be several batches. After a crash, each batch is
+        Only a start calls this, before it publishes the image. The records may be several batches. After a crash, each batch is
         complete or missing.
         """
         generated = result_of(self._shard.generate(request))
@@ -343,7 +343,7 @@ class Catalog:
 
 
 def _packed(record: MetadataRecord, number: int) -> list[bytes]:
-    """Returns a record for a batch, in which it has this number."""
+    """Packs a record. ``number`` is its number in the batch."""
     return pack_record(KeylessRecord(records.encode(record)), number)
 
 

@@ -31,7 +31,7 @@ LOAD_STEP_BYTES = 256 * 1024
 ROWS_AT_ONCE = 2000
 """The number of records between two yields: about one millisecond of work."""
 _ROWS_LIKE_ONE = 4
-"""A record outside a run takes as much time as this number of records of a run."""
+"""One record outside a run takes as much time as this number of records in a run."""
 
 S = TypeVar("S", bound=CoordinatorShard)
 
@@ -44,7 +44,7 @@ Replay = Callable[[int, bytes, bytes | None], None]
 
 
 class Runs(Protocol):
-    """Runs of records with the same layout. They can be held back, but are replayed before the next other record.
+    """Runs of records with the same layout. Their replay may be delayed until the next record outside a run.
 
     The result of a load in runs equals that of a replay record by record.
     """
@@ -183,7 +183,7 @@ class Loader(Generic[S]):
     def _replay_transactional(self, offset: int, key: bytes, value: bytes | None, producer_id: int) -> None:
         skipped = self._machine.skipped
         if self._transactional is None:
-            skipped["a transactional record, which this coordinator does not have"] += 1
+            skipped["a transactional record, but this coordinator has no transactions"] += 1
             return
         try:
             self._transactional.replay_transactional(offset, SimpleRecord(key, value), producer_id)

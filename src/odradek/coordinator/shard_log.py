@@ -18,7 +18,7 @@ class Appended(Protocol):
 
 
 class ShardLog(Protocol):
-    """The part of a partition of an internal topic that the runtime uses.
+    """What the runtime needs from a partition of an internal topic.
 
     Every method may raise KafkaError or StorageError.
     """

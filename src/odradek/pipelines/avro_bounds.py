@@ -1,7 +1,6 @@
 """Limits for Avro schemas and for values: the number of types, their nesting, and the nesting of values.
 
-A short schema can use a type twice in the next type, and that twice in the one after it: the expanded columns would
-exceed any memory. A value of a recursive type can be nested as deep as it is long; fastavro recurses in C for each
+In a short schema, each type can use the previous type twice. Its expanded columns would then exceed any memory. A value of a recursive type can be nested as deep as it is long; fastavro recurses in C for each
 level, and then the process crashes. An array of items without bytes can have 2^60 items in nine bytes. All three are
 refused here. Schemas are those that ``fastavro.parse_schema`` returns, with full names.
 """

@@ -17,7 +17,8 @@ def mark_commit(
 ) -> OffsetAndMetadata:
     """Returns a marked commit; with a reset id it acknowledges that reset.
 
-    ``instead_of``: the commit that it replaces; at the same offset, the new commit takes over its leader epoch.
+    ``instead_of``: the replaced commit. If both have the same offset, the new commit has the
+    leader epoch of the replaced one.
     """
     if instead_of is not None and instead_of.offset == offset:
         leader_epoch = instead_of.leader_epoch

@@ -4,7 +4,7 @@
 * 3: authorised operations.
 * 4: static members.
 * 5: flexible.
-* 6: GROUP_ID_NOT_FOUND and a message for an unknown group; before, a group in state Dead without an error.
+* 6: GROUP_ID_NOT_FOUND and a message for an unknown group. Earlier versions return the state Dead and no error.
 """
 
 from __future__ import annotations

@@ -44,7 +44,10 @@ class Identity(NamedTuple):
 
 
 class Coordination(ABC):
-    """``run`` calls the user's callbacks, on the caller's thread or on the loop; ``changed`` wakes a waiting poll."""
+    """Base class of both group protocols.
+
+    ``run`` calls the user's callbacks, on the caller's thread or on the loop. ``changed`` wakes a waiting poll.
+    """
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class Coordination(ABC):
     @property
     @abstractmethod
     def quiet(self) -> bool:
-        """Whether a poll has no group work."""
+        """Whether a poll has nothing to do for the group."""
 
     @property
     @abstractmethod
@@ -185,8 +188,8 @@ class Coordination(ABC):
 
     def _warn_of_idleness(self) -> None:
         logger.warning(
-            "group %s: no poll for more than max_poll_interval_ms (%d): leaving the group. Increase it, or decrease "
-            "max_poll_records",
+            "group %s: no poll for more than max_poll_interval_ms (%d): leaving the group. Increase "
+            "max_poll_interval_ms, or decrease max_poll_records",
             self.group_id,
             self.config.max_poll_interval_ms,
         )
@@ -246,7 +249,7 @@ class Coordination(ABC):
     async def commit(self, offsets: Offsets, timeout_ms: int | None = None) -> None:
         """Waits for earlier asynchronous commits, then commits; retries retriable errors.
 
-        Raises Wakeup without a further retry; the coordinator may have stored the commit."""
+        A wakeup ends the retries and raises Wakeup. The coordinator may have stored the commit by then."""
         if self.config.group_id is None:
             raise InvalidGroupId("committing")
         if self._async_commits:
@@ -339,7 +342,7 @@ class Coordination(ABC):
         self.commit_async(self._subscription.positions(), answered)
 
     async def _auto_commit_now(self, timeout_ms: int) -> None:
-        """Commits before a revocation or close. Raises only Wakeup: then the next poll repeats it.
+        """Commits before a revocation or close. Raises only Wakeup. After it, the next poll commits again.
 
         Other errors are logged and do not stop the revocation or close."""
         offsets = self._subscription.positions()
