@@ -1,9 +1,9 @@
 """Random scenarios of groups whose members join, leave, die and commit: many groups at a time on one broker.
 
-In each scenario: a partition has one owner at a time, until a dead owner is removed. A member starts
-at the committed offset or later, and gets each record once, in order. No record is committed before it is processed. In the end every record
-was processed at least once; exactly once if no member died and each member committed its processed records before a
-revocation.
+In each scenario: a partition has one owner at a time, until a dead owner is removed. A member starts at the committed
+offset or later, and gets each record once, in order. No record is committed before it is processed. In the end every
+record was processed at least once; exactly once if no member died and each member committed its processed records
+before a revocation.
 """
 
 from __future__ import annotations

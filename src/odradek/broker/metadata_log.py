@@ -290,8 +290,8 @@ class Catalog:
     def apply(self, request: CatalogRequest) -> None:
         """Writes and syncs the records of a request, then replays them. Raises KafkaError if the request is refused.
 
-        Only a start calls this, before it publishes the image. The records may be several batches. After a crash, each batch is
-        complete or missing.
+        Only a start calls this, before it publishes the image. The records may be several batches. After a crash, each
+        batch is complete or missing.
         """
         generated = result_of(self._shard.generate(request))
         if not generated:

@@ -1,8 +1,9 @@
 """Limits for Avro schemas and for values: the number of types, their nesting, and the nesting of values.
 
-In a short schema, each type can use the previous type twice. Its expanded columns would then exceed any memory. A value of a recursive type can be nested as deep as it is long; fastavro recurses in C for each
-level, and then the process crashes. An array of items without bytes can have 2^60 items in nine bytes. All three are
-refused here. Schemas are those that ``fastavro.parse_schema`` returns, with full names.
+In a short schema, each type can use the previous type twice. Its expanded columns would then exceed any memory. A value
+of a recursive type can be nested as deep as it is long; fastavro recurses in C for each level, and then the process
+crashes. An array of items without bytes can have 2^60 items in nine bytes. All three are refused here. Schemas are
+those that ``fastavro.parse_schema`` returns, with full names.
 """
 
 from __future__ import annotations
