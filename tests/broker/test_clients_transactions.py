@@ -131,6 +131,7 @@ def committed(bootstrap: str, group: str, topic: str) -> int:
     return int(position.offset)
 
 
+@pytest.mark.behaviour(33, part=True)
 def test_offsets_of_a_consumer_are_committed_with_the_records(
     bootstrap: str, made: str, read: Callable[..., set[str]]
 ) -> None:

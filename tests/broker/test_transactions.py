@@ -277,6 +277,7 @@ def test_a_tool_can_abort_a_hanging_transaction(wire: Wire, made: str, name: str
 # --- the topic and the feature ------------------------------------------------------------------------------------
 
 
+@pytest.mark.claim(104)
 def test_the_topic_is_created_at_the_first_use_with_kafkas_settings(own_broker: Callable[..., RunningBroker]) -> None:
     topic = "__transaction_state"
     every = {"topics": None, "allow_auto_topic_creation": False}

@@ -97,6 +97,7 @@ def test_a_commit_that_no_batch_can_hold_is_refused_early(rig: TransactionRig, m
 # --- fencing (KIP-447) ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(32, part=True)
 def test_a_commit_to_no_group_makes_a_simple_group(rig: TransactionRig) -> None:
     assert rig.txn_commit("g", "t", {0: 1}) is OK
     assert rig.state("g") == "Empty"
@@ -140,6 +141,7 @@ def test_an_earlier_member_of_an_instance_is_fenced(rig: TransactionRig) -> None
     )
 
 
+@pytest.mark.behaviour(32, part=True)
 def test_a_rebalancing_classic_group_accepts_a_commit_in_a_transaction(rig: TransactionRig) -> None:
     (member,) = rig.stable("g")
     rig.join("g", rig.member("g"))
@@ -190,6 +192,7 @@ def test_an_empty_kip_848_group_accepts_a_commit_without_an_epoch(rig: Transacti
 # --- pending offsets --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(33)
 @pytest.mark.parametrize("commit", [True, False])
 def test_offsets_appear_at_commit_and_vanish_at_abort(rig: TransactionRig, commit: bool) -> None:
     rig.commit("g", "t", {0: 1})
@@ -200,6 +203,7 @@ def test_offsets_appear_at_commit_and_vanish_at_abort(rig: TransactionRig, commi
     assert stable(rig, {"t": [0, 1, 2]}) == {"t": {0: 10, 1: 11, 2: -1} if commit else {0: 1, 1: -1, 2: -1}}
 
 
+@pytest.mark.behaviour(27, part="ab")
 def test_only_the_partitions_of_open_transactions_are_unstable(rig: TransactionRig) -> None:
     rig.commit("g", "t", {0: 1, 1: 2})
     rig.commit("g", "u", {0: 3})
@@ -235,6 +239,7 @@ def test_the_rows_of_a_wide_topic_change_with_a_transaction(rig: TransactionRig)
     assert stable(rig, asked) == {"wide": before | {7: 2}}
 
 
+@pytest.mark.behaviour(27, part="a")
 def test_a_partition_is_unstable_until_its_last_transaction_ends(rig: TransactionRig) -> None:
     rig.txn_commit("g", "t", {0: 1}, PRODUCER)
     rig.txn_commit("g", "t", {0: 2}, OTHER)
@@ -265,6 +270,7 @@ def test_a_fenced_producer_commits_nothing(rig: TransactionRig) -> None:
 # --- the later record wins --------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(34)
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_plain_commit_after_a_transactional_one_wins(rig: TransactionRig, restart: bool) -> None:
     rig.txn_commit("g", "t", {0: 10, 1: 11})
@@ -276,6 +282,7 @@ def test_a_plain_commit_after_a_transactional_one_wins(rig: TransactionRig, rest
     assert stable(rig, {"t": [0, 1]}) == {"t": {0: 5, 1: 11}}
 
 
+@pytest.mark.behaviour(34)
 def test_a_transactional_commit_after_a_plain_one_wins(rig: TransactionRig) -> None:
     rig.txn_commit("g", "t", {0: 10})
     rig.commit("g", "t", {0: 5})
@@ -294,6 +301,7 @@ def test_the_later_record_of_two_transactions_wins_and_not_the_later_marker(rig:
     assert stable(rig, {"t": [0, 1]}) == {"t": {0: 20, 1: 10}}
 
 
+@pytest.mark.behaviour(34)
 @pytest.mark.parametrize("way", ["block", "long", "load"])
 def test_every_way_of_a_plain_commit_overtakes(rig: TransactionRig, way: str) -> None:
     """The block of a commit's repetition, the block of a long commit, and the run of a load."""
@@ -324,6 +332,7 @@ def _delete_offsets(rig: TransactionRig, topic: str, *partitions: int) -> list[E
     return [ErrorCode(row.error_code) for row in reply.topics[0].partitions]
 
 
+@pytest.mark.behaviour(35)
 def test_offset_delete_drops_pending_offsets(rig: TransactionRig) -> None:
     rig.commit("g", "t", {0: 1})
     rig.txn_commit("g", "t", {0: 10, 1: 11, 2: 12})
@@ -354,6 +363,7 @@ def test_a_deleted_group_loses_its_pending_offsets(rig: TransactionRig, kind: st
     assert rig.shard("g").durable_state().offsets == {}
 
 
+@pytest.mark.behaviour(35)
 def test_a_deleted_topic_loses_its_pending_offsets(rig: TransactionRig) -> None:
     rig.commit("g", "t", {0: 1})
     rig.txn_commit("g", "t", {0: 10, 1: 11})
@@ -376,6 +386,7 @@ def test_a_load_drops_the_pending_offsets_of_deleted_topics(rig: TransactionRig)
     assert rig.fetched("g") == {"u": {0: 12}}
 
 
+@pytest.mark.behaviour(19)
 def test_an_offset_does_not_expire_while_its_partition_has_a_pending_one(rig: TransactionRig) -> None:
     rig.commit("g", "t", {0: 1, 1: 2})
     rig.advance(6 * DAY_MS)
