@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -34,6 +35,9 @@ def owner(bootstrap: str, topic: str) -> Iterator[Producer]:
         yield made
 
 
+READ_S = 120
+
+
 def committed(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     """The values of the committed records; a last record proves that nothing follows them."""
     settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
@@ -43,7 +47,9 @@ def committed(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     with Consumer(bootstrap, **settings) as reader:
         reader.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
         found: list[bytes | None] = []
+        deadline = time.monotonic() + READ_S
         while found.count(b"end") < 2 or len(found) < count:
+            assert time.monotonic() < deadline, f"{len(found)} records within {READ_S} s"
             for rows in (one for batches in reader.poll(30).values() for one in batches):
                 found += rows.column("value").to_pylist()
     return sorted(value for value in found if value is not None and value != b"end")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,11 @@ def test_40_seeds() -> None:
     run = simulate("0-39", timeout_s=600)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "40 seeds, 0 failed" in run.stdout
+    counts = re.search(r"(\d[\d,]*) transactions, (\d[\d,]*) crashes", run.stdout)
+    assert counts is not None, run.stdout
+    transactions, crashes = (int(count.replace(",", "")) for count in counts.groups())
+    assert transactions > 500
+    assert crashes > 50
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ def target(bootstrap: str) -> str:
     return name
 
 
+READ_S = 120
+
+
 def values(bootstrap: str, topic: str) -> list[str]:
     """The values of all committed records. The records of open transactions end the read, too: it waits for them."""
     with Admin(bootstrap) as admin:
@@ -43,7 +47,9 @@ def values(bootstrap: str, topic: str) -> list[str]:
     found: list[str] = []
     with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as reader:
         reader.assign(places)
+        deadline = time.monotonic() + READ_S
         while any(reader.position(tp) < end for tp, end in ends.items()):
+            assert time.monotonic() < deadline, f"{len(found)} records within {READ_S} s, log ends {ends}"
             for rows in (one for batches in reader.poll(30).values() for one in batches):
                 found += [value.decode() for value in rows.column("value").to_pylist()]
     return sorted(found)
