@@ -223,7 +223,7 @@ def test_appends_wake_fetches_and_only_moves_reach_the_coordinator(tmp_path: Pat
             arrived.append(size)
 
     if is_awaited:
-        partition.waiters.add(Waiter())  # type: ignore[arg-type]
+        partition.waiters.add(Waiter())  # type: ignore[arg-type]  # what a partition calls of a ParkedFetch
     partition.produce(batch(1))
     partition.append(batch(1))
     assert (moved, arrived) == ([], [SIZE, SIZE] if is_awaited else [])
@@ -246,7 +246,7 @@ def test_bytes_are_counted_across_segments(tmp_path: Path) -> None:
         def arrived(self, size: int) -> None:
             arrived.append(size)
 
-    partition.waiters.add(Waiter())  # type: ignore[arg-type]
+    partition.waiters.add(Waiter())  # type: ignore[arg-type]  # what a partition calls of a ParkedFetch
     for _ in range(5):
         partition.produce(batch(1))
     partition.move_high_watermark(1)

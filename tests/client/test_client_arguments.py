@@ -236,10 +236,10 @@ class Odd(Assignor):
         self._assignment, self._user_data = assignment, user_data
 
     def user_data(self, topics: object) -> bytes:
-        return self._user_data  # type: ignore[no-any-return]
+        return self._user_data  # type: ignore[no-any-return]  # the test passes it in
 
     def assign(self, members: Any, partition_counts: Any) -> Assignments:
-        return self._assignment(sorted(members))  # type: ignore[no-any-return]
+        return self._assignment(sorted(members))  # type: ignore[no-any-return]  # the test passes it in
 
 
 ASSIGNMENTS: list[tuple[Callable[[list[str]], Any], type[Exception], str]] = [

@@ -27,7 +27,7 @@ from odradek.client import (
     NewTopic,
     PartitionReader,
     ProducerFenced,
-    ProducerIdAndEpoch,
+    ProducerIdentity,
     TransactionAbortable,
     TransactionFatal,
 )
@@ -390,8 +390,8 @@ def test_a_hanging_transaction_is_found_and_aborted(admin: Admin, hanging: Topic
         (hanging, 77_000, 0)
     ]
     with pytest.raises(KafkaError, match=r"INVALID_PRODUCER_EPOCH.*newer epoch than 2"):
-        admin.abort_transaction(hanging, ProducerIdAndEpoch(77_000, 2), 0)
-    admin.abort_transaction(hanging, ProducerIdAndEpoch(77_000, 3), 0)
+        admin.abort_transaction(hanging, ProducerIdentity(77_000, 2), 0)
+    admin.abort_transaction(hanging, ProducerIdentity(77_000, 3), 0)
     assert admin.find_hanging_transactions([hanging]) == []
     assert admin.list_offsets({hanging: -1}, isolation_level="read_committed")[hanging].offset == 2
 

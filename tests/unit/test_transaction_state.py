@@ -18,7 +18,7 @@ from odradek.client.producer.transaction import (
     verdict_on,
 )
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import ProducerIdAndEpoch, TopicPartition
+from odradek.core.ids import ProducerIdentity, TopicPartition
 from odradek.wire.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -30,8 +30,8 @@ from odradek.wire.api_keys import (
 )
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-FIRST = ProducerIdAndEpoch(7, 0)
-NEXT = ProducerIdAndEpoch(7, 1)
+FIRST = ProducerIdentity(7, 0)
+NEXT = ProducerIdentity(7, 1)
 
 
 def ready() -> ProducerTransaction:

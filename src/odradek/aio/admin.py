@@ -27,7 +27,7 @@ from odradek.client.model import (
     TransactionFilter,
     TransactionListing,
 )
-from odradek.core.ids import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from odradek.core.ids import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 
 class Admin(AsyncCloseable):
@@ -195,14 +195,14 @@ class Admin(AsyncCloseable):
         Asks each leader, or the replica on ``broker_id``. Raises UnknownTopic."""
         return await transaction_operations.describe_producers(self._cluster, partitions, broker_id)
 
-    async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdAndEpoch]:
+    async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdentity]:
         """Fences the producers of transactional ids and aborts their open transactions; returns the next epochs.
 
         Creates a transactional id that does not exist."""
         return await transaction_operations.fence_producers(self._cluster, transactional_ids)
 
     async def abort_transaction(
-        self, partition: TopicPartition, producer: ProducerIdAndEpoch, coordinator_epoch: int
+        self, partition: TopicPartition, producer: ProducerIdentity, coordinator_epoch: int
     ) -> None:
         """Writes an abort marker for a hanging transaction into one partition, past its coordinator.
 

@@ -64,19 +64,17 @@ class MarkerWriter:
         topic, index = partition
         if topic == OFFSETS_TOPIC:
             return self._write_offsets_marker(index, marker).map(_group_error)
-        written: Deferred[ErrorCode] = Deferred()
         found = self._partition(topic, index)
         if found is None:
-            written.resolve(ErrorCode.unknown_topic_or_partition)
-            return written
+            return Deferred.of(ErrorCode.unknown_topic_or_partition)
         try:
             info = found.append_marker(marker)
         except KafkaError as error:
-            written.resolve(error.code)
+            return Deferred.of(error.code)
         except StorageError:
-            written.resolve(ErrorCode.kafka_storage_error)
-        else:
-            found.wait_for(info.last_offset + 1, written.resolve)
+            return Deferred.of(ErrorCode.kafka_storage_error)
+        written: Deferred[ErrorCode] = Deferred()
+        found.wait_for(info.last_offset + 1, written.resolve)
         return written
 
 

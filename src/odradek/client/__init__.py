@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         MAX_TIMESTAMP,
         ConsumerGroupMetadata,
         OffsetAndMetadata,
-        ProducerIdAndEpoch,
+        ProducerIdentity,
         TopicPartition,
     )
 
@@ -85,7 +85,7 @@ __all__ = [
     "PartitionReader",
     "Polled",
     "ProducerFenced",
-    "ProducerIdAndEpoch",
+    "ProducerIdentity",
     "RebalanceInProgress",
     "Record",
     "RecordMetadata",
@@ -123,7 +123,7 @@ _NAMES = {
     "odradek.client.reader": "PartitionReader read_range",
     "odradek.core.errors": "ConfigError CorruptRecord ErrorCode KafkaError OdradekError",
     "odradek.core.ids": """
-        ConsumerGroupMetadata EARLIEST LATEST MAX_TIMESTAMP OffsetAndMetadata ProducerIdAndEpoch TopicPartition
+        ConsumerGroupMetadata EARLIEST LATEST MAX_TIMESTAMP OffsetAndMetadata ProducerIdentity TopicPartition
     """,
 }
 __getattr__ = loader(__name__, {name: home for home, names in _NAMES.items() for name in names.split()})

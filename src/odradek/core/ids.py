@@ -54,10 +54,13 @@ class TopicPartition(NamedTuple):
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer id with its epoch."""
+    """A producer id with its epoch. A larger epoch of the same id fences the smaller ones."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+NO_PRODUCER = ProducerIdentity()
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -66,13 +69,6 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     leader_epoch: int = NO_EPOCH
     metadata: str = ""
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    """The identity of a producer at the brokers. A larger epoch of the same id fences the smaller ones."""
-
-    producer_id: int
-    producer_epoch: int
 
 
 class ConsumerGroupMetadata(NamedTuple):

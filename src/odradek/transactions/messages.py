@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import ProducerIdentity
+from odradek.core.ids import NO_PRODUCER, ProducerIdentity
 from odradek.core.transaction_records import Transaction, TransactionState
 
 Partition: TypeAlias = tuple[str, int]
 """A topic's name and a partition's number."""
-
-NO_PRODUCER = ProducerIdentity()
 
 
 @dataclass(slots=True)

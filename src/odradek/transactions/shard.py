@@ -17,7 +17,7 @@ from typing import Any
 
 from odradek.core.effects import Announce, Block, Complete, Park, Request, Result, ResultSteps, SetTimer, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity
+from odradek.core.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity
 from odradek.core.pace import Pace, in_parts
 from odradek.core.transaction_records import (
     Transaction,
@@ -31,7 +31,6 @@ from odradek.transactions import transitions
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.end_checks import Action, check_end
 from odradek.transactions.messages import (
-    NO_PRODUCER,
     AddPartitions,
     DescribedTransaction,
     DescribeTransaction,

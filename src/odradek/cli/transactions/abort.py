@@ -13,7 +13,7 @@ from odradek.cli.transactions.scope import Partition, Topic, Yes, given
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.core.ids import ProducerIdAndEpoch, TopicPartition
+    from odradek.core.ids import ProducerIdentity, TopicPartition
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -69,9 +69,9 @@ def abort(
 
 def _given_producer(
     producer_id: int | None, epoch: int | None, coordinator_epoch: int | None
-) -> tuple[ProducerIdAndEpoch, int]:
+) -> tuple[ProducerIdentity, int]:
     """The transaction that the options name. Raises CommandError."""
-    from odradek.core.ids import ProducerIdAndEpoch
+    from odradek.core.ids import ProducerIdentity
 
     if producer_id is None:
         raise CommandError(
@@ -80,17 +80,17 @@ def _given_producer(
     if epoch is None or coordinator_epoch is None:
         missing = "--producer-epoch" if epoch is None else "--coordinator-epoch"
         raise CommandError(f"missing option '{missing}', which --producer-id needs")
-    return ProducerIdAndEpoch(producer_id, epoch), max(0, coordinator_epoch)
+    return ProducerIdentity(producer_id, epoch), max(0, coordinator_epoch)
 
 
-def _producer_at(admin: Admin, tp: TopicPartition, start_offset: int) -> tuple[ProducerIdAndEpoch, int]:
+def _producer_at(admin: Admin, tp: TopicPartition, start_offset: int) -> tuple[ProducerIdentity, int]:
     """The producer whose open transaction starts at this offset. Raises CommandError."""
-    from odradek.core.ids import ProducerIdAndEpoch
+    from odradek.core.ids import ProducerIdentity
 
     found = admin.describe_producers([tp])[tp]
     for row in found:
         if row.transaction_start_offset == start_offset:
-            return ProducerIdAndEpoch(row.producer_id, row.producer_epoch), row.coordinator_epoch or 0
+            return ProducerIdentity(row.producer_id, row.producer_epoch), row.coordinator_epoch or 0
     starts = sorted(row.transaction_start_offset for row in found if row.transaction_start_offset is not None)
     known = f"its open transactions start at {', '.join(map(str, starts))}" if starts else "it has no open transaction"
     raise CommandError(f"no open transaction of {tp} starts at offset {start_offset}: {known}")

@@ -28,7 +28,7 @@ from odradek.client.model import (
     TransactionFilter,
     TransactionListing,
 )
-from odradek.core.ids import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from odradek.core.ids import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 T = TypeVar("T")
 
@@ -228,15 +228,13 @@ class Admin(Closeable):
         Asks each leader, or the replica on ``broker_id``. Raises UnknownTopic."""
         return self._run(transaction_operations.describe_producers(self._cluster, partitions, broker_id))
 
-    def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdAndEpoch]:
+    def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdentity]:
         """Fences the producers of transactional ids and aborts their open transactions; returns the next epochs.
 
         Creates a transactional id that does not exist."""
         return self._run(transaction_operations.fence_producers(self._cluster, transactional_ids))
 
-    def abort_transaction(
-        self, partition: TopicPartition, producer: ProducerIdAndEpoch, coordinator_epoch: int
-    ) -> None:
+    def abort_transaction(self, partition: TopicPartition, producer: ProducerIdentity, coordinator_epoch: int) -> None:
         """Writes an abort marker for a hanging transaction into one partition, past its coordinator.
 
         ``describe_producers`` has the values. Never use it on a transaction that a coordinator knows: abort that with

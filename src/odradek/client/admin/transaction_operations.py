@@ -22,7 +22,7 @@ from odradek.client.model import (
 )
 from odradek.client.offset_requests import by_topic
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import ProducerIdAndEpoch, TopicPartition
+from odradek.core.ids import ProducerIdentity, TopicPartition
 from odradek.net.connection import BrokerConnection
 from odradek.net.errors import UnsupportedVersion
 from odradek.wire.api_keys import (
@@ -145,31 +145,31 @@ def _producer(row: Any) -> ActiveProducer:
     )
 
 
-async def fence_producers(cluster: Cluster, ids: Iterable[str]) -> dict[str, ProducerIdAndEpoch]:
-    found: dict[str, ProducerIdAndEpoch] = {}
+async def fence_producers(cluster: Cluster, ids: Iterable[str]) -> dict[str, ProducerIdentity]:
+    found: dict[str, ProducerIdentity] = {}
     for transactional_id in dict.fromkeys(as_names(ids, "transactional_ids")):
         found[transactional_id] = await _fence(cluster, transactional_id)
     return found
 
 
-async def _fence(cluster: Cluster, transactional_id: str) -> ProducerIdAndEpoch:
+async def _fence(cluster: Cluster, transactional_id: str) -> ProducerIdentity:
     what = f"fencing the producers of transactional id {transactional_id!r}"
     message = {
         "transactional_id": transactional_id, "transaction_timeout": cluster.config.request_timeout_ms,
         "producer_id": -1, "producer_epoch": -1,
     }  # fmt: skip
 
-    async def call(connection: BrokerConnection) -> ProducerIdAndEpoch:
+    async def call(connection: BrokerConnection) -> ProducerIdentity:
         reply = await connection.call(INIT_PRODUCER_ID, message, ceiling=5)
         if reply.error_code is not ErrorCode.none:
             raise error_for(reply.error_code, what)
-        return ProducerIdAndEpoch(int(reply.producer_id), int(reply.producer_epoch))
+        return ProducerIdentity(int(reply.producer_id), int(reply.producer_epoch))
 
     return await cluster.at_coordinator(transactional_id, what, call, cluster.deadline(), TRANSACTIONAL_ID)
 
 
 async def abort_transaction(
-    cluster: Cluster, partition: TopicPartition, producer: ProducerIdAndEpoch, coordinator_epoch: int
+    cluster: Cluster, partition: TopicPartition, producer: ProducerIdentity, coordinator_epoch: int
 ) -> None:
     tp = as_partition(partition)
     topics = [{"name": tp.topic, "partition_indexes": [tp.partition]}]
@@ -191,7 +191,7 @@ async def abort_transaction(
     await cluster.retrying(what, attempt, cluster.deadline())
 
 
-def _abort_error(code: ErrorCode, what: str, producer: ProducerIdAndEpoch, coordinator_epoch: int) -> KafkaError:
+def _abort_error(code: ErrorCode, what: str, producer: ProducerIdentity, coordinator_epoch: int) -> KafkaError:
     if code is ErrorCode.invalid_producer_epoch:
         return error_for(code, f"{what}: the partition has a newer epoch than {producer.producer_epoch}")
     if code is ErrorCode.transaction_coordinator_fenced:

@@ -82,7 +82,7 @@ def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any
 # inlines it.
 
 
-@numba.njit(nogil=True, inline="always")  # type: ignore[untyped-decorator, unused-ignore]
+@numba.njit(nogil=True, inline="always")  # type: ignore[untyped-decorator, unused-ignore]  # numba
 def _put_blob(out: Any, at: Any, begin: int, end: int, data: Any) -> Any:
     """Writes the length and bytes of data[begin:end]; returns the position behind them."""
     source, size = np.uint64(begin), end - begin

@@ -17,7 +17,7 @@ from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.engine import PRODUCE_NAMES_CEILING, ProducerEngine
 from odradek.client.producer.transaction import BY_ITSELF
 from odradek.core.errors import ConfigError, ErrorCode
-from odradek.core.ids import ProducerIdAndEpoch, TopicPartition
+from odradek.core.ids import ProducerIdentity, TopicPartition
 
 # The end of the previous transaction takes a few milliseconds at the broker. Java's producer waits as long.
 CONCURRENT_BACKOFF_MS = 20
@@ -27,7 +27,7 @@ class SharedTransaction(NamedTuple):
     """An open transaction, as another producer needs it. It can be pickled."""
 
     transactional_id: str
-    producer: ProducerIdAndEpoch
+    producer: ProducerIdentity
     version: int
     """The transaction.version of this transaction."""
 

@@ -25,7 +25,7 @@ from enum import Enum
 from odradek.client.errors import IllegalState, error_for
 from odradek.client.producer.errors import ProducerFenced, TransactionAbortable, TransactionFatal
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import ProducerIdAndEpoch, TopicPartition
+from odradek.core.ids import NO_PRODUCER, ProducerIdentity, TopicPartition
 from odradek.wire.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -36,7 +36,6 @@ from odradek.wire.api_keys import (
     TXN_OFFSET_COMMIT,
 )
 
-NO_PRODUCER = ProducerIdAndEpoch(-1, -1)
 BY_ITSELF = 2
 """The transaction.version from which brokers add partitions by themselves."""
 
@@ -187,7 +186,7 @@ class ProducerTransaction:
         self.check(TransactionCall.INIT)
         self.state = TransactionPhase.INITIALIZING
 
-    def initialized(self, producer: ProducerIdAndEpoch) -> None:
+    def initialized(self, producer: ProducerIdentity) -> None:
         self.producer, self.state = producer, TransactionPhase.READY
 
     def begin(self, version: int) -> None:
@@ -241,7 +240,7 @@ class ProducerTransaction:
         nothing = not self._added and not self._groups and self.version < BY_ITSELF
         return code is ErrorCode.invalid_txn_state and self.state is TransactionPhase.ABORTING and nothing
 
-    def ended(self, producer: ProducerIdAndEpoch) -> bool:
+    def ended(self, producer: ProducerIdentity) -> bool:
         """The end of the transaction. Returns whether the producer has another identity: sequences restart at 0."""
         is_new = producer.producer_id >= 0 and producer != self.producer
         if is_new:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdentity, TopicPartition
 from odradek.wire.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -31,7 +31,7 @@ class TransactionRequest(NamedTuple):
     group_id: str | None = None
 
 
-def init(transactional_id: str, timeout_ms: int, producer: ProducerIdAndEpoch) -> TransactionRequest:
+def init(transactional_id: str, timeout_ms: int, producer: ProducerIdentity) -> TransactionRequest:
     message = {
         "transactional_id": transactional_id, "transaction_timeout": timeout_ms,
         "producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch,
@@ -40,7 +40,7 @@ def init(transactional_id: str, timeout_ms: int, producer: ProducerIdAndEpoch) -
 
 
 def add_partitions(
-    transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
+    transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition]
 ) -> TransactionRequest:
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
@@ -54,7 +54,7 @@ def add_partitions(
     return TransactionRequest(ADD_PARTITIONS_TO_TXN, message, ADD_PARTITIONS_CEILING, "adding partitions")
 
 
-def add_offsets(transactional_id: str, producer: ProducerIdAndEpoch, group_id: str) -> TransactionRequest:
+def add_offsets(transactional_id: str, producer: ProducerIdentity, group_id: str) -> TransactionRequest:
     message = {
         "transactional_id": transactional_id, "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch, "group_id": group_id,
@@ -64,7 +64,7 @@ def add_offsets(transactional_id: str, producer: ProducerIdAndEpoch, group_id: s
 
 def commit_offsets(
     transactional_id: str,
-    producer: ProducerIdAndEpoch,
+    producer: ProducerIdentity,
     group: ConsumerGroupMetadata,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     *,
@@ -86,9 +86,7 @@ def commit_offsets(
     return TransactionRequest(TXN_OFFSET_COMMIT, message, 5 if by_itself else 4, text, group.group_id)
 
 
-def end(
-    transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, returns_epoch: bool
-) -> TransactionRequest:
+def end(transactional_id: str, producer: ProducerIdentity, *, commit: bool, returns_epoch: bool) -> TransactionRequest:
     message = {
         "transactional_id": transactional_id, "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch, "committed": commit,

@@ -25,7 +25,6 @@ from odradek.client.producer.engine import Delivered, ProducerEngine, RecordToSe
 from odradek.client.producer.shared_transaction import CONCURRENT_BACKOFF_MS, SharedTransaction, produce_ceiling
 from odradek.client.producer.transaction import (
     BY_ITSELF,
-    NO_PRODUCER,
     ProducerTransaction,
     TransactionCall,
     TransactionPhase,
@@ -33,7 +32,7 @@ from odradek.client.producer.transaction import (
     verdict_on,
 )
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
-from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from odradek.core.ids import NO_PRODUCER, ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdentity, TopicPartition
 from odradek.wire.api_keys import END_TXN, FIND_COORDINATOR, PRODUCE
 
 logger = logging.getLogger("odradek.producer")
@@ -189,7 +188,7 @@ class TransactionalEngine(ProducerEngine):
             request = requests.end(self._id, transaction.producer, commit=commit, returns_epoch=by_itself)
             reply = await self._call(request, deadline)
             if reply is not None:
-                producer = ProducerIdAndEpoch(getattr(reply, "producer_id", -1), getattr(reply, "producer_epoch", -1))
+                producer = ProducerIdentity(getattr(reply, "producer_id", -1), getattr(reply, "producer_epoch", -1))
         if not commit and transaction.needs_epoch():
             producer = await self._init(transaction.producer, deadline)
         with self.lock:
@@ -197,15 +196,15 @@ class TransactionalEngine(ProducerEngine):
                 self._adopt(producer)
         await self._refresh_version()
 
-    def _adopt(self, producer: ProducerIdAndEpoch) -> None:
+    def _adopt(self, producer: ProducerIdentity) -> None:
         """Uses another identity, with sequences from 0. Requires ``lock`` and empty queues."""
         self._producer_id, self._epoch = producer
         self._queues.clear()
 
-    async def _init(self, producer: ProducerIdAndEpoch, deadline: Deadline) -> ProducerIdAndEpoch:
+    async def _init(self, producer: ProducerIdentity, deadline: Deadline) -> ProducerIdentity:
         request = requests.init(self._id, self.producer_config.transaction_timeout_ms, producer)
         reply = await self._call(request, deadline)
-        return ProducerIdAndEpoch(int(reply.producer_id), int(reply.producer_epoch))
+        return ProducerIdentity(int(reply.producer_id), int(reply.producer_epoch))
 
     # --- requests ---------------------------------------------------------------------------------------------
 
