@@ -248,6 +248,45 @@ def test_settings_of_the_consumer_come_from_a_file(
     assert "isolation_level: read_uncommitted or read_committed" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["--isolation", "--isolation-level"])
+def test_the_isolation_level_is_an_option(
+    name: str, bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: Capture
+) -> None:
+    """Read_committed leaves out aborted records, and ends before the first record of an open transaction."""
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    file = tmp_path / "consumer.properties"
+    file.write_text("isolation.level=read_committed\n")
+    command = ["consume", topic, "-b", bootstrap]
+    with Producer(bootstrap, transactional_id=topic) as producer:
+        producer.init_transactions()
+        for value, end in ((b"a", producer.abort_transaction), (b"c", producer.commit_transaction)):
+            producer.begin_transaction()
+            producer.send(topic, value)
+            producer.flush()
+            end()
+        producer.begin_transaction()
+        producer.send(topic, b"open")
+        producer.flush()
+        for more, expected in (
+            ([], "a\nc\nopen\n"),
+            ([name, "read_uncommitted"], "a\nc\nopen\n"),
+            ([name, "read_committed"], "c\n"),
+            (["--command-config", str(file)], "c\n"),
+            ([name, "read_uncommitted", "--command-config", str(file)], "a\nc\nopen\n"),
+            ([name, "read_committed", "--from", "4"], ""),
+            ([name, "read_committed", "--follow", "--max", "1"], "c\n"),
+            ([name, "read_committed", "--group", unique("cli")], "c\n"),
+        ):
+            assert run([*command, *more]) == 0
+            assert capsys.readouterr() == (expected, ""), more
+        producer.abort_transaction()
+
+
+def test_an_unknown_isolation_level_is_refused_before_a_connection(capsys: Capture) -> None:
+    assert run(["consume", "t", "--isolation", "serializable", "-b", "127.0.0.1:1"]) == 2
+    assert "--isolation serializable: expected read_committed or read_uncommitted" in capsys.readouterr().err
+
+
 def test_as_a_member_it_commits_the_records_that_it_wrote(
     bootstrap: str, filled: str, tmp_path: Path, capsys: Capture
 ) -> None:

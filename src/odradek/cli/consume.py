@@ -42,11 +42,13 @@ FETCH_BYTES = 4 << 20
 PATIENCE_S = 60.0
 """How long a member without partitions waits for some, unless --follow is given."""
 _RESETS = ("earliest", "latest", "none")
+_ISOLATIONS = ("read_committed", "read_uncommitted")
 
 
 @dataclass(frozen=True)
 class ConsumeRequest:
-    """The command line. ``start``: earliest, latest, an offset, or a time in ISO 8601."""
+    """The command line. ``start``: earliest, latest, an offset, or a time in ISO 8601. ``isolation``: None means the
+    setting of the properties file, or Kafka's default."""
 
     topic: str
     start: str
@@ -57,6 +59,7 @@ class ConsumeRequest:
     as_json: bool
     bootstrap: str
     command_config: Path | None
+    isolation: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -77,6 +80,8 @@ class Sink(Protocol):
 def run_consume(request: ConsumeRequest) -> int:
     if request.output is not None and request.as_json:
         raise CommandError("--output writes Parquet: omit --json")
+    if request.isolation not in (None, *_ISOLATIONS):
+        raise CommandError(f"--isolation {request.isolation}: expected {' or '.join(_ISOLATIONS)}")
     with without_values(request.command_config):
         return _alone(request) if request.group is None else _as_member(request)
 
@@ -88,10 +93,10 @@ def _alone(request: ConsumeRequest) -> int:
     from odradek.client.consumer.config import ConsumerConfig
     from odradek.client.reader import read_range
 
-    with _admin(request) as admin:
-        ranges = _ranges(admin, request)
-        config = admin.config
     level = ConsumerConfig.of(_settings(request)).isolation_level
+    with _admin(request) as admin:
+        ranges = _ranges(admin, request, level)
+        config = admin.config
     if request.follow:
         return _follow(request, config, {tp: first for tp, (first, _) in ranges.items()})
     total = sum(max(0, end - first) for first, end in ranges.values())
@@ -107,8 +112,8 @@ def _alone(request: ConsumeRequest) -> int:
     return 0
 
 
-def _ranges(admin: Admin, request: ConsumeRequest) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns for each partition where to begin, and the present log end offset."""
+def _ranges(admin: Admin, request: ConsumeRequest, level: str) -> dict[TopicPartition, tuple[int, int]]:
+    """Returns for each partition where to begin, and the present end of what a reader of this isolation level sees."""
     from odradek.core.errors import ConfigError
     from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
     from odradek.lag.reset import datetime_ms
@@ -125,13 +130,19 @@ def _ranges(admin: Admin, request: ConsumeRequest) -> dict[TopicPartition, tuple
             "unless it ends in an offset)"
         ) from None
     chosen = admin.partitions(topics[0]) if topics else [TopicPartition(*one) for one in single]
-    starts = admin.list_offsets(dict.fromkeys(chosen, moment))
-    ends = {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(chosen, LATEST)).items()}
+    starts = admin.list_offsets(dict.fromkeys(chosen, moment), isolation_level=level)
+    ends, log_ends = (
+        {
+            tp: found.offset
+            for tp, found in admin.list_offsets(dict.fromkeys(chosen, LATEST), isolation_level=seen).items()
+        }
+        for seen in (level, "read_uncommitted")
+    )
     if exact is not None:
-        _warn_of_ends(request, {tp: ends[tp] for tp in chosen if exact > ends[tp]})
+        _warn_of_ends(request, {tp: log_ends[tp] for tp in chosen if exact > log_ends[tp]})
     return {
         tp: (
-            ends[tp] if starts[tp].offset == NO_OFFSET else min(max(exact or 0, starts[tp].offset), ends[tp]),
+            ends[tp] if starts[tp].offset == NO_OFFSET else min(max(exact or 0, starts[tp].offset), log_ends[tp]),
             ends[tp],
         )
         for tp in chosen
@@ -175,9 +186,11 @@ def _settings(request: ConsumeRequest) -> dict[str, Any]:
         "client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "max_partition_fetch_bytes": FETCH_BYTES,
         "bootstrap_timeout_ms": 0, "columns": request.columns,
     }  # fmt: skip
+    chosen = {} if request.isolation is None else {"isolation_level": request.isolation}
     return (
         own
         | {name.replace(".", "_"): value for name, value in given.items()}
+        | chosen
         | {"bootstrap_servers": request.bootstrap}
     )
 

@@ -220,7 +220,8 @@ def produce(
     "  odradek consume events -b 127.0.0.1:9092\n"
     "  odradek consume events:0,1 --from 2026-01-31T12:00:00 --json -b 127.0.0.1:9092\n"
     "  odradek consume events --from 1000 --output events.parquet -b 127.0.0.1:9092\n"
-    "  odradek consume events --group billing --follow -b 127.0.0.1:9092",
+    "  odradek consume events --group billing --follow -b 127.0.0.1:9092\n"
+    "  odradek consume events --isolation read_committed -b 127.0.0.1:9092",
 )
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC[:0,1]", help="The topic, or some of its partitions.")],
@@ -246,9 +247,20 @@ def consume(
     ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write Parquet to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
+    isolation: Annotated[
+        str | None,
+        typer.Option(
+            "--isolation",
+            "--isolation-level",
+            metavar="read_committed|read_uncommitted",
+            help="read_committed leaves out records of open and aborted transactions. Default: read_uncommitted.",
+        ),
+    ] = None,
     command_config: Annotated[Path | None, typer.Option(help="A properties file with further settings.")] = None,
 ) -> None:
     """Print a topic's records up to the present end of its log; with --follow, also the records that arrive later.
+
+    With --isolation read_committed, the end is before the first record of an open transaction.
 
     Without --json, prints one line for each value, with unchanged bytes unless the output is a terminal. In JSON,
     keys, values and header values are texts, or {"base64": "…"} if they are not UTF-8; `odradek produce --format json`
@@ -258,7 +270,9 @@ def consume(
 
     raise typer.Exit(
         run_consume(
-            ConsumeRequest(topic, start, group, follow, max_records, output, as_json, bootstrap, command_config)
+            ConsumeRequest(
+                topic, start, group, follow, max_records, output, as_json, bootstrap, command_config, isolation
+            )
         )
     )
 
