@@ -24,7 +24,7 @@ WAYS = (CLIENTS, US, MEASURED, SCRIPTED)
 PART, OPEN = "in part", "open"
 FOREIGN = ("aiokafka", "confluent_kafka", "kafka")
 """Python clients of other projects."""
-SIMULATED = ("support.scripted", "support.chance_cluster")
+SIMULATED = ("support.scripted", "support.simulated_cluster")
 """Modules with simulated brokers."""
 BROKER_FIXTURES = {"bootstrap", "own_broker"}
 """Fixtures that start our broker."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support.brokers import eventually
+from support.killed_programs import Victim, commits_of
 from support.publish import admin, committed, create_topic, numbers, publish
-from support.victims import Victim, commits_of
 
 import odradek
 

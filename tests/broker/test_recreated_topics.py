@@ -12,7 +12,7 @@ import pytest
 from support.brokers import RunningBroker, Wire, create_offsets_topic, delete_topic, eventually, unique
 from support.cleaning import T0, keyed
 from test_server_frames import create, produce
-from test_server_life import delete, end_offset, list_offset
+from test_server_start_and_stop import delete, end_offset, list_offset
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.server import BrokerServer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.brokers import RunningBroker, Wire, unique
 from test_server_frames import create, fetch, produce
-from test_server_life import config_of, delete, describe, list_offset, producer_id
+from test_server_start_and_stop import config_of, delete, describe, list_offset, producer_id
 
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord

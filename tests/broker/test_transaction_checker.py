@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from support.brokers import Wire, eventually
-from support.planted_broker import FAULTS
+from support.faulty_broker import FAULTS
 from support.transaction_checker import Ledger, LogAudit, Reader, check, end_offset, stable_offsets
 from support.transaction_worker import PARTITIONS, TOPIC, TRANSACTION_TIMEOUT_MS
 from support.transactions import listed
@@ -54,7 +54,7 @@ class PlantedBroker(BrokerProcess):
 
     def _command(self) -> list[str]:
         command = super()._command()
-        return [command[0], "-m", "support.planted_broker", self.fault, *command[3:]]
+        return [command[0], "-m", "support.faulty_broker", self.fault, *command[3:]]
 
 
 class WorkerProcess:

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from support.brokers import eventually
+from support.killed_programs import Victim, commits_of
 from support.publish import publish
-from support.victims import Victim, commits_of
 
 import odradek
 from odradek import Consumer, TopicPartition

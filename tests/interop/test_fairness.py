@@ -1,6 +1,6 @@
 """Several busy producers and one client with few requests: how long it waits, compared with Apache Kafka.
 
-The test judges times, so it runs only by hand, alone on a machine. ``tests/limits/test_turns.py`` counts instead.
+The test judges times, so it runs only by hand, alone on a machine. ``tests/limits/test_connection_shares.py`` counts instead.
 """
 
 from __future__ import annotations

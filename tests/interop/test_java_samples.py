@@ -14,8 +14,8 @@ from itertools import pairwise
 import pytest
 from support.brokers import eventually
 from support.jvm import java_classes, kafka_command
+from support.killed_programs import Victim, commits_of, repeated
 from support.publish import commit, committed, create_topic, numbers, publish
-from support.victims import Victim, commits_of, repeated
 
 import odradek
 

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from attacks import committed, metadata, new_topic, until
 from hostile import EXTREMES, Generator, Known, Request, Scale, packed
+from other_client import ran_ms
 from support.brokers import eventually
 from target import GROWTH_BYTES, CappedBroker, Target, Use, is_alive, settled, unwanted_descriptors, use_of
-from witness import ran_ms
 
 from odradek.broker.heap import TRIM_BYTES
 from odradek.wire import frames

@@ -24,9 +24,9 @@ sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
 from attacks import ATTACKS, Attack  # noqa: E402
 from group_attacks import GROUP_ATTACKS  # noqa: E402
+from other_client import Waits, Witness  # noqa: E402
 from support.brokers import CONFIG, eventually  # noqa: E402
 from target import GROWTH_BYTES, CappedBroker, Target, forget_peak, is_alive, peak_of, settled, use_of  # noqa: E402
-from witness import Waits, Witness  # noqa: E402
 
 _LOADED_S = 4
 """The wait before an attack. Odradek loads its last modules two seconds after its start."""

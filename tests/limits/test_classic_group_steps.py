@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from counting import lines_run
+from counters import lines_run
 from support.group_rig import Rig, subscription
 
 from odradek.broker.handlers.k11_join_group import MAX_PROTOCOLS

@@ -10,7 +10,7 @@ from types import GeneratorType, SimpleNamespace
 from typing import Any
 
 import pytest
-from counting import bytes_kept, lines_run
+from counters import bytes_kept, lines_run
 from support.group_rig import Rig
 
 from odradek.broker import commit_fast_path

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from support.brokers import RunningBroker
-from test_turns import run, serving
+from test_connection_shares import run, serving
 
 
 def mode(path: Path) -> int:

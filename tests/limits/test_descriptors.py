@@ -19,8 +19,8 @@ import pytest
 from measurement import pid_of
 from support.brokers import RunningBroker, Wire, eventually
 from support.logs import batch, find_timestamp, open_log, put, rows_from
+from test_connection_shares import Client, connect, run, serving
 from test_topic_bursts import CREATE_TOPICS, METADATA, codes, creation, metadata_request, topic
-from test_turns import Client, connect, run, serving
 
 from odradek.broker import transport
 from odradek.broker.server import BrokerServer

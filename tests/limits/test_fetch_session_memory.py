@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pytest
 import uvloop
-from counting import bytes_kept
+from counters import bytes_kept
 from support.peers import until
-from test_turns import connect, serving
+from test_connection_shares import connect, serving
 
 from odradek.broker import fetch_sessions
 from odradek.broker.fetch_sessions import EVICTION_MS, FetchContext, FetchSessions, Wanted

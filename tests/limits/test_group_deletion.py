@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from counting import lines_run
+from counters import lines_run
 from support.group_rig import Rig
 
 from odradek.batches.header import scan

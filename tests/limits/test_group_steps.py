@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from counting import lines_run
+from counters import lines_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.consumer_rig import ConsumerRig

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from support.catalogs import changed
+from test_connection_shares import Client, connect, run, serving
 from test_topic_bursts import (
     CREATE_TOPICS,
     GROUP,
@@ -23,7 +24,6 @@ from test_topic_bursts import (
     setting,
     topic,
 )
-from test_turns import Client, connect, run, serving
 
 from odradek.batches.encode import encode_batch
 from odradek.broker import metadata_log, metadata_snapshot

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import re2
-from counting import bytes_kept
+from counters import bytes_kept
 from support.consumer_rig import ConsumerRig
 
 from odradek.core.effects import result_of

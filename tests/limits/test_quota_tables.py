@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from counting import bytes_kept, lines_run
+from counters import bytes_kept, lines_run
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.quotas import (

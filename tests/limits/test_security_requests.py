@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_connection_shares import Client, connect
 from test_topic_bursts import API_VERSIONS, CountingFiles, codes, count_turns, run_with_broker
-from test_turns import Client, connect
 
 from odradek.broker.metadata_log import MAX_CHANGE_RECORDS
 from odradek.broker.server import BrokerServer

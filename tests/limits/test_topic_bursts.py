@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_turns import Client, connect, run, serving
+from test_connection_shares import Client, connect, run, serving
 
 from odradek.broker.metadata_log import DIRECTORY, Change
 from odradek.broker.scheduler import Steps

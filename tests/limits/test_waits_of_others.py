@@ -14,9 +14,9 @@ import pytest
 from attacks import ATTACKS, BY_ROW, Attack
 from group_attacks import GROUP_ATTACKS
 from measurement import HEADINGS, broker_for, measured, pid_of
+from other_client import Witness
 from support.brokers import CONFIG, eventually
 from target import GROWTH_BYTES, CappedBroker, Target
-from witness import Witness
 
 from odradek import Producer
 from odradek.client import Admin, NewTopic

@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from api_requests import send_empty, versions, wait_for_deletions
-from group_talk import Talk
+from group_requests import Talk
 from recording import Run
 from scenarios_admin import BROKER, CLIENT_METRICS, GROUP, STRANGER, TOPIC, entity_rows
 

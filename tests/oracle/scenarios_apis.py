@@ -11,7 +11,7 @@ from typing import Any
 
 import apis_of_clusters as clusters
 from api_requests import KEYS, QUIET, empty, filled, send_empty, versions, wait_for_deletions
-from group_talk import Member, Talk, stable
+from group_requests import Member, Talk, stable
 from recording import Run, Scenario
 from scenarios_admin import STRANGER, new_topic
 from scenarios_log import START_MS, batch, fetch_message, produce, produce_message

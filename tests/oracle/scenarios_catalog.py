@@ -15,7 +15,7 @@ from apis_of_clusters import (
     describe_users,
     wait_for_users,
 )
-from group_talk import CONSUMER_HEARTBEAT, Talk
+from group_requests import CONSUMER_HEARTBEAT, Talk
 from recording import Run, Scenario
 from scenarios_admin import BROKER, DELETE, SET, STRANGER, alter, describe, wait_for_setting
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_talk import FIND, Member, Talk, stable, subscription
+from group_requests import FIND, Member, Talk, stable, subscription
 from recording import Raw, Run, Scenario
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_talk import (
+from group_requests import (
     ADD_PARTITIONS,
     ALTER_CONFIGS,
     DELETE_TOPICS,

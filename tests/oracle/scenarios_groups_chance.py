@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from group_talk import Consumer, Member, Talk
+from group_requests import Consumer, Member, Talk
 from recording import Pending, Run, Scenario
 from scenarios_groups_consumer import eager
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from group_talk import Member, Talk, join_both, stable, subscription, two_stable, two_unsynced
+from group_requests import Member, Talk, join_both, stable, subscription, two_stable, two_unsynced
 from recording import Run, Scenario
 
 # --- one member -------------------------------------------------------------------------------------------------

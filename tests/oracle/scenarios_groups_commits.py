@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from group_talk import Member, Talk, stable
+from group_requests import Member, Talk, stable
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
 

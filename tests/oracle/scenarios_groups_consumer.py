@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from group_talk import Consumer, Talk, joined
+from group_requests import Consumer, Talk, joined
 from recording import Run, Scenario
 
 STRANGER = uuid.UUID("6c1a7e0e-0000-4000-8000-0000000000dd")

@@ -3,7 +3,7 @@ clock."""
 
 from __future__ import annotations
 
-from group_talk import Consumer, Member, Talk, joined, pass_ms, stable
+from group_requests import Consumer, Member, Talk, joined, pass_ms, stable
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_talk import Consumer, Talk, group_and_topic, joined, pass_ms, stable
+from group_requests import Consumer, Talk, group_and_topic, joined, pass_ms, stable
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
 from scenarios_groups_migration import classic, rejoin, synced

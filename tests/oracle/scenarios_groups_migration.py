@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_talk import Consumer, Member, Talk, assignment, join_both, joined, stable, subscription
+from group_requests import Consumer, Member, Talk, assignment, join_both, joined, stable, subscription
 from recording import Run, Scenario
 from scenarios_groups_consumer import eager, eager_and_topic
 

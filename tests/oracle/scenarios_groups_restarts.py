@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from group_talk import (
+from group_requests import (
     Consumer,
     Member,
     Talk,

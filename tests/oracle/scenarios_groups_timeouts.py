@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_talk import (
+from group_requests import (
     Consumer,
     Member,
     Talk,

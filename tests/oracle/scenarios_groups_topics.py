@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_talk import ADD_PARTITIONS, DELETE_TOPICS, OFFSETS, Talk, joined, stable
+from group_requests import ADD_PARTITIONS, DELETE_TOPICS, OFFSETS, Talk, joined, stable
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import transaction_talk
-from group_talk import Talk
+import transaction_requests
+from group_requests import Talk
 from recording import Run, Scenario
 from scenarios_log import produce
-from transaction_talk import (
+from transaction_requests import (
     DESCRIBE,
     LATE_COORDINATOR,
     LIST,
@@ -25,7 +25,7 @@ from transaction_talk import (
 from odradek.wire.api_keys import FIND_COORDINATOR
 
 SERIAL = True
-CONFIG = transaction_talk.CONFIG
+CONFIG = transaction_requests.CONFIG
 _FIVE_MINUTES = 300_000
 
 
@@ -336,8 +336,8 @@ def producers_described(run: Run) -> None:
     producers(run, (topic, 0), (topic, 1), (topic, 7), (run.topic("unknown"), 0))
     running.abort()
     producers(run, (topic, 0))
-    run.call(transaction_talk.DESCRIBE_PRODUCERS, 0, {"topics": by_topic([], "partition_indexes")})
-    run.call(transaction_talk.DESCRIBE_PRODUCERS, 0, {"topics": [{"name": topic, "partition_indexes": []}]})
+    run.call(transaction_requests.DESCRIBE_PRODUCERS, 0, {"topics": by_topic([], "partition_indexes")})
+    run.call(transaction_requests.DESCRIBE_PRODUCERS, 0, {"topics": [{"name": topic, "partition_indexes": []}]})
     producers(run, ("", 0), ("a b", 0))
 
 

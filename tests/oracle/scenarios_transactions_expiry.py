@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import transaction_talk
+import transaction_requests
 from recording import Run, Scenario
-from transaction_talk import Producer, initialised, opened, prepared, producers, read
+from transaction_requests import Producer, initialised, opened, prepared, producers, read
 
 SERIAL = True
-CONFIG = transaction_talk.CONFIG | {
+CONFIG = transaction_requests.CONFIG | {
     "transactional.id.expiration.ms": "3000",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
     "producer.id.expiration.ms": "3000",
@@ -74,7 +74,7 @@ def producers_expire(run: Run) -> None:
     producers(run, (topic, 0))
     run.pass_ms(_LONG_MS)
     run.until(
-        transaction_talk.DESCRIBE_PRODUCERS,
+        transaction_requests.DESCRIBE_PRODUCERS,
         0,
         {"topics": [{"name": topic, "partition_indexes": [0]}]},
         lambda reply: len(reply.topics[0].partitions[0].active_producers) == 1,
@@ -106,7 +106,7 @@ def a_forgotten_producer_begins_a_transaction(run: Run) -> None:
             run.pass_ms(1500)
             producer.recover()
         run.until(
-            transaction_talk.DESCRIBE_PRODUCERS,
+            transaction_requests.DESCRIBE_PRODUCERS,
             0,
             {"topics": [{"name": topic, "partition_indexes": [partition]}]},
             lambda reply: not reply.topics[0].partitions[0].active_producers,

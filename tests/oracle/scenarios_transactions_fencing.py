@@ -3,16 +3,16 @@ needed steps before them."""
 
 from __future__ import annotations
 
-import transaction_talk
-from group_talk import Talk
+import transaction_requests
+from group_requests import Talk
 from recording import Run, Scenario, Varying
 from scenarios_log import batch, produce_message
-from transaction_talk import COMPLETE, Producer, add_batch, initialised, opened, prepared, producers, read
+from transaction_requests import COMPLETE, Producer, add_batch, initialised, opened, prepared, producers, read
 
 from odradek.wire.api_keys import PRODUCE
 
 SERIAL = True
-CONFIG = transaction_talk.CONFIG
+CONFIG = transaction_requests.CONFIG
 
 
 def again(producer: Producer, **said: object) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-import transaction_talk
+import transaction_requests
 from recording import Run, Scenario
 from scenarios_log import START_MS, fetch_message, produce
-from transaction_talk import initialised, log_end, offsets, opened, producers, read
+from transaction_requests import initialised, log_end, offsets, opened, producers, read
 
 from odradek.batches.header import scan
 from odradek.batches.rows import iter_records
@@ -15,7 +15,7 @@ from odradek.core.errors import ErrorCode
 from odradek.wire.api_keys import DELETE_RECORDS, DELETE_TOPICS, FETCH
 
 SERIAL = True
-CONFIG = transaction_talk.CONFIG | {"log.cleaner.backoff.ms": "200"}
+CONFIG = transaction_requests.CONFIG | {"log.cleaner.backoff.ms": "200"}
 _DAY_MS = 86_400_000
 _SPECIAL_TIMES = (-1, -2, -3, -4, -5)
 
@@ -151,8 +151,8 @@ def markers_read(run: Run) -> None:
         producer = opened(run, topic, f"{number}")
         for result in (True, False):
             where = (topic, 0)
-            row = transaction_talk.marker(producer, result, where, coordinator_epoch=number * 70_000)
-            transaction_talk.write_markers(run, row, version=1)
+            row = transaction_requests.marker(producer, result, where, coordinator_epoch=number * 70_000)
+            transaction_requests.write_markers(run, row, version=1)
     read(run, topic)
     read(run, topic, level=0, version=4)
 
@@ -219,7 +219,7 @@ def a_topic_of_a_transaction_is_deleted(run: Run) -> None:
         producer.send(gone)
         producers(run, (gone, 0))
         producer.end(commit)
-        producer.wait_for(*transaction_talk.COMPLETE)
+        producer.wait_for(*transaction_requests.COMPLETE)
         read(run, gone)
         read(run, stays)
         producer.log()

@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import transaction_talk
-from group_talk import Member, Talk, group_and_topic, joined, stable, two_unsynced
+import transaction_requests
+from group_requests import Member, Talk, group_and_topic, joined, stable, two_unsynced
 from recording import Run, Scenario
 from scenarios_groups_admin import reader
-from transaction_talk import COMPLETE, Producer, initialised, read
+from transaction_requests import COMPLETE, Producer, initialised, read
 
 SERIAL = True
-CONFIG = transaction_talk.CONFIG | {"group.consumer.assignment.interval.ms": "0"}
+CONFIG = transaction_requests.CONFIG | {"group.consumer.assignment.interval.ms": "0"}
 
 
 def fetched(talk: Talk, topic: str, *partitions: int) -> None:
@@ -315,14 +315,14 @@ def offsets_of_a_prepared_transaction(run: Run) -> None:
         producer = initialised(run, f"{commit:d}")
         producer.commit_offsets(talk.group, (topic, 0, 10))
         producer.send(topic)
-        late = transaction_talk.marker(
-            producer, commit, (topic, 0), coordinator_epoch=transaction_talk.LATE_COORDINATOR
+        late = transaction_requests.marker(
+            producer, commit, (topic, 0), coordinator_epoch=transaction_requests.LATE_COORDINATOR
         )
-        transaction_talk.write_markers(run, late, version=1)
+        transaction_requests.write_markers(run, late, version=1)
         producer.end(commit)
         producer.wait_for("PrepareCommit" if commit else "PrepareAbort")
         described = {"transactional_ids": [producer.name]}
-        run.until(transaction_talk.DESCRIBE, 0, described, lambda r: len(r.transaction_states[0].topics) == 1)
+        run.until(transaction_requests.DESCRIBE, 0, described, lambda r: len(r.transaction_states[0].topics) == 1)
         fetched(talk, topic, 0)
         producer.describe()
         producer.log()
@@ -336,9 +336,9 @@ def markers_in_the_offsets_topic(run: Run) -> None:
         producer = initialised(run, f"{commit:d}")
         producer.commit_offsets(talk.group, (topic, 0, 10 + commit))
         where = ("__consumer_offsets", talk.partition)
-        row = transaction_talk.marker(producer, commit, where)
+        row = transaction_requests.marker(producer, commit, where)
         for version in (1, 2):
-            reply = run.quietly(transaction_talk.MARKERS, version, {"markers": [row]})
+            reply = run.quietly(transaction_requests.MARKERS, version, {"markers": [row]})
             code = reply.markers[0].topics[0].partitions[0].error_code
             run.note("write_txn_markers", [commit, version], code)
         fetched(talk, topic, 0)

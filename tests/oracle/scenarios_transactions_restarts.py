@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import transaction_talk
-from group_talk import Talk
+import transaction_requests
+from group_requests import Talk
 from recording import Run, Scenario
 from scenarios_log import START_MS, produce, produce_message
-from transaction_talk import (
+from transaction_requests import (
     COMPLETE,
     TRANSACTIONS_TOPIC,
     Producer,
@@ -29,7 +29,7 @@ from odradek.core.ids import partition_for_group
 from odradek.core.transaction_records import Transaction, TransactionState, encode_value
 from odradek.wire.api_keys import PRODUCE
 
-CONFIG = transaction_talk.CONFIG
+CONFIG = transaction_requests.CONFIG
 RESTARTS = True
 _LAST_EPOCH = 32_767
 _MADE_UP_ID = 900_000_000
@@ -37,9 +37,9 @@ _MADE_UP_ID = 900_000_000
 
 
 # A restart may raise the epochs of leaders and coordinators.
-read = partial(transaction_talk.read, epochs=False)
-producers = partial(transaction_talk.producers, epochs=False)
-offsets = partial(transaction_talk.offsets, version=3)
+read = partial(transaction_requests.read, epochs=False)
+producers = partial(transaction_requests.producers, epochs=False)
+offsets = partial(transaction_requests.offsets, version=3)
 
 
 def restart(run: Run, *talks: Producer | Talk, topics: Mapping[str, int]) -> None:
@@ -48,7 +48,7 @@ def restart(run: Run, *talks: Producer | Talk, topics: Mapping[str, int]) -> Non
         run.wait_until_led(topic, partitions)
     for talk in talks:
         talk.wait_until_served()
-    transaction_talk.wait_for_producer_ids(run)
+    transaction_requests.wait_for_producer_ids(run)
 
 
 def transactions_after_a_restart(run: Run) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import transaction_talk
-from group_talk import Talk
+import transaction_requests
+from group_requests import Talk
 from recording import Run, Scenario
-from transaction_talk import Producer, initialised, opened, prepared
+from transaction_requests import Producer, initialised, opened, prepared
 
 SERIAL = True
-CONFIG = transaction_talk.CONFIG
+CONFIG = transaction_requests.CONFIG
 Enter = Callable[[Run, str, str], Producer]
 """Brings a new producer into a state: its run, a topic, its label."""
 
@@ -65,7 +65,7 @@ def _settled(producer: Producer) -> str:
     """The state when nothing is under way any more; a transaction that stays prepared has a marker that is refused."""
     if producer.stays_prepared:
         return producer.state()
-    producer.wait_for(*transaction_talk.COMPLETE, "Ongoing", "")
+    producer.wait_for(*transaction_requests.COMPLETE, "Ongoing", "")
     return producer.state()
 
 

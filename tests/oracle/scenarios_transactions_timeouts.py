@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import transaction_talk
-from group_talk import group_and_topic
+import transaction_requests
+from group_requests import group_and_topic
 from recording import Run, Scenario
 from scenarios_log import produce
-from transaction_talk import COMPLETE, Producer, initialised, offsets, opened, prepared, producers, read
+from transaction_requests import COMPLETE, Producer, initialised, offsets, opened, prepared, producers, read
 
 SERIAL = True
-CONFIG = transaction_talk.CONFIG
+CONFIG = transaction_requests.CONFIG
 _SHORT_MS = 1000
 
 

@@ -6,15 +6,15 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-import transaction_talk
-from group_talk import Talk
+import transaction_requests
+from group_requests import Talk
 from recording import Run, Scenario
-from transaction_talk import COMPLETE, UPDATE_FEATURES, initialised, opened, prepared, producers, read
+from transaction_requests import COMPLETE, UPDATE_FEATURES, initialised, opened, prepared, producers, read
 
 from odradek.wire.api_keys import API_VERSIONS
 
 SERIAL = True
-CONFIG = transaction_talk.CONFIG
+CONFIG = transaction_requests.CONFIG
 FEATURE = "transaction.version"
 _LEVELS = (0, 1, 2)
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3

@@ -25,7 +25,7 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the iteration order of sets of st
     )
 
 from sim_transactions import TransactionScenario  # noqa: E402
-from support.planted_broker import FAULTS  # noqa: E402
+from support.faulty_broker import FAULTS  # noqa: E402
 
 
 def attempt(seed: int) -> tuple[int, int, str]:

@@ -69,7 +69,7 @@ def check_refused(done: subprocess.CompletedProcess[str], output: Path) -> None:
         pytest.param([True, False], "delta", "spark", marks=pytest.mark.slow),
     ],
 )
-def test_ingest(
+def test_ingest_each_record_once(
     sees: list[bool],
     table_format: str,
     writer: str,
@@ -100,7 +100,7 @@ def test_ingest(
 @pytest.mark.slow
 @pytest.mark.parametrize("sees", [[False], [True, False]])
 @pytest.mark.parametrize(("table_format", "writer"), [("parquet", "workers"), ("delta", "workers"), ("delta", "spark")])
-def test_replay(
+def test_replay_of_ranges(
     sees: list[bool], table_format: str, writer: str, admin: Admin, bootstrap: str, records: str, tmp_path: Path
 ) -> None:
     output = tmp_path / "lake" / "table"

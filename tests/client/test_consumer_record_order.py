@@ -1,4 +1,4 @@
-"""Each record once and in order: single cases that ``test_consumer_chance.py`` found or could find."""
+"""Each record once and in order: single cases that ``test_consumer_random_faults.py`` found or could find."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.chance_cluster import NODES, ChanceCluster, chance_cluster
+from support.simulated_cluster import NODES, ChanceCluster, simulated_cluster
 
 from odradek import Consumer, TopicPartition
 from odradek.batches.columns import COLUMNS
@@ -38,7 +38,7 @@ POLLS = 200
 @contextmanager
 def reading(partitions: int = 2, batches: int = 5, **settings: Any) -> Iterator[tuple[ChanceCluster, Consumer]]:
     """A consumer of a cluster without faults."""
-    with chance_cluster(1, {"t": partitions}, settings.pop("versions", {})) as cluster:
+    with simulated_cluster(1, {"t": partitions}, settings.pop("versions", {})) as cluster:
         for index in range(partitions):
             for _ in range(batches):
                 cluster.append(TopicPartition("t", index))
@@ -151,7 +151,7 @@ def test_a_partition_without_a_leader_does_not_delay_others() -> None:
 
 
 def test_a_deleted_topic_does_not_delay_others() -> None:
-    with chance_cluster(1, {"t": 1, "u": 1}, {}) as cluster:
+    with simulated_cluster(1, {"t": 1, "u": 1}, {}) as cluster:
         for topic in ("t", "u"):
             cluster.append(TopicPartition(topic, 0))
         cluster.calm()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.brokers import RunningBroker, Wire, eventually, unique
 from test_server_frames import create, fetch, produce
-from test_server_life import config_of, describe, list_offset
+from test_server_start_and_stop import config_of, describe, list_offset
 
 from odradek.testing.cluster import BrokerProcess
 

@@ -1,7 +1,7 @@
 """Three simulated brokers as a consumer sees them: logs, leaders, stale metadata, fetch sessions, faults.
 
 Each broker has its own view of the cluster. Until a broker learns of a change, a deposed leader serves its old log, and
-a new leader refuses requests. A scenario (``tests/client/test_consumer_chance.py``) makes the events.
+a new leader refuses requests. A scenario (``tests/client/test_consumer_random_faults.py``) makes the events.
 """
 
 from __future__ import annotations
@@ -747,7 +747,7 @@ class ChanceCluster:
 
 
 @contextmanager
-def chance_cluster(seed: int, partitions: dict[str, int], versions: dict[int, int]) -> Iterator[ChanceCluster]:
+def simulated_cluster(seed: int, partitions: dict[str, int], versions: dict[int, int]) -> Iterator[ChanceCluster]:
     cluster = ChanceCluster(seed, partitions, versions)
     try:
         yield cluster

@@ -1,4 +1,4 @@
-"""A broker process with a planted fault: ``python -m support.planted_broker FAULT`` and the broker's arguments.
+"""A broker process with a planted fault: ``python -m support.faulty_broker FAULT`` and the broker's arguments.
 
 The checker of transactions has to find each of them.
 """

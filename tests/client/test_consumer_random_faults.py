@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
-from support.chance_cluster import ABORT, DONE, NODES, Chances, Lead, Log, Row, Written, chance_cluster
+from support.simulated_cluster import ABORT, DONE, NODES, Chances, Lead, Log, Row, Written, simulated_cluster
 
 from odradek import Consumer, OffsetAndMetadata, TopicPartition, aio
 from odradek.batches.columns import COLUMNS
@@ -564,7 +564,7 @@ class Scenario:
     # --- the scenario -----------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        with chance_cluster(self.seed, self.topics, self.versions) as cluster:
+        with simulated_cluster(self.seed, self.topics, self.versions) as cluster:
             self.cluster = cluster
             cluster.codecs = self.dice.choice(((0,), (0, 1, 2, 3, 4), (self.dice.randint(1, 4),)))
             cluster.on_event, cluster.on_commit = self.event, self.on_commit

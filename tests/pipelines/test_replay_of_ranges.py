@@ -14,7 +14,7 @@ from ingest_runs import delta, ends, parquet, record_ids
 from rich.console import Console
 from support.brokers import RunningBroker, eventually, unique
 from support.publish import commit, committed, create_topic, publish
-from test_ingest_values import encoded
+from test_unreadable_values import encoded
 
 from odradek.cli import terminal
 from odradek.cli.main import run
