@@ -8,13 +8,16 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from support.brokers import RunningBroker, make_broker, unique
 from support.collection import COLLECTED
 from support.jvm import KafkaTools, spark_java_options
+
+if TYPE_CHECKING:
+    from odradek.testing.zookeeper import ZooKeeper
 
 gc.disable()  # until the collection is finished: nearly all of its objects are kept
 
@@ -110,6 +113,19 @@ def topic() -> str:
 def group() -> str:
     """An unused group id."""
     return unique("group")
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[ZooKeeper]:
+    """The one node of ZooKeeper that tests share; a test that ends it starts it again. Skips without Java."""
+    from odradek.testing.zookeeper import ZooKeeper, ZooKeeperFailed
+
+    try:
+        made = ZooKeeper()
+    except ZooKeeperFailed as error:
+        pytest.skip(f"no ZooKeeper for this test: {error}")
+    with made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from odradek.client.producer import Producer
     from odradek.core.ids import OffsetAndMetadata, TopicPartition
     from odradek.testing.broker import Broker
+    from odradek.testing.zookeeper import ZooKeeper
 
-__all__ = ["Admin", "Broker", "Consumer", "OffsetAndMetadata", "Producer", "TopicPartition", "__version__"]
+__all__ = ["Admin", "Broker", "Consumer", "OffsetAndMetadata", "Producer", "TopicPartition", "ZooKeeper", "__version__"]
 
 # Loaded when somebody wants one.
 _HOMES = {
@@ -22,5 +23,6 @@ _HOMES = {
     "OffsetAndMetadata": "odradek.core.ids",
     "Producer": "odradek.client.producer",
     "TopicPartition": "odradek.core.ids",
+    "ZooKeeper": "odradek.testing.zookeeper",
 }
 __getattr__ = loader(__name__, _HOMES)

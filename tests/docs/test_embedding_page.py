@@ -17,7 +17,9 @@ def blocks(section: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", SECTIONS[section], re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("section", ["A broker in your tests", "Crashes", "Time", "Faults", "The log cleaner"])
+@pytest.mark.parametrize(
+    "section", ["A broker in your tests", "Crashes", "Time", "Faults", "The log cleaner", "ZooKeeper"]
+)
 def test_the_programs_run(section: str, tmp_path: Path) -> None:
     (program,) = blocks(section, "python")
     done = subprocess.run(

