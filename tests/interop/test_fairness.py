@@ -1,6 +1,7 @@
 """Several busy producers and one client with few requests: how long it waits, compared with Apache Kafka.
 
-The test judges times, so it runs only by hand, alone on a machine. ``tests/limits/test_connection_shares.py`` counts instead.
+The test judges times, so it runs only by hand, with no other work on the computer. A test that does not depend on
+times is ``tests/limits/test_connection_shares.py``: it counts.
 """
 
 from __future__ import annotations
