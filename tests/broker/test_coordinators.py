@@ -80,8 +80,8 @@ async def call(broker: BrokerServer, account: str, request: Request) -> Any:
 
 def balances(broker: BrokerServer) -> dict[str, int]:
     runtime = broker.coordinators.runtime(LEDGERS)
-    machines = [runtime.machine(index) for index in runtime.loaded()]
-    return {name: amount for machine in machines if machine for name, amount in machine.balances.items()}
+    shards = [runtime.shard(index) for index in runtime.loaded()]
+    return {name: amount for shard in shards if shard for name, amount in shard.balances.items()}
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -449,7 +449,7 @@ def test_commits_are_answered_when_the_watermark_has_passed_them(run_scenario) -
     async def scenario(setup: Setup) -> None:
         broker = setup.broker
         create_offsets_topic(broker)
-        await until(lambda: broker.groups.machine(0) is not None)
+        await until(lambda: broker.groups.shard(0) is not None)
         offsets = setup.partition(0, "__consumer_offsets")
         offsets.move_high_watermark(0)
         one, other = setup.client(), setup.client()

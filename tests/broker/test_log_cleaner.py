@@ -273,20 +273,20 @@ def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
             steps = 0
             broker.groups.load(0, partition)
             broker.cleaning.start()
-            while broker.groups.machine(0) is None:
+            while broker.groups.shard(0) is None:
                 steps += 1  # turns of the loop, not time
                 await asyncio.sleep(0)
             await until(lambda: broker.cleaning.status().cleanings)
             assert steps > 5, "the load ran while the cleaner worked"
             for _ in range(2):
-                machine = broker.groups.machine(0)
-                assert machine is not None
+                shard = broker.groups.shard(0)
+                assert shard is not None
                 for number in range(40):
                     newest_commit = max(n for n in range(600) if n * 7 % 40 == number)
-                    found = machine.committed(f"group-{number}", "t", 0)
+                    found = shard.committed(f"group-{number}", "t", 0)
                     assert (found.offset if found else None) == (None if number % 3 == 0 else newest_commit)
                 broker.groups.load(0, partition)  # again, from the compacted log
-                await until(lambda: broker.groups.machine(0))
+                await until(lambda: broker.groups.shard(0))
 
     run(test)
 

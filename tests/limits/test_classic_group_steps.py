@@ -264,11 +264,11 @@ def test_the_return_of_a_static_member_to_a_large_group_is_written_in_steps() ->
 
 def test_after_a_load_many_sessions_start_in_steps() -> None:
     large_group = LargeGroup().stable()
-    machine = large_group.rig.shard("g")
+    shard = large_group.rig.shard("g")
     group = large_group.group
     large_group.rig.runtime._drivers[0].step(lambda shard, now_ms: shard.on_loaded(now_ms))
     large_group.settle()
-    assert machine is large_group.rig.shard("g")
+    assert shard is large_group.rig.shard("g")
     assert len(group.subscribed_topics or ()) == MEMBERS + TOPICS
     assert max(large_group.lines) < LINES_PER_STEP
 
@@ -351,8 +351,8 @@ def test_the_last_member_to_join_is_answered_once_when_the_partition_is_unloaded
     large_group = LargeGroup(topics=1, counts=False).stable()
     answers = [large_group.join(0, known=True)]  # the leader requests another rebalance
     answers += [large_group.join(number, known=True) for number in range(1, MEMBERS)]
-    shard = large_group.rig.runtime._drivers[0]
-    while not (shard._current and shard._current.origin.answers):
+    driver = large_group.rig.runtime._drivers[0]
+    while not (driver._current and driver._current.origin.answers):
         assert large_group.tick()
     with caplog.at_level(logging.ERROR):
         large_group.rig.runtime.unload(0)
@@ -465,12 +465,12 @@ def test_many_records_whose_replay_raises_are_read_again(monkeypatch: pytest.Mon
 
 def test_a_group_too_large_for_a_conversion_stays_classic() -> None:
     large_group = LargeGroup(topics=1, counts=False).stable()
-    machine = large_group.rig.shard("g")
+    shard = large_group.rig.shard("g")
     large_group.rig.partitions[0].max_message_bytes = 100_000
     joining = large_group.ask(_heartbeat("newcomer", 0))
     large_group.settle()
     assert joining.value.error is ErrorCode.unknown_server_error
-    assert large_group.rig.shard("g") is machine, "other groups of the partition are not affected"
+    assert large_group.rig.shard("g") is shard, "other groups of the partition are not affected"
     assert large_group.state() == "Stable"
     assert large_group.ask(Heartbeat("g", large_group.ids[3], 1)).value is OK
 

@@ -254,8 +254,8 @@ def test_a_commit_as_large_as_a_batch_is_written_in_one_batch() -> None:
     assert [row.partition_index for row in reply.topics[0].partitions] == list(range(14_000))
     assert len(broker.rig.partitions[0].batches) == 1
     assert len(broker.rig.partitions[0].raw()) == 14_000
-    machine = broker.rig.shard("g")
-    assert all(machine.committed("g", "t", index).offset == 7 + index for index in range(0, 14_000, 999))
+    shard = broker.rig.shard("g")
+    assert all(shard.committed("g", "t", index).offset == 7 + index for index in range(0, 14_000, 999))
 
 
 def test_a_commit_with_a_retention_time_is_served_in_steps() -> None:

@@ -547,10 +547,10 @@ def test_a_dense_batch_of_commits_is_loaded_in_steps_and_unpacked_in_a_thread(tm
             partition.log.append(batch, now_ms=T0, leader_epoch=0, origin="coordinator")
             with unpacking(seen):
                 broker.groups.load(0, partition)
-                await until(lambda: broker.groups.machine(0) is not None)
-            machine = broker.groups.machine(0)
-            assert machine is not None
-            assert machine.skipped["no key"] == 20_000
+                await until(lambda: broker.groups.shard(0) is not None)
+            shard = broker.groups.shard(0)
+            assert shard is not None
+            assert shard.skipped["no key"] == 20_000
             await until(lambda: "workers" in vars(broker) and broker.workers.small.used == 0)
 
     run(scenario())

@@ -399,11 +399,11 @@ def test_a_wide_request_is_answered_in_steps(name: str, tmp_path: Path) -> None:
 
 def test_all_groups_are_listed_in_steps(tmp_path: Path) -> None:
     async def scenario(broker: BrokerServer, peer: Peer) -> None:
-        machine = broker.groups.machine(0)
-        assert machine is not None
+        shard = broker.groups.shard(0)
+        assert shard is not None
         value = records.OffsetCommitValue(1, -1, "", broker.now_ms())
         for number in range(MANY):
-            machine.replay(number, SimpleRecord(records.offset_key(f"g{number}", "t", 0), records.offset_value(value)))
+            shard.replay(number, SimpleRecord(records.offset_key(f"g{number}", "t", 0), records.offset_value(value)))
         handle = import_module("odradek.broker.handlers.k16_list_groups").handle
         context = type("Context", (), {"api_key": LIST_GROUPS, "version": 3, "grow_reply": lambda self, size: None})()
         message = schemas.decode(LIST_GROUPS, 3, Kind.REQUEST, b"\0")[0]

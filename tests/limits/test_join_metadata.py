@@ -22,9 +22,9 @@ def join(rig: Rig, group: str, *sizes: int) -> Any:
 
 def kept(rig: Rig) -> int:
     """The bytes of metadata that groups have in memory."""
-    machine = rig.runtime.machine(0)
-    assert machine is not None
-    members = [member for group in machine.groups.values() for member in group.members.values()]
+    shard = rig.runtime.shard(0)
+    assert shard is not None
+    members = [member for group in shard.groups.values() for member in group.members.values()]
     return sum(len(protocol.metadata) for member in members for protocol in member.protocols)
 
 

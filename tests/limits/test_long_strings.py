@@ -143,22 +143,22 @@ def test_a_stored_commit_with_a_long_id_is_loaded_and_expires(length: int) -> No
     partition.put(*((old_key(1, group, name, partition=3), records.offset_value(COMMIT)) for name in ("t", "u")))
     rig.restart()
     assert not rig.runtime.skipped_records
-    machine = rig.runtime.machine(where)
-    assert machine is not None
-    assert machine.committed(group, "t", 3) == COMMIT
+    shard = rig.runtime.shard(where)
+    assert shard is not None
+    assert shard.committed(group, "t", 3) == COMMIT
     # The deletion of the topic removes the offset, and the group expires later. Both write records with this group id.
     rig.catalog.remove("t")
     rig.runtime.on_topics_deleted(["t"])
     rig.world.settle()
-    assert machine.committed(group, "t", 3) is None
+    assert shard.committed(group, "t", 3) is None
     assert partition.records()[-1] == OffsetCommitRecord(OffsetKey(group, "t", 3), None)
-    assert machine.committed(group, "u", 3) == COMMIT
+    assert shard.committed(group, "u", 3) == COMMIT
     rig.world.advance(8 * 86_400_000)
     assert partition.records()[-2:] == [
         OffsetCommitRecord(OffsetKey(group, "u", 3), None), GroupRecord(GroupKey(group), None)
     ]  # fmt: skip
     rig.restart()
-    again = rig.runtime.machine(where)
+    again = rig.runtime.shard(where)
     assert again is not None
     assert not again.groups
     assert not rig.runtime.skipped_records
@@ -237,9 +237,9 @@ def test_a_member_whose_id_would_be_too_long_is_refused() -> None:
             "group_instance_id": "i" * 32_730, "assignments": []}  # fmt: skip
     assert rig.call(14, 3, **sync).error_code is ErrorCode.none
     rig.restart()
-    machine = rig.runtime.machine(0)
-    assert machine is not None
-    assert list(machine.groups["g"].members) == [joining.reply.member_id]
+    shard = rig.runtime.shard(0)
+    assert shard is not None
+    assert list(shard.groups["g"].members) == [joining.reply.member_id]
 
 
 def test_a_client_id_does_not_grow_too_long_when_it_is_read() -> None:

@@ -274,12 +274,12 @@ def test_a_pattern_whose_members_left_during_its_resolution_is_not_written() -> 
 
 def test_a_pattern_with_too_many_topics_for_a_record_matches_none() -> None:
     rig = _rig(2000)
-    machine = rig.shard("g")
+    shard = rig.shard("g")
     rig.partitions[0].max_message_bytes = 5000
     _joined(rig, "m", "topic-.*")
     rig.advance(20_000)
-    assert rig.shard("g") is machine, "the shard was not rebuilt"
-    assert {pattern: len(known.topics) for pattern, known in machine.consumer_groups["g"].patterns.items()} == {
+    assert rig.shard("g") is shard, "the shard was not rebuilt"
+    assert {pattern: len(known.topics) for pattern, known in shard.consumer_groups["g"].patterns.items()} == {
         "topic-.*": 0
     }
 

@@ -182,9 +182,9 @@ def test_a_block_equals_its_records(
             epochs += [value[2] for value in values]
             made.append(TopicCommit(name, topic_id, values))
         commits.append(OffsetCommit("gruppe-ö", made))
-    machine = GroupShard(GroupConfig())
-    planned = machine.handle(now_ms, PlannedCommits(plan, tuple(offsets), tuple(epochs) if knows_epochs else None))
-    generated = [machine.handle(now_ms, commit) for commit in commits]
+    shard = GroupShard(GroupConfig())
+    planned = shard.handle(now_ms, PlannedCommits(plan, tuple(offsets), tuple(epochs) if knows_epochs else None))
+    generated = [shard.handle(now_ms, commit) for commit in commits]
     expected = [record for result in generated for record in result.records]
     block = planned.block
     assert block is not None
@@ -196,10 +196,10 @@ def test_a_block_equals_its_records(
     assert block.most_bytes >= sum(map(len, block.pack(before)))
     # Replaying a block equals replaying its records.
     other = GroupShard(GroupConfig())
-    machine.replay_block(0, block)  # type: ignore[arg-type]
+    shard.replay_block(0, block)  # type: ignore[arg-type]
     for offset, record in enumerate(expected):
         other.replay(offset, SimpleRecord(record.key, record.value))
-    assert machine.durable_state() == other.durable_state()
+    assert shard.durable_state() == other.durable_state()
 
 
 # --- the whole path ---------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ def test_the_fast_path_equals_the_normal_path(script: list[Any], room: int) -> N
     short, long = Line(short=True), Line(short=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_fast_path, "MAX_PLAN_BYTES", room)
-        # otherwise the speed of the machine would determine which commits arrive during a load
+        # otherwise the speed of the computer would determine which commits arrive during a load
         patch.setattr(runtime, "LOAD_STEP_S", 0.0)
         for line in (short, long):
             _play(line, script)
@@ -344,14 +344,14 @@ def test_the_fast_path_equals_the_normal_path(script: list[Any], room: int) -> N
     for one, other in zip(short.rig.partitions, long.rig.partitions, strict=True):
         assert one.raw() == other.raw()
     for index in range(2):
-        machines = [line.rig.runtime.machine(index) for line in (short, long)]
-        assert machines[0] is not None
-        assert machines[1] is not None
-        assert machines[0].durable_state() == machines[1].durable_state()
-        live = machines[0].durable_state()
+        shards = [line.rig.runtime.shard(index) for line in (short, long)]
+        assert shards[0] is not None
+        assert shards[1] is not None
+        assert shards[0].durable_state() == shards[1].durable_state()
+        live = shards[0].durable_state()
         short.rig.runtime.load(index, short.rig.partitions[index])
         short.rig.world.settle()
-        reloaded = short.rig.runtime.machine(index)
+        reloaded = short.rig.runtime.shard(index)
         assert reloaded is not None
         assert reloaded.durable_state() == live
 
@@ -383,14 +383,14 @@ def test_commits_in_steps_have_the_same_answers_and_records(script: list[Any], s
         for one, other in zip(in_steps.rig.partitions, at_once.rig.partitions, strict=True):
             assert one.raw() == other.raw()
     for index in range(2):
-        machine = in_steps.rig.runtime.machine(index)
-        assert machine is not None
-        live = machine.durable_state()
+        shard = in_steps.rig.runtime.shard(index)
+        assert shard is not None
+        live = shard.durable_state()
         if max_bytes > 250:
-            assert live == at_once.rig.runtime.machine(index).durable_state()  # type: ignore[union-attr]
+            assert live == at_once.rig.runtime.shard(index).durable_state()  # type: ignore[union-attr]
         in_steps.rig.runtime.load(index, in_steps.rig.partitions[index])
         in_steps.rig.world.settle()
-        assert in_steps.rig.runtime.machine(index).durable_state() == live  # type: ignore[union-attr]
+        assert in_steps.rig.runtime.shard(index).durable_state() == live  # type: ignore[union-attr]
     assert in_steps.replies() or not in_steps.slots
 
 

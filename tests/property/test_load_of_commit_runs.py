@@ -95,13 +95,13 @@ def _write(rig: Rig, log: Any) -> None:
 
 
 def _loaded(batches: list[bytes], first_offset: int) -> GroupShard:
-    machine = GroupShard(GroupConfig())
-    reader = Loader(machine, "log", commit_runs.CommitRuns)
+    shard = GroupShard(GroupConfig())
+    reader = Loader(shard, "log", commit_runs.CommitRuns)
     for batch in batches:
         for position, header in scan(batch):
             deque(reader.take(batch, position, header, first_offset), 0)
     deque(reader.finish(), 0)
-    return machine
+    return shard
 
 
 @given(log=logs, pending=st.sampled_from([1, 50, 20_000]), first_offset=st.sampled_from([0, 0, 1, 30]))
@@ -143,19 +143,19 @@ def test_only_the_last_commits_of_a_run_are_decoded() -> None:
     ]
     rig = Rig(partition_count=1)
     rig.partitions[0].put(*made)
-    machine = GroupShard(GroupConfig())
+    shard = GroupShard(GroupConfig())
     seen: list[int] = []
-    replay_commits = machine.replay_commits
+    replay_commits = shard.replay_commits
 
     def count(group_id: str, topic: str, commits: Any) -> None:
         seen.append(len(commits))
         replay_commits(group_id, topic, commits)
 
-    machine.replay_commits = count  # type: ignore[method-assign]
-    machine.replay = None  # type: ignore[method-assign, assignment]
-    reader = Loader(machine, "log", commit_runs.CommitRuns)
+    shard.replay_commits = count  # type: ignore[method-assign]
+    shard.replay = None  # type: ignore[method-assign, assignment]
+    reader = Loader(shard, "log", commit_runs.CommitRuns)
     ((position, header),) = scan(rig.partitions[0].batches[0])
     deque(reader.take(rig.partitions[0].batches[0], position, header, 0), 0)
     deque(reader.finish(), 0)
     assert seen == [20]
-    assert machine.committed("g", "t", 19) == OffsetCommitValue(1999, 0, "", START_MS + 1999)
+    assert shard.committed("g", "t", 19) == OffsetCommitValue(1999, 0, "", START_MS + 1999)

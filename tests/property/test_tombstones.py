@@ -44,15 +44,15 @@ def test_they_are_encoded_like_single_records(of: list[tuple[str, str | None, li
 
 @given(rows)
 def test_they_are_replayed_like_single_records(of: list[tuple[str, str | None, list[int]]]) -> None:
-    machines = [GroupShard(Rig().config) for _ in range(2)]
+    shards = [GroupShard(Rig().config) for _ in range(2)]
     block = _block(of)
-    for machine in machines:
+    for shard in shards:
         for group, topic, indexes in of:
             if topic is not None:
                 kept = OffsetCommitValue(1, -1, "", START_MS, -1, None)
                 for index in [*indexes, 0]:
-                    machine.replay_commits(group, topic, {index: tuple(kept)})  # type: ignore[dict-item]
-    one, other = machines
+                    shard.replay_commits(group, topic, {index: tuple(kept)})  # type: ignore[dict-item]
+    one, other = shards
     one.replay_block(0, block)
     for offset, record in enumerate(block.records()):
         other.replay(offset, record)

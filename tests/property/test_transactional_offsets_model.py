@@ -1,7 +1,7 @@
 """Transactions, plain commits, deletions, expiry, compaction and restarts in any order, against a simple model.
 
 The model has Kafka's rule in its direct form: each committed offset has the number of its record, and a transaction's
-offset becomes a committed one if its number is larger. The machine does not store these numbers.
+offset becomes a committed one if its number is larger. The shard does not store these numbers.
 """
 
 from __future__ import annotations

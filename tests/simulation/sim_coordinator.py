@@ -103,7 +103,7 @@ class Watch:
     def on_answer(self, request: object, reply: object, high_watermark: int) -> None:
         """Raises SimulationFailure for an answer that is too early."""
         known = self._answers.pop(id(request), None)
-        if known is None or known[1] is not reply:  # refused before or after the machine handled it
+        if known is None or known[1] is not reply:  # refused before or after the shard handled it
             return
         token = known[2]
         if token.left:
@@ -348,12 +348,12 @@ class Coordinator:
             answer(request.failed(ErrorCode.unknown_topic_or_partition))
             return True
         settle = self._expect(index, request)
-        machine = runtime.machine(index)
+        shard = runtime.shard(index)
         promise: Deferred[Any] = Deferred()
 
         def answered(reply: Any) -> None:
-            if machine is not None:
-                machine.watch.on_answer(request, reply, self.logs[index].high_watermark)  # type: ignore[attr-defined]
+            if shard is not None:
+                shard.watch.on_answer(request, reply, self.logs[index].high_watermark)  # type: ignore[attr-defined]
             settle(reply)
             answer(reply)
 
@@ -407,9 +407,7 @@ class Coordinator:
         if self.runtime is not None:
             self.runtime.on_topics_changed([name])
             for log in self.logs:
-                certain = (
-                    self.runtime.machine(log.index) is not None and log.fail_with is None and log.held_back is None
-                )
+                certain = self.runtime.shard(log.index) is not None and log.fail_with is None and log.held_back is None
                 self.ledger.topic_deleted(log.index, name, certain=certain)
             self.runtime.on_topics_deleted([name])
 
@@ -499,7 +497,7 @@ class Coordinator:
 
     def _index_of(self, shard: GroupShard) -> int:
         assert self.runtime is not None
-        return next(i for i in self.runtime.loaded() if self.runtime._drivers[i].machine is shard)
+        return next(i for i in self.runtime.loaded() if self.runtime._drivers[i].shard is shard)
 
     # --- checks -----------------------------------------------------------------------------------------------
 
@@ -512,12 +510,12 @@ class Coordinator:
         if not self._dirty or self.runtime is None:
             return
         for index in tuple(self._dirty):
-            machine = self.runtime.machine(index)
-            if machine is not None:
-                shard = self.runtime._drivers[index]
-                if shard._current is not None:
+            shard = self.runtime.shard(index)
+            if shard is not None:
+                driver = self.runtime._drivers[index]
+                if driver._current is not None:
                     continue  # many records are replayed in steps
-                self._same(machine.durable_state(), self.shadows[index].durable_state(), f"partition {index}")
+                self._same(shard.durable_state(), self.shadows[index].durable_state(), f"partition {index}")
             self._dirty.discard(index)
 
     def _check_reading(self, log: WorldLog) -> None:

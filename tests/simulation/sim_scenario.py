@@ -201,8 +201,8 @@ class Scenario:
         """The group waits for no member much longer than the rebalance timeout."""
         waiting = {}
         for group in self.groups:
-            machine = self._machine(group.name)
-            consumer = None if machine is None else machine.consumer_groups.get(group.name)
+            shard = self._shard(group.name)
+            consumer = None if shard is None else shard.consumer_groups.get(group.name)
             for member in consumer.members.values() if consumer is not None else ():
                 if member.state is MemberState.UNREVOKED_PARTITIONS:
                     key = (group.name, member.member_id, member.epoch)
@@ -220,8 +220,8 @@ class Scenario:
                 process.crash()
         world.run_until(world.now_ms + 150_000)
         for group in self.groups:
-            machine = self._machine(group.name)
-            classic, consumer = machine.groups.get(group.name), machine.consumer_groups.get(group.name)
+            shard = self._shard(group.name)
+            classic, consumer = shard.groups.get(group.name), shard.consumer_groups.get(group.name)
             if classic is not None and (classic.members or classic.state is not GroupState.EMPTY):
                 raise SimulationFailure(f"{group.name} is {classic.state} with {list(classic.members)}", group.name)
             if classic is not None and classic.persisted is not None and classic.persisted.members:
@@ -412,25 +412,25 @@ class Scenario:
 
     # --- invariants -------------------------------------------------------------------------------------------
 
-    def _machine(self, group_id: str) -> Any:
+    def _shard(self, group_id: str) -> Any:
         runtime = self.coordinator.runtime
-        return None if runtime is None else runtime.machine(runtime.partition_of(group_id))
+        return None if runtime is None else runtime.shard(runtime.partition_of(group_id))
 
     def _committed(self, key: Any) -> Any:
-        return self._machine(key.group).committed(*key)
+        return self._shard(key.group).committed(*key)
 
     def _no_two_owners(self) -> None:
         for group in self.groups:
             if group.kind == "simple":
                 continue
-            machine = self._machine(group.name)
-            if machine is None:
+            shard = self._shard(group.name)
+            if shard is None:
                 continue
-            consumer_group = machine.consumer_groups.get(group.name)
+            consumer_group = shard.consumer_groups.get(group.name)
             if consumer_group is not None:
                 self._one_owner_now(group, consumer_group.members)
             if group.kind == "classic":
-                classic = machine.groups.get(group.name)
+                classic = shard.groups.get(group.name)
                 self._one_owner_in_generation(group, () if classic is None else classic.members)
 
     def _one_owner_now(self, group: Group, members: Any) -> None:
@@ -493,8 +493,8 @@ class Scenario:
 
     def _is_read(self, group_id: str, topic: str) -> bool:
         """Whether a member that is reconciling subscribes to the topic, according to the member."""
-        machine = self._machine(group_id)
-        classic, consumer = machine.groups.get(group_id), machine.consumer_groups.get(group_id)
+        shard = self._shard(group_id)
+        classic, consumer = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
         for process in next(group for group in self.groups if group.name == group_id).processes:
             if not process.alive or topic not in self._reads(process) or process.instance_id is not None:
                 continue
@@ -511,11 +511,11 @@ class Scenario:
 
     def _trouble(self, group: Group) -> str:
         """The reason why a group is not stable; '' if it is stable."""
-        machine = self._machine(group.name)
-        if machine is None:
+        shard = self._shard(group.name)
+        if shard is None:
             return "it is not served"
         alive = [process for process in group.processes if process.alive]
-        classic, consumer = machine.groups.get(group.name), machine.consumer_groups.get(group.name)
+        classic, consumer = shard.groups.get(group.name), shard.consumer_groups.get(group.name)
         if not alive:
             members = [*(classic.members if classic else ()), *(consumer.members if consumer else ())]
             return f"has members {members} that are gone" if members else ""

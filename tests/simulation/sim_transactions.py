@@ -223,14 +223,14 @@ class SimBroker:
         if not self.is_up:
             return
         for index, shadow in self.shadows.items():
-            machine = self.transactions.machine(index)
-            if machine is None or self.transactions._drivers[index]._current is not None:
+            shard = self.transactions.shard(index)
+            if shard is None or self.transactions._drivers[index]._current is not None:
                 continue
-            if machine.transactions != shadow.transactions:
+            if shard.transactions != shadow.transactions:
                 raise SimulationFailure(
-                    f"transactions of {index}:\n  are     {machine.transactions}\n  by log  {shadow.transactions}"
+                    f"transactions of {index}:\n  are     {shard.transactions}\n  by log  {shadow.transactions}"
                 )
-        groups = self.groups.machine(0)
+        groups = self.groups.shard(0)
         if groups is not None and self.groups._drivers[0]._current is None:
             living, replayed = groups.durable_state(), self.group_shadow.durable_state()
             if living != replayed:
@@ -521,10 +521,10 @@ class TransactionScenario:
             for reader in self.readers:
                 while self._read_one(reader):
                     pass
-            machine = self.broker.groups.machine(0)
+            shard = self.broker.groups.shard(0)
             for name, seen in self.seen_offsets.items():
-                if machine is not None:
-                    stored = [machine.committed(name, INPUT, partition) for partition in range(PARTITIONS)]
+                if shard is not None:
+                    stored = [shard.committed(name, INPUT, partition) for partition in range(PARTITIONS)]
                     seen.update(-1 if value is None else value.offset for value in stored)
         if self.world.now_ms < self.end_ms:
             self.world.after(self.world.between(1, 300), self._read)
@@ -547,15 +547,15 @@ class TransactionScenario:
         for reader in self.readers:
             while self._read_one(reader):
                 pass
-        machine = broker.groups.machine(0)
-        assert machine is not None
+        shard = broker.groups.shard(0)
+        assert shard is not None
         try:
             for audit in self.audits:
                 audit.take(b"".join(broker.logs[audit.where].batches))
                 audit.end()
             offsets = {}
             for producer in self.producers:
-                stored = [machine.committed(producer.name, INPUT, partition) for partition in range(PARTITIONS)]
+                stored = [shard.committed(producer.name, INPUT, partition) for partition in range(PARTITIONS)]
                 offsets[producer.name] = {at: -1 if one is None else one.offset for at, one in enumerate(stored)}
             committed = check(self.ledger, self.audits, self.readers, offsets)
             for name, seen in self.seen_offsets.items():

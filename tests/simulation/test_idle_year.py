@@ -103,9 +103,9 @@ def test_an_idle_group_leaves_a_log_bounded_by_compaction(protocol: str) -> None
         assert log.log_end_offset > 365 * 24 * PARTITIONS
         assert largest < 2_500, "one record for each partition, the records of the group, and an empty last batch"
         assert len(log.rows()) < 12
-        machine = coordinator.runtime.machine(0) if coordinator.runtime is not None else None
-        assert machine is not None
-        assert [machine.committed("g", "t", n).offset for n in range(PARTITIONS)] == [100] * PARTITIONS
+        shard = coordinator.runtime.shard(0) if coordinator.runtime is not None else None
+        assert shard is not None
+        assert [shard.committed("g", "t", n).offset for n in range(PARTITIONS)] == [100] * PARTITIONS
 
         # A restart reads the compacted log and has the same state.
         coordinator.crash(loses_tail=False)

@@ -69,9 +69,9 @@ def apply_offsets_at_prepare() -> None:
 
     def applied(self: TransactionRuntime, index: int, value: Markers) -> None:
         for topic, partition in value.partitions:
-            machine = groups[-1].groups.machine(partition) if topic == OFFSETS_TOPIC else None
-            if machine is not None:
-                for _ in machine.end_transaction(value.producer.producer_id, commit=True):
+            shard = groups[-1].groups.shard(partition) if topic == OFFSETS_TOPIC else None
+            if shard is not None:
+                for _ in shard.end_transaction(value.producer.producer_id, commit=True):
                     pass
         announced(self, index, value)
 

@@ -243,9 +243,9 @@ class Rig:
         return self.partitions[self.runtime.partition_of(group_id)]
 
     def shard(self, group_id: str) -> Any:
-        machine = self.runtime.machine(self.runtime.partition_of(group_id))
-        assert machine is not None
-        return machine
+        shard = self.runtime.shard(self.runtime.partition_of(group_id))
+        assert shard is not None
+        return shard
 
     def commit(
         self,

@@ -1,4 +1,4 @@
-"""A rig with transactional commits: requests of the machine and markers, without a transaction coordinator."""
+"""A rig with transactional commits: requests of the shard and markers, without a transaction coordinator."""
 
 from __future__ import annotations
 

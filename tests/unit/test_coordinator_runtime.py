@@ -284,17 +284,17 @@ def test_a_record_whose_replay_raises_fails_its_batch_and_restarts_the_shard(
     rig.commit("g", "t", {0: 1})
     replay = GroupShard.replay
 
-    def choke(machine: GroupShard, offset: int, record: Any) -> None:
+    def choke(shard: GroupShard, offset: int, record: Any) -> None:
         if b"choke" in record.key:
             raise ZeroDivisionError
-        replay(machine, offset, record)
+        replay(shard, offset, record)
 
     replay_commits = GroupShard.replay_commits
 
-    def choke_on_many(machine: GroupShard, group_id: str, topic: str, commits: Any) -> None:
+    def choke_on_many(shard: GroupShard, group_id: str, topic: str, commits: Any) -> None:
         if group_id == "choke":
             raise ZeroDivisionError
-        replay_commits(machine, group_id, topic, commits)
+        replay_commits(shard, group_id, topic, commits)
 
     monkeypatch.setattr(GroupShard, "replay", choke)
     monkeypatch.setattr(GroupShard, "replay_commits", choke_on_many)
@@ -358,16 +358,16 @@ def test_a_shard_that_raises_answers_the_request_and_continues(rig: Rig, caplog:
 def test_all_commits_exist_after_a_crash(rig: Rig) -> None:
     for number in range(50):
         rig.commit(f"g{number % 7}", "t", {number % 4: number}, metadata=str(number))
-    before = [machine.durable_state() for machine in _machines(rig)]
+    before = [shard.durable_state() for shard in _shards(rig)]
     unanswered = _commit(rig, "g0", 999)
     rig.restart()
     assert not unanswered.answered
-    assert [machine.durable_state() for machine in _machines(rig)] == before
+    assert [shard.durable_state() for shard in _shards(rig)] == before
     assert sum(len(state.offsets) for state in before) == 28
 
 
-def _machines(rig: Rig) -> list[Any]:
-    return [rig.runtime.machine(index) for index in range(len(rig.partitions))]
+def _shards(rig: Rig) -> list[Any]:
+    return [rig.runtime.shard(index) for index in range(len(rig.partitions))]
 
 
 @pytest.mark.claim(91, part="b")
@@ -379,7 +379,7 @@ def test_groups_are_not_served_while_their_log_is_loaded(rig: Rig) -> None:
         assert all(commit.answered for commit in waiting)
     index = rig.runtime.partition_of("g")
     rig.runtime.load(index, rig.partitions[index])
-    assert rig.runtime.machine(index) is None
+    assert rig.runtime.shard(index) is None
     loading = ErrorCode.coordinator_load_in_progress
     commit = _commit(rig, "g", 5)
     assert _code(commit) is loading

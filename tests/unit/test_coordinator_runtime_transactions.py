@@ -32,18 +32,18 @@ class Bank:
         self.log = WorldLog(self.world, 0, topic="__ledger")
         self.begin(TransactionalLedger)
 
-    def begin(self, machine: type[Ledger]) -> None:
+    def begin(self, shard: type[Ledger]) -> None:
         self.process = Process(self.world)
         self.runtime: Runtime[Any] = Runtime(
-            "__ledger", lambda batch_bytes: machine(lambda account: True), self.process.environment()
+            "__ledger", lambda batch_bytes: shard(lambda account: True), self.process.environment()
         )
         self.runtime.partition_count = 1
         self.runtime.load(0, self.log)
 
-    def restart(self, machine: type[Ledger] = TransactionalLedger) -> None:
+    def restart(self, shard: type[Ledger] = TransactionalLedger) -> None:
         self.process.kill()
         self.log.crash()
-        self.begin(machine)
+        self.begin(shard)
         self.world.settle()
 
     def submit(self, request: Any) -> Deferred[Any]:
@@ -65,10 +65,10 @@ class Bank:
         return code
 
     @property
-    def machine(self) -> TransactionalLedger:
-        machine = self.runtime.machine(0)
-        assert isinstance(machine, TransactionalLedger)
-        return machine
+    def shard(self) -> TransactionalLedger:
+        shard = self.runtime.shard(0)
+        assert isinstance(shard, TransactionalLedger)
+        return shard
 
     @property
     def headers(self) -> list[BatchHeader]:
@@ -83,7 +83,7 @@ def bank() -> Bank:
 
 
 def state(bank: Bank) -> tuple[dict[str, int], dict[int, dict[str, int]]]:
-    return bank.machine.balances, bank.machine.open
+    return bank.shard.balances, bank.shard.open
 
 
 # --- transactional batches --------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def test_a_tick_yields_several_batches_in_the_order_of_the_requests(bank: Bank) 
 def test_records_take_effect_when_their_transaction_commits(bank: Bank, commit: bool) -> None:
     bank.put(A, a=1)
     bank.put(B, b=5)
-    assert bank.machine.balances == {}
+    assert bank.shard.balances == {}
     assert bank.end(A, commit=commit) is ErrorCode.none
     assert state(bank) == ({"a": 1} if commit else {}, {8: {"b": 5}})
     marker = bank.headers[-1]
@@ -137,7 +137,7 @@ def test_a_marker_is_behind_the_records_of_its_tick(bank: Bank) -> None:
     bank.world.settle()
     assert [header.is_control for header in bank.headers] == [False, False, False, True, False]
     assert (end.value, [answer.value for answer in answers]) == (ErrorCode.none, [0, 1, 0])
-    assert bank.machine.balances == {"a": 9, "b": 0, "c": 0}
+    assert bank.shard.balances == {"a": 9, "b": 0, "c": 0}
 
 
 def test_a_marker_waits_for_the_steps_of_the_shard(bank: Bank) -> None:
@@ -163,7 +163,7 @@ def test_a_long_transaction_is_written_and_ended_in_steps(bank: Bank, monkeypatc
     bank.world.settle()
     assert (put.value, end.value, after.value) == (MANY, ErrorCode.none, 0)
     assert [header.record_count for header in bank.headers] == [MANY, 1, 1]
-    assert bank.machine.balances == {**many, "z": 0}
+    assert bank.shard.balances == {**many, "z": 0}
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
@@ -171,18 +171,18 @@ def test_a_long_transaction_is_written_and_ended_in_steps(bank: Bank, monkeypatc
 
 def test_a_fenced_producer_is_refused_and_the_machine_stays(bank: Bank) -> None:
     bank.put(ProducerIdentity(7, 4), a=1)
-    machine, waiting = bank.machine, bank.submit(Open("b"))
+    shard, waiting = bank.shard, bank.submit(Open("b"))
     assert bank.put(ProducerIdentity(7, 3), a=2) is ErrorCode.invalid_producer_epoch
     assert bank.end(ProducerIdentity(7, 3)) is ErrorCode.invalid_producer_epoch
-    assert bank.machine is machine
+    assert bank.shard is shard
     assert waiting.value == 0
-    assert machine.open == {7: {"a": 1}}
+    assert shard.open == {7: {"a": 1}}
 
 
 def test_records_that_no_batch_can_hold_are_refused_and_the_machine_stays(bank: Bank) -> None:
-    machine, bank.log.max_message_bytes = bank.machine, 200
+    shard, bank.log.max_message_bytes = bank.shard, 200
     assert bank.put(A, **{"a" * 300: 1}) is ErrorCode.unknown_server_error
-    assert bank.machine is machine
+    assert bank.shard is shard
     assert bank.headers == []
     assert bank.put(A, a=1) == 1
 
@@ -207,14 +207,14 @@ def test_a_failed_append_of_earlier_records_fails_the_transactional_ones(bank: B
 
 def test_the_end_of_a_transaction_that_raises_rebuilds_the_machine(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     bank.put(A, a=1)
-    machine = bank.machine
+    shard = bank.shard
 
     def end(producer_id: int, *, commit: bool) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(machine, "end_transaction", end)
+    monkeypatch.setattr(shard, "end_transaction", end)
     assert bank.end(A) is ErrorCode.unknown_server_error
-    assert bank.machine is not machine
+    assert bank.shard is not shard
     assert state(bank) == ({"a": 1}, {}), "the marker is in the log"
 
 
@@ -251,7 +251,7 @@ def test_a_load_replays_batches_and_markers_in_their_places(bank: Bank) -> None:
     assert before == ({"a": 1, "b": 0}, {7: {"c": 3}})
     bank.restart()
     assert state(bank) == before
-    assert not bank.machine.skipped
+    assert not bank.shard.skipped
     assert bank.end(A) is ErrorCode.none
     bank.restart()
     assert state(bank) == ({"a": 1, "b": 0, "c": 3}, {})
@@ -260,7 +260,7 @@ def test_a_load_replays_batches_and_markers_in_their_places(bank: Bank) -> None:
 class HeldBack:
     """Runs that hold back every plain record until they are drained."""
 
-    def __init__(self, machine: Any, name: str, replay: Callable[[int, bytes, bytes | None], None]) -> None:
+    def __init__(self, shard: Any, name: str, replay: Callable[[int, bytes, bytes | None], None]) -> None:
         self._replay = replay
         self._held: list[tuple[bytes, bytes | None]] = []
         self.is_full = False
@@ -307,9 +307,9 @@ def test_a_machine_without_transactions_skips_their_records(bank: Bank) -> None:
     bank.put(A, a=1)
     bank.end(A)
     bank.restart(Ledger)
-    machine = bank.runtime.machine(0)
-    assert machine.balances == {}
-    assert machine.skipped == {"a transactional record, but this coordinator has no transactions": 1}
+    shard = bank.runtime.shard(0)
+    assert shard.balances == {}
+    assert shard.skipped == {"a transactional record, but this coordinator has no transactions": 1}
     with pytest.raises(TypeError, match="Ledger has no transactional records"):
         bank.begin_end(A)
     assert len(bank.headers) == 2

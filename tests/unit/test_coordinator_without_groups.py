@@ -65,7 +65,7 @@ class Bank:
         return answer.value
 
     def balances(self, index: int = 0) -> dict[str, int]:
-        ledger = self.runtime.machine(index)
+        ledger = self.runtime.shard(index)
         assert ledger is not None
         return ledger.balances
 
@@ -111,9 +111,9 @@ def test_a_request_with_records_too_large_for_a_batch_is_refused(
     """A batched request changes state only by its records. Any other request may already have changed the shard, so the
     shard is rebuilt."""
     bank.call(Deposit("a", 5))
-    before, waiting = bank.runtime.machine(0), bank.ask(Await("a", 9))
+    before, waiting = bank.runtime.shard(0), bank.ask(Await("a", 9))
     assert bank.call(kind("b" * 2_000_000)) is ErrorCode.unknown_server_error
-    assert (bank.runtime.machine(0) is not before, waiting.resolved) == (is_rebuilt, is_rebuilt)
+    assert (bank.runtime.shard(0) is not before, waiting.resolved) == (is_rebuilt, is_rebuilt)
     assert bank.balances() == {"a": 5}
 
 
@@ -137,7 +137,7 @@ def test_the_partition_of_a_key_is_known_when_the_topic_exists(bank: Bank) -> No
 def test_a_failed_append_changes_nothing(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shard is rebuilt from its log; a request that waits in it gets an answer."""
     bank.call(Deposit("a", 5))
-    before, waiting = bank.runtime.machine(0), bank.ask(Await("a", 9))
+    before, waiting = bank.runtime.shard(0), bank.ask(Await("a", 9))
 
     def full(*args: Any) -> Any:
         raise KafkaError(ErrorCode.kafka_storage_error, "full")
@@ -146,7 +146,7 @@ def test_a_failed_append_changes_nothing(bank: Bank, monkeypatch: pytest.MonkeyP
         patch.setattr(WorldLog, "append", full)
         assert bank.call(Deposit("a", 2)) is ErrorCode.not_coordinator
     assert waiting.value is ErrorCode.not_coordinator
-    assert bank.runtime.machine(0) is not before
+    assert bank.runtime.shard(0) is not before
     assert bank.call(Deposit("a", 1)) == 6
 
 
@@ -155,7 +155,7 @@ def test_a_shard_that_raises_is_rebuilt_for_every_kind_of_request(
     bank: Bank, monkeypatch: pytest.MonkeyPatch, request_: Request
 ) -> None:
     bank.call(Deposit("a", 5))
-    before, waiting = bank.runtime.machine(0), bank.ask(Await("a", 9))
+    before, waiting = bank.runtime.shard(0), bank.ask(Await("a", 9))
 
     def failing(*args: Any) -> Any:
         raise ZeroDivisionError
@@ -163,14 +163,14 @@ def test_a_shard_that_raises_is_rebuilt_for_every_kind_of_request(
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "handle", failing)
         assert bank.call(request_) is ErrorCode.unknown_server_error
-    assert bank.runtime.machine(0) is not before
+    assert bank.runtime.shard(0) is not before
     assert waiting.value is ErrorCode.not_coordinator
     assert bank.balances() == {"a": 5}
 
 
 def test_a_shard_that_raises_at_a_notice_is_rebuilt(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     bank.call(Deposit("a", 5))
-    before = bank.runtime.machine(0)
+    before = bank.runtime.shard(0)
 
     def failing(*args: Any) -> Any:
         raise ZeroDivisionError
@@ -178,7 +178,7 @@ def test_a_shard_that_raises_at_a_notice_is_rebuilt(bank: Bank, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "on_notice", failing)
         bank.runtime.on_notice(Limit(3))
-    assert bank.runtime.machine(0) is not before
+    assert bank.runtime.shard(0) is not before
     assert bank.call(Deposit("a", 1)) == 6
 
 

@@ -354,7 +354,7 @@ class Durable(NamedTuple):
     offsets: dict[Any, Any]
 
 
-def durable(machine: GroupShard) -> Durable:
+def durable(shard: GroupShard) -> Durable:
     classic = {
         name: (
             group.state,
@@ -363,47 +363,47 @@ def durable(machine: GroupShard) -> Durable:
             group.leader,
             {member_id: (member.group_instance_id, member.assignment) for member_id, member in group.members.items()},
         )
-        for name, group in machine.groups.items()
+        for name, group in shard.groups.items()
         if group.state in (State.STABLE, State.EMPTY) and group.persisted is not None
     }
-    known = machine.durable_state()
+    known = shard.durable_state()
     return Durable(classic, known.consumer_groups, known.offsets)
 
 
 def read(rig: ConsumerRig) -> GroupShard:
     """A shard that has read the log, record by record."""
-    machine = GroupShard(rig.config, rig.image, rig._topic_id)
+    shard = GroupShard(rig.config, rig.image, rig._topic_id)
     for offset, (key, value) in enumerate(rig.partitions[0].raw()):
         assert key is not None
-        machine.replay(offset, SimpleRecord(key, value))
-    return machine
+        shard.replay(offset, SimpleRecord(key, value))
+    return shard
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_durable_state_changes_only_in_replay(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = new_rig()
     act = scenario(rig)
-    machine = rig.runtime.machine(0)
-    assert machine is not None
-    before = durable(machine)
+    shard = rig.runtime.shard(0)
+    assert shard is not None
+    before = durable(shard)
     looks: list[Durable] = []
     append = WorldLog.append
 
     def watched(partition: WorldLog, data: bytes) -> Any:
-        looks.append(durable(machine))
+        looks.append(durable(shard))
         return append(partition, data)
 
     monkeypatch.setattr(WorldLog, "append", watched)
     act()
     rig.world.settle()
-    assert rig.runtime.machine(0) is machine
+    assert rig.runtime.shard(0) is shard
     for look in looks[:1]:
         for name, group in before.classic.items():
             # A rebalance may have begun: that is not durable.
             assert look.classic.get(name, group) == group
         assert set(look.classic) <= set(before.classic)
         assert look[1:] == before[1:]
-    after = durable(machine)
+    after = durable(shard)
     loaded = durable(read(rig))
     assert after[1:] == loaded[1:]
     for name, group in after.classic.items():
@@ -443,17 +443,17 @@ class Fault:
         sys.settrace(None)
 
 
-def whole_state(machine: GroupShard) -> list[Any]:
+def whole_state(shard: GroupShard) -> list[Any]:
     """Durable and other state."""
-    timers = machine._consumers.timers
+    timers = shard._consumers.timers
     return [
-        machine.durable_state(),
-        machine.groups,
-        {name: (group.refresh, group.static_members, group.owners) for name, group in machine.consumer_groups.items()},
+        shard.durable_state(),
+        shard.groups,
+        {name: (group.refresh, group.static_members, group.owners) for name, group in shard.consumer_groups.items()},
         timers._sessions,
         timers._joins,
         timers._revoking_in,
-        machine._consumers.patterns.due,
+        shard._consumers.patterns.due,
     ]
 
 
@@ -490,18 +490,18 @@ def test_a_fault_at_any_line_leaves_the_state_of_a_load(scenario: Scenario, capl
         rig = new_rig()
         rig.commit("other", "t", {0: 7})
         act = scenario(rig)
-        before = rig.runtime.machine(0)
+        before = rig.runtime.shard(0)
         with Fault(at) as fault:
             answer = act()
             now_ms = rig.world.now_ms
             rig.world.settle()
         assert fault.count == at, "the fault was not raised"
-        machine = rig.runtime.machine(0)
-        assert machine is not None
-        assert machine is not before
+        shard = rig.runtime.shard(0)
+        assert shard is not None
+        assert shard is not before
         assert rig.world.now_ms == now_ms
         twin = loaded(rig)
-        assert whole_state(machine) == whole_state(twin.machine)
+        assert whole_state(shard) == whole_state(twin.shard)
         assert timers_of(rig.runtime._drivers[0]) == timers_of(twin)
         if isinstance(answer, Deferred):
             assert answer.resolved
@@ -524,18 +524,18 @@ def test_a_fault_at_any_line_leaves_the_state_of_a_load(scenario: Scenario, capl
 def test_records_too_large_for_a_batch_are_refused_and_change_nothing(scenario: Scenario) -> None:
     rig = new_rig()
     act = scenario(rig)
-    machine, driver = rig.runtime.machine(0), rig.runtime._drivers[0]
-    assert machine is not None
-    before, timers = deepcopy(whole_state(machine)), timers_of(driver)
+    shard, driver = rig.runtime.shard(0), rig.runtime._drivers[0]
+    assert shard is not None
+    before, timers = deepcopy(whole_state(shard)), timers_of(driver)
     end = rig.partitions[0].log_end_offset
     rig.partitions[0].max_message_bytes = 100
     answer = act()
     rig.world.settle()
     errors = answer.value if isinstance(answer.value, list) else [(None, answer.value.error)]
     assert {error for _, error in errors} == {ErrorCode.unknown_server_error}
-    assert rig.runtime.machine(0) is machine
+    assert rig.runtime.shard(0) is shard
     assert rig.partitions[0].log_end_offset == end
-    after = whole_state(machine)
+    after = whole_state(shard)
     for state in (before, after):
         for name, (_, *rest) in state[2].items():
             state[2][name] = rest  # the time of the last pattern resolution may change

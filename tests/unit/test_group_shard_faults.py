@@ -102,22 +102,22 @@ def test_a_timer_that_is_due_during_steps_may_still_be_cancelled_or_set(
         rang.append(now_ms - START_MS)
         return Result()
 
-    def in_steps(machine: GroupShard, now_ms: int) -> ResultSteps:
+    def in_steps(shard: GroupShard, now_ms: int) -> ResultSteps:
         while rig.world.now_ms < START_MS + 200:
             yield None
         return Result(effects=[] if before is None else [before])
 
     monkeypatch.setattr(GroupShard, "on_timer", on_timer)
-    shard = rig.runtime._drivers[0]
-    shard.step(lambda machine, now_ms: Result(effects=[SetTimer("key", START_MS + 100)]))
-    shard.step(in_steps)
+    driver = rig.runtime._drivers[0]
+    driver.step(lambda shard, now_ms: Result(effects=[SetTimer("key", START_MS + 100)]))
+    driver.step(in_steps)
     rig.world.now_ms += 100
     rig.runtime.timers.run_due()
     assert not rang
     rig.world.now_ms += 100
     rig.advance(1000)
     assert rang == rings
-    assert "key" not in shard.timers
+    assert "key" not in driver.timers
 
 
 # --- a shard that raises ----------------------------------------------------------------------------------------

@@ -80,10 +80,10 @@ class Coordinator:
         self._begin()
 
     @property
-    def machine(self) -> TransactionShard:
-        machine = self.runtime.machine(0)
-        assert machine is not None
-        return machine
+    def shard(self) -> TransactionShard:
+        shard = self.runtime.shard(0)
+        assert shard is not None
+        return shard
 
     def ask(self, request: Any) -> Any:
         answer = self.runtime.submit(0, request)
@@ -126,11 +126,11 @@ class Coordinator:
 
     @property
     def transaction(self) -> Transaction:
-        return self.machine.transactions["t"]
+        return self.shard.transactions["t"]
 
     def put(self, **fields: Any) -> ProducerIdentity:
         """Writes a record with these fields, as if an earlier broker had written it, and loads the log again."""
-        record = self.machine._record("t", self.transaction._replace(**fields))
+        record = self.shard._record("t", self.transaction._replace(**fields))
         self.log.append(batch_of(record, self.world.clock()))
         self.restart()
         return ProducerIdentity(self.transaction.producer_id, self.transaction.producer_epoch)
@@ -396,7 +396,7 @@ def test_exhausted_epochs_get_a_new_producer_id_at_the_end(coordinator: Coordina
 def test_without_a_new_producer_id_nothing_changes(coordinator: Coordinator) -> None:
     coordinator.ids = None
     assert coordinator.init() == failed(ErrorCode.coordinator_load_in_progress)
-    assert coordinator.machine.transactions == {}
+    assert coordinator.shard.transactions == {}
     coordinator.ids = iter([1000])
     coordinator.new_producer()
     last = coordinator.put(producer_epoch=32_766)
@@ -429,7 +429,7 @@ def test_a_fence_of_an_exhausted_epoch_leaves_no_larger_epoch(any_version: Coord
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_a_timeout_outside_its_range(coordinator: Coordinator, timeout_ms: int) -> None:
     assert coordinator.init(timeout_ms=timeout_ms) == failed(ErrorCode.invalid_transaction_timeout)
-    assert coordinator.machine.transactions == {}
+    assert coordinator.shard.transactions == {}
 
 
 def test_an_empty_or_unknown_id(coordinator: Coordinator) -> None:
@@ -443,7 +443,7 @@ def test_an_empty_or_unknown_id(coordinator: Coordinator) -> None:
         assert coordinator.call(EndTransaction(name, producer, True, 2)) == failed(known)
         assert coordinator.call(DescribeTransaction(name)) == DescribedTransaction(described)
     assert coordinator.call(InitProducerId("", 1000)) == failed(ErrorCode.invalid_request)
-    assert coordinator.machine.transactions == {}
+    assert coordinator.shard.transactions == {}
 
 
 # --- time -------------------------------------------------------------------------------------------------------
@@ -483,12 +483,12 @@ def test_an_id_without_a_change_expires_and_an_open_transaction_does_not(coordin
     assert coordinator.init(producer, timeout_ms=900_000).producer == (1000, 1)
     coordinator.add(ProducerIdentity(1000, 1))
     coordinator.world.advance(0)
-    assert len(coordinator.machine.transactions) == 601
+    assert len(coordinator.shard.transactions) == 601
     coordinator.world.advance(CONFIG.removal_interval_ms)
-    assert list(coordinator.machine.transactions) == ["t"]
-    before = coordinator.machine.transactions
+    assert list(coordinator.shard.transactions) == ["t"]
+    before = coordinator.shard.transactions
     coordinator.restart()
-    assert coordinator.machine.transactions == before
+    assert coordinator.shard.transactions == before
 
 
 # --- restarts ---------------------------------------------------------------------------------------------------
@@ -501,9 +501,9 @@ def test_a_restart_finds_each_state_and_announces_a_decision_again(
     rig = any_version
     in_state(rig, state)
     rig.add(ProducerIdentity(1000, rig.transaction.producer_epoch), B)
-    before, announced = dict(rig.machine.transactions), list(rig.announced)
+    before, announced = dict(rig.shard.transactions), list(rig.announced)
     rig.restart()
-    assert rig.machine.transactions == before
+    assert rig.shard.transactions == before
     assert rig.announced == (announced if state.title.startswith("Prepare") else [])
     rig.write_markers()
     assert not rig.transaction.state.title.startswith("Prepare")
@@ -543,7 +543,7 @@ def test_an_unreadable_record_is_skipped_and_counted(coordinator: Coordinator) -
     ):
         coordinator.log.append(batch_of(SimpleRecord(key, value), 0))
     coordinator.restart()
-    assert coordinator.machine.skipped.total() == 3
+    assert coordinator.shard.skipped.total() == 3
     assert coordinator.add(producer) is OK
 
 

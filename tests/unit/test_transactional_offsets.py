@@ -87,10 +87,10 @@ def test_a_commit_that_no_batch_can_hold_is_refused_early(rig: TransactionRig, m
     made: list[int] = []
     add_records = Offsets._add_records
     monkeypatch.setattr(Offsets, "_add_records", lambda self, *how: (made.append(1), add_records(self, *how)))
-    machine, rig.partition_of("g").max_message_bytes = rig.shard("g"), 10_000
+    shard, rig.partition_of("g").max_message_bytes = rig.shard("g"), 10_000
     assert rig.txn_commit("g", "wide", dict.fromkeys(range(MANY), 1)) is ErrorCode.unknown_server_error
     assert rig.partition_of("g").batches == []
-    assert rig.shard("g") is machine
+    assert rig.shard("g") is shard
     assert len(made) == 1, "the first part is too large already"
 
 
@@ -449,9 +449,9 @@ def test_other_records_of_a_transactional_batch_take_effect_at_once(rig: Transac
     rig.partition_of("g").append(batch)
     rig.restart()
     assert rig.fetched("g", {"t": [0, 1]}, require_stable=False) == {"t": {0: -1, 1: 2}}
-    machine = rig.shard("g")
-    assert machine.groups["h"].generation == 3
-    assert not machine.skipped
+    shard = rig.shard("g")
+    assert shard.groups["h"].generation == 3
+    assert not shard.skipped
 
 
 def test_an_offset_without_its_group_gets_a_group_at_commit(rig: TransactionRig) -> None:
@@ -484,18 +484,18 @@ def test_a_load_replays_a_tombstone_between_a_transaction_and_a_plain_commit(rig
 def test_a_partition_of_kafka_is_loaded() -> None:
     """Apache Kafka 4.3 wrote it for confluent-kafka: two committed transactions, an aborted one, a plain commit."""
     data = (Path(__file__).parent.parent / "data" / "kafka-offsets-transactions.log").read_bytes()
-    machine = GroupShard(GroupConfig())
-    loader = Loader(machine, "log", CommitRuns)
+    shard = GroupShard(GroupConfig())
+    loader = Loader(shard, "log", CommitRuns)
     for position, header in scan(data):
         steps = (
             loader.take_marker(data, position, header) if header.is_control else loader.take(data, position, header, 0)
         )
         deque(steps, 0)
     deque(loader.finish(), 0)
-    found = [machine.committed("g", "t", partition) for partition in range(4)]
+    found = [shard.committed("g", "t", partition) for partition in range(4)]
     assert [None if value is None else value.offset for value in found] == [7, 11, 12, 13]
-    assert machine.durable_state().pending == {}
-    assert not machine.skipped
+    assert shard.durable_state().pending == {}
+    assert not shard.skipped
 
 
 def test_compaction_keeps_the_outcome_of_transactions(rig: TransactionRig) -> None:
@@ -523,7 +523,7 @@ def test_pending_offsets_take_no_memory_after_their_end() -> None:
         rig.txn_commit(f"g{number}", "t", {0: 3}, producer)
         rig.call(42, 2, groups_names=[f"g{number}"])
     for index in range(2):
-        machine = rig.runtime.machine(index)
-        assert machine is not None
-        assert machine._offsets.pending.open == {}
-        assert machine._offsets.pending.state() == {}
+        shard = rig.runtime.shard(index)
+        assert shard is not None
+        assert shard._offsets.pending.open == {}
+        assert shard._offsets.pending.state() == {}

@@ -31,9 +31,9 @@ class GroupRuntime(Runtime[GroupShard]):
         super().__init__(OFFSETS_TOPIC, self._new_shard, environment, CommitRuns)
 
     def _new_shard(self, batch_bytes: Callable[[], int]) -> GroupShard:
-        machine = GroupShard(self.config, self._image, self._topic_id)
-        machine.limit_batches(batch_bytes)
-        return machine
+        shard = GroupShard(self.config, self._image, self._topic_id)
+        shard.limit_batches(batch_bytes)
+        return shard
 
     def on_topics_deleted(self, topics: Collection[str]) -> None:
         """Deletes the committed offsets of these topics in all groups."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Steps = Generator["Deferred[Any] | None", Any, T]
-"""Work in shares of the event loop. Other modules define other steps: of batches, of machines, of cleanings."""
+"""Work in shares of the event loop. Other modules define other steps: of batches, of shards, of cleanings."""
 
 TURN_S = 0.002
 """The longest time of a round of shares in seconds, before the loop checks its sockets."""

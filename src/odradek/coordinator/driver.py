@@ -1,4 +1,4 @@
-"""The driver of one shard: its machine, its waiting requests, records and replies."""
+"""The driver of one shard: its waiting requests, its records and its replies. It replaces a shard that fails."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ log = logging.getLogger("odradek.broker")
 CATCH_UP_MS = 10_000
 LITTLE_RECORDS = 500
 EFFECTS_AT_ONCE = 200
-_CATCH_UP: Hashable = object()  # the key of the driver's own timer among those of its machine
+_CATCH_UP: Hashable = object()  # the key of the driver's own timer among those of its shard
 
 
 class Driver(Generic[S]):
-    """Runs one machine: appends and replays its records, then sends its replies.
+    """Runs one shard: appends and replays its records, then sends its replies.
 
     ``error`` is NONE while requests are handled. Otherwise all requests get this error: COORDINATOR_LOAD_IN_PROGRESS
     during a load, NOT_COORDINATOR if the log cannot be read or the shard was unloaded.
@@ -58,7 +58,7 @@ class Driver(Generic[S]):
         self._runtime = runtime
         self._index = index
         self._partition = partition
-        self.machine = self._new_machine()
+        self.shard = self._new_shard()
         self._waiting: deque[Waiting[S]] | None = None  # requests and calls after the current job; None: no job
         self._current: ShardJob | None = None  # the current work in steps
         self._parked: dict[Hashable, tuple[Request, Promise]] = {}
@@ -73,7 +73,7 @@ class Driver(Generic[S]):
         self._loading: Load | None = None
         self._is_rebuilt = False
 
-    def _new_machine(self) -> S:
+    def _new_shard(self) -> S:
         return self._runtime.new_shard(lambda: self.batch_bytes)
 
     # --- requests ---------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class Driver(Generic[S]):
 
     def _handle(self, request: Request, promise: Promise) -> None:
         if self._records and not request.batched and not self.flush() and self._waiting is not None:
-            self._waiting.append((request, promise))  # the flush failed, and its new machine does work in steps
+            self._waiting.append((request, promise))  # the flush failed, and its new shard does work in steps
             return
         if self.error is not ErrorCode.none:
             promise.resolve(request.failed(self.error))
@@ -102,9 +102,9 @@ class Driver(Generic[S]):
         # ``clock`` may change ``skew_ms``, so it is called first.
         origin = Origin(request, promise, self._runtime.skew_ms, [])
         try:
-            result = self.machine.handle(now_ms, request)
+            result = self.shard.handle(now_ms, request)
         except Exception:
-            self._fail_machine(origin)
+            self._fail_shard(origin)
             return
         self._take(result, origin)
 
@@ -127,7 +127,7 @@ class Driver(Generic[S]):
             self._write_marker(request.marker, answers)
 
     def step(self, make: Callable[[S, int], Result | ResultSteps]) -> None:
-        """Calls the machine without a request. Its records can be in several batches."""
+        """Calls the shard without a request. Its records can be in several batches."""
         if self._waiting is None:
             self._make(make)
         else:
@@ -142,38 +142,38 @@ class Driver(Generic[S]):
         now_ms = self._runtime.clock()
         origin = no_request(self._runtime.skew_ms)
         try:
-            result = make(self.machine, now_ms)
+            result = make(self.shard, now_ms)
         except Exception:
-            self._fail_machine(origin)
+            self._fail_shard(origin)
             return
         self._take(result, origin)
 
-    def _run_work(self, work: Work, machine: S) -> Generator[None, None, None]:
-        """Runs a machine's background work and gives it the result."""
+    def _run_work(self, work: Work, shard: S) -> Generator[None, None, None]:
+        """Runs a shard's background work and gives it the result."""
         value = None
         try:
             value = yield from work.steps
         except Exception:
             log.exception("%s: the background work %s failed", self, work.key)
-        if self.machine is machine:
-            self.step(lambda machine, now_ms: machine.on_work(now_ms, work.key, value))
+        if self.shard is shard:
+            self.step(lambda shard, now_ms: shard.on_work(now_ms, work.key, value))
 
     def on_notice(self, notice: object) -> None:
-        """Passes a notice to the machine after its current steps, which may have read the old state."""
+        """Passes a notice to the shard after its current steps, which may have read the old state."""
         if self._waiting is None:
             try:
-                self.machine.on_notice(notice)
+                self.shard.on_notice(notice)
             except Exception:
-                self._fail_machine(no_request(self._runtime.skew_ms))
+                self._fail_shard(no_request(self._runtime.skew_ms))
             return
-        self._waiting.append(without_records(lambda machine: machine.on_notice(notice)))
+        self._waiting.append(without_records(lambda shard: shard.on_notice(notice)))
 
     def on_clock_jumped(self, by_ms: int) -> None:
-        """Moves the machine's times after its current steps, which use the time of their start."""
+        """Moves the shard's times after its current steps, which use the time of their start."""
         if self._current is None or self._waiting is None:
-            self.machine.on_clock_jumped(by_ms)
+            self.shard.on_clock_jumped(by_ms)
             return
-        self._waiting.appendleft(without_records(lambda machine: machine.on_clock_jumped(by_ms)))
+        self._waiting.appendleft(without_records(lambda shard: shard.on_clock_jumped(by_ms)))
 
     # --- work in steps ----------------------------------------------------------------------------------------
 
@@ -205,33 +205,33 @@ class Driver(Generic[S]):
             part = next(job.steps)
         except StopIteration as end:
             if self._current is not job:
-                return  # an append has failed, and a new machine has replaced the old one
+                return  # an append has failed, and a new shard has replaced the old one
             self._current = None
             self._take(end.value, job.origin)
         except Exception:
             self._current = None
-            self._fail_machine(job.origin)
+            self._fail_shard(job.origin)
         else:
             if part and self._make_room(part, None, []):
-                self.flush()  # a failure here or in ``_make_room`` rebuilds the machine and closes the steps
+                self.flush()  # a failure here or in ``_make_room`` rebuilds the shard and closes the steps
 
-    def _fail_machine(self, origin: Origin) -> None:
-        """Replaces a machine that has raised: its state may be incomplete, and replies may be lost."""
+    def _fail_shard(self, origin: Origin) -> None:
+        """Replaces a shard that has raised: its state may be incomplete, and replies may be lost."""
         request = origin.request
         log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
         self._fail_and_restart(self._unanswered(origin), ErrorCode.unknown_server_error)
 
     def on_timer(self, key: Hashable) -> None:
-        """Passes a timer to the machine in its turn, if it is still valid then: earlier calls can cancel or set it."""
+        """Passes a timer to the shard in its turn, if it is still valid then: earlier calls can cancel or set it."""
         number = self.timers[key]
 
-        def ring(machine: S, now_ms: int) -> Result | ResultSteps:
+        def ring(shard: S, now_ms: int) -> Result | ResultSteps:
             if self.timers.get(key) != number:
                 return Result()
             del self.timers[key]
             if key is _CATCH_UP:
-                return machine.catch_up(now_ms)
-            return machine.on_timer(now_ms, key)
+                return shard.catch_up(now_ms)
+            return shard.on_timer(now_ms, key)
 
         self.step(ring)
 
@@ -310,7 +310,7 @@ class Driver(Generic[S]):
                 assert request is not None
                 self._parked[effect.key] = (request, promise)
             elif isinstance(effect, Work):
-                self._runtime.start(self._run_work(effect, self.machine))
+                self._runtime.start(self._run_work(effect, self.shard))
             elif isinstance(effect, Complete):
                 waiting = self._parked.pop(effect.key, None)
                 if waiting is not None:
@@ -333,7 +333,7 @@ class Driver(Generic[S]):
         if request is not None:  # the records of a request are written together or not at all
             if request.batched:
                 self._fail(answers, ErrorCode.unknown_server_error)
-            else:  # the machine has changed its state already
+            else:  # the shard has changed its state already
                 self._fail_and_restart(answers, ErrorCode.unknown_server_error)
             return False
         for record, size in zip(records, sizes, strict=True):
@@ -356,7 +356,7 @@ class Driver(Generic[S]):
     def flush(self) -> bool:
         """Appends and replays the waiting records, then sends the replies.
 
-        Returns False if the append or a replay failed. The machine is then a new one.
+        Returns False if the append or a replay failed. The shard is then a new one.
         """
         if not self._records:
             return True
@@ -365,7 +365,7 @@ class Driver(Generic[S]):
         offset = self._append(lambda: self._partition.append(batch_of(records, self._runtime.clock())), answers)
         if offset is None:
             return False
-        replay, replay_block = self.machine.replay, self.machine.replay_block
+        replay, replay_block = self.shard.replay, self.shard.replay_block
         try:
             for record in records:
                 if isinstance(record, SimpleRecord):
@@ -392,7 +392,7 @@ class Driver(Generic[S]):
             self._run_steps(self._write_in_steps(records, answers, producer), answers)
 
     def _write_marker(self, marker: EndTransactionMarker, answers: list[Answer]) -> None:
-        end_transaction = transactional(self.machine).end_transaction
+        end_transaction = transactional(self.shard).end_transaction
         write = Write(
             lambda: self._partition.append_marker(marker),
             1,
@@ -414,7 +414,7 @@ class Driver(Generic[S]):
         write = Write(
             lambda: self._partition.append(batch),
             len(records),
-            lambda offset: replayed(self.machine, records, producer, offset),
+            lambda offset: replayed(self.shard, records, producer, offset),
         )
         return (yield from self._finish_in_steps(write, answers, may_be_refused=producer is not None))
 
@@ -435,9 +435,9 @@ class Driver(Generic[S]):
     def _append(
         self, append: Callable[[], Appended], answers: list[Answer], *, may_be_refused: bool = False
     ) -> int | None:
-        """Appends a batch and returns its first offset. None: the append failed and the machine is new.
+        """Appends a batch and returns its first offset. None: the append failed and the shard is new.
 
-        ``may_be_refused``: the log may refuse a producer's write, and then the machine stays. Otherwise each request
+        ``may_be_refused``: the log may refuse a producer's write, and then the shard stays. Otherwise each request
         of a fenced producer would cause a load.
         """
         try:
@@ -454,18 +454,18 @@ class Driver(Generic[S]):
             return None
 
     def _fail_replay(self, offset: int, answers: list[Answer]) -> None:
-        """Replaces the machine after a failed replay of a new record or block."""
+        """Replaces the shard after a failed replay of a new record or block."""
         log.exception("%s: the replay of the new record at offset %d failed", self, offset)
         self._fail_and_restart(answers, ErrorCode.unknown_server_error)
 
     def _fail_and_restart(self, answers: list[Answer], error: ErrorCode) -> None:
-        """Replies with ``error`` and replaces the machine by a new one that loads the log."""
+        """Replies with ``error`` and replaces the shard by a new one that loads the log."""
         self._fail(answers, error)
         answers.clear()
         self._restart(ErrorCode.not_coordinator)
 
     def release(self) -> bool:
-        """Sends the replies whose records are below the high watermark. False: it failed and the machine is new."""
+        """Sends the replies whose records are below the high watermark. False: it failed and the shard is new."""
         if not self._uncommitted:
             return True
         try:
@@ -489,9 +489,7 @@ class Driver(Generic[S]):
         """Replies to all requests with ``error`` and drops all state."""
         self.error = error
         self.timers.clear()
-        parked = [
-            (request, promise, self.machine.dropped(request, error)) for request, promise in self._parked.values()
-        ]
+        parked = [(request, promise, self.shard.dropped(request, error)) for request, promise in self._parked.values()]
         waiting = self._answers
         for _, answers in self._uncommitted:
             waiting += answers
@@ -522,10 +520,10 @@ class Driver(Generic[S]):
         return [*answers, (request, promise, None)]
 
     def _restart(self, error: ErrorCode) -> None:
-        """Replaces the machine by a new one that loads the log: the old state may be ahead of the log."""
+        """Replaces the shard by a new one that loads the log: the old state may be ahead of the log."""
         self.stop(error)
         self._is_rebuilt = True
-        self.machine = self._new_machine()
+        self.shard = self._new_shard()
         self.start_load()
 
     # --- loading ----------------------------------------------------------------------------------------------
@@ -564,28 +562,28 @@ class Driver(Generic[S]):
 
     def _load(self) -> Load:
         """Loads the log to its end in steps."""
-        loader = Loader(self.machine, str(self), self._runtime.new_runs, self._runtime.long_work)
+        loader = Loader(self.shard, str(self), self._runtime.new_runs, self._runtime.long_work)
         offset = yield from loader.take_log(self._partition, self._load_offset)
         if offset > self._partition.high_watermark:  # replies wait until all in-sync replicas have the loaded records
             self._uncommitted.append((offset, []))
 
     def _finish_load(self) -> None:
-        skipped = self.machine.skipped
+        skipped = self.shard.skipped
         if skipped:
             self._runtime.skipped_records += skipped.total()
             for reason, count in skipped.items():
                 log.warning("%s: records skipped in the load: %d (%s)", self, count, reason)
         self.error = ErrorCode.none
-        self.step(lambda machine, now_ms: begun(self._call_on_loaded(machine, now_ms)))
+        self.step(lambda shard, now_ms: begun(self._call_on_loaded(shard, now_ms)))
         if self._is_rebuilt:  # ``catch_up`` may have failed before: a delay limits the number of rebuilds
             self._runtime.timers.set(self, _CATCH_UP, self._runtime.steady() + CATCH_UP_MS)
         else:
-            self.step(lambda machine, now_ms: machine.catch_up(now_ms))
+            self.step(lambda shard, now_ms: shard.catch_up(now_ms))
 
-    def _call_on_loaded(self, machine: S, now_ms: int) -> ResultSteps:
-        """Calls ``on_loaded``. After a failure the machine stays: a new one would fail in the same way."""
+    def _call_on_loaded(self, shard: S, now_ms: int) -> ResultSteps:
+        """Calls ``on_loaded``. After a failure the shard stays: a new one would fail in the same way."""
         try:
-            made = machine.on_loaded(now_ms)
+            made = shard.on_loaded(now_ms)
             return made if isinstance(made, Result) else (yield from made)
         except Exception:
             log.exception("%s: the work after the load failed", self)

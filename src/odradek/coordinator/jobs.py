@@ -14,7 +14,7 @@ from odradek.core.errors import ErrorCode
 from odradek.core.transaction_records import EndTransactionMarker
 
 Waiting = tuple[Request, Promise] | Callable[[S, int], Result | ResultSteps]
-"""A request or a call of the machine that waits for the current job."""
+"""A request or a call of the shard that waits for the current job."""
 
 
 class Origin(NamedTuple):
@@ -46,17 +46,17 @@ class WriteMarker:
 
 
 class ShardJob(NamedTuple):
-    """Work in steps: of the machine, or of the effects or records of its result."""
+    """Work in steps: of the shard, or of the effects or records of its result."""
 
     steps: ResultSteps
     origin: Origin
 
 
 def without_records(change: Callable[[S], None]) -> Callable[[S, int], Result]:
-    """Returns a call of the machine that has no result."""
+    """Returns a call of the shard that has no result."""
 
-    def make(machine: S, now_ms: int) -> Result:
-        change(machine)
+    def make(shard: S, now_ms: int) -> Result:
+        change(shard)
         return Result()
 
     return make

@@ -64,7 +64,7 @@ class Runs(Protocol):
 
 
 NewRuns = Callable[[S, str, Replay], Runs]
-"""Makes the ``Runs`` of a machine for one load, from the machine, the log's name for messages, and the replay of one
+"""Makes the ``Runs`` of a shard for one load, from the shard, the log's name for messages, and the replay of one
 record."""
 
 
@@ -75,17 +75,15 @@ def at_once(steps: BatchSteps[Any]) -> Generator[Deferred[Any] | None, Any, Any]
 
 
 class Loader(Generic[S]):
-    """Loads one log into a machine once."""
+    """Loads one log into a shard once."""
 
-    def __init__(
-        self, machine: S, name: str, new_runs: NewRuns[S] | None = None, long_work: LongWork = at_once
-    ) -> None:
-        self._machine = machine
-        self._replay = _replay_of(machine, name)
-        self._runs = None if new_runs is None else new_runs(machine, name, self._replay)
+    def __init__(self, shard: S, name: str, new_runs: NewRuns[S] | None = None, long_work: LongWork = at_once) -> None:
+        self._shard = shard
+        self._replay = _replay_of(shard, name)
+        self._runs = None if new_runs is None else new_runs(shard, name, self._replay)
         self._long_work = long_work
         self._name = name
-        self._transactional: TransactionalShard | None = machine if isinstance(machine, TransactionalShard) else None
+        self._transactional: TransactionalShard | None = shard if isinstance(shard, TransactionalShard) else None
 
     def take_log(self, log: ShardLog, offset: int) -> Generator[Deferred[Any] | None, Any, int]:
         """Replays the log from ``offset`` to its end and returns the end. Raises what the log raises."""
@@ -156,7 +154,7 @@ class Loader(Generic[S]):
             yield from self._transactional.end_transaction(header.producer_id, commit=control.kind == COMMIT)
         except Exception:
             log.exception("%s: the replay of the marker at offset %d failed", self._name, header.base_offset)
-            self._machine.skipped["an error"] += 1
+            self._shard.skipped["an error"] += 1
 
     def finish(self) -> Generator[None, Any, None]:
         """Replays the records that are still held back."""
@@ -173,7 +171,7 @@ class Loader(Generic[S]):
         offset = header.base_offset + delta
         if offset >= first_offset:
             if key is None:
-                self._machine.skipped["no key"] += 1
+                self._shard.skipped["no key"] += 1
             elif header.is_transactional:
                 self._replay_transactional(offset, key, value, header.producer_id)
             else:
@@ -181,7 +179,7 @@ class Loader(Generic[S]):
         return at
 
     def _replay_transactional(self, offset: int, key: bytes, value: bytes | None, producer_id: int) -> None:
-        skipped = self._machine.skipped
+        skipped = self._shard.skipped
         if self._transactional is None:
             skipped["a transactional record, but this coordinator has no transactions"] += 1
             return
@@ -192,14 +190,14 @@ class Loader(Generic[S]):
             skipped["an error"] += 1
 
 
-def _replay_of(machine: CoordinatorShard, name: str) -> Replay:
+def _replay_of(shard: CoordinatorShard, name: str) -> Replay:
     """Returns the replay of one record. It is not a method: ``Runs`` keep it and would form a cycle with the loader."""
 
     def replay(offset: int, key: bytes, value: bytes | None) -> None:
         try:
-            machine.replay(offset, SimpleRecord(key, value))
+            shard.replay(offset, SimpleRecord(key, value))
         except Exception:
             log.exception("%s: the replay of the record at offset %d failed", name, offset)
-            machine.skipped["an error"] += 1
+            shard.skipped["an error"] += 1
 
     return replay

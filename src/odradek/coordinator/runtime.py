@@ -22,7 +22,7 @@ Rules
 * The records of all requests of one tick are appended as one batch and replayed. Then the replies are sent.
 * If an append fails, these requests get the error by Kafka's mapping, and the shard is rebuilt from its log.
 * A record that cannot be replayed is skipped, counted and logged as a warning. It does not stop a load.
-* Between two steps of a machine, other shards serve requests. Requests to the same shard wait and are handled in order.
+* Between two steps of a shard, other shards serve requests. Requests to the same shard wait and are handled in order.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Environment:
     run callbacks on the runtime's single thread.
 
     ``clock`` jumps when the system time is set or the computer wakes from sleep. ``steady`` does not jump, and timers
-    use it. After a jump the machines move the times in their state. Without ``steady``, ``clock`` is used for both.
+    use it. After a jump the shards move the times in their state. Without ``steady``, ``clock`` is used for both.
 
     ``start`` runs a generator in shares of the loop; without it, each tick runs one step. ``long_work`` runs the
     decompression of large batches.
@@ -82,7 +82,7 @@ class Environment:
 class Runtime(Generic[S]):
     """The runtime of one coordinator; see the module's docstring.
 
-    ``new_shard(batch_bytes)`` makes an empty machine. ``batch_bytes()`` returns the largest number of bytes of records
+    ``new_shard(batch_bytes)`` makes an empty shard. ``batch_bytes()`` returns the largest number of bytes of records
     in a batch of its log; 0 if the log was deleted. ``new_runs`` makes the ``Runs`` of a load.
     """
 
@@ -114,7 +114,7 @@ class Runtime(Generic[S]):
         self._to_load: deque[Loadable] = deque()
 
     def clock(self) -> int:
-        """Returns the time in ms since 1970. If it has jumped, this moves the machines' times first."""
+        """Returns the time in ms since 1970. If it has jumped, this moves the shards' times first."""
         now_ms = self._clock()
         jumped_ms = now_ms - self.steady() - self.skew_ms
         if abs(jumped_ms) > JUMP_MS:
@@ -169,7 +169,7 @@ class Runtime(Generic[S]):
     def write_marker(self, index: int, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         """Ends a producer's transaction in a partition, after the records of all earlier requests.
 
-        The promise is resolved with NONE when the marker is below the high watermark and the machine has replayed the
+        The promise is resolved with NONE when the marker is below the high watermark and the shard has replayed the
         end of the transaction. It never raises.
         """
         promise: Deferred[ErrorCode] = Deferred()
@@ -185,16 +185,16 @@ class Runtime(Generic[S]):
         driver = self._drivers.get(index)
         return 0 if driver is None else driver.batch_bytes
 
-    def drive(self, shard: Loadable) -> None:
+    def drive(self, driver: Loadable) -> None:
         """Starts the load of a shard: a small log at once, other logs one after the other in steps."""
-        if not self._to_load or shard.has_little_to_load:
+        if not self._to_load or driver.has_little_to_load:
             until = perf_counter() + LOAD_STEP_S
-            while shard.load_step():
-                if shard.awaited is not None or perf_counter() >= until:
+            while driver.load_step():
+                if driver.awaited is not None or perf_counter() >= until:
                     break
             else:
                 return
-        self._to_load.append(shard)
+        self._to_load.append(driver)
         if len(self._to_load) == 1:
             self.call_soon(self._continue_loading)
 
@@ -225,22 +225,22 @@ class Runtime(Generic[S]):
         """Returns the partitions that this runtime serves or loads, in order."""
         return sorted(self._drivers)
 
-    def machine(self, index: int) -> S | None:
+    def shard(self, index: int) -> S | None:
         """Returns the state machine of a partition for tests and tools; None unless its load is complete."""
         driver = self._drivers.get(index)
-        return driver.machine if driver is not None and driver.error is ErrorCode.none else None
+        return driver.shard if driver is not None and driver.error is ErrorCode.none else None
 
     def on_announced(self, index: int, value: Any) -> None:
         """Receives the value of an ``Announce`` effect. A coordinator with such effects overrides it."""
         raise TypeError(f"the coordinator of {self.topic} takes no announcement: {value!r}")
 
     def on_event(self, event: object) -> None:
-        """Passes an event to all machines, after their current steps."""
+        """Passes an event to all shards, after their current steps."""
         for driver in list(self._drivers.values()):
-            driver.step(lambda machine, now_ms: machine.on_event(now_ms, event))
+            driver.step(lambda shard, now_ms: shard.on_event(now_ms, event))
 
     def on_notice(self, notice: object) -> None:
-        """Passes a notice to all machines, at once or after their current steps."""
+        """Passes a notice to all shards, at once or after their current steps."""
         for driver in list(self._drivers.values()):
             driver.on_notice(notice)
 

@@ -17,7 +17,7 @@ class CoordinatorShard(Protocol):
     the first and the last of its ``ResultSteps`` the runtime calls only these two.
 
     If it raises for a request, a timer, work, an event, a notice or a new record, the runtime replaces it by a new
-    machine, which loads the log.
+    shard, which loads the log.
     """
 
     skipped: Counter[str]
@@ -28,12 +28,12 @@ class CoordinatorShard(Protocol):
     def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
         """Handles a request. If this raises, the reply is UNKNOWN_SERVER_ERROR.
 
-        The reply is the same if the records do not fit in a batch, and the machine is rebuilt. A machine can avoid this
+        The reply is the same if the records do not fit in a batch, and the shard is rebuilt. A shard can avoid this
         by a check of the size before it changes its state.
         """
 
     def dropped(self, request: Request, error: ErrorCode) -> Any:
-        """Returns the reply to a parked request when the machine ends before the request is completed."""
+        """Returns the reply to a parked request when the shard ends before the request is completed."""
 
     # --- the log ----------------------------------------------------------------------------------------------
 
@@ -41,13 +41,13 @@ class CoordinatorShard(Protocol):
         """Applies a record of the log, new or from a load. ``offset`` -1: unknown, because ``Runs`` held it back."""
 
     def replay_block(self, offset: int, block: Block) -> None:
-        """Applies a new block of this machine. ``offset`` is the offset of its first record."""
+        """Applies a new block of this shard. ``offset`` is the offset of its first record."""
 
     def on_loaded(self, now_ms: int) -> Result | ResultSteps:
-        """Ends a load. If this raises, the machine serves requests without its effects."""
+        """Ends a load. If this raises, the shard serves requests without its effects."""
 
     def catch_up(self, now_ms: int) -> Result | ResultSteps:
-        """Writes the records of outside events that occurred when no machine was there to write them.
+        """Writes the records of outside events that occurred when no shard was there to write them.
 
         The runtime calls it after ``on_loaded``. After a rebuild it waits ten seconds, because ``catch_up`` may have
         been the cause.
@@ -56,29 +56,29 @@ class CoordinatorShard(Protocol):
     # --- timers, events and notices ---------------------------------------------------------------------------
 
     def on_timer(self, now_ms: int, key: Hashable) -> Result | ResultSteps:
-        """Handles a timer of the machine that is due."""
+        """Handles a timer of the shard that is due."""
 
     def on_work(self, now_ms: int, key: Hashable, value: Any) -> Result | ResultSteps:
         """Handles the result of ``Work``. ``value`` is None if the work raised."""
 
     def on_event(self, now_ms: int, event: object) -> Result | ResultSteps:
-        """Handles an event from outside, perhaps with records. Each kind of machine defines its own events.
+        """Handles an event from outside, perhaps with records. Each kind of shard defines its own events.
 
-        A machine gets no events during its load; ``catch_up`` finds the missed ones.
+        A shard gets no events during its load; ``catch_up`` finds the missed ones.
         """
 
     def on_notice(self, notice: object) -> None:
-        """Handles a change outside that causes no records. A machine gets notices also during its load."""
+        """Handles a change outside that causes no records. A shard gets notices also during its load."""
 
     def on_clock_jumped(self, by_ms: int) -> None:
-        """Moves the times in the machine's state after a clock change or a pause."""
+        """Moves the times in the shard's state after a clock change or a pause."""
 
 
 @runtime_checkable
 class TransactionalShard(Protocol):
-    """The methods of a machine whose results may have a ``producer``, in addition to those of ``CoordinatorShard``.
+    """The methods of a shard whose results may have a ``producer``, in addition to those of ``CoordinatorShard``.
 
-    The runtime calls them for new records and markers and in a load, in log order. Other machines do not need them.
+    The runtime calls them for new records and markers and in a load, in log order. Other shards do not need them.
     """
 
     def replay_transactional(self, offset: int, record: SimpleRecord, producer_id: int) -> None:
@@ -88,8 +88,8 @@ class TransactionalShard(Protocol):
         """Applies the marker of a producer's transaction in steps. The producer may have no open transaction here."""
 
 
-def transactional(machine: CoordinatorShard) -> TransactionalShard:
-    """Returns the machine as a machine with transactions. Raises TypeError if it has none."""
-    if not isinstance(machine, TransactionalShard):
-        raise TypeError(f"{type(machine).__name__} has no transactional records")
-    return machine
+def transactional(shard: CoordinatorShard) -> TransactionalShard:
+    """Returns the shard as a shard with transactions. Raises TypeError if it has none."""
+    if not isinstance(shard, TransactionalShard):
+        raise TypeError(f"{type(shard).__name__} has no transactional records")
+    return shard

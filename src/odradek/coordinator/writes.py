@@ -42,10 +42,10 @@ def packed_batch(
 
 
 def replayed(
-    machine: CoordinatorShard, records: Sequence[SimpleRecord], producer: ProducerIdentity | None, offset: int
+    shard: CoordinatorShard, records: Sequence[SimpleRecord], producer: ProducerIdentity | None, offset: int
 ) -> Generator[None, None, None]:
     """Replays the records of a batch, the first of them at ``offset``."""
-    replay = machine.replay if producer is None else _replay_of(machine, producer.producer_id)
+    replay = shard.replay if producer is None else _replay_of(shard, producer.producer_id)
     pace = Pace()
     for number, record in enumerate(records):
         replay(offset + number, record)
@@ -53,6 +53,6 @@ def replayed(
             yield
 
 
-def _replay_of(machine: CoordinatorShard, producer_id: int) -> Callable[[int, SimpleRecord], None]:
-    replay = transactional(machine).replay_transactional
+def _replay_of(shard: CoordinatorShard, producer_id: int) -> Callable[[int, SimpleRecord], None]:
+    replay = transactional(shard).replay_transactional
     return lambda offset, record: replay(offset, record, producer_id)

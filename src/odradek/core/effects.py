@@ -1,18 +1,18 @@
 """The results of a state machine for its runtime.
 
-A machine never waits, writes or sends. Its interface is in ``coordinator/shard``. The most important methods are
+A shard never waits, writes or sends. Its interface is in ``coordinator/shard``. The most important methods are
 
 * ``handle(now_ms, request) -> Result``: handles a request;
-* ``replay(offset, record) -> None``: applies a record of the machine's log, new or from a load;
-* ``on_timer(now_ms, key) -> Result``: handles a timer that the machine has set.
+* ``replay(offset, record) -> None``: applies a record of the shard's log, new or from a load;
+* ``on_timer(now_ms, key) -> Result``: handles a timer that the shard has set.
 
-The runtime appends ``Result.records`` to the machine's partition (all or none) and passes each to ``replay``. It sends
+The runtime appends ``Result.records`` to the shard's partition (all or none) and passes each to ``replay``. It sends
 ``reply`` when the high watermark has passed these records. So operation and load change durable state in the same way.
 Other state (parked requests, sessions) changes inside the handlers. If a handler raises, or its records are not
-written, the machine is rebuilt from its log.
+written, the shard is rebuilt from its log.
 
 For long work these methods may return ``ResultSteps``: a generator that returns the result. Until it ends, the runtime
-calls only ``replay`` of the machine. Steps without a request may yield records that are written before the next step.
+calls only ``replay`` of the shard. Steps without a request may yield records that are written before the next step.
 The records of a request are written together.
 """
 
@@ -78,7 +78,7 @@ def most_bytes(record: LogEntry) -> int:
 
 
 class Request(Protocol):
-    """A request to a machine, independent of API versions.
+    """A request to a shard, independent of API versions.
 
     A ``batched`` request may be handled while records of earlier requests wait for the append; its own records wait
     until the end of the tick. It changes state only through its records, so nothing must be undone if they do not fit
@@ -95,7 +95,7 @@ class Request(Protocol):
 class Park(NamedTuple):
     """Parks the current request without a reply. ``Complete`` with the same key replies to it later.
 
-    Keys are unique among parked requests; a second request with the same key is a bug of the machine.
+    Keys are unique among parked requests; a second request with the same key is a bug of the shard.
     """
 
     key: Hashable
@@ -122,9 +122,9 @@ class CancelTimer(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Runs ``steps`` in the background while the machine handles requests, then calls ``on_work(now, key, value)``.
+    """Runs ``steps`` in the background while the shard handles requests, then calls ``on_work(now, key, value)``.
 
-    ``value`` is the generator's return value. There is no call if the machine was rebuilt from its log meanwhile.
+    ``value`` is the generator's return value. There is no call if the shard was rebuilt from its log meanwhile.
     """
 
     key: Hashable
@@ -146,14 +146,14 @@ Effect = Park | Complete | SetTimer | CancelTimer | Work | Announce
 
 @dataclass(slots=True)
 class Result:
-    """The result of a call of a machine.
+    """The result of a call of a shard.
 
     ``reply`` is the reply to the current request (``None`` if it was parked or there is no request). If the append of
     ``records`` fails, the runtime replaces ``reply`` and every ``Complete`` of this result by an error and rebuilds the
-    machine from its log.
+    shard from its log.
 
     With a ``producer`` the records, at least one, are a transactional batch of that producer. Such a result has no
-    block, and it changes state only through its records: an error of the append is the reply, and the machine stays.
+    block, and it changes state only through its records: an error of the append is the reply, and the shard stays.
     """
 
     reply: Any = None

@@ -52,8 +52,8 @@ class RecordLayout(NamedTuple):
 class CommitRuns:
     """The runs of one log; a ``coordinator.loader.Runs``. ``replay`` replays one record and never raises."""
 
-    def __init__(self, machine: GroupShard, name: str, replay: Callable[[int, bytes, bytes | None], None]) -> None:
-        self._machine = machine
+    def __init__(self, shard: GroupShard, name: str, replay: Callable[[int, bytes, bytes | None], None]) -> None:
+        self._shard = shard
         self._name = name
         self._replay = replay
         self._shapes: dict[bytes, RecordLayout] = {}
@@ -66,7 +66,7 @@ class CommitRuns:
 
     @property
     def is_full(self) -> bool:
-        if self._holds_tombstones and self._machine.has_pending_offsets:
+        if self._holds_tombstones and self._shard.has_pending_offsets:
             return True  # a tombstone drops the pending offsets of its partition, also if a commit follows it
         return self._pending_count > PENDING_AT_MOST
 
@@ -144,7 +144,7 @@ class CommitRuns:
         self, names: tuple[str, str], commits: dict[int, StoredOffset | None], prefix: bytes, rows: dict[bytes, Cut]
     ) -> None:
         try:
-            self._machine.replay_commits(*names, commits)
+            self._shard.replay_commits(*names, commits)
         except Exception:
             log.exception("%s: the commits of group %s for topic %s cannot be replayed together", self._name, *names)
             for partition, record in rows.items():

@@ -241,7 +241,7 @@ class TransactionShard:
 
     def _on_markers_written(self, now_ms: int, request: MarkersWritten) -> Result:
         current = self._decided(request.transactional_id, request.producer)
-        if current is None:  # a repeated report, or the report of an earlier machine
+        if current is None:  # a repeated report, or the report of an earlier shard
             return Result(ErrorCode.none)
         after = transitions.completed(current, now_ms)
         reply = self._end_reply(after)
