@@ -104,7 +104,7 @@ async def serving(directory: Path, **settings: str) -> AsyncIterator[BrokerServe
     await broker.start()
     broker.create_topic("t", partition_count=2)
     create_offsets_topic(broker)
-    await until(lambda: broker.groups.machine(0) is not None)
+    await until(lambda: broker.groups.shard(0) is not None)
     try:
         yield broker
     finally:
