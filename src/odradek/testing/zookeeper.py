@@ -114,9 +114,10 @@ class ZooKeeperNode:
             assert self._watch is not None
             if self._watch.poll() is not None or time.monotonic() > deadline:
                 ended = "" if self._watch.poll() is None else f" (exit code {self._watch.poll()})"
+                hint = "" if "ODRADEK_LOG_LEVEL" in os.environ else "; with ODRADEK_LOG_LEVEL=WARN its log says why"
                 self.kill()
                 raise ZooKeeperFailed(
-                    f"node {self.number} of ZooKeeper did not start{ended}\n{self.log_tail()}".strip()
+                    f"node {self.number} of ZooKeeper did not start{ended}{hint}\n{self.log_tail()}".strip()
                 )
             pause.wait(_POLL_S)
 
