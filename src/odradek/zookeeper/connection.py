@@ -1,0 +1,303 @@
+"""One session of ZooKeeper over kazoo: reads in bulk, and transactions whose outcome is always known.
+
+kazoo repeats reads while the connection comes back. A transaction is sent once: if its answer is lost, the caller reads
+whether it was carried out (``store``).
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from odradek.core.errors import ConfigError
+from odradek.zookeeper.config import ZooKeeperConfig
+from odradek.zookeeper.errors import (
+    NoPermission,
+    SessionExpired,
+    TransactionTooLarge,
+    ZnodeChanged,
+    ZooKeeperError,
+    ZooKeeperUnreachable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kazoo.client import KazooClient
+
+MAX_REQUEST_BYTES = 0xFFFFF
+"""ZooKeeper's limit for a request (``jute.maxbuffer``)."""
+_OPERATION_BYTES = 80
+"""An upper bound of what an operation has beside its path and value: header, lengths, access list, version."""
+_IN_FLIGHT = 500
+
+
+class Znode(NamedTuple):
+    """A node of ZooKeeper. ``data`` is None for a node without data; times in ms since 1970; ``owner``: the session of
+    an ephemeral node, otherwise 0."""
+
+    path: str
+    data: bytes | None
+    version: int
+    created_ms: int
+    modified_ms: int
+    owner: int
+
+
+class Create(NamedTuple):
+    """Creates a node; its parent must exist."""
+
+    path: str
+    data: bytes | None = None
+    is_ephemeral: bool = False
+
+
+class SetData(NamedTuple):
+    """Replaces the data of a node, if its version is still this one."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+class Delete(NamedTuple):
+    """Deletes a node without children, if its version is still this one (-1: any)."""
+
+    path: str
+    version: int = -1
+
+
+class Check(NamedTuple):
+    """Is carried out only if a node still has this version."""
+
+    path: str
+    version: int
+
+
+Operation = Create | SetData | Delete | Check
+
+
+class ZooKeeperConnection:
+    """A session, from ``open`` to ``close``. Threads may share it. Paths are below the chroot.
+
+    Raises ConfigError without kazoo. All methods raise ZooKeeperUnreachable, SessionExpired, NoPermission and other
+    ZooKeeperErrors."""
+
+    def __init__(self, config: ZooKeeperConfig) -> None:
+        self.config = config
+        self._client = _client(config)
+
+    def open(self) -> Self:
+        """Connects. Raises ZooKeeperUnreachable, and ConfigError for a chroot that does not exist."""
+        from kazoo.handlers.threading import KazooTimeoutError
+
+        try:
+            with warnings.catch_warnings():  # a missing chroot is an error below
+                warnings.simplefilter("ignore")
+                self._client.start(self.config.timeout_ms / 1000)
+        except KazooTimeoutError:
+            self.close()
+            raise ZooKeeperUnreachable(
+                f"no node of ZooKeeper at {self.config.hosts} answered within {self.config.timeout_ms} ms"
+            ) from None
+        except Exception as error:
+            self.close()
+            with self._errors(""):
+                raise error
+        if self.config.chroot and not self.exists("/"):
+            self.close()
+            raise ConfigError(
+                f"zookeeper.connect: the chroot {self.config.chroot} does not exist at {self.config.hosts}"
+            )
+        return self
+
+    def close(self) -> None:
+        """Ends the session; its ephemeral nodes disappear."""
+        self._client.stop()
+        self._client.close()
+
+    @property
+    def session_id(self) -> int:
+        """The id of the session."""
+        return int(self._client.client_id[0])
+
+    @property
+    def client(self) -> KazooClient:
+        """The client of kazoo, for its listeners and watches."""
+        return self._client
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a node."""
+        return self._retried(path, self._client.exists, path) is not None
+
+    def children(self, path: str) -> list[str] | None:
+        """Returns the names of the nodes below a node, in the server's order; None if it does not exist."""
+        return self.children_of([path])[0]
+
+    def children_of(self, paths: Sequence[str]) -> list[list[str] | None]:
+        """Returns the names below each of several nodes."""
+        return [None if found is None else list(found) for found in self._many(paths, self._client.get_children_async)]
+
+    def get(self, path: str) -> Znode | None:
+        """Returns a node, or None if it does not exist."""
+        return self.get_many([path])[0]
+
+    def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
+        """Returns several nodes; None for those that do not exist."""
+        return [
+            None
+            if found is None
+            else Znode(path, found[0], found[1].version, found[1].ctime, found[1].mtime, found[1].ephemeralOwner)
+            for path, found in zip(paths, self._many(paths, self._client.get_async), strict=True)
+        ]
+
+    def commit(self, operations: Iterable[Operation]) -> None:
+        """Carries out all operations, or none.
+
+        Raises ZnodeChanged if a node exists already, is missing or has another version, TransactionTooLarge, and
+        ZooKeeperUnreachable if the answer was lost: the outcome is unknown then."""
+        chosen = list(operations)
+        size = sum(_OPERATION_BYTES + len(one.path.encode()) + len(getattr(one, "data", None) or b"") for one in chosen)
+        if size > MAX_REQUEST_BYTES:
+            raise TransactionTooLarge(
+                f"the transaction has {len(chosen)} operations in about {size} bytes, and ZooKeeper takes at most "
+                f"{MAX_REQUEST_BYTES}: choose fewer topics or groups"
+            )
+        request = self._client.transaction()
+        for one in chosen:
+            _add(request, one)
+        with self._errors(chosen[0].path if chosen else ""):
+            results = request.commit_async().get(self.config.timeout_ms / 1000)
+        for one, result in zip(chosen, results, strict=True):
+            if isinstance(result, Exception) and type(result).__name__ not in (
+                "RolledBackError",
+                "RuntimeInconsistency",
+            ):
+                with self._errors(one.path):
+                    raise result
+
+    def _many(self, paths: Sequence[str], call: Callable[[str], Any]) -> list[Any]:
+        """Sends requests without waiting for each answer. Returns None for missing nodes."""
+        from kazoo.exceptions import NoNodeError
+
+        found: list[Any] = []
+        for first in range(0, len(paths), _IN_FLIGHT):
+            sent = [(path, call(path)) for path in paths[first : first + _IN_FLIGHT]]
+            for path, answer in sent:
+                try:
+                    with self._errors(path):
+                        found.append(answer.get(self.config.timeout_ms / 1000))
+                except ZooKeeperUnreachable:
+                    found.append(self._retried(path, lambda path=path: call(path).get(self.config.timeout_ms / 1000)))
+                except ZnodeChanged as error:
+                    if not isinstance(error.__cause__, NoNodeError):
+                        raise
+                    found.append(None)
+        return found
+
+    def _retried(self, path: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Repeats a read while the connection comes back, for at most the timeout."""
+        from kazoo.exceptions import NoNodeError
+        from kazoo.retry import KazooRetry
+
+        retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=1, deadline=self.config.timeout_ms / 1000)
+        with self._errors(path):
+            try:
+                return retry(call, *arguments)
+            except NoNodeError:
+                return None
+
+    @contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        """Turns kazoo's errors into ours."""
+        from kazoo import exceptions as kazoo
+        from kazoo.handlers.threading import KazooTimeoutError
+        from kazoo.retry import RetryFailedError
+
+        where = self.config.hosts
+        try:
+            yield
+        except (kazoo.SessionExpiredError, kazoo.ConnectionClosedError) as error:
+            raise SessionExpired(
+                f"the session at ZooKeeper {where} has ended: its connection was away too long"
+            ) from error
+        except (kazoo.ConnectionLoss, KazooTimeoutError, kazoo.OperationTimeoutError, RetryFailedError) as error:
+            what = "did not answer in time" if isinstance(error, KazooTimeoutError) else "lost the connection"
+            raise ZooKeeperUnreachable(f"ZooKeeper {where} {what} ({path or 'at the start'})") from error
+        except kazoo.NoAuthError as error:
+            raise NoPermission(
+                f"ZooKeeper {where}: no permission for {path}: log in as a user of its access list "
+                "(zookeeper.login in a file, or ODRADEK_ZOOKEEPER_LOGIN)"
+            ) from error
+        except kazoo.AuthFailedError as error:
+            raise NoPermission(
+                f"ZooKeeper {where} refuses the login (zookeeper.login, ODRADEK_ZOOKEEPER_LOGIN)"
+            ) from error
+        except (kazoo.BadVersionError, kazoo.NodeExistsError, kazoo.NoNodeError, kazoo.NotEmptyError) as error:
+            why = {
+                "BadVersionError": "was changed", "NodeExistsError": "was created", "NoNodeError": "was deleted",
+                "NotEmptyError": "got a child",
+            }[type(error).__name__]  # fmt: skip
+            raise ZnodeChanged(
+                f"{path} {why} by another writer in the meantime: nothing was written; try again"
+            ) from error
+        except kazoo.ZookeeperError as error:
+            raise ZooKeeperError(f"ZooKeeper {where}: {path}: {type(error).__name__} {error}".rstrip()) from error
+        except ssl.SSLError as error:
+            raise ZooKeeperUnreachable(f"ZooKeeper {where}: TLS: {error.reason or error}") from error
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def _client(config: ZooKeeperConfig) -> KazooClient:
+    try:
+        from kazoo.client import KazooClient
+    except ImportError:
+        raise ConfigError("offsets in ZooKeeper need kazoo: pip install 'odradek[zookeeper]'") from None
+    silent = logging.getLogger("odradek.zookeeper.kazoo")
+    silent.setLevel(logging.CRITICAL + 1)  # it logs what callers get as errors
+    tls = config.tls
+    options: dict[str, Any] = {}
+    if tls is not None:
+        options = {
+            "use_ssl": True, "verify_certs": True, "check_hostname": tls.check_names, "ca": tls.authorities,
+            "certfile": tls.certificate, "keyfile": tls.certificate, "keyfile_password": tls.key_password,
+        }  # fmt: skip
+    return KazooClient(
+        hosts=config.address,
+        timeout=config.session_timeout_ms / 1000,
+        auth_data=[("digest", config.login)] if config.login else None,
+        logger=silent,
+        **options,
+    )
+
+
+def _add(request: Any, one: Operation) -> None:
+    match one:
+        case Create():
+            _add_create(request, one)
+        case SetData():
+            request.set_data(one.path, one.data, one.version)
+        case Delete():
+            request.delete(one.path, one.version)
+        case Check():
+            request.check(one.path, one.version)
+
+
+def _add_create(request: Any, one: Create) -> None:
+    from kazoo.protocol import serialization
+
+    request.create(one.path, one.data or b"", ephemeral=one.is_ephemeral)
+    if one.data is None:
+        # Kafka's consumers create parents without data, which kazoo's method does not offer.
+        made = request.operations[-1]
+        request.operations[-1] = serialization.Create(made.path, None, made.acl, made.flags)

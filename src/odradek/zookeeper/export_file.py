@@ -1,0 +1,46 @@
+"""The files of Kafka's ExportZkOffsets: a line ``/consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET`` for each offset.
+
+Pure. Kafka's ImportZkOffsets stops at an empty line and writes what is no number; here a file is valid as a whole, or
+refused with the number of the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek.core.errors import ConfigError
+from odradek.zookeeper.layout import MAX_OFFSET, OffsetLayout, Place
+from odradek.zookeeper.store import StoredOffsets
+
+
+def format_offsets(groups: Iterable[StoredOffsets]) -> str:
+    """Returns the lines of the groups, in the order in which their paths were read."""
+    return "".join(f"{stored.path}:{stored.offset}\n" for found in groups for stored in found.offsets.values())
+
+
+def parse_offsets(text: str, layout: OffsetLayout, name: str) -> dict[Place, int]:
+    """Reads a file, with line ends of Unix or Windows. Raises ConfigError with ``name`` and the line."""
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    found: dict[Place, int] = {}
+    for number, line in enumerate(lines, 1):
+        where = f"{name}, line {number}"
+        path, colon, value = line.removesuffix("\r").rpartition(":")
+        if not line.strip():
+            raise ConfigError(f"{where}: the line is empty; Kafka's tool would stop here without a word")
+        if not colon:
+            raise ConfigError(f"{where}: expected PATH:OFFSET")
+        place = layout.place(path)
+        if isinstance(place, str):
+            raise ConfigError(f"{where}: {path}: {place}")
+        if not (
+            value.isascii() and value.isdigit() and len(value) <= len(str(MAX_OFFSET)) and int(value) <= MAX_OFFSET
+        ):
+            raise ConfigError(f"{where}: {value!r} is not an offset, a whole number from 0 to {MAX_OFFSET}")
+        if place in found:
+            raise ConfigError(f"{where}: {path} occurs twice")
+        found[place] = int(value)
+    if not found:
+        raise ConfigError(f"{name}: the file has no line")
+    return found

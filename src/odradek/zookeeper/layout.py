@@ -1,0 +1,237 @@
+"""Paths and values of offsets in ZooKeeper. Pure: no clock, no socket.
+
+Kafka's layout is ``/consumers/GROUP/offsets/TOPIC/PARTITION`` with the next offset in decimal digits. Other programs
+use other paths, put the offset into a field of a JSON object, or store the last offset that they have read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from odradek.core.errors import ConfigError
+from odradek.core.ids import TopicPartition
+
+KAFKA_TEMPLATE = "/consumers/{group}/offsets/{topic}/{partition}"
+NAMES = ("group", "topic", "partition")
+MAX_OFFSET = (1 << 63) - 1
+MAX_PARTITION = (1 << 31) - 1
+_PLACEHOLDER = re.compile(r"\{(\w*)\}")
+_NUMBER = re.compile("0|[1-9][0-9]{0,9}")
+_BYTE_POSITION = re.compile(r"[0-9]+-[0-9]+")
+_SHOWN = 40
+# The characters that ZooKeeper accepts in no path.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+
+
+class Place(NamedTuple):
+    """A group's partition."""
+
+    group: str
+    tp: TopicPartition
+
+
+def name_problem(name: str) -> str | None:
+    """Returns why no path of ZooKeeper can hold a name, or None."""
+    if not name:
+        return "it is empty"
+    if name in (".", ".."):
+        return f"{name!r} means another path"
+    if "/" in name:
+        return "it has a slash"
+    found = _FORBIDDEN.search(name)
+    return f"it has the character U+{ord(found[0]):04X}" if found else None
+
+
+def parse_partition(text: str) -> int | str:
+    """Returns a partition's number, or why the text is none."""
+    if _NUMBER.fullmatch(text) and int(text) <= MAX_PARTITION:
+        return int(text)
+    if _BYTE_POSITION.fullmatch(text):
+        return f"{text} is a broker and a partition of Kafka 0.7, whose values are byte positions, not offsets"
+    return f"{_shown(text)} is not the number of a partition"
+
+
+@dataclass(frozen=True)
+class OffsetLayout:
+    """Where and how offsets are stored.
+
+    ``template`` has the placeholders {group}, {topic} and {partition}; ``group`` and ``topic`` stand for a placeholder
+    that it does not have. ``json_field``: the value is a JSON object with the offset in this field (``a.b``: in an
+    object in it). ``last_read``: the value is the last offset that was read, so the next offset is one more.
+    Raises ConfigError.
+    """
+
+    template: str = KAFKA_TEMPLATE
+    json_field: str | None = None
+    last_read: bool = False
+    group: str | None = None
+    topic: str | None = None
+
+    def __post_init__(self) -> None:
+        names = _PLACEHOLDER.findall(self.template)
+        if not self.template.startswith("/") or "//" in self.template or self.template.endswith("/"):
+            raise ConfigError(f"path template {self.template!r}: expected an absolute path such as {KAFKA_TEMPLATE}")
+        if len(set(names)) != len(names) or set(names) - set(NAMES) or "{partition}" not in self.template:
+            raise ConfigError(
+                f"path template {self.template!r}: expected {{partition}}, {{group}} and {{topic}}, each once"
+            )
+        for name, given in (("group", self.group), ("topic", self.topic)):
+            if (name in names) == (given is not None):
+                what = (
+                    f"has {{{name}}}: omit the fixed {name}"
+                    if given is not None
+                    else f"has no {{{name}}}: name the {name}"
+                )
+                raise ConfigError(f"path template {self.template!r} {what}")
+        if self.json_field is not None and not all(self.json_field.split(".")):
+            raise ConfigError(f"JSON field {self.json_field!r}: expected a name, or names with dots between them")
+
+    @property
+    def is_kafkas(self) -> bool:
+        """Whether it is the layout of Kafka's consumers, which also register members and owners."""
+        return self.template == KAFKA_TEMPLATE and self.json_field is None and not self.last_read
+
+    @cached_property
+    def segments(self) -> tuple[str, ...]:
+        """The parts of the template between slashes."""
+        return tuple(self.template.split("/")[1:])
+
+    def path(self, group: str, tp: TopicPartition) -> str:
+        """Returns the path of a partition's offset. Raises ConfigError for a name that no path can hold."""
+        for what, name in (("group", group), ("topic", tp.topic)):
+            if f"{{{what}}}" in self.template and (problem := name_problem(name)):
+                raise ConfigError(f"{what} {_shown(name)}: no path of ZooKeeper can hold this name: {problem}")
+        if self.group not in (None, group) or self.topic not in (None, tp.topic):
+            raise ConfigError(
+                f"the path template is for group {self.group or group} and topic {self.topic or tp.topic} only"
+            )
+        return _filled(self.template, {"group": group, "topic": tp.topic, "partition": str(tp.partition)})
+
+    def matcher(self, segment: str) -> re.Pattern[str]:
+        """Returns the pattern of one part of the template; its groups are the placeholders."""
+        pieces = re.split(r"(\{\w+\})", segment)
+        return re.compile("".join(
+            f"(?P<{piece[1:-1]}>.+)" if _PLACEHOLDER.fullmatch(piece) else re.escape(piece) for piece in pieces
+        ), re.DOTALL)  # fmt: skip
+
+    def place(self, path: str) -> Place | str:
+        """Returns the group and partition of a path, or why it is no path of this layout."""
+        parts = path.split("/")[1:] if path.startswith("/") else []
+        if len(parts) != len(self.segments):
+            return f"it does not match {self.template}"
+        found: dict[str, str] = {}
+        for segment, part in zip(self.segments, parts, strict=True):
+            match = self.matcher(segment).fullmatch(part)
+            if match is None:
+                return f"it does not match {self.template}"
+            found |= match.groupdict()
+        partition = parse_partition(found["partition"])
+        if isinstance(partition, str):
+            return partition
+        group, topic = found.get("group", self.group), found.get("topic", self.topic)
+        assert group is not None
+        assert topic is not None
+        return Place(group, TopicPartition(topic, partition))
+
+    def offset(self, data: bytes | None) -> int | str:
+        """Returns the next offset that a value means, or why it means none."""
+        if not data:
+            return "it has no data"
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return "its data is not UTF-8"
+        if self.json_field is None:
+            stored = _whole_number(text)
+        else:
+            found = _field_of(text, self.json_field)
+            stored = (
+                found
+                if isinstance(found, int)
+                else _whole_number(found.value)
+                if isinstance(found, _FieldText)
+                else found
+            )
+        if isinstance(stored, str):
+            return stored
+        if stored < 0:
+            return f"{stored} is below 0"
+        following = stored + self.last_read
+        return following if following <= MAX_OFFSET else f"{stored} is larger than any offset"
+
+    def data(self, offset: int, before: bytes | None) -> bytes:
+        """Returns the value for an offset. ``before``: the present value; other fields of a JSON object are kept.
+
+        Raises ConfigError if this layout has no value for it."""
+        stored = offset - self.last_read
+        if stored < 0:
+            raise ConfigError("offset 0 has no value where the last offset that was read is stored (--last-read)")
+        if self.json_field is None:
+            return b"%d" % stored
+        if before is None:
+            raise ConfigError(
+                f"a new value needs the other fields of the JSON object beside {self.json_field}, which are unknown: "
+                "let the program that reads it store its first offset"
+            )
+        names = self.json_field.split(".")
+        found = json.loads(before)
+        inner = found
+        for name in names[:-1]:
+            inner = inner[name]
+        inner[names[-1]] = str(stored) if isinstance(inner[names[-1]], str) else stored
+        return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class _FieldText(NamedTuple):
+    value: str
+
+
+def _field_of(text: str, name: str) -> int | _FieldText | str:
+    """Returns a number or text of a JSON object, or why there is none."""
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return "its data is not JSON"
+    for part in name.split("."):
+        if not isinstance(found, dict) or part not in found:
+            return f"its JSON has no field {name}"
+        found = found[part]
+    if isinstance(found, str):
+        return _FieldText(found)
+    if isinstance(found, int) and not isinstance(found, bool):
+        return found
+    return f"the field {name} of its JSON is no whole number"
+
+
+def _whole_number(text: str) -> int | str:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        return f"{_shown(text)} is not a whole number"
+    kept = digits.lstrip("0") or "0"
+    if len(kept) > len(str(MAX_OFFSET)) or int(kept) > MAX_OFFSET:
+        return f"{_shown(text)} is larger than any offset"
+    return -int(kept) if text.startswith("-") else int(kept)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
+
+
+def fixed_part(layout: OffsetLayout) -> Iterator[str]:
+    """Yields the leading parts of a template that have no placeholder."""
+    for segment in layout.segments:
+        if _PLACEHOLDER.search(segment):
+            return
+        yield segment
+
+
+KAFKA_LAYOUT = OffsetLayout()

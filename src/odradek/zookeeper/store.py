@@ -1,0 +1,235 @@
+"""The offsets of groups: reads with everything that is no offset listed, and conditional writes in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from odradek.core.ids import TopicPartition
+from odradek.zookeeper.connection import Create, Delete, Operation, SetData, Znode, ZooKeeperConnection
+from odradek.zookeeper.errors import ZnodeChanged, ZooKeeperUnreachable
+from odradek.zookeeper.layout import KAFKA_LAYOUT, OffsetLayout, Place
+
+_ATTEMPTS = 5
+
+
+class StoredOffset(NamedTuple):
+    """The next offset of a partition. ``version``: of its znode; ``data``: the znode's value."""
+
+    offset: int
+    path: str
+    version: int
+    modified_ms: int
+    data: bytes
+
+
+class InvalidZnode(NamedTuple):
+    """A znode where an offset belongs that is none. ``data`` is None if it was not read or there is none."""
+
+    path: str
+    reason: str
+    data: bytes | None = None
+    version: int = -1
+
+
+class StoredOffsets(NamedTuple):
+    """What ZooKeeper has for a group: the offsets, and all other znodes where offsets belong."""
+
+    group: str
+    offsets: dict[TopicPartition, StoredOffset]
+    invalid: tuple[InvalidZnode, ...] = ()
+
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """The offsets alone."""
+        return {tp: stored.offset for tp, stored in self.offsets.items()}
+
+
+class OffsetChange(NamedTuple):
+    """A new offset of a partition. ``before``: what was read; None where there was nothing."""
+
+    place: Place
+    offset: int
+    before: StoredOffset | None
+
+
+class OffsetStore:
+    """The offsets of groups in one layout. All methods raise the errors of ZooKeeperConnection."""
+
+    def __init__(self, connection: ZooKeeperConnection, layout: OffsetLayout = KAFKA_LAYOUT) -> None:
+        self.connection = connection
+        self.layout = layout
+
+    def groups(self) -> list[str]:
+        """Returns the names of all groups, sorted; with Kafka's layout, also those without offsets."""
+        if self.layout.group is not None:
+            return [self.layout.group]
+        segments = self.layout.segments
+        depth = next(i for i, segment in enumerate(segments) if "{group}" in segment)
+        found = self._walk(segments[: depth + 1], {})
+        return sorted({names["group"] for _, names in found.matches})
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> StoredOffsets:
+        """Returns the offsets of a group, in the server's order of paths; of some topics, or of all.
+
+        A group that does not exist has none."""
+        wanted = None if topics is None else set(topics)
+        found = self._walk(self.layout.segments, {"group": group})
+        invalid = [InvalidZnode(path, reason) for path, reason in found.others]
+        places: dict[str, TopicPartition] = {}
+        for path, _ in found.matches:
+            place = self.layout.place(path)
+            if isinstance(place, str):
+                invalid.append(InvalidZnode(path, place))
+            elif place.group == group:
+                places[path] = place.tp
+        offsets = {}
+        for path, znode in zip(places, self.connection.get_many(list(places)), strict=True):
+            if znode is None:
+                if "{" not in self.layout.segments[-1]:  # otherwise it was listed, and deleted since then
+                    invalid.append(InvalidZnode(path, "it does not exist"))
+                continue
+            offset = self.layout.offset(znode.data)
+            if isinstance(offset, str):
+                invalid.append(InvalidZnode(znode.path, offset, znode.data, znode.version))
+            else:
+                offsets[places[znode.path]] = _stored(znode, offset)
+        if wanted is not None:
+            offsets = {tp: stored for tp, stored in offsets.items() if tp.topic in wanted}
+            invalid = [one for one in invalid if self._may_be_of(one.path, wanted)]
+        return StoredOffsets(group, offsets, tuple(invalid))
+
+    def read_partitions(self, group: str, partitions: Sequence[TopicPartition]) -> StoredOffsets:
+        """Returns the offsets of single partitions, without a listing."""
+        paths = [self.layout.path(group, tp) for tp in partitions]
+        offsets, invalid = {}, []
+        for tp, znode in zip(partitions, self.connection.get_many(paths), strict=True):
+            if znode is None:
+                continue
+            offset = self.layout.offset(znode.data)
+            if isinstance(offset, str):
+                invalid.append(InvalidZnode(znode.path, offset, znode.data, znode.version))
+            else:
+                offsets[tp] = _stored(znode, offset)
+        return StoredOffsets(group, offsets, tuple(invalid))
+
+    def write(self, changes: Sequence[OffsetChange]) -> None:
+        """Writes offsets in one transaction: all of them, if every znode still is as it was read, or none.
+
+        If the answer is lost, reads which of both happened, and repeats the transaction if nothing was written.
+        Raises ZnodeChanged for a second writer, ConfigError for a name that no path can hold."""
+        if not changes:
+            return
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self.connection.commit(self._operations(changes))
+                return
+            except ZnodeChanged:
+                # The first transaction may take effect after the reads that did not find it.
+                if attempt > 1 and self._outcome(changes) == "written":
+                    return
+                raise
+            except ZooKeeperUnreachable:
+                outcome = self._outcome(changes)
+                if outcome == "written":
+                    return
+                if outcome == "changed" or attempt == _ATTEMPTS:
+                    raise
+
+    def delete(self, group: str, topics: Sequence[str] | None = None) -> list[str]:
+        """Deletes the offsets of a group, or of some topics, in one transaction; returns the deleted paths.
+
+        With Kafka's layout and without ``topics``, the group's whole node is deleted. Parents that other layouts share
+        stay."""
+        if not self.layout.is_kafkas:
+            paths = [stored.path for stored in self.read(group, topics).offsets.values()]
+        else:
+            root = f"/consumers/{group}"
+            roots = (
+                [root] if topics is None else [f"{root}/{kind}/{t}" for t in topics for kind in ("offsets", "owners")]
+            )
+            paths = [path for one in roots for path in self._subtree(one)]
+        self.connection.commit([Delete(path) for path in paths])
+        return paths
+
+    def _subtree(self, root: str) -> list[str]:
+        """The paths of a node and of all below it, children before parents."""
+        levels = [[root]] if self.connection.exists(root) else []
+        while levels and levels[-1]:
+            children = zip(levels[-1], self.connection.children_of(levels[-1]), strict=True)
+            levels.append([f"{path}/{name}" for path, names in children for name in names or ()])
+        return [path for level in reversed(levels) for path in level]
+
+    def _operations(self, changes: Sequence[OffsetChange]) -> list[Operation]:
+        made: list[Operation] = []
+        paths = [self.layout.path(*change.place) for change in changes]
+        parents = dict.fromkeys(parent for path in paths for parent in _parents(path))
+        known = self.connection.get_many(list(parents))
+        made += [Create(path) for path, znode in zip(parents, known, strict=True) if znode is None]
+        for path, change in zip(paths, changes, strict=True):
+            before = change.before
+            data = self.layout.data(change.offset, before.data if before else None)
+            made.append(SetData(path, data, before.version) if before else Create(path, data))
+        return made
+
+    def _outcome(self, changes: Sequence[OffsetChange]) -> str:
+        """Returns whether a transaction without an answer was ``written``, or ``not``, or others have ``changed``."""
+        found = self.connection.get_many([self.layout.path(*change.place) for change in changes])
+        if all(_is_after(self.layout, znode, change) for znode, change in zip(found, changes, strict=True)):
+            return "written"
+        is_before = all(
+            (znode is None) if change.before is None else (znode is not None and znode.version == change.before.version)
+            for znode, change in zip(found, changes, strict=True)
+        )
+        return "not" if is_before else "changed"
+
+    def _may_be_of(self, path: str, topics: set[str]) -> bool:
+        """Whether a path that is no offset lies where the offsets of these topics are."""
+        for segment, part in zip(self.layout.segments, path.split("/")[1:], strict=False):
+            match = self.layout.matcher(segment).fullmatch(part) if "{topic}" in segment else None
+            if match is not None:
+                return match["topic"] in topics
+        return True
+
+    def _walk(self, segments: Sequence[str], given: Mapping[str, str]) -> _Walked:
+        """Lists the paths that match the parts of a template, level by level."""
+        level: list[tuple[str, dict[str, str]]] = [("", dict(given))]
+        others: list[tuple[str, str]] = []
+        for segment in segments:
+            names = [name for name in ("group", "topic", "partition") if f"{{{name}}}" in segment]
+            if not set(names) - given.keys():
+                filled = segment.format_map(given) if names else segment
+                level = [(f"{path}/{filled}", known) for path, known in level]
+                continue
+            matcher = self.layout.matcher(segment)
+            following = []
+            listed = self.connection.children_of([path or "/" for path, _ in level])
+            for (path, known), children in zip(level, listed, strict=True):
+                for child in children or ():
+                    match = matcher.fullmatch(child)
+                    if match is None:
+                        others.append((f"{path}/{child}", f"it does not match {self.layout.template}"))
+                    elif all(known.get(name, value) == value for name, value in match.groupdict().items()):
+                        following.append((f"{path}/{child}", known | match.groupdict()))
+            level = following
+        return _Walked(level, others)
+
+
+class _Walked(NamedTuple):
+    matches: list[tuple[str, dict[str, str]]]
+    others: list[tuple[str, str]]
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:n]) for n in range(2, len(parts))]
+
+
+def _stored(znode: Znode, offset: int) -> StoredOffset:
+    return StoredOffset(offset, znode.path, znode.version, znode.modified_ms, znode.data or b"")
+
+
+def _is_after(layout: OffsetLayout, znode: Znode | None, change: OffsetChange) -> bool:
+    """Whether a znode is as a transaction leaves it."""
+    if znode is None or layout.offset(znode.data) != change.offset:
+        return False
+    return znode.version == (0 if change.before is None else change.before.version + 1)
