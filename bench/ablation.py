@@ -9,9 +9,9 @@ from html import escape
 from pathlib import Path
 from statistics import median
 
-from bench.load import create_topic
 from bench.measures import Sizes, Values, load
 from bench.sides import CopyingProcess, Odradek, start
+from bench.workload import create_topic
 from odradek.testing.cluster import BrokerProcess
 
 BATCHES = (1, 10, 100, 1000)

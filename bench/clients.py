@@ -22,9 +22,9 @@ from typing import Any
 
 from bench import overview, report
 from bench.apache import Unavailable, class_path, java
-from bench.load import confluent_producer, create_topic, flush
 from bench.pages import CLIENTS, option_help
 from bench.sides import Apache, Odradek, Side, start
+from bench.workload import confluent_producer, create_topic, flush
 
 PARTITIONS = 4
 SMALL = 100

@@ -1,6 +1,6 @@
 """Loads of the group coordinator: synchronous commits, OffsetFetch, a million offsets, a rebalance.
 
-``python -m bench.load`` calls each of them. All replies are checked.
+``python -m bench.workload`` calls each of them. All replies are checked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench import raw
-from bench.load import CommitConnection, commit_request, create_topic
+from bench.workload import CommitConnection, commit_request, create_topic
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
 from odradek.wire import frames

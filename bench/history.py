@@ -23,9 +23,9 @@ from pathlib import Path
 from statistics import median
 
 from bench import overview, report
-from bench.load import CommitConnection, create_topic
 from bench.pages import HISTORY, option_help
 from bench.sides import start
+from bench.workload import CommitConnection, create_topic
 from odradek import __version__
 from odradek.testing.cluster import BrokerProcess
 

@@ -13,12 +13,12 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from bench.claims import judge
-from bench.load import create_topic
 from bench.measures import Values
 from bench.overview import publish
 from bench.pages import MECHANISMS, option_help
 from bench.report import head, spread
 from bench.sides import Odradek, start
+from bench.workload import create_topic
 from odradek import Consumer, TopicPartition
 
 NAME = "kinds of commits"

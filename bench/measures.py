@@ -16,8 +16,8 @@ from typing import Any
 from bench import raw
 from bench.apache import class_path, java
 from bench.groups import all_groups_answer
-from bench.load import create_topic, set_topic_config
 from bench.sides import Side, cpu_seconds, resident_bytes, start
+from bench.workload import create_topic, set_topic_config
 
 Values = dict[str, float]
 
@@ -118,7 +118,7 @@ def load(name: str, side: Side, **arguments: Any) -> tuple[Values, float]:
     """Runs one load process. Returns its result and the broker's CPU seconds during the load."""
     parameters = json.dumps({"bootstrap": side.bootstrap, **arguments})
     before = cpu_seconds(side.pids)
-    command = [sys.executable, "-m", "bench.load", name, parameters]
+    command = [sys.executable, "-m", "bench.workload", name, parameters]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode != 0:
         raise RuntimeError(f"{name} against {side.name} failed:\n{done.stderr[-2000:]}")
@@ -142,7 +142,7 @@ def begin_load(name: str, side: Side, **arguments: Any) -> Running:
     """Starts a load. Returns when it has printed that it is ready."""
     parameters = json.dumps({"bootstrap": side.bootstrap, **arguments})
     pipe = subprocess.PIPE
-    command = [sys.executable, "-m", "bench.load", name, parameters]
+    command = [sys.executable, "-m", "bench.workload", name, parameters]
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     assert process.stderr is not None
     if process.stderr.readline() != "ready\n":

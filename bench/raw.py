@@ -1,6 +1,6 @@
 """Loads with hand-made requests, for cases in which a client library would need more CPU than the broker.
 
-``python -m bench.load`` calls each of them. All replies are checked.
+``python -m bench.workload`` calls each of them. All replies are checked.
 """
 
 from __future__ import annotations

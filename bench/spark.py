@@ -26,10 +26,10 @@ from pyspark import StorageLevel
 
 from bench import overview, report
 from bench.apache import SPARK_CONNECTOR_VERSION, ApacheBroker, class_path, spark_connector
-from bench.load import create_topic
 from bench.pages import SPARK, option_help
 from bench.sides import CONFIG, cpu_seconds, with_descendants
 from bench.topics import PARTITIONS, T0, event_values, filled
+from bench.workload import create_topic
 from odradek.client.admin import Admin
 from odradek.client.producer import Producer
 from odradek.core.ids import LATEST

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bench.load import create_topic
+from bench.workload import create_topic
 from odradek.client.admin import Admin
 from odradek.client.producer import Producer
 from odradek.core.ids import LATEST

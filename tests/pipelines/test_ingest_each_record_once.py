@@ -39,7 +39,7 @@ from odradek.pipelines.sources import Source
 from odradek.pipelines.table_state import begin_table, bind
 from odradek.pipelines.value_formats import ValueFormat
 from odradek.pipelines.values import Values
-from odradek.spark import batch_commits
+from odradek.spark import micro_batch_commits
 
 SCHEMA = "id bigint, name string"
 
@@ -284,9 +284,9 @@ def test_a_rewound_group_is_followed(
     assert again == {(topic, 0, offset): 1 for offset in range(30, 40)}
 
 
-def watched(group: str) -> list[batch_commits._Run]:
+def watched(group: str) -> list[micro_batch_commits._Run]:
     """The runs of this group's queries that the driver watches. Queries of other tests may still be there."""
-    runs = [run for listener in batch_commits._listeners.values() for run in list(listener._runs.values())]
+    runs = [run for listener in micro_batch_commits._listeners.values() for run in list(listener._runs.values())]
     return [run for run in runs if any(lookups.group_id == group for lookups in run.sources.values())]
 
 

@@ -15,7 +15,7 @@ from spark_runs import StreamingRun, rows_of, span
 from support.brokers import eventually
 from support.publish import consumer, create_topic, numbers, publish
 
-from odradek.spark import batch_commits
+from odradek.spark import micro_batch_commits
 from odradek.spark.lookups import Lookups
 from odradek.spark.plan import Commits
 
@@ -56,11 +56,11 @@ class Running:
 
         eventually(is_done, within_s=60, every_s=0.01, what=f"batch {batch}")
 
-    def watched(self) -> list[batch_commits._Run]:
+    def watched(self) -> list[micro_batch_commits._Run]:
         """The runs of this query that the driver watches. Queries of other modules may still be there."""
         return [
             run
-            for listener in batch_commits._listeners.values()
+            for listener in micro_batch_commits._listeners.values()
             for run in list(listener._runs.values())
             if any(lookups.group_id == self.run.group for lookups in run.sources.values())
         ]
@@ -102,7 +102,7 @@ def test_a_running_batch_is_not_committed(running: Running) -> None:
         assert begun.wait(60)
         running.wait_for_commit(10)
         # Longer than any commit waits after a finished batch.
-        assert not proceed.wait(batch_commits._REPORT_DELAY_S + batch_commits._TRIGGER_RETRY_S + 0.5)
+        assert not proceed.wait(micro_batch_commits._REPORT_DELAY_S + micro_batch_commits._TRIGGER_RETRY_S + 0.5)
         assert running.run.committed() == {0: 10}
     finally:
         proceed.set()
@@ -158,8 +158,8 @@ def test_a_query_that_ends_before_its_commit_is_harmless(running: Running) -> No
     running.wait_for_the_end()
     eventually(lambda: run.is_over, what="its connections closed")
     run.settled.clear()
-    assert batch_commits._ends_of_last_batch(run), "there is a batch to commit"
-    batch_commits._settle(run)
+    assert micro_batch_commits._ends_of_last_batch(run), "there is a batch to commit"
+    micro_batch_commits._settle(run)
     assert [lookups._admin for lookups in run.sources.values()] == [None], "its connections stay closed"
     assert not run.settled
 
@@ -221,9 +221,9 @@ def test_a_warning_names_members_of_the_group_and_the_next_commit_succeeds(
 def test_without_commits_there_is_no_listener_and_a_second_register_adds_none(running: Running) -> None:
     from odradek.spark import register
 
-    before = list(batch_commits._listeners)
+    before = list(micro_batch_commits._listeners)
     register(running.run.spark)
-    assert list(batch_commits._listeners) == before
+    assert list(micro_batch_commits._listeners) == before
     running.start(TEN_MINUTES, commitOffsets="false")
     running.wait_for_batch(0)
     assert running.watched() == []

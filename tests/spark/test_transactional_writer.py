@@ -21,8 +21,8 @@ from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 from odradek.spark import transactional_writer
-from odradek.spark.batch_number import BatchRefused
 from odradek.spark.errors import reason
+from odradek.spark.micro_batch_number import MicroBatchRefused
 
 
 class DriverEnd(Exception):
@@ -139,12 +139,12 @@ def test_an_attempt_with_a_repeated_task_is_aborted_and_made_again(
 def test_what_could_lose_or_double_a_batch_is_refused(bootstrap: str, target: str) -> None:
     query = unique("query")
     late = transactional_writer(bootstrap, target, **{"kafka.transaction.timeout.ms": "900001"})
-    with pytest.raises(BatchRefused, match=r"above the broker's transaction\.max\.timeout\.ms: pass a smaller"):
+    with pytest.raises(MicroBatchRefused, match=r"above the broker's transaction\.max\.timeout\.ms: pass a smaller"):
         late._started(query, "")
     with Consumer(bootstrap, group_id=f"odradek-{query}") as member:
         member.subscribe([target])
         member.poll(5)
-        with pytest.raises(BatchRefused, match="has live members"):
+        with pytest.raises(MicroBatchRefused, match="has live members"):
             transactional_writer(bootstrap, target)._started(query, "")
     with pytest.raises(ConfigError, match="does not support Spark Connect"):
         pickle.dumps(transactional_writer(bootstrap, target))

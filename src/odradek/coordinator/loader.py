@@ -1,7 +1,7 @@
 """Load of a shard's log, record by record, or in runs if the tenant supports it.
 
-A tenant whose log has millions of records with the same layout supplies ``Runs``, which replay such records together.
-Every other record is replayed separately, in log order.
+A tenant whose log has millions of records with the same layout supplies ``RecordRuns``, which replay such records
+together. Every other record is replayed separately, in log order.
 
 ``Loader.take`` and ``finish`` are generators: other code runs between their steps.
 """
@@ -43,7 +43,7 @@ Replay = Callable[[int, bytes, bytes | None], None]
 """Replays one record: offset (-1: unknown), key, value. It counts a record that cannot be replayed and never raises."""
 
 
-class Runs(Protocol):
+class RecordRuns(Protocol):
     """Runs of records with the same layout. Their replay may be delayed until the next record outside a run.
 
     The result of a load in runs equals that of a replay record by record.
@@ -63,8 +63,8 @@ class Runs(Protocol):
         """Replays the held back records in steps."""
 
 
-NewRuns = Callable[[S, str, Replay], Runs]
-"""Makes the ``Runs`` of a shard for one load, from the shard, the log's name for messages, and the replay of one
+NewRecordRuns = Callable[[S, str, Replay], RecordRuns]
+"""Makes the ``RecordRuns`` of a shard for one load, from the shard, the log's name for messages, and the replay of one
 record."""
 
 
@@ -77,7 +77,9 @@ def at_once(steps: BatchSteps[Any]) -> Generator[Deferred[Any] | None, Any, Any]
 class Loader(Generic[S]):
     """Loads one log into a shard once."""
 
-    def __init__(self, shard: S, name: str, new_runs: NewRuns[S] | None = None, long_work: LongWork = at_once) -> None:
+    def __init__(
+        self, shard: S, name: str, new_runs: NewRecordRuns[S] | None = None, long_work: LongWork = at_once
+    ) -> None:
         self._shard = shard
         self._replay = _replay_of(shard, name)
         self._runs = None if new_runs is None else new_runs(shard, name, self._replay)
@@ -191,7 +193,8 @@ class Loader(Generic[S]):
 
 
 def _replay_of(shard: CoordinatorShard, name: str) -> Replay:
-    """Returns the replay of one record. It is not a method: ``Runs`` keep it and would form a cycle with the loader."""
+    """Returns the replay of one record. It is not a method: ``RecordRuns`` keep it and would form a cycle with the
+    loader."""
 
     def replay(offset: int, key: bytes, value: bytes | None) -> None:
         try:

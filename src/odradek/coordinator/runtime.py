@@ -38,7 +38,7 @@ from typing import Any, Generic
 from odradek.coordinator.answers import Promise
 from odradek.coordinator.driver import Driver
 from odradek.coordinator.jobs import WriteMarker
-from odradek.coordinator.loader import LongWork, NewRuns, S, at_once
+from odradek.coordinator.loader import LongWork, NewRecordRuns, S, at_once
 from odradek.coordinator.services import Loadable
 from odradek.coordinator.shard_log import ShardLog
 from odradek.coordinator.timers import Cancellable, Timers
@@ -83,7 +83,7 @@ class Runtime(Generic[S]):
     """The runtime of one coordinator; see the module's docstring.
 
     ``new_shard(batch_bytes)`` makes an empty shard. ``batch_bytes()`` returns the largest number of bytes of records
-    in a batch of its log; 0 if the log was deleted. ``new_runs`` makes the ``Runs`` of a load.
+    in a batch of its log; 0 if the log was deleted. ``new_runs`` makes the ``RecordRuns`` of a load.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Runtime(Generic[S]):
         topic: str,
         new_shard: Callable[[Callable[[], int]], S],
         environment: Environment,
-        new_runs: NewRuns[S] | None = None,
+        new_runs: NewRecordRuns[S] | None = None,
     ) -> None:
         self.topic = topic
         self.new_shard = new_shard

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
-from odradek.coordinator.loader import LongWork, NewRuns, S
+from odradek.coordinator.loader import LongWork, NewRecordRuns, S
 from odradek.coordinator.timers import Timers
 from odradek.core.deferred import Deferred
 
@@ -27,7 +27,7 @@ class Services(Protocol[S]):
 
     topic: str
     new_shard: Callable[[Callable[[], int]], S]
-    new_runs: NewRuns[S] | None
+    new_runs: NewRecordRuns[S] | None
     long_work: LongWork
     timers: Timers
     steady: Callable[[], int]

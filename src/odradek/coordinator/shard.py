@@ -38,7 +38,8 @@ class CoordinatorShard(Protocol):
     # --- the log ----------------------------------------------------------------------------------------------
 
     def replay(self, offset: int, record: SimpleRecord) -> None:
-        """Applies a record of the log, new or from a load. ``offset`` -1: unknown, because ``Runs`` held it back."""
+        """Applies a record of the log, new or from a load. ``offset`` -1: unknown, because ``RecordRuns`` held it
+        back."""
 
     def replay_block(self, offset: int, block: Block) -> None:
         """Applies a new block of this shard. ``offset`` is the offset of its first record."""

@@ -50,7 +50,7 @@ class RecordLayout(NamedTuple):
 
 
 class CommitRuns:
-    """The runs of one log; a ``coordinator.loader.Runs``. ``replay`` replays one record and never raises."""
+    """The runs of one log; a ``coordinator.loader.RecordRuns``. ``replay`` replays one record and never raises."""
 
     def __init__(self, shard: GroupShard, name: str, replay: Callable[[int, bytes, bytes | None], None]) -> None:
         self._shard = shard

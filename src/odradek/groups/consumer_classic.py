@@ -23,8 +23,8 @@ from odradek.groups.consumer_member import (
     MemberState,
     without_epochs,
 )
-from odradek.groups.consumer_step import Step
 from odradek.groups.kip848_protocol import ConsumerMembership
+from odradek.groups.member_change import MemberChange
 from odradek.groups.messages import (
     Heartbeat,
     JoinGroup,
@@ -81,15 +81,15 @@ class ClassicMembers:
             client_host=request.client_host,
             classic=ClassicSide(request.session_timeout_ms, request.protocols),
         )
-        step = Step(now_ms, group, member, updated, existing)
+        change = MemberChange(now_ms, group, member, updated, existing)
         downgrades = holder is not None and self._downgrades(group, holder)
-        names_changed = yield from self._membership.note_member(step, out)
-        pattern_changed, _ = self._membership.patterns.note(step, out)
-        reached = yield from self._reach(step, subscription, names_changed or pattern_changed, downgrades, out)
+        names_changed = yield from self._membership.note_member(change, out)
+        pattern_changed, _ = self._membership.patterns.note(change, out)
+        reached = yield from self._reach(change, subscription, names_changed or pattern_changed, downgrades, out)
         key = (group.group_id, member_id)
         self._timers.joined(key, out)
         if not downgrades:
-            self._membership.forget_replaced(step, out)
+            self._membership.forget_replaced(change, out)
             self._timers.renew(now_ms, key, request.session_timeout_ms, out)
             self._timers.await_sync(now_ms, key, request.rebalance_timeout_ms, out)
         out.reply = JoinGroupReply(
@@ -118,30 +118,30 @@ class ClassicMembers:
         return migration.may_downgrade(group, [replaced], self._membership.config, len(group.members))
 
     def _reach(
-        self, step: Step, subscription: EmbeddedSubscription, changed: bool, downgrades: bool, out: Result
+        self, change: MemberChange, subscription: EmbeddedSubscription, changed: bool, downgrades: bool, out: Result
     ) -> Generator[None, None, ConsumerMember]:
         """Returns the member after the reconciliation of this request."""
-        membership, group = self._membership, step.group
+        membership, group = self._membership, change.group
         owned = {
             topic_id: sorted(partitions)
             for topic_id, partitions in migration.partitions_by_id(subscription.owned, self._image).items()
         }
         if not downgrades:
-            target = yield from membership.next_target(step, changed, out)
-            reached = yield from membership.reconcile(step, target, owned, changed, out)
+            target = yield from membership.next_target(change, changed, out)
+            reached = yield from membership.reconcile(change, target, owned, changed, out)
             check_size(out.records, membership.batch_bytes())
             return reached
         epoch = group.epoch
-        if changed or group.refresh_due(step.now_ms):
-            epoch = yield from membership.next_epoch(step, changed, out)
+        if changed or group.refresh_due(change.now_ms):
+            epoch = yield from membership.next_epoch(change, changed, out)
         rebalances = group.assignment_epoch < epoch
-        reached = step.updated
+        reached = change.updated
         if not rebalances:
-            target = membership.last_target(step)
-            reached = yield from membership.reconcile(step, target, owned, changed, out)
-        classic = yield from membership.downgraded(step.now_ms, group, (), reached, out)
+            target = membership.last_target(change)
+            reached = yield from membership.reconcile(change, target, owned, changed, out)
+        classic = yield from membership.downgraded(change.now_ms, group, (), reached, out)
         check_size(out.records, membership.batch_bytes())
-        yield from membership.downgrade(step.now_ms, group, classic, out, rebalances=rebalances)
+        yield from membership.downgrade(change.now_ms, group, classic, out, rebalances=rebalances)
         return reached
 
     # --- SyncGroup and Heartbeat ----------------------------------------------------------------------------------

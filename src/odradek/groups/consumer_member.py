@@ -122,8 +122,8 @@ class Reconciliation(NamedTuple):
     subscription_changed: bool
     pace: Pace
 
-    def step(self, member: ConsumerMember) -> Generator[None, None, ConsumerMember]:
-        """Returns the member after one step. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
+    def advance(self, member: ConsumerMember) -> Generator[None, None, ConsumerMember]:
+        """Returns the member in its next state on the way to the target. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
         if member.is_reconciled(self.target.epoch) and not self.subscription_changed:
             return member
         if member.state is MemberState.STABLE and member.epoch == self.target.epoch:

@@ -37,8 +37,8 @@ from odradek.groups.consumer_messages import (
     DescribeConsumerGroup,
     DescribedConsumerGroup,
 )
-from odradek.groups.consumer_step import Step
 from odradek.groups.consumer_timers import JOIN, PATTERNS, REVOKE, SESSION, MemberTimers
+from odradek.groups.member_change import MemberChange
 from odradek.groups.pattern_resolution import PatternResolution
 
 
@@ -101,17 +101,17 @@ class ConsumerMembership:
             client_host=request.client_host,
             classic=None,
         )
-        step = Step(now_ms, group, member, updated, existing)
-        names_changed = yield from self.note_member(step, out)
-        pattern_changed, pattern_known = self.patterns.note(step, out)
-        target = yield from self.next_target(step, names_changed or pattern_known, out)
-        updated = yield from self.reconcile(step, target, request.owned, names_changed or pattern_changed, out)
+        change = MemberChange(now_ms, group, member, updated, existing)
+        names_changed = yield from self.note_member(change, out)
+        pattern_changed, pattern_known = self.patterns.note(change, out)
+        target = yield from self.next_target(change, names_changed or pattern_known, out)
+        updated = yield from self.reconcile(change, target, request.owned, names_changed or pattern_changed, out)
         if out.records:
             check_size(out.records, self.batch_bytes())
         if classic is not None:
             yield from self._upgrade(now_ms, classic, group, out)
-        self.forget_replaced(step, out)
-        if updated != step.updated:
+        self.forget_replaced(change, out)
+        if updated != change.updated:
             self._watch_revocation(now_ms, group.group_id, updated, out)
         self._renew(now_ms, group.group_id, member_id, out)
         is_full = (
@@ -198,30 +198,32 @@ class ConsumerMembership:
         out.records.append(records.current(group_id, member))
         return member
 
-    def forget_replaced(self, step: Step, out: Result) -> None:
+    def forget_replaced(self, change: MemberChange, out: Result) -> None:
         """Cancels the timers of a static member's old id."""
-        existing = step.existing
-        if existing is not None and existing.member_id != step.updated.member_id:
-            self.timers.forget((step.group.group_id, existing.member_id), out)
+        existing = change.existing
+        if existing is not None and existing.member_id != change.updated.member_id:
+            self.timers.forget((change.group.group_id, existing.member_id), out)
 
-    def note_member(self, step: Step, out: Result) -> Generator[None, None, bool]:
+    def note_member(self, change: MemberChange, out: Result) -> Generator[None, None, bool]:
         """Writes the record of a changed member and returns whether its topic names have changed."""
-        if step.updated == step.member:
+        if change.updated == change.member:
             return False
-        out.records.append((yield from records.member_in_steps(step.group.group_id, step.updated, self.pace)))
-        return step.updated.topics != step.member.topics
+        out.records.append((yield from records.member_in_steps(change.group.group_id, change.updated, self.pace)))
+        return change.updated.topics != change.member.topics
 
     # --- epochs and targets ---------------------------------------------------------------------------------------
 
-    def next_target(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, TargetAssignment]:
+    def next_target(
+        self, change: MemberChange, is_new_epoch: bool, out: Result
+    ) -> Generator[None, None, TargetAssignment]:
         """Starts a new epoch if necessary, computes its target if the interval allows it, and returns the member's."""
-        now_ms, group = step.now_ms, step.group
+        now_ms, group = change.now_ms, change.group
         epoch = group.epoch
         if is_new_epoch or group.refresh_due(now_ms):
-            epoch = yield from self.next_epoch(step, is_new_epoch, out)
+            epoch = yield from self.next_epoch(change, is_new_epoch, out)
         if group.assignment_epoch >= epoch or not self._may_assign(now_ms, group):
-            return self.last_target(step)
-        assignment = yield from self._assign(step)
+            return self.last_target(change)
+        assignment = yield from self._assign(change)
         for member_id, partitions in assignment.items():
             if member_id not in group.targets or group.targets[member_id] != partitions:
                 record = yield from records.target_member_in_steps(group.group_id, member_id, partitions, self.pace)
@@ -229,22 +231,22 @@ class ConsumerMembership:
             if self.pace.spend():
                 yield
         out.records.append(records.target(group.group_id, epoch, now_ms))
-        return TargetAssignment(epoch, assignment.get(step.updated.member_id, {}))
+        return TargetAssignment(epoch, assignment.get(change.updated.member_id, {}))
 
     @staticmethod
-    def last_target(step: Step) -> TargetAssignment:
-        group, member = step.group, step.updated
+    def last_target(change: MemberChange) -> TargetAssignment:
+        group, member = change.group, change.updated
         return TargetAssignment(group.assignment_epoch, group.target_of(member.member_id, member.instance_id))
 
-    def next_epoch(self, step: Step, is_new_epoch: bool, out: Result) -> Generator[None, None, int]:
+    def next_epoch(self, change: MemberChange, is_new_epoch: bool, out: Result) -> Generator[None, None, int]:
         """Reads the topics and starts a new epoch if they have changed or ``is_new_epoch`` is set."""
-        group = step.group
-        metadata_hash = yield from group.hash_in_steps(step.subscriptions(), self.image, self.pace)
+        group = change.group
+        metadata_hash = yield from group.hash_in_steps(change.subscriptions(), self.image, self.pace)
         epoch = group.epoch
         if is_new_epoch or metadata_hash != group.metadata_hash:
             epoch += 1
             out.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
-        group.note_refresh(step.now_ms, epoch)
+        group.note_refresh(change.now_ms, epoch)
         if group.has_partition_metadata:  # from a broker before 4.2
             out.records.append(records.partition_metadata_tombstone(group.group_id))
         return epoch
@@ -258,8 +260,8 @@ class ConsumerMembership:
         )
         return interval_ms == 0 or now_ms >= last_ms + interval_ms
 
-    def _assign(self, step: Step) -> Generator[None, None, dict[str, assignors.Partitions]]:
-        group, updated, existing = step.group, step.updated, step.existing
+    def _assign(self, change: MemberChange) -> Generator[None, None, dict[str, assignors.Partitions]]:
+        group, updated, existing = change.group, change.updated, change.existing
         members = {member_id: (member, group.targets.get(member_id, {})) for member_id, member in group.members.items()}
         assigned = group.targets.get(updated.member_id, {})
         if existing is not None and existing.member_id != updated.member_id:
@@ -277,7 +279,7 @@ class ConsumerMembership:
             if self.pace.spend():
                 yield
         name = group.preferred_assignor(self.config.consumer_assignors[0], existing, updated)
-        is_homogeneous = step.subscriptions().are_equal(len(specs))
+        is_homogeneous = change.subscriptions().are_equal(len(specs))
         assignment = yield from assignors.assign_in_steps(name, specs, counts, self.pace, homogeneous=is_homogeneous)
         empty: assignors.Partitions = {}
         ordered = yield from assignors.members_order(specs, self.pace)
@@ -299,20 +301,20 @@ class ConsumerMembership:
 
     def reconcile(
         self,
-        step: Step,
+        change: MemberChange,
         target: TargetAssignment,
         owned: Mapping[bytes, Collection[int]] | None,
         subscription_changed: bool,
         out: Result,
     ) -> Generator[None, None, ConsumerMember]:
-        """Moves the member one step towards its target. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
-        group, before = step.group, step.updated
+        """Moves the member to its next state on the way to the target. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
+        group, before = change.group, change.updated
         if before.is_reconciled(target.epoch) and not subscription_changed:
             return before
         subscribed = yield from self._read_by(group, before, {})
         after = yield from Reconciliation(
             target, subscribed, owned, group.is_taken, subscription_changed, self.pace
-        ).step(before)
+        ).advance(before)
         if after == before:
             return after
         out.records.append((yield from records.current_in_steps(group.group_id, after, self.pace)))

@@ -14,8 +14,8 @@ from odradek.groups import consumer_records as records
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_group import ConsumerGroup, MetadataImage
 from odradek.groups.consumer_member import ResolvedPattern
-from odradek.groups.consumer_step import Step
 from odradek.groups.consumer_timers import PATTERNS
+from odradek.groups.member_change import MemberChange
 
 _PAUSE_MS = 10_000
 _MAX_PATTERNS = 100
@@ -46,12 +46,12 @@ class PatternResolution:
     def on_topics_created(self) -> None:
         self._topics_created_at = self._image.version
 
-    def note(self, step: Step, out: Result) -> tuple[bool, bool]:
+    def note(self, change: MemberChange, out: Result) -> tuple[bool, bool]:
         """Returns whether the member's pattern has changed, and whether the topics of the new pattern are known.
 
         Schedules a resolution if necessary. Raises KafkaError (INVALID_REGULAR_EXPRESSION, GROUP_MAX_SIZE_REACHED).
         """
-        group, before, after = step.group, step.member.pattern, step.updated.pattern
+        group, before, after = change.group, change.member.pattern, change.updated.pattern
         counts = group.subscriptions.patterns
         is_known = is_new = False
         if before != after:
@@ -65,9 +65,9 @@ class PatternResolution:
                 is_new = True
             else:
                 is_known = not after or after in group.patterns
-        if (is_new or counts) and self._should_resolve(step, is_new):
+        if (is_new or counts) and self._should_resolve(change, is_new):
             self.due.add(group.group_id)
-            out.effects.append(SetTimer((PATTERNS, group.group_id), step.now_ms))
+            out.effects.append(SetTimer((PATTERNS, group.group_id), change.now_ms))
         return before != after, is_known
 
     def on_refusal(self, now_ms: int, group_id: str, out: Result) -> None:
@@ -75,17 +75,17 @@ class PatternResolution:
         if SetTimer((PATTERNS, group_id), now_ms) in out.effects:
             self.due.discard(group_id)
 
-    def _should_resolve(self, step: Step, is_new: bool) -> bool:
-        group = step.group
+    def _should_resolve(self, change: MemberChange, is_new: bool) -> bool:
+        group = change.group
         if group.group_id in self.due:
             return False
-        subscribed = step.subscriptions().patterns
+        subscribed = change.subscriptions().patterns
         if not subscribed:
             return False
         last = next(iter(group.patterns.values()), None)
         if last is None:
             return True
-        age_ms = step.now_ms - last.timestamp_ms
+        age_ms = change.now_ms - last.timestamp_ms
         return age_ms > _PAUSE_MS and (
             is_new
             or len(subscribed) != len(group.patterns)

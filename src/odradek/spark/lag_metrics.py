@@ -24,9 +24,9 @@ from pyspark.sql.streaming import StreamingQueryListener
 from odradek.client.context_managers import Closeable
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.spark.batch_commits import source_options
 from odradek.spark.lag import Lag, Progress, QueryLag, progress_of, prometheus_text
 from odradek.spark.lookups import Lookups
+from odradek.spark.micro_batch_commits import source_options
 from odradek.spark.session_activation import is_connect
 from odradek.spark.source_offset import Offsets
 

@@ -15,7 +15,8 @@ Rules
   another epoch, it is asked for the end offset of the stored epoch. An end offset below the position means that the log
   was truncated, even if it has grown again. Without a stored epoch, only a shorter log shows truncation.
 * Spark requests the next batch only when all records up to ``start`` are done. So the planner commits ``start``. The
-  driver does the same when a batch is reported as finished and no next batch is requested yet (``batch_commits.py``).
+  driver does the same when a batch is reported as finished and no next batch is requested yet
+  (``micro_batch_commits.py``).
 * Our commits have a mark, ``odradek-spark:1:<offset>``, in their metadata. A commit without a mark, or with the mark of
   another offset, comes from another client. If its offset differs from the query's position, it is a reset with
   ``onGroupReset=follow``. With ``asked``, the default, it is one only if its metadata asks for a reset

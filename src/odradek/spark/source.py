@@ -5,7 +5,7 @@ Three kinds of processes take part:
   ones. Because it starts with every query, this module and ``lookups.py`` import only what planning needs; producers,
   codecs and decoders are imported where they are used.
 * Workers read one range each.
-* The driver commits a finished batch if no next batch is requested at once (``batch_commits.py``).
+* The driver commits a finished batch if no next batch is requested at once (``micro_batch_commits.py``).
 """
 
 from __future__ import annotations

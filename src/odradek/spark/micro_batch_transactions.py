@@ -27,7 +27,7 @@ from odradek.client.producer import Producer
 from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
-from odradek.spark.batch_number import BatchRefused, commit_of, is_written
+from odradek.spark.micro_batch_number import MicroBatchRefused, commit_of, is_written
 from odradek.spark.session_activation import is_connect
 from odradek.spark.transaction_task import RESULT, TARGET, choose_partitions, write_in_transaction
 from odradek.spark.write_options import WriteOptions, check_columns, columns_to_send, parse_write_options
@@ -101,7 +101,8 @@ class TransactionalWriter:
         )
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Writes a micro-batch, unless it is in the topic already. Raises BatchRefused, WriterFenced, OdradekError."""
+        """Writes a micro-batch, unless it is in the topic already. Raises MicroBatchRefused, WriterFenced,
+        OdradekError."""
         try:
             run = self._run_of(frame.sparkSession)
             if self._is_written(run, batch):
@@ -144,7 +145,7 @@ class TransactionalWriter:
             run.close()
             if getattr(error.__cause__, "code", None) is ErrorCode.invalid_transaction_timeout:
                 limit = self.options.producer.transaction_timeout_ms
-                raise BatchRefused(
+                raise MicroBatchRefused(
                     f"kafka.transaction.timeout.ms={limit} is above the broker's transaction.max.timeout.ms: pass a "
                     "smaller kafka.transaction.timeout.ms, or raise the broker's limit"
                 ) from error
@@ -172,7 +173,7 @@ class TransactionalWriter:
                 self._abort(run, batch, begin_s, error)
                 raise
             log.warning("%s: batch %d, attempt %d: a task or stage was repeated", run.name, batch, attempt)
-        raise BatchRefused(
+        raise MicroBatchRefused(
             f"batch {batch}: in each of {_MAX_ATTEMPTS} attempts Spark has repeated a task or a stage, so nothing was "
             "written. Remove the cause of the failures, and leave spark.speculation off"
         )
@@ -204,7 +205,8 @@ class TransactionalWriter:
         return chosen.repartitionById(tasks, col(TARGET) % lit(tasks))
 
     def _abort(self, run: _WriterRun, batch: int, begin_s: float, error: BaseException) -> None:
-        """Aborts after an error, which stays the error unless the producer is fenced: WriterFenced, BatchRefused."""
+        """Aborts after an error, which stays the error unless the producer is fenced: WriterFenced,
+        MicroBatchRefused."""
         try:
             run.producer.abort_transaction()
         except ProducerFenced:
@@ -215,7 +217,7 @@ class TransactionalWriter:
     def _fenced(self, run: _WriterRun, batch: int, begin_s: float) -> OdradekError:
         limit_ms = self.options.producer.transaction_timeout_ms
         if (time.monotonic() - begin_s) * 1000 >= limit_ms:
-            return BatchRefused(
+            return MicroBatchRefused(
                 f"batch {batch} took longer than kafka.transaction.timeout.ms={limit_ms}, so the broker has aborted "
                 "it: set a larger timeout (the broker allows transaction.max.timeout.ms), or make the batches smaller"
             )
@@ -230,14 +232,16 @@ def _name(query: str) -> str:
 
 
 def _check_members(run: _WriterRun) -> None:
-    """Raises BatchRefused: a member could overwrite the number of the last batch."""
+    """Raises MicroBatchRefused: a member could overwrite the number of the last batch."""
     try:
         members = run.admin.describe_groups([run.name])[run.name].members
     except GroupIdNotFound:
         return
     if members:
         named = ", ".join(f"{one.client_id} at {one.host.lstrip('/')}" for one in members)
-        raise BatchRefused(f"group {run.name} keeps the query's last batch and has live members ({named}): stop them")
+        raise MicroBatchRefused(
+            f"group {run.name} keeps the query's last batch and has live members ({named}): stop them"
+        )
 
 
 def _is_repeated(spark: SparkSession, stages: Iterable[int]) -> bool:

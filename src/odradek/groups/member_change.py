@@ -8,7 +8,7 @@ from odradek.groups.consumer_group import ConsumerGroup, Subscriptions
 from odradek.groups.consumer_member import ConsumerMember
 
 
-class Step(NamedTuple):
+class MemberChange(NamedTuple):
     """A member before its request (``member``, perhaps new) and after it (``updated``).
 
     ``existing`` is the member that the group has in its place: the same member, the static member that it replaces, or

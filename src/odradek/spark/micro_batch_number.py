@@ -12,7 +12,7 @@ from odradek.core.ids import OffsetAndMetadata
 BATCH_MARK = "odradek-batch:1:"
 
 
-class BatchRefused(OdradekError):
+class MicroBatchRefused(OdradekError):
     """A micro-batch that is not written, because it could be written twice or lost; the message says what helps."""
 
 
@@ -25,18 +25,18 @@ def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_b
     """Returns whether a batch is in the topic already.
 
     ``first_batch``: the user's word that earlier batches without a number are in the topic, and this one is not.
-    Raises BatchRefused.
+    Raises MicroBatchRefused.
     """
     last = None if commit is None else commit.offset
     if commit is not None and not commit.metadata.startswith(BATCH_MARK):
-        raise BatchRefused(
+        raise MicroBatchRefused(
             f"group {group} has offset {last} of another client instead of the number of the last batch. Stop that "
             f"client and delete the group. {_remedy(batch)}"
         )
     if last == batch:
         return True
     if last is not None and last > batch:
-        raise BatchRefused(
+        raise MicroBatchRefused(
             f"the checkpoint is older than its output: it asks for batch {batch}, and group {group} says that batch "
             f"{last} is in the topic. Restore the checkpoint, or start with a new one behind the records in the topic"
         )
@@ -45,11 +45,11 @@ def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_b
     if first_batch is not None and batch <= first_batch:
         return batch < first_batch
     if last is None:
-        raise BatchRefused(
+        raise MicroBatchRefused(
             f"batch {batch} is not the query's first, and group {group} has no number of a last batch: another "
             f"function has written the earlier batches, or the number has expired or was deleted. {_remedy(batch)}"
         )
-    raise BatchRefused(
+    raise MicroBatchRefused(
         f"group {group} says that batch {last} was written last, so batch {batch} is not the next one: the group was "
         f"restored, or another function has written the batches between. {_remedy(batch)}"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.core.ids import OffsetAndMetadata
-from odradek.spark.batch_number import BatchRefused, commit_of, is_written
+from odradek.spark.micro_batch_number import MicroBatchRefused, commit_of, is_written
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,10 @@ def test_a_batch_that_could_be_lost_or_written_twice_is_refused(
     batch: int, last: int | None, first_batch: int | None, message: str
 ) -> None:
     commit = None if last is None else commit_of(last, "query")
-    with pytest.raises(BatchRefused, match=message):
+    with pytest.raises(MicroBatchRefused, match=message):
         is_written(batch, commit, "group", first_batch)
 
 
 def test_an_offset_of_another_client_is_no_number() -> None:
-    with pytest.raises(BatchRefused, match="offset 3 of another client"):
+    with pytest.raises(MicroBatchRefused, match="offset 3 of another client"):
         is_written(3, OffsetAndMetadata(3), "group", None)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.spark import batch_commits
-from odradek.spark.batch_commits import GroupCommits, settle_finished
+from odradek.spark import micro_batch_commits
 from odradek.spark.commit_marks import mark_commit
+from odradek.spark.micro_batch_commits import GroupCommits, settle_finished
 from odradek.spark.options import OnGroupReset
 from odradek.spark.plan import Commits, Settlement, settle
 from odradek.spark.source_offset import SourceOffset
@@ -103,12 +103,12 @@ def ends(run_id: str) -> Any:
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GroupCommits]]:
     """A listener whose queries are the given ones, by their names. They end with the test."""
-    monkeypatch.setattr(batch_commits, "_REPORT_DELAY_S", 0.001)
-    monkeypatch.setattr(batch_commits, "_TRIGGER_RETRY_S", 0.001)
-    monkeypatch.setattr(batch_commits, "_run_of", lambda run: run)
+    monkeypatch.setattr(micro_batch_commits, "_REPORT_DELAY_S", 0.001)
+    monkeypatch.setattr(micro_batch_commits, "_TRIGGER_RETRY_S", 0.001)
+    monkeypatch.setattr(micro_batch_commits, "_run_of", lambda run: run)
     made: list[GroupCommits] = []
 
-    def make(**runs: batch_commits._Run) -> GroupCommits:
+    def make(**runs: micro_batch_commits._Run) -> GroupCommits:
         manager = SimpleNamespace(get=lambda name: runs[name])
         one = GroupCommits(SimpleNamespace(streams=SimpleNamespace(_jsqm=manager)))
         for name in runs:
@@ -122,8 +122,8 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GroupCom
             one.onQueryTerminated(ends(name))
 
 
-def run_of(query: Query, group: Group) -> batch_commits._Run:
-    return batch_commits._Run(query, {0: group}, 1)  # type: ignore[dict-item]  # what is asked of Lookups, it has
+def run_of(query: Query, group: Group) -> micro_batch_commits._Run:
+    return micro_batch_commits._Run(query, {0: group}, 1)  # type: ignore[dict-item]  # what is asked of Lookups, it has
 
 
 def test_the_commit_follows_the_read_of_the_group_without_another_request() -> None:
@@ -139,10 +139,10 @@ def test_the_driver_leaves_a_query_that_continues_to_its_planner(moved: str) -> 
         query.in_trigger = iter([True])
     group = Group()
     run = run_of(query, group)
-    batch_commits._settle(run)
+    micro_batch_commits._settle(run)
     assert group.asked[-1] == "committed"
     assert not run.settled
-    batch_commits._settle(run)
+    micro_batch_commits._settle(run)
     assert group.asked[-1] == "commit"
 
 
@@ -158,7 +158,7 @@ def test_the_driver_waits_until_no_trigger_is_active(listener: Callable[..., Gro
 def test_a_failed_commit_is_retried_without_another_batch(
     listener: Callable[..., GroupCommits], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_commits, "_COMMIT_RETRY_S", 0.001)
+    monkeypatch.setattr(micro_batch_commits, "_COMMIT_RETRY_S", 0.001)
     query, group = Query(), Group()
     group.refusals = 3
     one = listener(q=run_of(query, group))
@@ -172,7 +172,7 @@ def test_a_failed_commit_is_retried_without_another_batch(
 def test_a_query_that_has_ended_has_no_active_trigger() -> None:
     query, group = Query(is_active=False), Group()
     query.in_trigger = iter([True])
-    batch_commits._settle(run_of(query, group))
+    micro_batch_commits._settle(run_of(query, group))
     assert group.written.is_set()
 
 
@@ -216,7 +216,7 @@ def test_a_failure_to_add_a_listener_is_harmless_and_retried(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     listeners: dict[str, Any] = {}
-    monkeypatch.setattr(batch_commits, "_listeners", listeners)
+    monkeypatch.setattr(micro_batch_commits, "_listeners", listeners)
     spark: Any = SimpleNamespace(_jsparkSession=SimpleNamespace(sessionUUID=lambda: "s"))
     tries: list[Any] = []
 
@@ -226,11 +226,11 @@ def test_a_failure_to_add_a_listener_is_harmless_and_retried(
             raise OSError("no port")
         return "listener"
 
-    monkeypatch.setattr(batch_commits, "_added_listener", add)
-    batch_commits.commit_finished_batches(spark)
+    monkeypatch.setattr(micro_batch_commits, "_added_listener", add)
+    micro_batch_commits.commit_finished_batches(spark)
     assert "no port" in caplog.text
     assert not listeners
-    batch_commits.commit_finished_batches(spark)
-    batch_commits.commit_finished_batches(spark)
+    micro_batch_commits.commit_finished_batches(spark)
+    micro_batch_commits.commit_finished_batches(spark)
     assert listeners == {"s": "listener"}
     assert len(tries) == 2

@@ -1,4 +1,4 @@
-"""The load, in its own process: ``python -m bench.load NAME '{"bootstrap": …}'`` prints its result as JSON.
+"""The load, in its own process: ``python -m bench.workload NAME '{"bootstrap": …}'`` prints its result as JSON.
 
 Every reply is checked; a wrong one ends the process with an error.
 """
