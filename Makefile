@@ -10,7 +10,7 @@ ARCHIVE := build/spark.jsa
 # Tests start hundreds of Python processes. Without bytecode each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check bytecode test-long bench oracle clean docs
+.PHONY: setup demo test check check-here bytecode test-long bench oracle clean docs
 
 setup: $(STAMP)
 
@@ -25,7 +25,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/odradek demo
 
-check: setup
+check: check-here
+	$(BIN)/mypy --platform darwin --no-warn-unreachable --cache-dir .mypy_cache/darwin src
+	$(BIN)/mypy --platform win32 --no-warn-unreachable --cache-dir .mypy_cache/win32 src
+
+# Without the types of other systems: `make test` runs tests in their place (tests/broker/test_operating_systems.py).
+check-here: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -37,7 +42,7 @@ $(ARCHIVE): $(STAMP)
 
 # Once, instead of in each process that runs tests.
 # The test run that follows reports an error of the collection, with its reason.
-bytecode: check
+bytecode: check-here
 	@$(BIN)/python -m pytest -m "not slow" --collect-only -qq >/dev/null || true
 
 test: setup

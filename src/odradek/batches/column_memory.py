@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import sys
 import threading
 from collections import deque
 from contextlib import suppress
@@ -87,7 +88,7 @@ _SMALL = 16 << 10
 
 def _large_pages() -> tuple[Bytes, int]:
     """Returns a block and the position of its first whole large page. Without large pages it is usual memory."""
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
+    if sys.platform == "win32" or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(_BLOCK, np.uint8), 0
     memory = mmap.mmap(-1, _BLOCK + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # a system without large pages

@@ -8,6 +8,7 @@ longer than a step, a ``Map`` for a large piece of memory, and a ``Call`` for wo
 from __future__ import annotations
 
 import mmap
+import sys
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -35,7 +36,10 @@ class Call(NamedTuple):
 Step = Claim | Map | Call | None
 BatchSteps = Generator[Step, Any, T]
 
-_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+if sys.platform == "win32":
+    _PRIVATE: dict[str, Any] = {}
+else:
+    _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
 
 
 def mapped(size: int) -> mmap.mmap:

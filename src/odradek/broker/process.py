@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +16,12 @@ from odradek.broker.clock import Clock
 from odradek.broker.config import BrokerConfig
 from odradek.broker.garbage import Collector
 from odradek.broker.server import BrokerServer
+from odradek.core.operating_system import require_posix
+
+try:
+    import resource
+except ImportError:  # Windows, where no broker runs
+    pass
 
 log = logging.getLogger("odradek.broker")
 
@@ -41,6 +46,7 @@ def run(
     BrokerServer. Returns whether the broker stopped because the parent closed this socket. Raises OdradekError if the
     broker cannot start.
     """
+    require_posix("the broker")
     _raise_file_limit()
     try:
         import uvloop
@@ -55,6 +61,8 @@ def run(
 
 def _raise_file_limit() -> None:
     """Raises the limit of open files to the system's maximum: a partition needs three files, a connection one."""
+    if sys.platform == "win32":
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         with suppress(OSError, ValueError):  # some systems refuse "unlimited": then the limit does not change

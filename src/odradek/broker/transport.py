@@ -28,7 +28,11 @@ TURN_BYTES = 4 << 20
 """The limit for the bytes to one client before other clients are served."""
 
 _MORE = getattr(socket, "MSG_MORE", 0)
-_FILE_ERRORS = frozenset({errno.EIO, errno.EBADF, errno.ENODEV, errno.ENXIO, errno.EUCLEAN, errno.ESTALE})
+_FILE_ERRORS = frozenset(
+    getattr(errno, name)
+    for name in ("EIO", "EBADF", "ENODEV", "ENXIO", "EUCLEAN", "ESTALE")
+    if hasattr(errno, name)  # macOS has no EUCLEAN, Windows no ESTALE
+)
 
 
 def takes_spare(transport: asyncio.BaseTransport) -> bool:

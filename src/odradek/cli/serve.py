@@ -20,8 +20,10 @@ def serve(data_dir: Path, listen: str, config: list[str], delete_config: list[st
     gc.disable()  # until the broker serves: objects made at the start are kept
     log_to_stderr(os.environ.get("ODRADEK_LOG_LEVEL", "WARNING").upper(), "%(asctime)s %(levelname)s %(message)s")
     from odradek.core.errors import OdradekError
+    from odradek.core.operating_system import require_posix
 
     try:
+        require_posix("the broker")
         address = parse_listen(listen)
         from odradek.broker.config import BrokerConfig
 

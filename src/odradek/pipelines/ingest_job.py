@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -482,10 +483,10 @@ def _lock(location: Location) -> Any:
     """Locks a table for one writer on this machine. The lock ends with the process. Raises StorageError."""
     if not isinstance(location, LocalLocation):
         return contextlib.ExitStack()
-    try:
-        import fcntl
-    except ImportError:  # Windows
+    if sys.platform == "win32":
         return contextlib.ExitStack()
+    import fcntl
+
     path = location.path / STATE / "lock"
     try:
         path.parent.mkdir(exist_ok=True)

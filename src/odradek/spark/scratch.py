@@ -13,8 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-if sys.platform != "win32":  # without these locks, each process removes only its own directory
+try:
     import fcntl
+except ImportError:  # Windows: without these locks, each process removes only its own directory
+    pass
 
 PREFIX = "odradek-spark-"
 LOCK = "lock"

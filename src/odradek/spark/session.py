@@ -289,9 +289,11 @@ def _settings(
 
 def _driver_memory_mb() -> int:
     """Returns a quarter of the machine's memory, from 1 to 4 GiB: local mode uses only the driver's memory."""
+    if sys.platform == "win32":
+        return 1024
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not every system reports it
+    except (ValueError, OSError):  # not every system reports it
         return 1024
     return max(1024, min(4096, total // 4 // 1024**2))
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
+import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
@@ -24,11 +24,17 @@ from pathlib import Path
 from threading import RLock
 from typing import Protocol, TypeVar
 
+try:
+    import resource
+except ImportError:  # Windows, where no broker runs
+    pass
+
 T = TypeVar("T")
 
 SPARE_DESCRIPTORS = 256
 KEPT_FOR_LOGS = 256
 """The number of open log files that are not closed for connections; a quarter of all descriptors if that is less."""
+CLOSE_ON_EXEC: int = getattr(os, "O_CLOEXEC", 0)
 _CLOSED_AT_ONCE = 8
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 
@@ -40,6 +46,8 @@ def is_exhausted(error: OSError) -> bool:
 
 def _limit() -> int:
     """Returns the limit of the process's descriptors; -1 for no limit."""
+    if sys.platform == "win32":
+        return -1
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
@@ -156,7 +164,7 @@ class Descriptors:
         """Whether a file can be opened without one of the very last descriptors. Log files are closed if necessary."""
         most = _limit()
         try:
-            number = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            number = os.open(os.devnull, os.O_RDONLY | CLOSE_ON_EXEC)
             os.close(number)
         except OSError as error:
             if not is_exhausted(error):

@@ -9,15 +9,20 @@ A file of a log is opened at its first use and can be closed between uses (``sto
 from __future__ import annotations
 
 import errno
-import fcntl
 import mmap
 import os
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from odradek.storage.descriptors import SHARED, Descriptor, Descriptors
+from odradek.storage.descriptors import CLOSE_ON_EXEC, SHARED, Descriptor, Descriptors
+
+try:
+    import fcntl
+except ImportError:  # Windows, where no broker runs
+    pass
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -128,7 +133,7 @@ class OsFile:
         held = self._held or self.open()
         self.used = True
         total = sum(map(len, parts))
-        written = os.writev(held.number, parts)
+        written = os.writev(held.number, parts)  # type: ignore[attr-defined, unused-ignore]  # no broker on Windows
         if written < total:
             rest = memoryview(b"".join(parts))
             while written < total:
@@ -137,12 +142,12 @@ class OsFile:
     def pread(self, position: int, size: int) -> bytes:
         held = self._held or self.open()
         self.used = True
-        return os.pread(held.number, size, position)
+        return os.pread(held.number, size, position)  # type: ignore[attr-defined, no-any-return, unused-ignore]  # no broker on Windows
 
     def send(self, socket: int, position: int, size: int) -> int:
         held = self._held or self.open()
         self.used = True
-        return os.sendfile(socket, held.number, position, size)
+        return os.sendfile(socket, held.number, position, size)  # type: ignore[attr-defined, no-any-return, unused-ignore]  # no broker on Windows
 
     def truncate(self, size: int) -> None:
         held = self._held or self.open()
@@ -188,11 +193,11 @@ class OsView:
         return mapped
 
     def _map(self) -> Mapped:
-        opened = Descriptor(self._descriptors.attempt(lambda: os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)))
+        opened = Descriptor(self._descriptors.attempt(lambda: os.open(self.path, os.O_RDONLY | CLOSE_ON_EXEC)))
         if not os.fstat(opened.number).st_size:
             self._mapped = b""
             return self._mapped
-        self._mapped = self._descriptors.attempt(lambda: mmap.mmap(opened.number, 0, prot=mmap.PROT_READ))
+        self._mapped = self._descriptors.attempt(lambda: mmap.mmap(opened.number, 0, access=mmap.ACCESS_READ))
         self._descriptors.add(self, opened.number)
         return self._mapped
 
@@ -206,7 +211,9 @@ class OsView:
 
 class OsLock:
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | CLOSE_ON_EXEC, 0o644)
+        if sys.platform == "win32":  # the broker does not run there
+            return
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -228,7 +235,7 @@ class OsFiles:
         return file
 
     def lazy(self, path: Path, *, create: bool = False) -> OsFile:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = os.O_RDWR | os.O_APPEND | CLOSE_ON_EXEC | (os.O_CREAT if create else 0)
         return OsFile(path, flags, self.descriptors)
 
     def lazy_view(self, path: Path) -> OsView:
@@ -242,7 +249,7 @@ class OsFiles:
 
     def write(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         temporary = path.with_name(path.name + ".tmp")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | CLOSE_ON_EXEC
         opened = Descriptor(self.descriptors.attempt(lambda: os.open(temporary, flags, 0o644)))
         rest = memoryview(data)
         while rest:
@@ -289,7 +296,7 @@ class OsFiles:
             path.rmdir()
 
     def sync_dir(self, directory: Path) -> None:
-        opened = Descriptor(self.descriptors.attempt(lambda: os.open(directory, os.O_RDONLY | os.O_CLOEXEC)))
+        opened = Descriptor(self.descriptors.attempt(lambda: os.open(directory, os.O_RDONLY | CLOSE_ON_EXEC)))
         os.fsync(opened.number)
 
     def has_room(self) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from odradek.broker.config import BrokerConfig
 from odradek.core.errors import ConfigError
+from odradek.core.operating_system import require_posix
 from odradek.testing.cluster import BrokerFailed, BrokerProcess
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Broker:
     set), because tests seldom need that.
 
     The broker always ends with this process. Raises ConfigError for a setting that does not exist or has an invalid
-    value, before anything is started.
+    value, before anything is started; UnsupportedSystem on Windows.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Broker:
         port: int = 0,
         in_thread: bool = False,
     ) -> None:
+        require_posix("the broker")
         texts = DEFAULTS | {name: _text(name, value) for name, value in (config or {}).items()}
         BrokerConfig(texts)
         self._own_directory = Path(tempfile.mkdtemp(prefix="odradek-"))
