@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 import odradek
+import odradek.client
+import odradek.client.consumer
 from odradek.cli import demo as demo_command
-from odradek.cli import terminal
+from odradek.cli import info, terminal
 from odradek.cli.main import run
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError, StorageError
 
@@ -138,3 +142,82 @@ def test_the_default_directory_is_the_users_data_folder(monkeypatch: pytest.Monk
     monkeypatch.delenv("XDG_DATA_HOME")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     assert demo_command.default_data_dir() == tmp_path / ".local" / "share" / "odradek" / "demo"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script_that_asks_odradek(shell: str, capsys: Captured) -> None:
+    assert run(["--show-completion", shell]) == 0
+    text = capsys.readouterr().out
+    assert "_ODRADEK_COMPLETE" in text
+    assert "odradek" in text
+
+
+def test_another_shell_is_refused_by_name(capsys: Captured) -> None:
+    assert run(["--show-completion", "tcsh"]) == 2
+    assert "takes bash, zsh or fish, not 'tcsh'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [("odradek topics l", {"list"}), ("odradek gr", {"groups"}), ("odradek serve --data", None)]
+)
+def test_a_shell_gets_the_commands_that_fit(
+    words: str, expected: set[str] | None, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_ODRADEK_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    with pytest.raises(SystemExit):
+        run([])
+    assert set(capsys.readouterr().out.split()) == (expected or {"--data-dir"})
+
+
+def test_the_environment_names_the_brokers_and_the_settings(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ODRADEK_BOOTSTRAP_SERVERS", "nowhere:x")
+    assert run(["topics", "list"]) == 2
+    assert "nowhere:x" in capsys.readouterr().err
+    monkeypatch.setenv("ODRADEK_COMMAND_CONFIG", str(tmp_path / "missing.properties"))
+    for command in (["topics", "list"], ["consume", "t"], ["produce", "t"], ["groups", "list"]):
+        assert run(command) == 2
+        assert "missing.properties" in capsys.readouterr().err
+
+
+def test_info_has_versions_and_limits(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(info, "_java", lambda: "Java 17 in /java")  # a search may start programs
+    assert run(["info", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["odradek"]["version"] == odradek.__version__
+    assert found["packages"]["kio"] == importlib.metadata.version("kio")
+    assert "open files" in found["limits"]
+    assert run(["info"]) == 0
+    assert f"  kio {'':12} {importlib.metadata.version('kio')}" in capsys.readouterr().out
+
+
+def test_info_without_an_extra_names_it(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(info, "version", version)
+    assert run(["info"]) == 0
+    text = capsys.readouterr().out
+    assert "not installed" in text
+    assert "pip install 'odradek[spark]'" in text
+
+
+def test_an_unknown_log_level_is_one_line(capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ODRADEK_LOG_LEVEL", "loud")
+    assert run(["serve", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0"]) == 2
+    assert capsys.readouterr().err == (
+        "odradek: ODRADEK_LOG_LEVEL takes DEBUG, INFO, WARNING, ERROR or CRITICAL, not 'loud'\n"
+    )
+
+
+def test_dir_lists_the_public_names() -> None:
+    for package in (odradek, odradek.client, odradek.client.consumer):
+        assert {name for name in dir(package) if not name.startswith("__")} == {
+            name for name in package.__all__ if not name.startswith("__")
+        }
+    names: dict[str, object] = {}
+    exec("from odradek import *", names)
+    assert set(odradek.__all__) <= names.keys()

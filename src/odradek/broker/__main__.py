@@ -33,7 +33,6 @@ def main(arguments: list[str]) -> int:
             "[--clock-ahead-ms=N] [--remove-orphaned=PATH] [--delete-config=NAME,...]\n"
         )
         return 2
-    log_to_stderr(os.environ.get("ODRADEK_LOG_LEVEL", "WARNING").upper(), logging.BASIC_FORMAT)
     host, _, port = positional[1].rpartition(":")
 
     def ready(host: str, port: int) -> None:
@@ -41,6 +40,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.flush()
 
     try:
+        log_to_stderr(os.environ.get("ODRADEK_LOG_LEVEL", "WARNING"), logging.BASIC_FORMAT)
         clock = Clock()
         clock.advance(int(options.get("--clock-ahead-ms", 0)))
         orphaned = run(

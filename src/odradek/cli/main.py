@@ -16,12 +16,28 @@ import typer
 from typer.core import TyperGroup
 
 from odradek._version import __version__
+from odradek.cli import environment
 from odradek.cli.termination import EXIT_TERMINATED, Terminated
 from odradek.core.log_lines import set_last_resort
 
 # The base class of all usage errors; typer keeps click's classes in a private module.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _INTERRUPTED = 130
+
+# Those of cli/options, which takes longer to load than the whole shell.
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        envvar=environment.BOOTSTRAP_SERVERS,
+        help="Address of a broker.",
+    ),
+]
+CommandConfig = Annotated[
+    Path | None, typer.Option(envvar=environment.COMMAND_CONFIG, help="A properties file with further settings.")
+]
 
 
 class _SubApp(NamedTuple):
@@ -92,11 +108,29 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _print_completion(shell: str | None) -> None:
+    if shell is not None:
+        from odradek.cli.completion import script
+
+        print(script(shell))
+        raise typer.Exit
+
+
 @app.callback()
 def _odradek(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
+    show_completion: Annotated[
+        str | None,
+        typer.Option(
+            "--show-completion",
+            metavar="bash|zsh|fish",
+            help="Print a completion script for a shell and exit.",
+            callback=_print_completion,
+            is_eager=True,
+        ),
+    ] = None,
 ) -> None:
     """Kafka's consumer-offset system in Python.
 
@@ -183,16 +217,14 @@ def serve(
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to send to.")],
     *,
-    bootstrap: Annotated[
-        str, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="Address of a broker.")
-    ],
+    bootstrap: Bootstrap,
     file: Annotated[Path | None, typer.Option(help="The file to send. Default: standard input.")] = None,
     form: Annotated[
         str, typer.Option("--format", help="Format of the input: lines, json (lines), csv, parquet.")
     ] = "lines",
     no_create: Annotated[bool, typer.Option("--no-create", help="Refuse a topic that does not exist.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the number of sent records as JSON.")] = False,
-    command_config: Annotated[Path | None, typer.Option(help="A properties file with further settings.")] = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """Send records and wait for the acknowledgements.
 
@@ -226,9 +258,7 @@ def produce(
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC[:0,1]", help="The topic, or some of its partitions.")],
     *,
-    bootstrap: Annotated[
-        str, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="Address of a broker.")
-    ],
+    bootstrap: Bootstrap,
     start: Annotated[
         str,
         typer.Option(
@@ -256,7 +286,7 @@ def consume(
             help="read_committed leaves out records of open and aborted transactions. Default: read_uncommitted.",
         ),
     ] = None,
-    command_config: Annotated[Path | None, typer.Option(help="A properties file with further settings.")] = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """Print a topic's records up to the present end of its log; with --follow, also the records that arrive later.
 
@@ -275,6 +305,17 @@ def consume(
             )
         )
     )
+
+
+@app.command(
+    short_help="Print versions and limits for a bug report.",
+    epilog="Examples:\n\n\b\n  odradek info\n  odradek info --json",
+)
+def info(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Print the versions of odradek and of what it uses, the Java for Spark, and the limits of this machine."""
+    from odradek.cli.info import run_info
+
+    raise typer.Exit(run_info(as_json=as_json))
 
 
 def _nearest(given: str, known: Sequence[str]) -> str:
@@ -322,6 +363,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _end_of(arguments: Sequence[str] | None) -> _End:
     given = list(sys.argv[1:] if arguments is None else arguments)
     set_last_resort()
+    if environment.COMPLETION in os.environ:
+        from odradek.cli.completion import prepare
+
+        prepare()
     try:
         code = typer.main.get_command(app).main(args=given, prog_name="odradek", standalone_mode=False)
         print(end="", flush=True)  # flushed here, where a closed pipe is handled

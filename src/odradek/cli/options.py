@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from odradek.cli import environment
 from odradek.cli.command_config import read_properties, without_values
 from odradek.cli.terminal import CommandError
 from odradek.core.printable import printable
@@ -28,6 +29,7 @@ Bootstrap = Annotated[
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT[,HOST:PORT]",
+        envvar=environment.BOOTSTRAP_SERVERS,
         help="Addresses of brokers; at least one of them must answer.",
     ),
 ]
@@ -35,7 +37,12 @@ Timeout = Annotated[int, typer.Option("--timeout", min=1, metavar="MS", help="Ti
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CommandConfig = Annotated[
     Path | None,
-    typer.Option("--command-config", metavar="FILE", help="A properties file with further client settings."),
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        envvar=environment.COMMAND_CONFIG,
+        help="A properties file with further client settings.",
+    ),
 ]
 
 

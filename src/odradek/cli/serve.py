@@ -6,6 +6,7 @@ import gc
 import os
 from pathlib import Path
 
+from odradek.cli.environment import LOG_LEVEL
 from odradek.core.log_lines import log_to_stderr
 
 
@@ -18,12 +19,12 @@ def serve(data_dir: Path, listen: str, config: list[str], delete_config: list[st
     ``exit_with_parent``: also stops when stdin ends.
     """
     gc.disable()  # until the broker serves: objects made at the start are kept
-    log_to_stderr(os.environ.get("ODRADEK_LOG_LEVEL", "WARNING").upper(), "%(asctime)s %(levelname)s %(message)s")
     from odradek.core.errors import OdradekError
     from odradek.core.operating_system import require_posix
 
     try:
         require_posix("the broker")
+        log_to_stderr(os.environ.get(LOG_LEVEL, "WARNING"), "%(asctime)s %(levelname)s %(message)s")
         address = parse_listen(listen)
         from odradek.broker.config import BrokerConfig
 

@@ -9,7 +9,9 @@ from typing import Any
 
 
 def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Returns the ``__getattr__`` of ``package``. ``homes`` maps its names to modules."""
+    """Returns the ``__getattr__`` of ``package``, and makes ``dir`` list its names. ``homes`` maps them to modules."""
+    module = sys.modules[package]
+    vars(module)["__dir__"] = lambda: sorted({name for name in vars(module) if name.startswith("__")} | homes.keys())
 
     def load(name: str) -> Any:
         if name not in homes:

@@ -6,9 +6,13 @@ import logging
 import sys
 from types import TracebackType
 
+from odradek.core.errors import ConfigError
 from odradek.core.printable import printable
 
 _Error = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class LineFormatter(logging.Formatter):
@@ -48,10 +52,15 @@ def _escaped(value: object) -> object:
 
 
 def log_to_stderr(level: str, form: str) -> None:
-    """Configures the root logger like ``logging.basicConfig``, with ``LineFormatter``."""
+    """Configures the root logger like ``logging.basicConfig``, with ``LineFormatter``.
+
+    ``level``: the value of ODRADEK_LOG_LEVEL. Raises ConfigError if it is no level.
+    """
+    if level.upper() not in LEVELS:
+        raise ConfigError(f"ODRADEK_LOG_LEVEL takes {', '.join(LEVELS[:-1])} or {LEVELS[-1]}, not {level!r}")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(form))
-    logging.basicConfig(handlers=[handler], level=level)
+    logging.basicConfig(handlers=[handler], level=level.upper())
 
 
 def set_last_resort() -> None:
