@@ -30,5 +30,7 @@ def test_bash_completes_a_command() -> None:
         'eval "$(odradek --show-completion bash)"; COMP_WORDS=(odradek topics cr); COMP_CWORD=2; '
         '_odradek_completion odradek; echo "${COMPREPLY[@]}"'
     )
-    found = subprocess.run(["bash", "-c", line], env=ENVIRONMENT, check=True, capture_output=True, text=True, timeout=60)
+    found = subprocess.run(
+        ["bash", "-c", line], env=ENVIRONMENT, check=True, capture_output=True, text=True, timeout=60
+    )
     assert found.stdout.split() == ["create"], found.stderr
