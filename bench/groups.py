@@ -62,7 +62,7 @@ def _send_commits(connection: raw.Connection, requests: Iterator[bytes]) -> None
 
 
 def _check_commit(reply: bytes) -> None:
-    _, message = frames.decode_response(OFFSET_COMMIT, COMMIT_VERSION, reply)
+    _, message = frames.decode_reply(OFFSET_COMMIT, COMMIT_VERSION, reply)
     if any(row.error_code != ErrorCode.none for topic in message.topics for row in topic.partitions):
         raise RuntimeError(f"a commit was refused: {message.topics[0].partitions[0]}")
 
@@ -112,7 +112,7 @@ def all_groups_answer(bootstrap: str, topic: str, groups: int, offset: int) -> b
     try:
         for asked in (_one_per_coordinator(every), every):
             reply = connection.call(offset_fetch_request(asked, topic, range(1)))
-            _, message = frames.decode_response(OFFSET_FETCH, FETCH_VERSION, reply)
+            _, message = frames.decode_reply(OFFSET_FETCH, FETCH_VERSION, reply)
             for group in message.groups:
                 if group.error_code != ErrorCode.none or group.topics[0].partitions[0].committed_offset != offset:
                     return False
@@ -137,7 +137,7 @@ def fetch_offsets(bootstrap: str, topic: str, partitions: int, seconds: float, w
     message = {"groups": [{"group_id": topic, "topics": asked}], "require_stable": False}
     request = frames.encode_request(OFFSET_FETCH, FETCH_VERSION, 0, "bench", message)
     expected = connection.call(request)
-    _, reply = frames.decode_response(OFFSET_FETCH, FETCH_VERSION, expected)
+    _, reply = frames.decode_reply(OFFSET_FETCH, FETCH_VERSION, expected)
     for listed in reply.groups[0].topics:
         found = {row.partition_index: row.committed_offset for row in listed.partitions}
         if found != {index: index + 1 for index in range(per_topic)}:
@@ -221,7 +221,7 @@ class _Member:
         """Reads one reply and sends the next request; after an assignment, none."""
         data = self.connection.reply()
         if self._asked == JOIN_GROUP:
-            _, reply = frames.decode_response(JOIN_GROUP, JOIN_VERSION, data)
+            _, reply = frames.decode_reply(JOIN_GROUP, JOIN_VERSION, data)
             if reply.error_code == ErrorCode.member_id_required:
                 self.member_id = reply.member_id
                 self.join(self._round)
@@ -230,7 +230,7 @@ class _Member:
             self.member_id, self.generation = reply.member_id, reply.generation_id
             self._sync([member.member_id for member in reply.members])
         elif self._asked == SYNC_GROUP:
-            _, reply = frames.decode_response(SYNC_GROUP, SYNC_VERSION, data)
+            _, reply = frames.decode_reply(SYNC_GROUP, SYNC_VERSION, data)
             if reply.error_code == ErrorCode.rebalance_in_progress:
                 self.join(self._round)
                 return
@@ -239,7 +239,7 @@ class _Member:
                 raise RuntimeError(f"{self.member_id} was assigned {reply.assignment!r}")
             self.synced = self.generation
         else:
-            _, reply = frames.decode_response(HEARTBEAT, HEARTBEAT_VERSION, data)
+            _, reply = frames.decode_reply(HEARTBEAT, HEARTBEAT_VERSION, data)
             if reply.error_code == ErrorCode.rebalance_in_progress:
                 self.synced = -1
                 self.join(self._round)

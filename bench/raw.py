@@ -231,6 +231,6 @@ def end_offsets(bootstrap: str, topic: str, partitions: int) -> list[int]:
     connection = Connection(bootstrap)
     reply = connection.call(frames.encode_request(LIST_OFFSETS, 1, 0, "bench", message))
     connection.socket.close()
-    _, answer = frames.decode_response(LIST_OFFSETS, 1, reply)
+    _, answer = frames.decode_reply(LIST_OFFSETS, 1, reply)
     parts = answer.topics[0].partitions if answer.topics else ()
     return [-1 if part.error_code else part.offset for part in sorted(parts, key=lambda part: part.partition_index)]

@@ -168,7 +168,7 @@ def ask_metadata(bootstrap: str) -> Any:
             head = stream.read(4)
             if len(head) < 4:
                 raise ConnectionError("closed")
-            _, reply = frames.decode_response(METADATA, 12, stream.read(struct.unpack(">i", head)[0]))
+            _, reply = frames.decode_reply(METADATA, 12, stream.read(struct.unpack(">i", head)[0]))
     return reply
 
 

@@ -101,7 +101,7 @@ class CommitConnection:
             asked = frames.encode_request(FIND_COORDINATOR, 3, 0, "bench", {"key": self._group, "key_type": 0})
             self._call(asked)
             reply = self._call(self._request(0))
-            _, message = frames.decode_response(OFFSET_COMMIT, COMMIT_VERSION, reply)
+            _, message = frames.decode_reply(OFFSET_COMMIT, COMMIT_VERSION, reply)
             if message.topics[0].partitions[0].error_code == ErrorCode.none:
                 # Every later reply must equal this one, except for its correlation id.
                 self._reply_bytes = len(reply) + 4

@@ -52,7 +52,7 @@ class Proof(NamedTuple):
 
 
 def way_of(item: Any) -> str:
-    """By clients: a broker, and a client that is not ours. By a scripted broker: our client, and responses from a
+    """By clients: a broker, and a client that is not ours. By a scripted broker: our client, and replies from a
     table or a simulated cluster. By us: our own code on both sides, or one module of it."""
     path = item.path.relative_to(TESTS)
     modules = {

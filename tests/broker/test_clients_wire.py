@@ -356,7 +356,7 @@ def test_a_request_may_arrive_byte_by_byte(wire: Wire) -> None:
     for byte in request:
         wire.socket.sendall(bytes([byte]))
     (reply,) = next_frames(wire, 1)
-    assert frames.decode_response(API_VERSIONS, 3, reply)[0] == 5
+    assert frames.decode_reply(API_VERSIONS, 3, reply)[0] == 5
 
 
 def empty(entity: Any, **given: Any) -> dict[str, Any]:
@@ -395,7 +395,7 @@ def test_each_advertised_version_has_its_own_reply_format(wire: Wire, api_key: i
         request = empty(schemas.message_type(api_key, version, Kind.REQUEST)) | MINIMAL_VALUES.get(api_key, {})
         wire.socket.sendall(frames.encode_request(api_key, version, 4711, "wire-test", request))
         (reply,) = next_frames(wire, 1)
-        head = frames.response_head(api_key, version, 4711)
+        head = frames.reply_head(api_key, version, 4711)
         assert reply[: len(head)] == head
         _, size = schemas.decode(api_key, version, Kind.RESPONSE, reply, len(head))
         assert len(head) + size == len(reply), f"version {version}: bytes left over"

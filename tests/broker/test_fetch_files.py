@@ -106,7 +106,7 @@ def test_a_topic_deleted_while_it_is_sent_arrives_complete(
             piece = slow.recv(1 << 20)
             assert piece
             data += piece
-        _, reply = frames.decode_response(1, 11, data)
+        _, reply = frames.decode_reply(1, 11, data)
         assert bases(records_of(reply)) == list(range(len(VALUES)))
 
 
@@ -202,7 +202,7 @@ def test_records_of_large_replies_never_pass_through_python(
             monkeypatch.undo()
             await broker.stop()
 
-    _, reply = frames.decode_response(1, 11, asyncio.run(life()))
+    _, reply = frames.decode_reply(1, 11, asyncio.run(life()))
     records = records_of(reply)
     assert bases(records) == list(range(len(VALUES)))
     assert sum(sent) == len(records), "each byte of the records was sent from the file to the socket"

@@ -73,7 +73,7 @@ class Caller(Peer):
         found = []
         for frame in frames.FrameReader().feed(b"".join(self.written)):
             key, version = self._asked[int.from_bytes(frame[:4], "big")]
-            number, reply = frames.decode_response(key, version, frame)
+            number, reply = frames.decode_reply(key, version, frame)
             assert number == len(found), "replies are in the order of the requests"
             found.append(reply)
         return found

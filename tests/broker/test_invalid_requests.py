@@ -104,7 +104,7 @@ def test_absurd_requests_get_well_formed_replies(stage: BrokerProcess) -> None:
                 wire = open_ones.enter_context(Wire(stage.bootstrap))
                 continue
             assert reply is not None, (api_key, version, message)
-            head = frames.response_head(api_key, version, 9)
+            head = frames.reply_head(api_key, version, 9)
             if api_key in TOKENS:  # kio cannot read the times of -1 that Kafka sends with an error
                 assert reply[len(head) : len(head) + 2] == NOT_ALLOWED
                 continue

@@ -61,7 +61,7 @@ def test_an_api_in_a_new_file_is_advertised_and_served(tmp_path: Path, new_file:
         async def ask(key: int, version: int, message: dict[str, object]) -> Any:
             writer.write(frames.encode_request(key, version, 1, "c", message))
             size = int.from_bytes(await reader.readexactly(4), "big")
-            return frames.decode_response(key, version, await reader.readexactly(size))[1]
+            return frames.decode_reply(key, version, await reader.readexactly(size))[1]
 
         try:
             listed = await ask(API_VERSIONS, 0, {})

@@ -85,7 +85,7 @@ class Waiting(Peer):
         """The partition of the reply, or None if there is no reply soon."""
         for _ in range(30):
             if self.written:
-                return partition_of(frames.decode_response(FETCH, 12, b"".join(self.written)[4:])[1])
+                return partition_of(frames.decode_reply(FETCH, 12, b"".join(self.written)[4:])[1])
             await asyncio.sleep(0.001)
         return None
 

@@ -80,7 +80,7 @@ def test_requests_before_invalid_bytes_are_answered(bootstrap: str) -> None:
     with connect(bootstrap) as connection:
         connection.sendall(API_VERSIONS_REQUEST + b"\xff\xff\xff\xff")
         received = closes(connection)
-    _, reply = frames.decode_response(18, 0, received[4:])
+    _, reply = frames.decode_reply(18, 0, received[4:])
     assert reply.error_code == 0
 
 

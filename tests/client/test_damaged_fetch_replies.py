@@ -70,7 +70,7 @@ def reply(version: int, sets: tuple[bytes, bytes], dice: Any) -> bytes:
         })  # fmt: skip
     body = {"throttle_time": 0, "error_code": 0, "session_id": 5,
             "responses": [{"topic": "t", "topic_id": TOPIC_ID, "partitions": rows}]}  # fmt: skip
-    return frames.response_head(FETCH, version, 1) + schemas.encode(FETCH, version, Kind.RESPONSE, body)
+    return frames.reply_head(FETCH, version, 1) + schemas.encode(FETCH, version, Kind.RESPONSE, body)
 
 
 class Inputs:
@@ -155,10 +155,10 @@ def parsed(version: int, data: bytes) -> fetch_wire.FetchReply | None:
         ours = fetch_wire.parse_reply(version, memoryview(data), 2)
     except ValueError:
         ours = None
-    if not data.startswith(frames.response_head(FETCH, version, 1)):
+    if not data.startswith(frames.reply_head(FETCH, version, 1)):
         return ours  # ``frames`` skips the tags of the header
     try:
-        theirs = frames.decode_response(FETCH, version, data)[1]
+        theirs = frames.decode_reply(FETCH, version, data)[1]
     except (ValueError, KeyError):
         return ours
     if _has_tags(theirs):
@@ -240,7 +240,7 @@ class Damage:
             row = sound["responses"][0]["partitions"][0]
             row["records"] = row["records"][:-1] + b"\xff"
             return sound
-        head = frames.response_head(FETCH, version, self._broker.asking.id)
+        head = frames.reply_head(FETCH, version, self._broker.asking.id)
         body = schemas.encode(FETCH, version, Kind.RESPONSE, sound)
         if way == 2:
             return frames.frame(head, body[: len(body) // 2])
@@ -248,7 +248,7 @@ class Damage:
             at = body.index(TOPIC_ID.bytes) - 1 if version >= 13 else 10
             return frames.frame(head, body[:at] + b"\xff\xff\xff\xff\x07" + body[at + 1 :])
         if way == 5:
-            return frames.frame(frames.response_head(FETCH, version, 77), body)  # a reply to another request
+            return frames.frame(frames.reply_head(FETCH, version, 77), body)  # a reply to another request
         if way == 7:
             return b"\x7f\xff\xff\xff" + body  # a frame of two gigabytes
         return frames.frame(head, body)[:-7]  # the missing bytes are taken from the next reply, or never come

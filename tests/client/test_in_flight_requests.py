@@ -58,7 +58,7 @@ class FakeConnection:
 
 def reply(error: ErrorCode = ErrorCode.none, session_id: int = 5, throttle_ms: int = 0) -> memoryview:
     message = {"throttle_time": throttle_ms, "error_code": error.value, "session_id": session_id, "responses": []}
-    return memoryview(frames.response_head(FETCH, 17, 1) + schemas.encode(FETCH, 17, Kind.RESPONSE, message))
+    return memoryview(frames.reply_head(FETCH, 17, 1) + schemas.encode(FETCH, 17, Kind.RESPONSE, message))
 
 
 class Harness:

@@ -243,7 +243,7 @@ class Peer:
         if frame is None:
             return None
         try:
-            _, message = frames.decode_response(api_key, version, frame)
+            _, message = frames.decode_reply(api_key, version, frame)
         except ValueError:
             return None
         self._target.answers.codes.update(error_codes(message))

@@ -23,7 +23,7 @@ from odradek.groups import commit_plan
 from odradek.groups.commit_plan import CommitPlan
 from odradek.groups.messages import Heartbeat, OffsetCommit, OffsetCommitReply, OffsetFetch, TopicCommit
 from odradek.wire import frames, offset_replies, schemas
-from odradek.wire.offset_replies import CommittedTopic, offset_commit_response
+from odradek.wire.offset_replies import CommittedTopic, offset_commit_reply
 from odradek.wire.schemas import Kind
 
 MANY = 20_000
@@ -175,7 +175,7 @@ def test_replies_of_many_lengths_use_little_memory() -> None:
     def attack() -> None:
         for count in range(MANY, MANY + 60):
             codes = [number for index in range(count) for number in (index, 3)]
-            offset_commit_response(9, [CommittedTopic("t", None, codes)])
+            offset_commit_reply(9, [CommittedTopic("t", None, codes)])
 
     assert bytes_kept(attack) < 2 * MIB
     offset_replies._rows.cache_clear()

@@ -328,7 +328,7 @@ def test_when_too_many_fetches_wait_the_oldest_is_answered(tmp_path: Path) -> No
             for number, client in enumerate(clients):
                 client.writer.write(frames.encode_request(FETCH, 4, number, "c", fetch(1000)))
                 await until(lambda number=number: len(broker.purgatory) == min(number + 1, 5))  # type: ignore[misc]
-            reply = frames.decode_response(FETCH, 4, await clients[0].reply())[1]
+            reply = frames.decode_reply(FETCH, 4, await clients[0].reply())[1]
             assert all(not part.records for topic in reply.responses for part in topic.partitions)
             assert broker.purgatory.partitions == 5000
 
@@ -370,7 +370,7 @@ def test_large_requests_beyond_the_limit_are_served_one_after_another(tmp_path: 
             for client in clients:
                 client.writer.write(request)
             for client in clients:
-                answer = frames.decode_response(METADATA, 4, await client.reply())[1]
+                answer = frames.decode_reply(METADATA, 4, await client.reply())[1]
                 assert len(answer.topics) == 100
             assert broker.request_memory.used == 0
 

@@ -92,7 +92,7 @@ class Producer(Client):
     async def produce(self, *batches: bytes, topic: str = "t", acks: int = -1) -> list[Any]:
         """Sends one batch to each partition. Returns the results of the partitions."""
         self.send(*batches, topic=topic, acks=acks)
-        answer = frames.decode_response(PRODUCE, 9, await self.reply())[1]
+        answer = frames.decode_reply(PRODUCE, 9, await self.reply())[1]
         return list(answer.responses[0].partition_responses)
 
     def send(self, *batches: bytes, topic: str = "t", acks: int = -1) -> None:
@@ -275,7 +275,7 @@ def test_batches_appended_during_a_check_precede_the_checked_batch(tmp_path: Pat
             slow.send(keyed((b"k", b"behind"), at_ms=T0))  # on the same connection: served after the first request
             (first,) = await fast.produce(keyed((b"k", b"v"), at_ms=T0))
             (result,) = await twice.produce(dense(base_sequence=0))
-            answers = [frames.decode_response(PRODUCE, 9, await slow.reply())[1] for _ in range(2)]
+            answers = [frames.decode_reply(PRODUCE, 9, await slow.reply())[1] for _ in range(2)]
             large, behind = (answer.responses[0].partition_responses[0] for answer in answers)
             assert first.base_offset == 0
             assert large.base_offset == 1
@@ -335,7 +335,7 @@ def test_a_topic_may_be_deleted_while_its_records_are_checked(tmp_path: Path) ->
             client.send(dense())
             await until(lambda: "workers" in vars(broker))
             await other.ask(DELETE_TOPICS, 1, {"topic_names": ["t"], "timeout": 1000})
-            answer = frames.decode_response(PRODUCE, 9, await client.reply())[1]
+            answer = frames.decode_reply(PRODUCE, 9, await client.reply())[1]
             assert int(answer.responses[0].partition_responses[0].error_code) == 3, "unknown topic or partition"
             assert int((await client.produce(dense()))[0].error_code) == 3
 

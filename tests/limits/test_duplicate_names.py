@@ -601,6 +601,6 @@ def test_long_names_are_not_cached() -> None:
     assert [cache.cache_info().currsize for cache in caches] == before
     for count in (2000, 50_000):
         codes = [0, 0] * count
-        reply = offset_replies.offset_commit_response(8, [offset_replies.CommittedTopic("t", None, codes)])
+        reply = offset_replies.offset_commit_reply(8, [offset_replies.CommittedTopic("t", None, codes)])
         assert len(schemas.decode(OFFSET_COMMIT, 8, Kind.RESPONSE, reply)[0].topics[0].partitions) == count
     assert offset_replies._rows.cache_info().maxsize * offset_replies._ROWS_AT_ONCE * 100 < 16 * MIB  # type: ignore[operator]

@@ -85,7 +85,7 @@ def test_a_long_request_is_read_in_steps(name: str, tmp_path: Path, monkeypatch:
         assert (await other.ask(API_VERSIONS, 0, {})).api_keys
         assert not asking.written
         await until(lambda: bool(asking.written))
-        reply = frames.decode_response(api_key, version, b"".join(asking.written)[4:])[1]
+        reply = frames.decode_reply(api_key, version, b"".join(asking.written)[4:])[1]
         rows = getattr(reply, "topics", None) or getattr(reply, "groups", None) or reply.responses
         parts = [
             part

@@ -338,7 +338,7 @@ def packed_metadata(version: int, rows: list[dict[str, Any]], **more: Any) -> by
         "throttle_time": 7, "brokers": brokers, "cluster_id": "c", "controller_id": 2, "topics": rows,
         "cluster_authorized_operations": 0, "error_code": 0,
     } | more  # fmt: skip
-    return frames.response_head(METADATA, version, 1) + schemas.encode(METADATA, version, Kind.RESPONSE, body)
+    return frames.reply_head(METADATA, version, 1) + schemas.encode(METADATA, version, Kind.RESPONSE, body)
 
 
 def read_whole(version: int, data: bytes, asked: Any = None) -> Any:
@@ -353,7 +353,7 @@ def read_whole(version: int, data: bytes, asked: Any = None) -> Any:
 
 
 def assert_as_kio_reads_it(version: int, data: bytes) -> None:
-    reply = frames.decode_response(METADATA, version, data)[1]
+    reply = frames.decode_reply(METADATA, version, data)[1]
     ours = read_whole(version, data)
     assert ours.throttle_ms == schemas.milliseconds(getattr(reply, "throttle_time", 0))
     assert ours.error_code is getattr(reply, "error_code", ErrorCode.none)
@@ -422,7 +422,7 @@ def test_damaged_metadata_is_a_value_error_or_read_as_by_kio() -> None:
             refused += 1
             continue
         try:
-            frames.decode_response(METADATA, version, data)
+            frames.decode_reply(METADATA, version, data)
         except ValueError:
             continue  # kio knows fewer error codes and accepts fewer byte values for true
         assert_as_kio_reads_it(version, data)
@@ -489,7 +489,7 @@ def test_a_fetch_reply_has_at_most_the_requested_partitions(version: int) -> Non
     def packed(count: int) -> memoryview:
         rows = [partition | {"partition_index": number} for number in range(count)]
         body = reply | {"responses": [topic | {"partitions": rows}]}
-        head = frames.response_head(FETCH, version, 1)
+        head = frames.reply_head(FETCH, version, 1)
         return memoryview(head + schemas.encode(FETCH, version, Kind.RESPONSE, body))
 
     assert len(fetch_wire.parse_reply(version, packed(1_004), 2).partitions) == 1_004

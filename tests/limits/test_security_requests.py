@@ -72,7 +72,7 @@ def test_a_long_request_delays_no_other_client(tmp_path: Path, name: str) -> Non
         while broker.scheduler.busy:
             await other.ask(API_VERSIONS, 0, {})
             answered += 1
-        _, reply = frames.decode_response(key, version, await client.reply())
+        _, reply = frames.decode_reply(key, version, await client.reply())
         results = getattr(reply, "results", None) or reply.filter_results
         assert len(results) == COUNT
         assert answered >= steps * COUNT / STEPS_BETWEEN

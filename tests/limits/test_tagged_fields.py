@@ -99,7 +99,7 @@ def test_a_reply_of_a_newer_broker_is_read() -> None:
     entity = schemas.message_type(METADATA, 12, Kind.RESPONSE)
     instance = Filled(1).of(entity)
     head = b"\0\0\0\7" + b"\2" + uvarint(3) + b"\1z" + uvarint(500) + uvarint(300) + b"z" * 300
-    assert frames.decode_response(METADATA, 12, memoryview(head + packed(instance, None))) == (7, instance)
+    assert frames.decode_reply(METADATA, 12, memoryview(head + packed(instance, None))) == (7, instance)
 
 
 def unknown(count: int) -> bytes:
@@ -193,6 +193,6 @@ def test_a_broker_answers_a_request_with_unknown_tagged_fields(name: str, tmp_pa
 
     data = asyncio.run(ask())
     assert data is not None, "the connection was closed"
-    correlation_id, reply = frames.decode_response(api_key, version, data)
+    correlation_id, reply = frames.decode_reply(api_key, version, data)
     assert correlation_id == 7
     assert getattr(reply, "error_code", 0) == 0

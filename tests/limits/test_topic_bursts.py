@@ -211,7 +211,7 @@ def test_a_topic_of_thousands_of_partitions_delays_no_other_client(tmp_path: Pat
             before = files.changes.total()
             await other.ask(API_VERSIONS, 0, {})
             made_while_waiting = max(made_while_waiting, files.changes.total() - before)
-        reply = frames.decode_response(CREATE_TOPICS, 5, await client.reply())[1]
+        reply = frames.decode_reply(CREATE_TOPICS, 5, await client.reply())[1]
         assert codes(reply.topics) == {"none": 1}
         assert max(files.changes.values()) <= STEPS_A_TURN
         assert made_while_waiting <= 4 * STEPS_A_TURN, "a request is answered within a few turns"
@@ -261,7 +261,7 @@ def test_changes_are_made_one_after_another(tmp_path: Path) -> None:
             others[1].ask(DELETE_TOPICS, 6, deletion("same")),
             others[2].ask(CREATE_TOPICS, 5, creation(topic("same", 7))),
         )
-        reply = frames.decode_response(CREATE_TOPICS, 5, await client.reply())[1]
+        reply = frames.decode_reply(CREATE_TOPICS, 5, await client.reply())[1]
         assert codes(reply.topics) == {"none": 1}
         assert codes(again.topics) == {"topic_already_exists": 1}
         assert codes(deleted.responses) == {"none": 1}

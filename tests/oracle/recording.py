@@ -73,7 +73,7 @@ class Pending:
             return None
         assert frame[:4] == correlation_id.to_bytes(4, "big"), "a reply to another request"
         try:
-            _, reply = frames.decode_response(api_key, version, frame)
+            _, reply = frames.decode_reply(api_key, version, frame)
         except ValueError:  # the schemas have no time before 1970, which means "never" in a few replies
             reply = Raw(frame[4:])
         self._step["reply"] = reply

@@ -237,7 +237,7 @@ class Line:
 
         def answer(reply: bytes | list[bytes]) -> None:
             pieces = reply if isinstance(reply, list) else [reply]
-            slot.append(frames.frame(frames.response_head(8, head.version, head.correlation_id), *pieces))
+            slot.append(frames.frame(frames.reply_head(8, head.version, head.correlation_id), *pieces))
 
         reply = k08_offset_commit.handle(self.rig, SimpleNamespace(version=head.version), message)  # type: ignore[arg-type]
         if isinstance(reply, GeneratorType):

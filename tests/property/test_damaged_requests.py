@@ -142,7 +142,7 @@ def sound_replies(per_version: int) -> list[tuple[int, int, bytes]]:
             for seed in range(per_version):
                 message = plain(Instances(1000 * version + seed).of(entity))
                 body = schemas.encode(api_key, version, Kind.RESPONSE, message)
-                out.append((api_key, version, frames.response_head(api_key, version, seed) + body))
+                out.append((api_key, version, frames.reply_head(api_key, version, seed) + body))
     return out
 
 
@@ -191,7 +191,7 @@ def fuzz_codecs(count: int, seed: int) -> None:
                 data = mutator.damaged(reply, reply_bytes)
                 watch.begin(data)
                 try:
-                    frames.decode_response(api_key, version, data)
+                    frames.decode_reply(api_key, version, data)
                     outcomes["read"] += 1
                 except ValueError:
                     outcomes["refused"] += 1
@@ -320,7 +320,7 @@ class FuzzedBroker:
                 break
         connection.connection_lost(None)
         (reply,) = frames.FrameReader().feed(bytes(transport.written))
-        return frames.decode_response(api_key, version, reply)[1]
+        return frames.decode_reply(api_key, version, reply)[1]
 
 
 async def fuzz_broker(directory: Path, count: int, mutator: Mutator, sound: Sequence[bytes]) -> int:

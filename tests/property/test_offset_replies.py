@@ -16,8 +16,8 @@ from odradek.wire.offset_replies import (
     CommittedTopic,
     FetchedGroup,
     FetchedTopic,
-    offset_commit_response,
-    offset_fetch_response,
+    offset_commit_reply,
+    offset_fetch_reply,
     offset_fetch_rows,
     refused_fetch_rows,
 )
@@ -36,7 +36,7 @@ topics = st.lists(st.tuples(names, st.none() | st.uuids(version=4), rows), max_s
 def test_offset_commit_replies_equal_those_of_the_schemas(
     version: int, topics: list[tuple[str, object, list[tuple[int, int]]]]
 ) -> None:
-    packed = offset_commit_response(
+    packed = offset_commit_reply(
         version,
         [CommittedTopic(name, topic_id, [n for row in rows for n in row]) for name, topic_id, rows in topics],
     )
@@ -97,7 +97,7 @@ def test_offset_fetch_replies_equal_those_of_the_schemas(version: int, groups: l
         packed.append(FetchedGroup(group_id, code, packed_topics))
         listed.append({"group_id": group_id, "error_code": code, "topics": fields})
     message = {"groups": listed} if version >= 8 else listed[0]
-    assert offset_fetch_response(version, packed) == schemas.encode(9, version, Kind.RESPONSE, message)
+    assert offset_fetch_reply(version, packed) == schemas.encode(9, version, Kind.RESPONSE, message)
 
 
 steps_of = st.sampled_from(["commit", "commit", "fetch", "everything", "delete"])

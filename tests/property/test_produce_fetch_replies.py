@@ -89,10 +89,10 @@ def test_produce_replies_equal_those_of_the_schemas(version, topics, throttle_ms
         },
     )
     named = [(_key(version >= 13, t), t[2]) for t in topics]
-    assert produce_fetch_replies.produce_response(version, named, throttle_ms) == expected
+    assert produce_fetch_replies.produce_reply(version, named, throttle_ms) == expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(produce_fetch_replies, "_STEP_PARTITIONS", 2)
-        pieces = finish(produce_fetch_replies.produce_response_in_steps(version, named))
+        pieces = finish(produce_fetch_replies.produce_reply_in_steps(version, named))
     assert b"".join(throttled(0, version, pieces, throttle_ms)) == expected
 
 
@@ -132,14 +132,14 @@ def test_fetch_replies_equal_those_of_the_schemas(version, topics, error, sessio
         for partition in response["partitions"]:
             if partition["aborted_transactions"] == ():
                 partition["aborted_transactions"] = []
-    chunks = produce_fetch_replies.fetch_response(
+    chunks = produce_fetch_replies.fetch_reply(
         version, [(_key(version >= 13, t), t[2]) for t in topics], error_code=error, session_id=session, throttle_ms=7
     )
     assert b"".join(chunks) == schemas.encode(1, version, Kind.RESPONSE, message)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(produce_fetch_replies, "_STEP_PARTITIONS", 2)
         named = ((_key(version >= 13, t), t[2]) for t in topics)
-        pieces = finish(produce_fetch_replies.fetch_response_in_steps(version, len(topics), named, session_id=session))
+        pieces = finish(produce_fetch_replies.fetch_reply_in_steps(version, len(topics), named, session_id=session))
     whole = message | {"throttle_time": 0, "error_code": 0}
     assert b"".join(pieces) == schemas.encode(1, version, Kind.RESPONSE, whole)
     assert all(part in chunks for _, _, partitions in topics for p in partitions if p.size for part in p.records)
@@ -152,6 +152,6 @@ def _key(by_id: bool, topic: tuple) -> str | bytes:
 
 def test_a_null_topic_id_is_sixteen_zeros() -> None:
     zero = uuid.UUID(int=0).bytes
-    packed = produce_fetch_replies.produce_response(13, [(zero, [ProducedPartition(0)])])
+    packed = produce_fetch_replies.produce_reply(13, [(zero, [ProducedPartition(0)])])
     reply, _ = schemas.decode(0, 13, Kind.RESPONSE, packed)
     assert reply.responses[0].topic_id is None

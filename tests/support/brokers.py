@@ -175,7 +175,7 @@ class Wire:
 
     def receive(self, api_key: int, version: int, correlation_id: int) -> Any:
         """Reads the next reply, which must be the one to ``correlation_id``."""
-        answered, message = frames.decode_response(api_key, version, self.receive_frame())
+        answered, message = frames.decode_reply(api_key, version, self.receive_frame())
         assert answered == correlation_id
         return message
 

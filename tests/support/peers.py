@@ -57,7 +57,7 @@ class Peer:
         data = await self.exchange(frames.encode_request(api_key, version, 7, "c", message))
         if data is None:
             return None
-        correlation_id, reply = frames.decode_response(api_key, version, data)
+        correlation_id, reply = frames.decode_reply(api_key, version, data)
         assert correlation_id == 7
         return reply
 
@@ -84,7 +84,7 @@ class Client:
 
     async def ask(self, key: int, version: int, message: dict[str, Any]) -> Any:
         self.writer.write(frames.encode_request(key, version, 1, "c", message))
-        return frames.decode_response(key, version, await self.reply())[1]
+        return frames.decode_reply(key, version, await self.reply())[1]
 
 
 async def until(condition: Callable[[], bool]) -> None:

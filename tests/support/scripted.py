@@ -91,7 +91,7 @@ class ScriptedBroker:
         if key == API_VERSIONS and version > high:
             body = {"error_code": ErrorCode.unsupported_version.value, "api_keys": self._ranges(), "throttle_time": 0}
             return frames.frame(
-                frames.response_head(key, 0, head.correlation_id), schemas.encode(key, 0, Kind.RESPONSE, body)
+                frames.reply_head(key, 0, head.correlation_id), schemas.encode(key, 0, Kind.RESPONSE, body)
             )
         assert low <= version <= high, f"version {version} of {key} was never offered"
         message, _ = schemas.decode(key, version, Kind.REQUEST, frame, head.body)
@@ -102,7 +102,7 @@ class ScriptedBroker:
         if not isinstance(reply, dict):
             return reply
         return frames.frame(
-            frames.response_head(key, version, head.correlation_id), schemas.encode(key, version, Kind.RESPONSE, reply)
+            frames.reply_head(key, version, head.correlation_id), schemas.encode(key, version, Kind.RESPONSE, reply)
         )
 
     def _ranges(self) -> list[dict[str, int]]:

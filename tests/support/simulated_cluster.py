@@ -503,7 +503,7 @@ class ChanceCluster:
                     self.on_event()
                 body = getattr(self, f"_answer_{key}")(node, message, version)
         return frames.frame(
-            frames.response_head(key, version, head.correlation_id), schemas.encode(key, version, Kind.RESPONSE, body)
+            frames.reply_head(key, version, head.correlation_id), schemas.encode(key, version, Kind.RESPONSE, body)
         )
 
     def _answer_18(self, node: Node, message: Any, version: int) -> dict[str, Any]:

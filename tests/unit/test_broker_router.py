@@ -30,7 +30,7 @@ def loop():
 
 
 def code_of(frame: bytes) -> int:
-    return int(frames.decode_response(12, 0, frame)[1].error_code)
+    return int(frames.decode_reply(12, 0, frame)[1].error_code)
 
 
 def raising(error: Exception) -> Any:

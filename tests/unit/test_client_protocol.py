@@ -60,7 +60,7 @@ replies = st.fixed_dictionaries(
 
 
 def encoded(version: int, message: dict[str, Any]) -> bytes:
-    head = frames.response_head(FETCH, version, 5)
+    head = frames.reply_head(FETCH, version, 5)
     return head + schemas.encode(FETCH, version, Kind.RESPONSE, message)
 
 

@@ -22,7 +22,7 @@ from odradek.broker.router import Api, Router
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
-from odradek.wire.produce_fetch_replies import FetchedPartition, fetch_response
+from odradek.wire.produce_fetch_replies import FetchedPartition, fetch_reply
 from odradek.wire.schemas import Kind
 
 APIS = {api.key: api for api in map(Api.of, served())}
@@ -270,7 +270,7 @@ FETCH = {"max_wait": 500, "min_bytes": 1, "max_bytes": 100, "isolation_level": 0
 def test_a_refused_fetch_keeps_its_session_and_refuses_its_partitions() -> None:
     def serve(message: Any) -> Any:
         assert message.max_wait.total_seconds() == 0
-        return fetch_response(17, [(T_ID.bytes, [FetchedPartition(0)])], session_id=5)
+        return fetch_reply(17, [(T_ID.bytes, [FetchedPartition(0)])], session_id=5)
 
     rig = Rig(serve)
     rig.broker.fetch_sessions.begin(

@@ -143,7 +143,7 @@ def test_any_bytes_are_a_header_or_a_frame_error(data: bytes) -> None:
 @given(st.binary(max_size=200), st.sampled_from([(8, 8), (8, 2), (9, 8), (11, 9), (18, 3), (1, 12), (0, 9)]))
 def test_any_bytes_are_a_reply_or_a_value_error(data: bytes, which: tuple[int, int]) -> None:
     try:
-        correlation_id, _ = frames.decode_response(*which, data)
+        correlation_id, _ = frames.decode_reply(*which, data)
     except ValueError:
         return
     assert correlation_id == int.from_bytes(data[:4], "big", signed=True)
@@ -152,4 +152,4 @@ def test_any_bytes_are_a_reply_or_a_value_error(data: bytes, which: tuple[int, i
 @pytest.mark.parametrize(("api_key", "version", "tags"), [(8, 7, 0), (8, 8, 1), (18, 3, 0), (18, 0, 0)])
 def test_response_headers_are_read_back(api_key: int, version: int, tags: int) -> None:
     # A response header of ApiVersions never has tags: a client reads it before it knows any version.
-    assert frames.response_head(api_key, version, -2) == b"\xff\xff\xff\xfe" + bytes(tags)
+    assert frames.reply_head(api_key, version, -2) == b"\xff\xff\xff\xfe" + bytes(tags)

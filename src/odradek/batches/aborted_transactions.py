@@ -9,7 +9,7 @@ from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT
 
 
 class AbortedTransaction(NamedTuple):
-    """An entry of a read_committed fetch response: this producer's records from ``first_offset`` on were aborted."""
+    """An entry of a read_committed fetch reply: this producer's records from ``first_offset`` on were aborted."""
 
     producer_id: int
     first_offset: int

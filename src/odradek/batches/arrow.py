@@ -61,7 +61,7 @@ class BatchSpans(NamedTuple):
 
 
 class RecordSet:
-    """The whole batches in the bytes of a fetch response for one partition.
+    """The whole batches in the bytes of a fetch reply for one partition.
 
     The constructor reads only the batch headers. ``next_offset`` is the offset after the last batch, ``leader_epoch``
     the epoch of the last batch (-1 for no batch). Raises CorruptRecord.

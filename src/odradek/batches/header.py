@@ -136,7 +136,7 @@ def check_header(header: BatchHeader) -> None:
 def scan(buffer: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Yields position and header of each whole batch in ``buffer``.
 
-    It ends before a last batch that is cut off, because fetch responses can have one. Raises CorruptRecord for bytes
+    It ends before a last batch that is cut off, because fetch replies can have one. Raises CorruptRecord for bytes
     that are not a batch of format v2. CRCs are not checked.
     """
     end = len(buffer)

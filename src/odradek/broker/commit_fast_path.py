@@ -18,7 +18,7 @@ from odradek.groups.commit_plan import COMMITTED, CommitPlan, PlannedCommits
 from odradek.groups.messages import OffsetCommitReply
 from odradek.wire import schemas
 from odradek.wire.api_keys import OFFSET_COMMIT
-from odradek.wire.frames import read_request_head, response_head
+from odradek.wire.frames import read_request_head, reply_head
 from odradek.wire.offset_commit_frames import MAX_FRAME_BYTES, CommitOffsets, Layout, Same, positions_in
 from odradek.wire.schemas import Kind
 
@@ -261,7 +261,7 @@ def _bytes_of(planned: PlanEntry) -> int:
 
 def _reply_parts(version: int, message: bytes) -> tuple[bytes, bytes]:
     """Returns the bytes of a reply before and after its correlation id."""
-    head = response_head(OFFSET_COMMIT, version, 0)
+    head = reply_head(OFFSET_COMMIT, version, 0)
     return (len(head) + len(message)).to_bytes(4, "big"), head[4:] + message
 
 

@@ -75,7 +75,7 @@ metadata.max.retention.ms | long | 604800000 | | Age at which a snapshot, and th
 producer.id.expiration.ms | int | 86400000 | 1.. | Time after which the state of an inactive producer is removed.
 fetch.max.bytes | int | 57671680 | 1024.. | Most bytes of records in one fetch response.
 max.incremental.fetch.session.cache.slots | int | 1000 | 0.. | Largest number of fetch sessions.
-max.request.partition.size.limit | int | 2000 | 1.. | Most partitions in one response to DescribeTopicPartitions.
+max.request.partition.size.limit | int | 2000 | 1.. | Most partitions in one reply to DescribeTopicPartitions.
 socket.request.max.bytes | int | 104857600 | 1.. | Longest accepted request in bytes.
 socket.listen.backlog.size | int | 50 | 1.. | New connections that the operating system queues.
 connections.max.idle.ms | long | 600000 | | Idle time after which a connection is closed.

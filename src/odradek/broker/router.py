@@ -24,7 +24,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segment import Slice
 from odradek.wire import schemas
 from odradek.wire.chunks import Chunk
-from odradek.wire.frames import FrameError, RequestHead, read_request_head, response_head
+from odradek.wire.frames import FrameError, RequestHead, read_request_head, reply_head
 from odradek.wire.request_limits import TooManyElements
 from odradek.wire.schemas import Kind
 from odradek.wire.throttle_time import throttled
@@ -296,7 +296,7 @@ class Router:
                 del reply  # as in _run
         if isinstance(reply, Exception):
             reply = self._reply_to(head, reply)
-        start = response_head(head.api_key, head.version, head.correlation_id)
+        start = reply_head(head.api_key, head.version, head.correlation_id)
         if context.throttle_ms:
             reply = throttled(head.api_key, head.version, reply, context.throttle_ms)
         if isinstance(reply, list):

@@ -333,7 +333,7 @@ class ClassicGroup:
         return False
 
     def joined_members(self, pace: Pace) -> Generator[None, None, list[JoinedMember]]:
-        """Returns the list of members for the leader's response."""
+        """Returns the list of members for the leader's reply."""
         joined = []
         for member in self.members.values():
             joined.append(JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol)))

@@ -136,7 +136,7 @@ class Membership:
         is_leader = group.leader == member_id
         unchanged = member.protocols == request.protocols
         if unchanged and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)):
-            # The response was lost, or nothing has changed for the member: it can sync in this generation.
+            # The reply was lost, or nothing has changed for the member: it can sync in this generation.
             # A leader that joins a Stable group requests a new assignment, e.g. because partitions were added.
             out.reply = yield from self._joined(group, member_id)
             return
@@ -167,7 +167,7 @@ class Membership:
         group.set_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
-        # The member has abandoned its earlier join and does not wait for that response.
+        # The member has abandoned its earlier join and does not wait for that reply.
         again = JoinGroupReply(ErrorCode.rebalance_in_progress, member_id=member.member_id)
         self._answer_join(group, member, again, out)
         group.park_join(member, self._park(JOIN, group, out))
@@ -300,7 +300,7 @@ class Membership:
             yield from self._complete_join(now_ms, group, out)
 
     def _forget(self, group: ClassicGroup, member: Member, out: Result) -> None:
-        # The client may still wait for a response; with this error it joins again.
+        # The client may still wait for a reply; with this error it joins again.
         self._answer_join(group, member, JoinGroupReply(ErrorCode.unknown_member_id), out)
         self._answer_sync(member, SyncGroupReply(ErrorCode.unknown_member_id), out)
         group.remove(member.member_id)

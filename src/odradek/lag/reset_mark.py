@@ -1,6 +1,6 @@
 """The mark of a commit that makes a streaming query continue from its offset. Pure.
 
-An OffsetCommit has no author, and an OffsetFetch response has no time. A reset for a streaming query is therefore
+An OffsetCommit has no author, and an OffsetFetch reply has no time. A reset for a streaming query is therefore
 marked in the commit's metadata: ``odradek-reset:1:<offset>:<topic id>``. The offset and the id distinguish the original
 from a copy: MirrorMaker copies the metadata of a commit to another cluster, where the topic has another id. The id is
 optional, since brokers before 2.8 have no topic ids.

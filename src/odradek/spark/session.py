@@ -360,7 +360,7 @@ def _launch_without_vector_module(
             if waited_s < _JVM_START_S:
                 continue
             process.kill()
-            raise OSError("no response") from None
+            raise OSError("no reply") from None
         if not connection.is_file():
             raise OSError(f"it ended with code {process.returncode}")
     data = connection.read_bytes()  # port: 4 bytes; length of the secret: 4 bytes; the secret. Java renames it.

@@ -2,7 +2,7 @@
 
 Rules for each producer id:
 * The state has the last five batches. A batch with the epoch, first and last sequence of one of them is a duplicate:
-  its response has the offsets of the first append (behaviour 55).
+  its reply has the offsets of the first append (behaviour 55).
 * An epoch below the current epoch is INVALID_PRODUCER_EPOCH.
 * A new epoch starts with sequence 0. Within an epoch each batch continues the sequence of the last one (0 follows
   2^31-1). Otherwise the error is OUT_OF_ORDER_SEQUENCE_NUMBER.

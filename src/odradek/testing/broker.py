@@ -255,7 +255,7 @@ class Faults:
     With ``times=None`` it stays until ``clear``. ``topic`` and ``client_id`` limit it to requests with this topic
     and from this client. If several faults match, the first one set applies. With ``when="before"`` the request has
     no effect (a delayed request takes effect after the delay). With ``when="after"`` it has an effect, but the
-    client gets no regular response, or gets it late.
+    client gets no regular reply, or gets it late.
 
     All methods return the fault's number, which is also in ``fired``, and raise ValueError for an unknown name.
     ``kill``, ``stop`` and ``start`` of the broker remove all faults.
@@ -300,7 +300,7 @@ class Faults:
         client_id: str | None = None,
         when: When = "before",
     ) -> int:
-        """Closes the connection instead of a response."""
+        """Closes the connection instead of a reply."""
         return self._set("disconnect", api, times=times, topic=topic, client_id=client_id, when=when)
 
     def drop(
@@ -312,7 +312,7 @@ class Faults:
         client_id: str | None = None,
         when: When = "before",
     ) -> int:
-        """Sends no response. The connection stays open, and later requests on it get no response either."""
+        """Sends no reply. The connection stays open, and later requests on it get no reply either."""
         return self._set("drop", api, times=times, topic=topic, client_id=client_id, when=when)
 
     def _set(self, kind: str, api: str, **how: Any) -> int:
@@ -329,5 +329,5 @@ class Faults:
         return list(self._engine.command("faults")["pending"])
 
     def clear(self) -> None:
-        """Removes all faults and empties ``fired``. Requests with an applied fault stay delayed or without response."""
+        """Removes all faults and empties ``fired``. Requests with an applied fault stay delayed or without reply."""
         self._engine.command("clear_faults")

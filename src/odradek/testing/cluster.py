@@ -151,7 +151,7 @@ class BrokerProcess:
                         raise ConnectionError("it has ended")
                     line += data
             except OSError as error:
-                self._control.close()  # a late response must not be read as the next one
+                self._control.close()  # a late reply must not be read as the next one
                 raise BrokerFailed(f"the broker did not answer: {error}\n{self.log_tail()}") from error
         answer = json.loads(line)
         if "error" in answer:
@@ -173,7 +173,7 @@ class BrokerProcess:
         return code
 
     def kill(self) -> None:
-        """Ends the broker with kill -9: nothing is flushed, and clients get no response."""
+        """Ends the broker with kill -9: nothing is flushed, and clients get no reply."""
         process = self.process
         if process is not None:
             process.kill()

@@ -149,7 +149,7 @@ def _message_start(data: bytes | memoryview) -> int:
         raise FrameError(f"malformed reply header: {error}") from error
 
 
-def response_head(api_key: int, version: int, correlation_id: int) -> bytes:
+def reply_head(api_key: int, version: int, correlation_id: int) -> bytes:
     """Returns the header of a reply, without tagged fields."""
     packed = correlation_id.to_bytes(4, "big", signed=True)
     return packed + b"\0" if schemas.has_flexible_reply_header(api_key, version) else packed
@@ -172,11 +172,11 @@ def encode_request(
     return frame(head, body)
 
 
-def decode_response(api_key: int, version: int, data: bytes) -> tuple[int, Any]:
+def decode_reply(api_key: int, version: int, data: bytes) -> tuple[int, Any]:
     """Returns a reply's correlation id and message from a frame without its length prefix. Raises ValueError."""
     if len(data) < 4:
         raise FrameError("the reply is shorter than a correlation id")
-    at = len(response_head(api_key, version, 0))
+    at = len(reply_head(api_key, version, 0))
     if at > 4 and data[4:5] != b"\0":
         at = _message_start(data)
     message, _ = schemas.decode(api_key, version, Kind.RESPONSE, data, at)

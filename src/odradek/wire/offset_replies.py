@@ -56,9 +56,9 @@ def _any_name(name: str, flexible: bool) -> bytes:
     return uvarint(len(packed) + 1) + packed
 
 
-def offset_commit_response(version: int, topics: Iterable[CommittedTopic]) -> bytes:
+def offset_commit_reply(version: int, topics: Iterable[CommittedTopic]) -> bytes:
     """Returns the message without its header."""
-    steps = offset_commit_response_in_steps(version, list(topics))
+    steps = offset_commit_reply_in_steps(version, list(topics))
     while True:
         try:
             next(steps)
@@ -66,9 +66,7 @@ def offset_commit_response(version: int, topics: Iterable[CommittedTopic]) -> by
             return b"".join(end.value)
 
 
-def offset_commit_response_in_steps(
-    version: int, topics: Sequence[CommittedTopic]
-) -> Generator[None, None, list[bytes]]:
+def offset_commit_reply_in_steps(version: int, topics: Sequence[CommittedTopic]) -> Generator[None, None, list[bytes]]:
     """Packs the message in steps of a few rows and returns its pieces."""
     out = Pieces()
     flexible = version >= 8
@@ -156,7 +154,7 @@ def refused_fetch_rows(partitions: Iterable[int], error_code: int) -> bytes:
     return b"".join([_ROW.pack(partition, -1, -1, end) for partition in partitions])
 
 
-def offset_fetch_response(version: int, groups: Sequence[FetchedGroup]) -> bytes:
+def offset_fetch_reply(version: int, groups: Sequence[FetchedGroup]) -> bytes:
     """Returns the message without its header. Before version 8 there is exactly one group."""
     out = [offset_fetch_start(version, len(groups))]
     for group_id, error_code, topics in groups:

@@ -1,6 +1,6 @@
 """Hand-written encoders of Produce and Fetch replies.
 
-These are a broker's most frequent replies. ``fetch_response`` returns chunks, which are written one after another. The
+These are a broker's most frequent replies. ``fetch_reply`` returns chunks, which are written one after another. The
 records are the given slices of the log, without a copy. A property test compares the result with
 ``wire.schemas.encode`` for every version.
 
@@ -81,7 +81,7 @@ def _compact_text(value: str | None) -> bytes:
 ProducedTopics = Sequence[tuple[str | bytes, Sequence[ProducedPartition]]]
 
 
-def produce_response(version: int, topics: ProducedTopics, throttle_ms: int = 0) -> bytes:
+def produce_reply(version: int, topics: ProducedTopics, throttle_ms: int = 0) -> bytes:
     """Returns a Produce reply of version 3 to 13 without its header.
 
     A topic has its name, from version 13 on the 16 bytes of its id.
@@ -96,8 +96,8 @@ def produce_response(version: int, topics: ProducedTopics, throttle_ms: int = 0)
     return b"".join(out)
 
 
-def produce_response_in_steps(version: int, topics: ProducedTopics) -> Generator[None, None, list[Chunk]]:
-    """Does the same as ``produce_response`` in steps of some hundred partitions. Returns the chunks of the reply."""
+def produce_reply_in_steps(version: int, topics: ProducedTopics) -> Generator[None, None, list[Chunk]]:
+    """Does the same as ``produce_reply`` in steps of some hundred partitions. Returns the chunks of the reply."""
     pieces: list[Chunk] = []
     packed = [_count(version >= 9, len(topics))]
     left = _STEP_PARTITIONS
@@ -169,7 +169,7 @@ def _pack_produced_flexible(out: list[bytes], partition: ProducedPartition) -> N
 FetchedTopics = Iterable[tuple[str | bytes, Sequence[FetchedPartition]]]
 
 
-def fetch_response(
+def fetch_reply(
     version: int, topics: FetchedTopics, *, error_code: int = 0, session_id: int = 0, throttle_ms: int = 0
 ) -> list[Chunk]:
     """Returns the chunks of a Fetch reply of version 4 to 18 without its header.
@@ -191,10 +191,10 @@ def fetch_response(
     return out
 
 
-def fetch_response_in_steps(
+def fetch_reply_in_steps(
     version: int, count: int, topics: FetchedTopics, *, session_id: int = 0
 ) -> Generator[None, None, list[Chunk]]:
-    """Does the same as ``fetch_response`` for many partitions of ``count`` topics in steps of some hundred."""
+    """Does the same as ``fetch_reply`` for many partitions of ``count`` topics in steps of some hundred."""
     out: list[Chunk] = []
     packed = [_fetch_head(version, count, 0, session_id, 0)]
     left = _STEP_PARTITIONS

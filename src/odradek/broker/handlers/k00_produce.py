@@ -35,7 +35,7 @@ from odradek.core.ids import INTERNAL_TOPICS
 from odradek.storage.append_info import AppendInfo
 from odradek.storage.client_batch import time_bounds
 from odradek.wire.chunks import Chunk
-from odradek.wire.produce_fetch_replies import ProducedPartition, produce_response, produce_response_in_steps
+from odradek.wire.produce_fetch_replies import ProducedPartition, produce_reply, produce_reply_in_steps
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class _Produce:
             return self._park(self._awaited, lambda promise: promise.resolve(self.reply()))
         self._count_bytes()
         if self.wants_reply:
-            return produce_response(self.context.version, self._topics)
+            return produce_reply(self.context.version, self._topics)
         self._raise_hangup({part.error_code for _, parts in self._topics for part in parts})
         return None
 
@@ -256,7 +256,7 @@ class _Produce:
         self._count_bytes()
         try:
             if self.wants_reply:
-                return (yield from produce_response_in_steps(self.context.version, self._topics))
+                return (yield from produce_reply_in_steps(self.context.version, self._topics))
             codes: set[int] = set()
             for number, (_, parts) in enumerate(self._topics):
                 for first in range(0, len(parts), STEP_PARTITIONS):

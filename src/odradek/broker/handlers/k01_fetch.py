@@ -35,7 +35,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segment import Slice
 from odradek.wire.chunks import Chunk
-from odradek.wire.produce_fetch_replies import FetchedPartition, fetch_response, fetch_response_in_steps
+from odradek.wire.produce_fetch_replies import FetchedPartition, fetch_reply, fetch_reply_in_steps
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def handle(
             owner=id(context.connection),
         )
     except KafkaError as error:
-        return fetch_response(context.version, (), error_code=error.code)
+        return fetch_reply(context.version, (), error_code=error.code)
     fetch = _Fetch(broker, context, message, session)
     return fetch.begin() if len(session.wanted) <= AT_ONCE else fetch.begin_in_steps()
 
@@ -113,7 +113,7 @@ def _handle_in_steps(broker: BrokerServices, context: Context, message: FetchReq
             owner=id(context.connection),
         )
     except KafkaError as error:
-        return fetch_response(context.version, (), error_code=error.code)
+        return fetch_reply(context.version, (), error_code=error.code)
     finally:
         broker.leftovers.add(wanted, forgotten)
     return (yield from _Fetch(broker, context, message, session).begin_in_steps())
@@ -349,7 +349,7 @@ class _Fetch:
         if self._session.full and session_id:
             self._broker.fetch_sessions.forget(session_id)
             session_id = 0
-        return fetch_response(self._version, (), session_id=session_id)
+        return fetch_reply(self._version, (), session_id=session_id)
 
     def _reply(self) -> list[Chunk]:
         if self._over_quota():
@@ -357,7 +357,7 @@ class _Fetch:
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         self._collect(self._fetched, topics)
         rows = [(_packed(key), answers) for key, answers in topics.items()]
-        return fetch_response(self._version, rows, session_id=self._session.session_id)
+        return fetch_reply(self._version, rows, session_id=self._session.session_id)
 
     def _reply_in_steps(self) -> Steps[list[Chunk]]:
         try:
@@ -376,7 +376,7 @@ class _Fetch:
         rows = ((_packed(key), answers) for key, answers in topics.items())
         session_id = self._session.session_id
         try:
-            return (yield from fetch_response_in_steps(self._version, len(topics), rows, session_id=session_id))
+            return (yield from fetch_reply_in_steps(self._version, len(topics), rows, session_id=session_id))
         finally:
             self._broker.leftovers.add(topics)
 

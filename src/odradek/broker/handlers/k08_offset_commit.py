@@ -21,7 +21,7 @@ from odradek.broker.scheduler import Steps, finish
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit
-from odradek.wire.offset_replies import CommittedTopic, offset_commit_response, offset_commit_response_in_steps
+from odradek.wire.offset_replies import CommittedTopic, offset_commit_reply, offset_commit_reply_in_steps
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class CommitRequest:
             by_topic = yield from _merged(self.unknown, topics)
             topics = list(by_topic.values())
             self.left += (by_topic, topics)
-        return (yield from offset_commit_response_in_steps(self.version, topics))
+        return (yield from offset_commit_reply_in_steps(self.version, topics))
 
 
 def handle(
@@ -104,7 +104,7 @@ def handle(
         return _handle_in_steps(broker, context, message)
     commit = commit_of(broker, context.version, message)
     if commit.request is None:
-        return offset_commit_response(context.version, commit.unknown)
+        return offset_commit_reply(context.version, commit.unknown)
     return broker.groups.submit(commit.shard(broker), commit.request).map(commit.pack)
 
 

@@ -31,7 +31,7 @@ from odradek.wire.offset_replies import (
     fetched_group_start,
     fetched_topic_start,
     offset_fetch_end,
-    offset_fetch_response,
+    offset_fetch_reply,
     offset_fetch_rows,
     offset_fetch_start,
     refused_fetch_rows,
@@ -88,7 +88,7 @@ def handle(
     if version < FIRST_FLEXIBLE:
         return _fetch(broker, version, asked[0], require_stable).map(_fields_of)
     groups = [_fetch(broker, version, group, require_stable).map(_packed) for group in asked]
-    return gather(groups).map(lambda answers: offset_fetch_response(version, answers))
+    return gather(groups).map(lambda answers: offset_fetch_reply(version, answers))
 
 
 def _is_long(groups: Sequence[OffsetFetchRequestGroup]) -> bool:
