@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from client.conftest import admin, filled, publish  # noqa: F401  fixtures
 from kazoo.client import KazooClient
 from support.brokers import unique
 
 import odradek
+from odradek.cli.main import run
 from odradek.zookeeper.config import config_of
 from odradek.zookeeper.connection import ZooKeeperConnection
 from odradek.zookeeper.store import OffsetStore
@@ -45,3 +50,32 @@ def connection(connect: str) -> Iterator[ZooKeeperConnection]:
 @pytest.fixture
 def store(connection: ZooKeeperConnection) -> OffsetStore:
     return OffsetStore(connection)
+
+
+class Line:
+    """Runs ``odradek zookeeper`` in this process: its exit code, output and errors."""
+
+    def __init__(self, connect: str, bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self._connect = connect
+        self._bootstrap = bootstrap
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    def __call__(self, command: str, *arguments: str, kafka: bool = True) -> int:
+        both = ["-b", self._bootstrap] if kafka else []
+        code = run(["zookeeper", command, "-z", self._connect, *both, *arguments])
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def json(self, command: str, *arguments: str, kafka: bool = True) -> Any:
+        self.code = self(command, "--json", *arguments, kafka=kafka)
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def line(connect: str, bootstrap: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+         monkeypatch: pytest.MonkeyPatch) -> Line:  # fmt: skip
+    """Undo files are written to an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ODRADEK_ZOOKEEPER_LOGIN", raising=False)
+    return Line(connect, bootstrap, capsys)

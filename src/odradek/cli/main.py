@@ -53,6 +53,7 @@ _SUB_APPS = {
     "transactions": _SubApp(
         "odradek.cli.transactions.app", "Transactions of any Kafka cluster: list, describe, abort."
     ),
+    "zookeeper": _SubApp("odradek.cli.zookeeper.app", "Offsets of groups in ZooKeeper: lag, resets, migration."),
     "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of any Kafka cluster, decoded."),
     "pipeline": _SubApp("odradek.cli.pipeline", "Pipelines on Spark: ingest, replay, history."),
 }

@@ -7,7 +7,7 @@ committed offsets and uses the log end where none exists. ``shift-by`` needs a c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -159,7 +159,7 @@ def plan(
         whole = [TopicPartition(t.name, p.partition) for t in ordered for p in t.partitions]
         chosen = list(dict.fromkeys([*partitions, *whole]))
     topic_ids = _check_exist(admin, chosen)
-    logs = _logs(admin, chosen, scenario)
+    logs = log_bounds(admin, chosen, scenario)
     wished = targets(scenario, group, chosen, committed, logs)
     return GroupResetPlan(group, state, rows(scenario, wished, committed, logs), topic_ids)
 
@@ -174,13 +174,17 @@ def _check_exist(admin: Admin, chosen: list[TopicPartition]) -> dict[str, UUID |
     return {name: topic.topic_id for name, topic in described.items()}
 
 
-def _logs(admin: Admin, chosen: list[TopicPartition], scenario: Scenario) -> dict[TopicPartition, PartitionBounds]:
+def log_bounds(
+    admin: Admin, chosen: Sequence[TopicPartition], scenario: Scenario | None = None
+) -> dict[TopicPartition, PartitionBounds]:
+    """Looks up the log start and end of partitions, and the offset for the time of a scenario. Raises UnknownTopic."""
     if not chosen:
         return {}
     starts = admin.list_offsets(dict.fromkeys(chosen, EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(chosen, LATEST))
-    timed = scenario.kind in ("to-datetime", "by-duration")
-    times = admin.list_offsets(dict.fromkeys(chosen, max(scenario.value, 0))) if timed else {}
+    times = {}
+    if scenario is not None and scenario.kind in ("to-datetime", "by-duration"):
+        times = admin.list_offsets(dict.fromkeys(chosen, max(scenario.value, 0)))
     return {
         tp: PartitionBounds(starts[tp].offset, ends[tp].offset, times[tp].offset if tp in times else NO_OFFSET)
         for tp in chosen

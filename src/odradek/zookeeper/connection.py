@@ -131,6 +131,10 @@ class ZooKeeperConnection:
         """The client of kazoo, for its listeners and watches."""
         return self._client
 
+    def sync(self) -> None:
+        """Waits until this node has all that was written before the call; it may be behind the leader otherwise."""
+        self._retried("/", self._client.sync, "/")
+
     def exists(self, path: str) -> bool:
         """Whether there is such a node."""
         return self._retried(path, self._client.exists, path) is not None

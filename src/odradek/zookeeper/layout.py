@@ -146,17 +146,7 @@ class OffsetLayout:
             text = data.decode()
         except UnicodeDecodeError:
             return "its data is not UTF-8"
-        if self.json_field is None:
-            stored = _whole_number(text)
-        else:
-            found = _field_of(text, self.json_field)
-            stored = (
-                found
-                if isinstance(found, int)
-                else _whole_number(found.value)
-                if isinstance(found, _FieldText)
-                else found
-            )
+        stored = _whole_number(text) if self.json_field is None else _field_of(text, self.json_field)
         if isinstance(stored, str):
             return stored
         if stored < 0:
@@ -187,12 +177,8 @@ class OffsetLayout:
         return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-class _FieldText(NamedTuple):
-    value: str
-
-
-def _field_of(text: str, name: str) -> int | _FieldText | str:
-    """Returns a number or text of a JSON object, or why there is none."""
+def _field_of(text: str, name: str) -> int | str:
+    """Returns the whole number in a field of a JSON object, or why there is none."""
     try:
         found: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -202,7 +188,7 @@ def _field_of(text: str, name: str) -> int | _FieldText | str:
             return f"its JSON has no field {name}"
         found = found[part]
     if isinstance(found, str):
-        return _FieldText(found)
+        return _whole_number(found)
     if isinstance(found, int) and not isinstance(found, bool):
         return found
     return f"the field {name} of its JSON is no whole number"

@@ -73,6 +73,7 @@ class OffsetStore:
 
         A group that does not exist has none."""
         wanted = None if topics is None else set(topics)
+        self.connection.sync()
         found = self._walk(self.layout.segments, {"group": group})
         invalid = [InvalidZnode(path, reason) for path, reason in found.others]
         places: dict[str, TopicPartition] = {}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +22,7 @@ from odradek.cli.options import (
     names_given,
     parse_partitions,
 )
+from odradek.cli.reset_targets import only_target, scenario_for
 from odradek.cli.terminal import (
     EXIT_FAILED,
     CommandError,
@@ -38,6 +36,7 @@ from odradek.cli.terminal import (
     progress,
     warning_lines,
 )
+from odradek.cli.undo_file import write_undo
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -139,15 +138,7 @@ def scenario_of(line: ResetLine) -> Scenario:
         "by-duration": line.by_duration,
         "from-file": line.from_file,
     }
-    chosen = [name for name, value in given.items() if value is not None]
-    if len(chosen) != 1:
-        what = (
-            " and ".join(f"--{name}" for name in chosen) + " cannot be used together"
-            if chosen
-            else "the target is missing"
-        )
-        raise CommandError(f"groups reset: {what}: give one of {', '.join('--' + name for name in given)}")
-    kind = chosen[0]
+    kind = only_target(given, "groups reset")
     if line.from_file is not None:
         try:
             text = line.from_file.read_text(encoding="utf-8")
@@ -155,11 +146,7 @@ def scenario_of(line: ResetLine) -> Scenario:
             reason = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
             raise CommandError(f"--from-file {line.from_file}: {reason}") from error
         return resets.Scenario(kind, offsets=reset_csv.parse(text, line.groups(), str(line.from_file)))
-    if line.to_datetime is not None:
-        return resets.Scenario(kind, resets.datetime_ms(line.to_datetime))
-    if line.by_duration is not None:
-        return resets.Scenario(kind, time.time_ns() // 1_000_000 - resets.duration_ms(line.by_duration))
-    return resets.Scenario(kind, line.to_offset if line.to_offset is not None else line.shift_by or 0)
+    return scenario_for(kind, given[kind])
 
 
 def run_reset(admin: Admin, scenario: Scenario, line: ResetLine) -> int:
@@ -290,24 +277,13 @@ def _write_undo(ready: list[GroupResetPlan], given: Path | None) -> Path:
     from odradek.core.ids import TopicPartition
     from odradek.lag import reset_csv
 
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
-    path = given or Path(f"odradek-undo-{stamp}Z.csv")
     before = {
         plan.group: {
             TopicPartition(row.topic, row.partition): row.before for row in plan.rows if row.before is not None
         }
         for plan in ready
     }
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(reset_csv.export(before, with_group=len(ready) > 1))
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        raise CommandError(f"--undo-file {path} exists and is not overwritten: give another file") from None
-    except OSError as error:
-        raise CommandError(f"undo file {path}: {error.strerror}: give another file with --undo-file") from error
-    return path
+    return write_undo(reset_csv.export(before, with_group=len(ready) > 1), given, "csv")
 
 
 def _commit(admin: Admin, ready: list[GroupResetPlan], undo: Path, *, quiet: bool) -> None:

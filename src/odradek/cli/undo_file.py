@@ -1,0 +1,27 @@
+"""The undo file: what a command is about to replace, on the disk before anything changes."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from odradek.cli.terminal import CommandError
+
+
+def write_undo(text: str, given: Path | None, suffix: str) -> Path:
+    """Writes the previous offsets to the disk and returns the file. Without ``given`` its name has the present time.
+
+    Raises CommandError for a file that exists or cannot be written."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+    path = given or Path(f"odradek-undo-{stamp}Z.{suffix}")
+    try:
+        with path.open("x", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise CommandError(f"--undo-file {path} exists and is not overwritten: give another file") from None
+    except OSError as error:
+        raise CommandError(f"undo file {path}: {error.strerror}: give another file with --undo-file") from error
+    return path

@@ -1,0 +1,76 @@
+"""``odradek zookeeper delete``: the offsets of groups without live members, or of some of their topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odradek.cli.option_fields import of_fields
+from odradek.cli.options import fitting
+from odradek.cli.terminal import CommandError, counted, note, note_table, print_json
+from odradek.cli.undo_file import write_undo
+from odradek.cli.zookeeper.scope import (
+    Execute,
+    Groups,
+    Topics,
+    UndoFile,
+    ZooKeeperLine,
+    group_names,
+    refuse_live_members,
+    warn_of_invalid,
+)
+
+EPILOG = (
+    "Examples:\n\n\b\n"
+    "  odradek zookeeper delete --group old-job -z 127.0.0.1:2181\n"
+    "  odradek zookeeper delete --group billing --topic orders --execute -z 127.0.0.1:2181"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteLine(ZooKeeperLine):
+    """The command line."""
+
+    group: Groups = None
+    topic: Topics = None
+    execute: Execute = False
+    undo_file: UndoFile = None
+
+
+@of_fields(ZooKeeperLine)
+def delete(line: DeleteLine) -> None:
+    """Delete groups without live members from ZooKeeper, or their offsets of some topics.
+
+    Shows the offsets. With --execute, writes them to an undo file, then deletes each group in one transaction. Znodes
+    that are no offsets are deleted, too, and listed: no undo file can hold them.
+    """
+    from odradek.zookeeper.export_file import format_offsets
+
+    names = group_names(line.group)
+    with line.store() as store:
+        refuse_live_members(store, names)
+        found = [store.read(name, line.topic) for name in names]
+        known = set(store.groups())
+        for one in found:
+            if one.group not in known:
+                raise CommandError(f"ZooKeeper has no group {one.group}")
+        rows = [
+            (one.group, tp.topic, str(tp.partition), str(stored.offset))
+            for one in found
+            for tp, stored in one.offsets.items()
+        ]
+        if not line.as_json:
+            if rows:
+                note_table(fitting(("GROUP", "TOPIC", "PARTITION", "OFFSET"), sorted(rows), right=frozenset({2, 3})))
+            warn_of_invalid([invalid for one in found for invalid in one.invalid])
+        undo, deleted = None, []
+        if line.execute:
+            undo = write_undo(format_offsets(found), line.undo_file, "txt")
+            for name in names:
+                deleted += store.delete(name, line.topic)
+    if line.as_json:
+        print_json({"executed": line.execute, "undo_file": str(undo) if undo else None, "deleted": deleted}, indent=2)
+    elif undo is None:
+        note("Nothing was deleted: add --execute.")
+    else:
+        note(f"Deleted {counted(len(deleted), 'znode')}.")
+        note(f"Undo: odradek zookeeper import --file {undo} --execute -z …")

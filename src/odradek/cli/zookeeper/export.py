@@ -1,0 +1,82 @@
+"""``odradek zookeeper export``: a file with the offsets of groups, byte for byte as Kafka's ExportZkOffsets."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from odradek.cli.option_fields import of_fields
+from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, print_json, progress, writing_out
+from odradek.cli.zookeeper.scope import AllGroups, Groups, Topics, ZooKeeperLine, chosen_groups, warn_of_invalid
+
+EPILOG = (
+    "Examples:\n\n\b\n"
+    "  odradek zookeeper export --all-groups --output offsets.txt -z 127.0.0.1:2181\n"
+    "  odradek zookeeper export --group billing -z 127.0.0.1:2181"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportLine(ZooKeeperLine):
+    """The command line."""
+
+    group: Groups = None
+    all_groups: AllGroups = False
+    topic: Topics = None
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The file, which must not exist. Default: standard output.")
+    ] = None
+
+
+@of_fields(ZooKeeperLine)
+def export(line: ExportLine) -> None:
+    """Write the offsets of groups to a file that `odradek zookeeper import` and Kafka's ImportZkOffsets read.
+
+    A znode that is no offset is listed on standard error and is not in the file; then the exit code is 1.
+    """
+    from odradek.zookeeper.export_file import format_offsets
+
+    if line.as_json and line.output is None:
+        raise CommandError("--json reports on the file of --output: without it, the output is the file")
+    with line.store() as store:
+        names = chosen_groups(store, line.group, line.all_groups)
+        with progress("Reading", len(names), "groups") as advance:
+            found = []
+            for name in names:
+                found.append(store.read(name, line.topic))
+                advance(1)
+    text = format_offsets(found)
+    invalid = [one for stored in found for one in stored.invalid]
+    count = sum(len(stored.offsets) for stored in found)
+    if line.output is None:
+        with writing_out():
+            sys.stdout.write(text)
+            sys.stdout.flush()
+    else:
+        _write(line.output, text)
+        if line.as_json:
+            listed = [{"path": one.path, "reason": one.reason} for one in invalid]
+            print_json({"file": str(line.output), "groups": len(names), "offsets": count, "invalid": listed}, indent=2)
+        else:
+            note(f"Wrote {counted(count, 'offset')} of {counted(len(names), 'group')} to {line.output}.")
+    if not line.as_json:
+        warn_of_invalid(invalid)
+    if invalid:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise CommandError(f"--output {path} exists and is not overwritten: give another file") from None
+    except OSError as error:
+        raise CommandError(f"--output {path}: {error.strerror}") from error

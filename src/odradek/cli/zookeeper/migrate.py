@@ -1,0 +1,239 @@
+"""``odradek zookeeper migrate``: the offsets of groups from ZooKeeper to Kafka, or back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.option_fields import of_fields
+from odradek.cli.options import fitting, names_given
+from odradek.cli.terminal import (
+    EXIT_FAILED,
+    CommandError,
+    counted,
+    error_line,
+    note,
+    note_table,
+    print_json,
+    progress,
+    warning_lines,
+)
+from odradek.cli.undo_file import write_undo
+from odradek.cli.zookeeper.scope import AllGroups, Execute, Groups, KafkaLine, UndoFile, ZooKeeperLine
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.zookeeper.migration import GroupMigration, MigrationRules
+    from odradek.zookeeper.store import OffsetStore
+
+EPILOG = (
+    "Examples:\n\n\b\n"
+    "  odradek zookeeper migrate --to kafka --group billing -z 127.0.0.1:2181 -b 127.0.0.1:9092\n"
+    "  odradek zookeeper migrate --to kafka --all-groups --on-conflict largest --execute \\\n"
+    "      -z 127.0.0.1:2181/kafka -b 127.0.0.1:9092"
+)
+_HEAD = ("GROUP", "TOPIC", "PARTITION", "SOURCE", "BEFORE", "AFTER")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MigrateLine(KafkaLine):
+    """The command line."""
+
+    to: Annotated[str, typer.Option("--to", metavar="kafka|zookeeper", help="The store that is written.")]
+    group: Groups = None
+    all_groups: AllGroups = False
+    on_conflict: Annotated[
+        str,
+        typer.Option(
+            "--on-conflict",
+            metavar="fail|source|target|largest",
+            help="Which offset the target gets where it has another one.",
+        ),
+    ] = "fail"
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Leave out what is no offset at which a consumer can resume.")
+    ] = False
+    execute: Execute = False
+    undo_file: UndoFile = None
+
+    def rules(self) -> MigrationRules:
+        """Returns the rules of the options. Raises CommandError."""
+        from odradek.zookeeper.migration import CONFLICT_RULES, MigrationRules
+
+        if self.to not in ("kafka", "zookeeper"):
+            raise CommandError(f"--to {self.to!r}: kafka or zookeeper")
+        if self.on_conflict not in CONFLICT_RULES:
+            raise CommandError(f"--on-conflict {self.on_conflict!r}: one of {', '.join(CONFLICT_RULES)}")
+        return MigrationRules(self.to, self.on_conflict, self.skip_invalid)  # type: ignore[arg-type]  # checked above
+
+
+@of_fields(ZooKeeperLine)
+def migrate(line: MigrateLine) -> None:
+    """Copy the offsets of groups without live members to the other store. The source stays as it is.
+
+    Shows the offsets before and after. With --execute, writes what the target had to an undo file, then each group at
+    once, reads it back and compares. A run that was killed is completed by the next one.
+    """
+    rules = line.rules()
+    if bool(line.group) == line.all_groups:
+        raise CommandError(
+            "missing option '--group' or '--all-groups'" if not line.group else "--group or --all-groups"
+        )
+    with line.store() as store, line.admin("it is the other store") as admin:
+        plans = _plans(store, admin, line, rules)
+        if not line.as_json:
+            _show(plans)
+        ready = [plan for plan in plans if not plan.refusals and plan.written]
+        undo: Path | None = None
+        failures: list[str] = []
+        if line.execute and ready:
+            undo = write_undo(_undo_text(ready), line.undo_file, "csv" if rules.to == "kafka" else "txt")
+            failures = _execute(store, admin, ready)
+        if line.as_json:
+            print_json(_as_json(plans, ready if line.execute else [], undo, failures), indent=2)
+        else:
+            _report(line, admin, plans, ready, undo)
+    for refusal in [refusal for plan in plans for refusal in plan.refusals]:
+        error_line(refusal)
+    for failure in failures:
+        error_line(failure)
+    if failures or any(plan.refusals for plan in plans):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _plans(store: OffsetStore, admin: Admin, line: MigrateLine, rules: MigrationRules) -> list[GroupMigration]:
+    from odradek.zookeeper import migration
+
+    names = names_given(line.group or [], "--group")
+    if line.all_groups:
+        names = store.groups() if rules.to == "kafka" else [row.group_id for row in admin.list_groups()]
+    found = []
+    with progress("Reading both stores", len(names), "groups") as advance:
+        for name in names:
+            found.append(migration.plan(store, admin, name, rules))
+            advance(1)
+    return found
+
+
+def _execute(store: OffsetStore, admin: Admin, ready: list[GroupMigration]) -> list[str]:
+    """Writes the groups and compares; returns a line for each that is not as planned."""
+    from odradek.core.errors import OdradekError
+    from odradek.zookeeper import migration
+
+    failures = []
+    with progress("Migrating", len(ready), "groups") as advance:
+        for plan in ready:
+            try:
+                migration.execute(store, admin, plan)
+                failures += [f"group {plan.group}: {line}" for line in migration.differences(store, admin, plan)]
+            except OdradekError as error:
+                failures.append(f"group {plan.group}: {error}")
+            advance(1)
+    return failures
+
+
+def _undo_text(ready: list[GroupMigration]) -> str:
+    """What the target has for the written partitions: as input of groups reset, or of zookeeper import."""
+    if ready[0].to == "kafka":
+        from odradek.lag import reset_csv
+
+        before = {plan.group: {r.tp: r.target for r in plan.written if r.target is not None} for plan in ready}
+        return reset_csv.export(before, with_group=True)
+    from odradek.zookeeper.export_file import format_offsets
+    from odradek.zookeeper.store import StoredOffsets
+
+    return format_offsets(
+        StoredOffsets(plan.group, {r.tp: plan.seen[r.tp] for r in plan.written if r.tp in plan.seen}) for plan in ready
+    )
+
+
+def _show(plans: list[GroupMigration]) -> None:
+    cells = [
+        (
+            plan.group,
+            row.tp.topic,
+            str(row.tp.partition),
+            str(row.source),
+            "-" if row.target is None else str(row.target),
+            str(row.after),
+        )
+        for plan in plans
+        for row in plan.rows
+    ]
+    if cells:
+        note_table(fitting(_HEAD, cells, right=frozenset({2, 3, 4, 5})))
+    for plan in plans:
+        for one in plan.skipped:
+            warning_lines(f"{one.where}: {one.reason}")
+        if plan.only_in_target:
+            note(f"Group {plan.group}: {counted(len(plan.only_in_target), 'partition')} only in the target: unchanged.")
+
+
+def _report(
+    line: MigrateLine, admin: Admin, plans: list[GroupMigration], ready: list[GroupMigration], undo: Path | None
+) -> None:
+    count = sum(len(plan.written) for plan in ready)
+    if not plans:
+        note("No groups.")
+    elif not ready:
+        refused = any(plan.refusals for plan in plans)
+        note("Nothing was written." if refused else "Nothing to write: the target has these offsets.")
+    elif undo is None:
+        note("Nothing was written: add --execute.")
+    else:
+        store = "Kafka" if line.to == "kafka" else "ZooKeeper"
+        note(f"Wrote {counted(count, 'offset')} of {counted(len(ready), 'group')} to {store}.")
+        back = "groups reset --from-file" if line.to == "kafka" else "zookeeper import --file"
+        if any(row.target is not None for plan in ready for row in plan.written):
+            note(f"Undo: odradek {back} {undo} --execute …")
+    if ready:
+        note(_of_expiry(admin) if line.to == "kafka" else _left_behind(plans))
+
+
+def _of_expiry(admin: Admin) -> str:
+    from odradek.zookeeper.migration import retention_minutes
+
+    minutes = retention_minutes(admin)
+    end = (datetime.now(UTC) + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        f"In Kafka the offsets of a group without members expire after {minutes} minutes "
+        f"(offsets.retention.minutes): start its consumers before {end}. In ZooKeeper they never expired."
+    )
+
+
+def _left_behind(plans: list[GroupMigration]) -> str:
+    found = [one for plan in plans for one in plan.left_behind.values()]
+    texts = sum(bool(one.metadata) for one in found)
+    epochs = sum(one.leader_epoch >= 0 for one in found)
+    return (
+        "ZooKeeper stores the offset only. Left behind: the time of each commit, "
+        f"{counted(texts, 'metadata text')} and {counted(epochs, 'leader epoch')}."
+    )
+
+
+def _as_json(
+    plans: list[GroupMigration], done: list[GroupMigration], undo: Path | None, failures: list[str]
+) -> dict[str, Any]:
+    return {
+        "to": plans[0].to if plans else None,
+        "undo_file": str(undo) if undo else None,
+        "failures": failures,
+        "groups": [
+            {
+                "group": plan.group,
+                "written": any(plan is one for one in done),
+                "refusals": list(plan.refusals),
+                "skipped": [one._asdict() for one in plan.skipped],
+                "only_in_target": [tp._asdict() for tp in plan.only_in_target],
+                "offsets": [
+                    {**row.tp._asdict(), "source": row.source, "before": row.target, "after": row.after}
+                    for row in plan.rows
+                ],
+            }
+            for plan in plans
+        ],
+    }

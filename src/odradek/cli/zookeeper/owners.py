@@ -1,0 +1,68 @@
+"""``odradek zookeeper owners``: whether each partition has a live owner, by the rules of VerifyConsumerRebalance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import typer
+
+from odradek.cli.option_fields import of_fields
+from odradek.cli.options import fitting
+from odradek.cli.terminal import EXIT_FAILED, note, note_table, print_json
+from odradek.cli.zookeeper.scope import Groups, KafkaLine, ZooKeeperLine, group_names, warn_of_invalid
+
+EPILOG = (
+    "Examples:\n\n\b\n"
+    "  odradek zookeeper owners --group billing -z 127.0.0.1:2181\n"
+    "  odradek zookeeper owners --group billing -z 127.0.0.1:2181 -b 127.0.0.1:9092 --json"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnersLine(KafkaLine):
+    """The command line."""
+
+    group: Groups = None
+
+
+@of_fields(ZooKeeperLine)
+def owners(line: OwnersLine) -> None:
+    """Show the live members of groups and the owner of each partition; the exit code is 1 if an owner is missing.
+
+    The partitions of topics come from -b, or from /brokers/topics of this ZooKeeper.
+    """
+    from odradek.zookeeper.members import broker_partitions, check_owners, read_members
+
+    names = group_names(line.group)
+    found = []
+    with line.store() as store, line.optional_admin() as admin:
+        if admin is not None:
+            described = admin.describe_topics().values()
+            partitions = {topic.name: [p.partition for p in topic.partitions] for topic in described}
+        else:
+            partitions = broker_partitions(store.connection)
+        for name in names:
+            members = read_members(store.connection, name)
+            found.append((members, check_owners(members, partitions)))
+    if line.as_json:
+        print_json([
+            {
+                "group": members.group,
+                "members": members.live(),
+                "partitions": [
+                    {"topic": r.tp.topic, "partition": r.tp.partition, "owner": r.owner, "problem": r.problem or None}
+                    for r in rows
+                ],
+                "invalid": [{"path": one.path, "reason": one.reason} for one in members.invalid],
+            }
+            for members, rows in found
+        ], indent=2)  # fmt: skip
+    else:
+        for members, rows in found:
+            note(f"Group {members.group}: members: {', '.join(members.live()) or 'none'}")
+            if rows:
+                cells = [(row.tp.topic, str(row.tp.partition), row.owner or "-", row.problem or "ok") for row in rows]
+                note_table(fitting(("TOPIC", "PARTITION", "OWNER", "CHECK"), cells, right=frozenset({1})))
+            warn_of_invalid(list(members.invalid))
+    if any(members.invalid or any(row.problem for row in rows) for members, rows in found):
+        raise typer.Exit(EXIT_FAILED)

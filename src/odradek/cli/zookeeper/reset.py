@@ -1,0 +1,138 @@
+"""``odradek zookeeper reset``: new offsets for a group, with the values of Kafka's UpdateOffsetsInZK and more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek.cli.option_fields import of_fields
+from odradek.cli.options import parse_partitions
+from odradek.cli.reset_targets import only_target, scenario_for
+from odradek.cli.terminal import CommandError, note, print_json, warning_lines
+from odradek.cli.zookeeper.scope import (
+    Execute,
+    Groups,
+    KafkaLine,
+    UndoFile,
+    ZooKeeperLine,
+    group_names,
+    refuse_live_members,
+)
+from odradek.cli.zookeeper.write_plan import Asked, carry_out, changes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from odradek.client.admin import Admin
+    from odradek.core.ids import TopicPartition
+    from odradek.lag.reset import Scenario
+    from odradek.zookeeper.store import OffsetStore
+
+EPILOG = (
+    "Examples:\n\n\b\n"
+    "  odradek zookeeper reset --group billing --topic orders --to-earliest -z 127.0.0.1:2181 -b 127.0.0.1:9092\n"
+    "  odradek zookeeper reset --group billing --all-topics --shift-by -100 --execute \\\n"
+    "      -z 127.0.0.1:2181 -b 127.0.0.1:9092"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZooKeeperResetLine(KafkaLine):
+    """The command line."""
+
+    group: Groups = None
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some partitions. Repeatable."),
+    ] = None
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="All partitions with an offset of the group.")] = (
+        False
+    )
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start.")] = False
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the log end.")] = False
+    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", help="To this offset.")] = None
+    shift_by: Annotated[int | None, typer.Option("--shift-by", metavar="N", help="By N records; N < 0 moves back.")] = (
+        None
+    )
+    to_datetime: Annotated[
+        str | None,
+        typer.Option("--to-datetime", metavar="TIME", help="To the first record at or after YYYY-MM-DDTHH:mm:SS.sss."),
+    ] = None
+    by_duration: Annotated[
+        str | None,
+        typer.Option("--by-duration", metavar="PnDTnHnMnS", help="To the first record after now minus this duration."),
+    ] = None
+    execute: Execute = False
+    undo_file: UndoFile = None
+
+
+@of_fields(ZooKeeperLine)
+def reset(line: ZooKeeperResetLine) -> None:
+    """Move the offsets of a group without live members to a place in the log.
+
+    Shows the offsets before and after. With --execute, writes an undo file, then all offsets in one transaction. An
+    offset outside the log becomes its nearest end.
+    """
+    (group,) = _one(group_names(line.group))
+    given = {
+        "to-earliest": line.to_earliest or None,
+        "to-latest": line.to_latest or None,
+        "to-offset": line.to_offset,
+        "shift-by": line.shift_by,
+        "to-datetime": line.to_datetime,
+        "by-duration": line.by_duration,
+    }
+    kind = only_target(given, "zookeeper reset")
+    scenario = scenario_for(kind, given[kind])
+    if bool(line.topic) == line.all_topics:
+        raise CommandError("choose the partitions: give --topic TOPIC[:0,1] (repeatable) or --all-topics")
+    parse_partitions(line.topic or [])
+    asked = Asked(line.execute, line.undo_file, line.as_json)
+    with line.store() as store, line.admin("it knows where the logs start and end") as admin:
+        refuse_live_members(store, [group])
+        offsets = _offsets(store, admin, group, scenario, line)
+        if offsets:
+            carry_out(store, changes_of(store, group, offsets), asked)
+        elif line.as_json:
+            print_json({"executed": False, "undo_file": None, "offsets": []}, indent=2)
+        else:
+            note(f"Group {group}: nothing to reset.")
+
+
+def _one(names: list[str]) -> list[str]:
+    if len(names) > 1:
+        raise CommandError("--group: one group at a time")
+    return names
+
+
+def _offsets(
+    store: OffsetStore, admin: Admin, group: str, scenario: Scenario, line: ZooKeeperResetLine
+) -> dict[tuple[str, int], int]:
+    """Returns the new offset of each chosen partition. Raises CommandError for an unknown partition."""
+    from odradek.core.ids import OffsetAndMetadata
+    from odradek.lag import reset as resets
+    from odradek.zookeeper.bounds import cluster_logs
+
+    stored = store.read(group)
+    chosen = sorted(stored.offsets) if line.all_topics else _chosen(admin, line.topic or [])
+    found = cluster_logs(admin, chosen, scenario)
+    for reason in found.unknown.values():
+        raise CommandError(reason)
+    committed = {tp: OffsetAndMetadata(offset) for tp, offset in stored.next_offsets().items()}
+    wished = resets.targets(scenario, group, chosen, committed, found.logs)
+    rows = resets.rows(scenario, wished, committed, found.logs)
+    for row in rows:
+        if row.clamped_from is not None:
+            message = f"offset {row.clamped_from} of {row.topic}-{row.partition} is outside the log"
+            warning_lines(f"Warning: {message}: {row.after} is used.")
+    return {(row.topic, row.partition): row.after for row in rows}
+
+
+def _chosen(admin: Admin, arguments: list[str]) -> Collection[TopicPartition]:
+    from odradek.core.ids import TopicPartition
+
+    topics, single = parse_partitions(arguments)
+    whole = [tp for topic in topics for tp in admin.partitions(topic)]
+    return sorted({*whole, *(TopicPartition(*tp) for tp in single)})

@@ -1,0 +1,166 @@
+"""The options that all commands share: the session of ZooKeeper, the layout, and the groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek.cli.command_config import read_properties
+from odradek.cli.options import TIMEOUT_MS, AsJson, CommandConfig, Timeout, connect, names_given
+from odradek.cli.terminal import CommandError, warning_lines
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.zookeeper.config import ZooKeeperConfig
+    from odradek.zookeeper.layout import OffsetLayout
+    from odradek.zookeeper.store import InvalidZnode, OffsetStore
+
+Groups = Annotated[list[str] | None, typer.Option("--group", metavar="GROUP", help="The group. Repeatable.")]
+AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic. Repeatable.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Write. Without it, offsets before and after are shown.")]
+UndoFile = Annotated[Path | None, typer.Option("--undo-file", metavar="FILE", help="File for the previous offsets.")]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT[,HOST:PORT]", help="Addresses of Kafka's brokers."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZooKeeperLine:
+    """The options of every command."""
+
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            "-z", "--zookeeper", metavar="HOST:PORT[,HOST:PORT][/CHROOT]", help="Addresses of ZooKeeper's nodes."
+        ),
+    ] = None
+    zookeeper_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--zookeeper-config",
+            metavar="FILE",
+            help="A properties file: zookeeper.connect, zookeeper.login=user:password, zookeeper.ssl.*, timeouts."
+            " Default: the file in ODRADEK_ZOOKEEPER_CONFIG. ODRADEK_ZOOKEEPER_LOGIN has a login, too.",
+        ),
+    ] = None
+    path: Annotated[
+        str | None,
+        typer.Option(
+            "--path", metavar="TEMPLATE", help="Where offsets are: /consumers/{group}/offsets/{topic}/{partition}."
+        ),
+    ] = None
+    path_group: Annotated[str | None, typer.Option("--path-group", help="The group of a --path without {group}.")] = (
+        None
+    )
+    path_topic: Annotated[str | None, typer.Option("--path-topic", help="The topic of a --path without {topic}.")] = (
+        None
+    )
+    json_field: Annotated[
+        str | None,
+        typer.Option("--json-field", metavar="NAME", help="Values are JSON objects with the offset in NAME."),
+    ] = None
+    last_read: Annotated[
+        bool, typer.Option("--last-read", help="Values are the last offset that was read, not the next one.")
+    ] = False
+    as_json: AsJson = False
+
+    def layout(self) -> OffsetLayout:
+        """Returns the layout of --path and its companions. Raises ConfigError."""
+        from odradek.zookeeper.layout import KAFKA_TEMPLATE, OffsetLayout
+
+        return OffsetLayout(
+            self.path or KAFKA_TEMPLATE, self.json_field, self.last_read, self.path_group, self.path_topic
+        )
+
+    def session(self) -> ZooKeeperConfig:
+        """Returns the settings of the session. Raises ConfigError, CommandError."""
+        import os
+
+        from odradek.zookeeper.config import CONFIG_VARIABLE, config_of
+
+        file = self.zookeeper_config
+        if file is None and os.environ.get(CONFIG_VARIABLE):
+            file = Path(os.environ[CONFIG_VARIABLE])
+        settings = read_properties(file) if file is not None else {}
+        if self.zookeeper is None and "zookeeper.connect" not in settings:
+            raise CommandError("missing option '--zookeeper' (or zookeeper.connect in the file of --zookeeper-config)")
+        return config_of(self.zookeeper, settings)
+
+    @contextmanager
+    def store(self) -> Iterator[OffsetStore]:
+        """Connects, and closes the session at the end. Raises ConfigError, ZooKeeperErrors."""
+        from odradek.zookeeper.connection import ZooKeeperConnection
+        from odradek.zookeeper.store import OffsetStore
+
+        layout = self.layout()
+        with ZooKeeperConnection(self.session()) as connection:
+            yield OffsetStore(connection, layout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaLine(ZooKeeperLine):
+    """The options of commands that also ask Kafka."""
+
+    bootstrap: Bootstrap = None
+    command_config: CommandConfig = None
+    timeout_ms: Timeout = TIMEOUT_MS
+
+    def admin(self, why: str) -> Admin:
+        """Returns a client of Kafka's brokers. Raises CommandError without their addresses."""
+        if self.bootstrap is None:
+            raise CommandError(f"missing option '--bootstrap-server': {why}")
+        return connect(self.bootstrap, self.timeout_ms, self.command_config)
+
+    @contextmanager
+    def optional_admin(self) -> Iterator[Admin | None]:
+        """A client of Kafka's brokers, if their addresses are given."""
+        if self.bootstrap is None:
+            yield None
+            return
+        with connect(self.bootstrap, self.timeout_ms, self.command_config) as admin:
+            yield admin
+
+
+def group_names(groups: list[str] | None) -> list[str]:
+    """Returns the names of --group. Raises CommandError for a name that no path can hold, or without a name."""
+    from odradek.zookeeper.layout import name_problem
+
+    names = names_given(groups or [], "--group")
+    if not names:
+        raise CommandError("missing option '--group'")
+    for name in names:
+        if problem := name_problem(name):
+            raise CommandError(f"--group {name!r}: no path of ZooKeeper can hold this name: {problem}")
+    return names
+
+
+def chosen_groups(store: OffsetStore, groups: list[str] | None, all_groups: bool) -> list[str]:
+    """Returns the groups that a command works on. Raises CommandError."""
+    if bool(groups) == all_groups:
+        raise CommandError("missing option '--group' or '--all-groups'" if not groups else "--group or --all-groups")
+    return store.groups() if all_groups else group_names(groups)
+
+
+def warn_of_invalid(found: list[InvalidZnode]) -> None:
+    """Lists on stderr what is no offset."""
+    for one in found:
+        warning_lines(f"{one.path}: {one.reason}")
+
+
+def refuse_live_members(store: OffsetStore, groups: list[str]) -> None:
+    """Raises CommandError if a group has live members in ZooKeeper: they would write their own offsets."""
+    from odradek.cli.terminal import EXIT_FAILED
+    from odradek.zookeeper.members import read_members
+
+    if not store.layout.is_kafkas:
+        return
+    for group in groups:
+        if names := read_members(store.connection, group).live():
+            raise CommandError(f"group {group} has live members: {', '.join(names)}: stop them first", EXIT_FAILED)

@@ -1,0 +1,118 @@
+"""Shows offsets before and after a write, writes the undo file, and then the offsets: for reset and import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.cli.options import fitting
+from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, note_table, print_json
+from odradek.cli.undo_file import write_undo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from odradek.zookeeper.store import OffsetChange, OffsetStore, StoredOffsets
+
+SHOWN = 4
+
+
+class Asked(NamedTuple):
+    """How the command line wants it."""
+
+    execute: bool
+    undo_file: Path | None
+    as_json: bool
+
+
+def changes_of(store: OffsetStore, group: str, offsets: dict[tuple[str, int], int]) -> list[OffsetChange]:
+    """Returns the changes of a group that make its offsets these. Raises CommandError if a znode is in the way."""
+    from odradek.core.ids import TopicPartition
+    from odradek.zookeeper.layout import Place
+    from odradek.zookeeper.store import OffsetChange
+
+    partitions = [TopicPartition(*tp) for tp in offsets]
+    found = store.read_partitions(group, partitions)
+    if found.invalid:
+        one = found.invalid[0]
+        raise CommandError(
+            f"{one.path} is in the way: {one.reason}: look at it, and delete its topic's offsets first", EXIT_FAILED
+        )
+    return [OffsetChange(Place(group, tp), offsets[tp], found.offsets.get(tp)) for tp in partitions]
+
+
+def carry_out(store: OffsetStore, changes: Sequence[OffsetChange], asked: Asked) -> None:
+    """Shows the changes; with --execute, writes the undo file and all changes in one transaction."""
+    if not asked.as_json:
+        _show(changes)
+    written = [change for change in changes if change.before is None or change.before.offset != change.offset]
+    undo: Path | None = None
+    if asked.execute and written:
+        undo = write_undo(undo_text(written), asked.undo_file, "txt")
+        store.write(written)
+    if asked.as_json:
+        print_json(_as_json(changes, asked.execute, undo), indent=2)
+        return
+    if not written:
+        note("Nothing to write: ZooKeeper has these offsets.")
+    elif undo is None:
+        note("Nothing was written: add --execute.")
+    else:
+        note(f"Wrote {counted(len(written), 'offset')}.")
+        note_undo(undo, written)
+
+
+def undo_text(changes: Iterable[OffsetChange]) -> str:
+    """Returns the file that restores the offsets before these changes."""
+    from odradek.zookeeper.export_file import format_offsets
+
+    return format_offsets(_before(changes))
+
+
+def note_undo(undo: Path, written: Sequence[OffsetChange]) -> None:
+    """Says how the write is undone."""
+    if any(change.before is not None for change in written):
+        note(f"Undo: odradek zookeeper import --file {undo} --execute -z …")
+    new = [f"{change.place.tp} of {change.place.group}" for change in written if change.before is None]
+    if new:
+        more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""
+        note(f"Had no offset before, which no import restores: {', '.join(new[:SHOWN])}{more}")
+
+
+def _before(changes: Iterable[OffsetChange]) -> list[StoredOffsets]:
+    from odradek.zookeeper.store import StoredOffsets
+
+    found: dict[str, StoredOffsets] = {}
+    for change in changes:
+        stored = found.setdefault(change.place.group, StoredOffsets(change.place.group, {}))
+        if change.before is not None:
+            stored.offsets[change.place.tp] = change.before
+    return list(found.values())
+
+
+def _show(changes: Sequence[OffsetChange]) -> None:
+    cells = [
+        (
+            change.place.group,
+            change.place.tp.topic,
+            str(change.place.tp.partition),
+            "-" if change.before is None else str(change.before.offset),
+            str(change.offset),
+        )
+        for change in sorted(changes, key=lambda change: change.place)
+    ]
+    note_table(fitting(("GROUP", "TOPIC", "PARTITION", "BEFORE", "AFTER"), cells, right=frozenset({2, 3, 4})))
+
+
+def _as_json(changes: Sequence[OffsetChange], executed: bool, undo: Path | None) -> dict[str, object]:
+    rows = [
+        {
+            "group": change.place.group,
+            "topic": change.place.tp.topic,
+            "partition": change.place.tp.partition,
+            "before": None if change.before is None else change.before.offset,
+            "after": change.offset,
+        }
+        for change in changes
+    ]
+    return {"executed": executed, "undo_file": str(undo) if undo else None, "offsets": rows}

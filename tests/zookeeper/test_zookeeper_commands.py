@@ -1,0 +1,385 @@
+"""``odradek zookeeper`` beside a broker: what is shown, what is written, what is refused, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from zookeeper.conftest import Line
+
+from odradek import Consumer
+from odradek.cli.main import run
+from odradek.client import Admin
+from odradek.core.ids import TopicPartition as Tp
+
+SUBSCRIPTION = '{"version":1,"subscription":{"%s":1},"pattern":"static","timestamp":"1700000000000"}'
+
+
+def put(kazoo: KazooClient, group: str, topic: str, offsets: dict[object, str]) -> None:
+    for partition, data in offsets.items():
+        path = f"/consumers/{group}/offsets/{topic}/{partition}"
+        kazoo.ensure_path(path)
+        kazoo.set(path, data.encode())
+
+
+def stored(kazoo: KazooClient, group: str, topic: str) -> dict[str, str]:
+    path = f"/consumers/{group}/offsets/{topic}"
+    return {name: kazoo.get(f"{path}/{name}")[0].decode() for name in sorted(kazoo.get_children(path))}
+
+
+@contextmanager
+def consumer(kazoo: KazooClient, group: str, topic: str, owned: tuple[int, ...] = ()) -> Iterator[str]:
+    """A registered consumer of Kafka's old kind; its znodes end with the block."""
+    name = f"{group}_host-1700000000000-0a1b2c3d"
+    made = [
+        kazoo.create(f"/consumers/{group}/ids/{name}", (SUBSCRIPTION % topic).encode(), ephemeral=True, makepath=True)
+    ]
+    for partition in owned:
+        path = f"/consumers/{group}/owners/{topic}/{partition}"
+        made.append(kazoo.create(path, f"{name}-0".encode(), ephemeral=True, makepath=True))
+    yield name
+    for path in made:
+        kazoo.delete(path)
+
+
+def undo_file(folder: Path) -> Path:
+    (found,) = folder.glob("odradek-undo-*")
+    return found
+
+
+def test_groups_and_describe(line: Line, kazoo: KazooClient, filled: str, group: str) -> None:
+    assert (line("groups", kafka=False), line.out) == (0, "No groups.\n")
+    put(kazoo, group, filled, {0: "4", "1-0": "812"})
+    with consumer(kazoo, group, filled, (1,)) as name:
+        assert line.json("groups", kafka=False) == [
+            {"group": group, "topics": 1, "offsets": 1, "invalid": 1, "members": 1}
+        ]
+        (found,) = line.json("describe", "--group", group)
+        assert line.code == 1
+        for row in found["partitions"]:
+            row.pop("modified_ms")
+        assert found["partitions"] == [
+            {"topic": filled, "partition": 0, "offset": 4, "log_end_offset": 10, "lag": 6, "owner": None},
+            {"topic": filled, "partition": 1, "offset": None, "log_end_offset": 10, "lag": None, "owner": f"{name}-0"},
+        ]
+        path = f"/consumers/{group}/offsets/{filled}/1-0"
+        reason = "1-0 is a broker and a partition of Kafka 0.7, whose values are byte positions, not offsets"
+        assert found["invalid"] == [{"path": path, "reason": reason}]
+        assert line("describe", "--group", group) == 1
+        assert line.err == f"{path}: {reason}\n"
+        assert re.search(rf"^{filled} +0 +4 +10 +6 +- +20\d\d-\S+Z$", line.out, re.MULTILINE)
+        assert line("describe", "--all-groups", kafka=False) == 1
+        assert re.search(rf"^{filled} +0 +4 +- +- +- ", line.out, re.MULTILINE)
+
+
+def test_offsets_outside_their_logs_are_listed(line: Line, kazoo: KazooClient, filled: str, group: str) -> None:
+    put(kazoo, group, filled, {0: "11", 7: "1"})
+    put(kazoo, group, "gone", {0: "1"})
+    (found,) = line.json("describe", "--group", group)
+    assert line.code == 1
+    assert {one["path"].rpartition("offsets/")[2]: one["reason"] for one in found["invalid"]} == {
+        f"{filled}/0": f"offset 11 is outside the log of {filled}-0, which has 0 to 10",
+        f"{filled}/7": f"topic {filled} has no partition 7 (it has 2)",
+        "gone/0": "Kafka has no topic gone",
+    }
+
+
+def test_owners_are_checked(line: Line, kazoo: KazooClient, filled: str, group: str) -> None:
+    with consumer(kazoo, group, filled, (0, 1)) as name:
+        assert line("owners", "--group", group) == 0
+        assert f"Group {group}: members: {name}\n" in line.out
+        assert re.search(rf"^{filled} +1 +{name}-0 +ok$", line.out, re.MULTILINE)
+    with consumer(kazoo, group, filled, (0,)):
+        (found,) = line.json("owners", "--group", group)
+        assert (line.code, found["partitions"][1]["problem"]) == (1, "no owner")
+        kazoo.create(f"/brokers/topics/{filled}", b'{"version":1,"partitions":{"0":[1]}}', makepath=True)
+        assert line("owners", "--group", group, kafka=False) == 0
+
+
+TARGETS = [
+    (["--to-earliest"], {"0": "0", "1": "0"}),
+    (["--to-latest"], {"0": "10", "1": "10"}),
+    (["--to-offset", "99"], {"0": "10", "1": "10"}),
+    (["--shift-by", "-2"], {"0": "2", "1": "5"}),
+    (["--to-datetime", "2023-11-14T22:13:20.003"], {"0": "3", "1": "3"}),
+    (["--by-duration", "PT1S"], {"0": "10", "1": "10"}),
+]
+
+
+@pytest.mark.parametrize(("target", "expected"), TARGETS, ids=[" ".join(case[0]) for case in TARGETS])
+def test_a_reset_is_shown_executed_and_undone(
+    line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path, target: list[str], expected: dict[str, str]
+) -> None:
+    before = {"0": "4", "1": "7"}
+    put(kazoo, group, filled, {0: "4", 1: "7"})
+    assert line("reset", "--group", group, "--topic", filled, *target) == 0
+    assert line.out.endswith("Nothing was written: add --execute.\n")
+    assert (stored(kazoo, group, filled), list(tmp_path.iterdir())) == (before, [])
+    assert line("reset", "--group", group, "--all-topics", *target, "--execute") == 0
+    assert re.search(rf"^{group} +{filled} +0 +4 +{expected['0']}$", line.out, re.MULTILINE)
+    assert stored(kazoo, group, filled) == expected
+    undo = undo_file(tmp_path)
+    assert f"Undo: odradek zookeeper import --file {undo.name} --execute -z …" in line.out
+    assert line("import", "--file", undo.name, "--execute", "--undo-file", "second.txt") == 0
+    assert stored(kazoo, group, filled) == before
+
+
+def test_a_reset_without_earlier_offsets_says_what_no_undo_restores(
+    line: Line, kazoo: KazooClient, filled: str, group: str
+) -> None:
+    assert line("reset", "--group", group, "--topic", f"{filled}:1", "--to-earliest", "--execute") == 0
+    assert stored(kazoo, group, filled) == {"1": "0"}
+    assert f"Had no offset before, which no import restores: {filled}-1 of {group}" in line.out
+    assert line("reset", "--group", group, "--topic", f"{filled}:1", "--to-earliest", "--execute") == 0
+    assert line.out.endswith("Nothing to write: ZooKeeper has these offsets.\n")
+
+
+def test_writes_to_groups_with_live_members_are_refused(
+    line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path
+) -> None:
+    put(kazoo, group, filled, {0: "4"})
+    (tmp_path / "in.txt").write_text(f"/consumers/{group}/offsets/{filled}/0:9\n")
+    with consumer(kazoo, group, filled) as name:
+        for arguments in (
+            ["reset", "--group", group, "--topic", filled, "--to-earliest", "--execute"],
+            ["import", "--file", "in.txt", "--execute"],
+            ["delete", "--group", group, "--execute"],
+        ):
+            assert line(*arguments, kafka=arguments[0] != "delete") == 1
+            assert line.err == f"odradek: group {group} has live members: {name}: stop them first\n"
+    assert stored(kazoo, group, filled) == {"0": "4"}
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_export_and_import(line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path) -> None:
+    put(kazoo, group, filled, {0: "4", 1: "7", "1-0": "812"})
+    assert line("export", "--group", group, kafka=False) == 1
+    paths = [f"/consumers/{group}/offsets/{filled}/{partition}" for partition in (0, 1)]
+    assert sorted(line.out.splitlines()) == [f"{paths[0]}:4", f"{paths[1]}:7"]
+    assert line.err.startswith(f"/consumers/{group}/offsets/{filled}/1-0: ")
+    kazoo.delete(f"/consumers/{group}/offsets/{filled}/1-0")
+    assert line("export", "--all-groups", "--output", "out.txt", kafka=False) == 0
+    assert line.out == "Wrote 2 offsets of 1 group to out.txt.\n"
+    put(kazoo, group, filled, {0: "0", 1: "1"})
+    assert line("import", "--file", "out.txt", kafka=False) == 0
+    assert line.out.endswith("Nothing was written: add --execute.\n")
+    found = line.json("import", "--file", "out.txt", "--execute")
+    assert (line.code, found["executed"], [row["before"] for row in sorted(found["offsets"], key=str)]) == (
+        0,
+        True,
+        [0, 1],
+    )
+    assert stored(kazoo, group, filled) == {"0": "4", "1": "7"}
+    assert sorted(Path(found["undo_file"]).read_text().splitlines()) == [f"{paths[0]}:0", f"{paths[1]}:1"]
+    assert line("export", "--all-groups", "--output", "out.txt", kafka=False) == 2
+    assert line.err == "odradek: --output out.txt exists and is not overwritten: give another file\n"
+
+
+@pytest.mark.parametrize(
+    ("rest", "message", "code"),
+    [
+        ("\n{path}/1:5\n", "--file in.txt, line 2: the line is empty; Kafka's tool would stop here without a word", 2),
+        ("{path}/1:abc\n", "--file in.txt, line 2: 'abc' is not an offset, a whole number from 0 to", 2),
+        ("{path}/1:99\n", "outside the log of {topic}-1, which has 0 to 10", 1),
+        ("{path}/5:1\n", "topic {topic} has no partition 5 (it has 2)", 1),
+    ],
+)
+def test_import_takes_a_whole_file_or_nothing(
+    line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path, rest: str, message: str, code: int
+) -> None:
+    path = f"/consumers/{group}/offsets/{filled}"
+    put(kazoo, group, filled, {0: "4"})
+    (tmp_path / "in.txt").write_text(f"{path}/0:9\n" + rest.format(path=path))
+    assert line("import", "--file", "in.txt", "--execute") == code
+    assert message.format(topic=filled) in line.err
+    assert line.err.count("\n") == 1
+    assert stored(kazoo, group, filled) == {"0": "4"}
+
+
+def test_delete(line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path) -> None:
+    put(kazoo, group, filled, {0: "4", 1: "?"})
+    put(kazoo, group, "other", {0: "1"})
+    assert line("delete", "--group", group, kafka=False) == 0
+    assert line.out.endswith("Nothing was deleted: add --execute.\n")
+    assert line("delete", "--group", group, "--topic", filled, "--execute", kafka=False) == 0
+    assert line.err == f"/consumers/{group}/offsets/{filled}/1: '?' is not a whole number\n"
+    assert undo_file(tmp_path).read_text() == f"/consumers/{group}/offsets/{filled}/0:4\n"
+    assert (kazoo.exists(f"/consumers/{group}/offsets/{filled}"), stored(kazoo, group, "other")) == (None, {"0": "1"})
+    assert line("delete", "--group", group, "--execute", kafka=False) == 0
+    assert kazoo.exists(f"/consumers/{group}") is None
+    assert line("delete", "--group", group, "--execute", kafka=False) == 2
+    assert line.err == f"odradek: ZooKeeper has no group {group}\n"
+
+
+def test_compare(line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str) -> None:
+    put(kazoo, group, filled, {0: "4"})
+    assert line("compare", "--group", group) == 1
+    assert re.search(rf"^{group} +{filled} +0 +4 +- +only ZooKeeper$", line.out, re.MULTILINE)
+    admin.alter_group_offsets(group, {Tp(filled, 0): 6})
+    assert line("compare", "--all-groups") == 1
+    assert re.search(rf"^{group} +{filled} +0 +4 +6 +\+2$", line.out, re.MULTILINE)
+    admin.alter_group_offsets(group, {Tp(filled, 0): 4})
+    found = line.json("compare", "--group", group)
+    assert (line.code, found["equal"]) == (0, True)
+    assert found["offsets"] == [{"group": group, "topic": filled, "partition": 0, "zookeeper": 4, "kafka": 4}]
+
+
+def test_wrong_input_is_one_line_with_exit_code_2(line: Line, connect: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in [
+        (["describe"], "missing option '--group' or '--all-groups'"),
+        (["reset", "--group", "g", "--topic", "t"], "zookeeper reset: the target is missing"),
+        (["reset", "--group", "g", "--topic", "t", "--to-latest", "--to-offset", "1"], "cannot be used together"),
+        (["reset", "--group", "a/b", "--topic", "t", "--to-latest"], "no path of ZooKeeper can hold this name"),
+        (["migrate", "--to", "mars", "--group", "g"], "--to 'mars': kafka or zookeeper"),
+        (["migrate", "--to", "kafka", "--group", "g", "--on-conflict", "x"], "--on-conflict 'x': one of fail"),
+        (["describe", "--group", "g", "--path", "/x/{partition}"], "has no {group}: name the group"),
+        (["import", "--file", "none.txt"], "--file none.txt: No such file"),
+    ]:
+        assert line(*arguments) == 2, arguments
+        assert line.err.count("\n") == 1
+        assert message in line.err
+    assert run(["zookeeper", "groups"]) == 2
+    assert "missing option '--zookeeper'" in capsys.readouterr().err
+    assert run(["zookeeper", "compare", "--group", "g", "-z", connect]) == 2
+    assert "missing option '--bootstrap-server': it has the other offsets" in capsys.readouterr().err
+
+
+def test_the_session_comes_from_a_file(connect: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                       monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    file = tmp_path / "zookeeper.properties"
+    file.write_text(f"zookeeper.connect={connect}\nzookeeper.session.timeout.ms=4000\n")
+    assert run(["zookeeper", "groups", "--zookeeper-config", str(file), "--json"]) == 0
+    monkeypatch.setenv("ODRADEK_ZOOKEEPER_CONFIG", str(file))
+    assert run(["zookeeper", "groups", "--json"]) == 0
+    file.write_text(f"zookeeper.connect={connect}\nzookeeper.login=secret-without-a-user\n")
+    capsys.readouterr()
+    assert run(["zookeeper", "groups"]) == 2
+    assert "secret" not in capsys.readouterr().err
+
+
+def test_another_layout_is_described_and_reset(line: Line, kazoo: KazooClient, filled: str) -> None:
+    kazoo.create("/storm/spout/partition_0", b'{"offset":3,"broker":{"host":"h"}}', makepath=True)
+    layout = ["--path", "/storm/{group}/partition_{partition}", "--path-topic", filled, "--json-field", "offset"]
+    (found,) = line.json("describe", "--all-groups", *layout)
+    assert (line.code, found["partitions"][0]["lag"]) == (0, 7)
+    assert line("reset", "--group", "spout", "--all-topics", "--shift-by", "2", "--execute", *layout) == 0
+    assert json.loads(kazoo.get("/storm/spout/partition_0")[0]) == {"offset": 5, "broker": {"host": "h"}}
+
+
+# --- migration -------------------------------------------------------------------------------------------------------
+
+
+def in_kafka(admin: Admin, group: str) -> dict[str, str]:
+    return {str(tp.partition): str(found.offset) for tp, found in admin.list_group_offsets(group).items()}
+
+
+def test_migration_to_kafka(
+    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str, tmp_path: Path
+) -> None:
+    put(kazoo, group, filled, {0: "4", 1: "7"})
+    assert line("migrate", "--to", "kafka", "--group", group) == 0
+    assert (in_kafka(admin, group), list(tmp_path.iterdir())) == ({}, [])
+    assert "Nothing was written: add --execute." in line.out
+    assert line("migrate", "--to", "kafka", "--group", group, "--execute") == 0
+    assert in_kafka(admin, group) == stored(kazoo, group, filled) == {"0": "4", "1": "7"}
+    assert "expire after 10080 minutes (offsets.retention.minutes)" in line.out
+    assert line("compare", "--group", group) == 0
+    assert line("migrate", "--to", "kafka", "--group", group, "--execute") == 0
+    assert line.out.endswith("Nothing to write: the target has these offsets.\n")
+    with Consumer(line._bootstrap, group_id=group, auto_offset_reset="none") as reader:
+        reader.assign([Tp(filled, 0), Tp(filled, 1)])
+        assert {tp.partition: reader.position(tp) for tp in reader.assignment()} == {0: 4, 1: 7}
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [("source", {"0": "4", "1": "7"}), ("target", {"0": "6", "1": "5"}), ("largest", {"0": "6", "1": "7"})],
+)
+@pytest.mark.parametrize("to", ["kafka", "zookeeper"])
+def test_conflicts(
+    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str, tmp_path: Path, to: str, rule: str,
+    expected: dict[str, str],
+) -> None:  # fmt: skip
+    source, target = {0: 4, 1: 7}, {0: 6, 1: 5}
+    in_zookeeper, kafkas = (source, target) if to == "kafka" else (target, source)
+    put(kazoo, group, filled, {n: str(offset) for n, offset in in_zookeeper.items()})
+    admin.alter_group_offsets(group, {Tp(filled, n): offset for n, offset in kafkas.items()})
+    assert line("migrate", "--to", to, "--group", group, "--execute") == 1
+    assert f"the target has other offsets than the source: {filled}-0 (4 and 6), {filled}-1 (7 and 5)" in line.err
+    assert list(tmp_path.iterdir()) == []
+    assert line("migrate", "--to", to, "--group", group, "--on-conflict", rule, "--execute") == 0
+    after = in_kafka(admin, group) if to == "kafka" else stored(kazoo, group, filled)
+    assert after == expected
+    if rule == "target":
+        return
+    undo = undo_file(tmp_path)
+    if to == "kafka":
+        assert run(["groups", "reset", "--from-file", str(undo), "--execute", "-b", line._bootstrap]) == 0
+        assert in_kafka(admin, group) == {"0": "6", "1": "5"}
+    else:
+        assert line("import", "--file", str(undo), "--execute", "--undo-file", "second.txt") == 0
+        assert stored(kazoo, group, filled) == {"0": "6", "1": "5"}
+
+
+def test_migration_to_zookeeper_tells_what_is_left_behind(
+    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str
+) -> None:
+    from odradek import OffsetAndMetadata
+
+    admin.alter_group_offsets(group, {Tp(filled, 0): OffsetAndMetadata(3, 0, "why"), Tp(filled, 1): 2})
+    assert line("migrate", "--to", "zookeeper", "--group", group, "--execute") == 0
+    assert stored(kazoo, group, filled) == {"0": "3", "1": "2"}
+    assert "Left behind: the time of each commit, 1 metadata text and 1 leader epoch." in line.out
+    odd = f"{group}/with-a-slash"
+    admin.alter_group_offsets(odd, {Tp(filled, 0): 3})
+    assert line("migrate", "--to", "zookeeper", "--group", odd, "--execute") == 1
+    assert "no path of ZooKeeper can hold this name: it has a slash" in line.err
+
+
+def test_migration_refuses_live_members_of_either_side(
+    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str, bootstrap: str
+) -> None:
+    put(kazoo, group, filled, {0: "4"})
+    with consumer(kazoo, group, filled) as name:
+        assert line("migrate", "--to", "kafka", "--group", group, "--execute") == 1
+        assert f"group {group} has live members in ZooKeeper: {name}: stop them first" in line.err
+    with Consumer(bootstrap, group_id=group, client_id="reader", auto_offset_reset="earliest") as reader:
+        reader.subscribe([filled])
+        while not reader.assignment():
+            reader.poll(0.1)
+        for to in ("kafka", "zookeeper"):
+            assert line("migrate", "--to", to, "--group", group, "--execute") == 1
+            assert re.search(
+                rf"group {group} has live members in Kafka \(Stable\): reader \(.*\): stop them first", line.err
+            )
+    assert stored(kazoo, group, filled) == {"0": "4"}
+
+
+def test_what_is_no_offset_stops_a_migration_or_is_left_out(
+    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str
+) -> None:
+    put(kazoo, group, filled, {0: "4", 1: "11", "1-0": "5"})
+    found = line.json("migrate", "--to", "kafka", "--group", group, "--execute")
+    assert (line.code, in_kafka(admin, group)) == (1, {})
+    reasons = {one["where"].rpartition("/")[2]: one["reason"] for one in found["groups"][0]["skipped"]}
+    assert reasons["1"] == f"offset 11 is outside the log of {filled}-1, which has 0 to 10"
+    assert "byte positions" in reasons["1-0"]
+    assert line("migrate", "--to", "kafka", "--group", group, "--skip-invalid", "--execute") == 0
+    assert in_kafka(admin, group) == {"0": "4"}
+
+
+def test_a_znode_in_the_way_stops_a_migration(
+    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str
+) -> None:
+    put(kazoo, group, filled, {0: "?"})
+    admin.alter_group_offsets(group, {Tp(filled, 0): 3, Tp(filled, 1): 3})
+    assert line("migrate", "--to", "zookeeper", "--group", group, "--execute") == 1
+    assert f"/consumers/{group}/offsets/{filled}/0 is in the way: '?' is not a whole number" in line.err
+    assert stored(kazoo, group, filled) == {"0": "?"}
+    assert line("reset", "--group", group, "--topic", filled, "--to-latest", "--execute") == 1
+    assert "is in the way" in line.err
