@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +12,13 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import NewPartitions
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from stream_planner import Planner
 from support.brokers import eventually
 from support.publish import admin, consumer, create_topic, numbers, publish
 
 from odradek.batches.arrow import schema
 from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.client import reader
-from odradek.client.admin import Admin
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import LATEST, OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
@@ -27,56 +26,7 @@ from odradek.lag.reset_mark import mark_reset
 from odradek.spark import lookups
 from odradek.spark.commit_marks import mark_commit
 from odradek.spark.data_loss import DataLoss
-from odradek.spark.options import parse_options
-from odradek.spark.source import OdradekStreamReader, source_schema
-
-Offset = dict[str, Any]
-
-
-class Planner:
-    """A query as Spark runs it: each planned offset passes through JSON, and every range is read."""
-
-    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
-        self.client = Admin(bootstrap)
-        self.bootstrap, self.topic, self.group = bootstrap, topic, group
-        self.reader = self.made()
-
-    def made(self, **options: str | None) -> OdradekStreamReader:
-        """``None``: without this option."""
-        chosen = {
-            "kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, "kafka.group.id": self.group,
-            "startingOffsets": "committed", "fetchOffset.numRetries": "0", "onGroupReset": "follow",
-        }  # fmt: skip
-        given = {name: value for name, value in (chosen | options).items() if value is not None}
-        return OdradekStreamReader(parse_options(given, streaming=True))
-
-    def next(self, start: Offset, limit: Any = None) -> Offset:
-        found = self.reader.latestOffset(start, limit or ReadAllAvailable())
-        return dict(json.loads(json.dumps(found)))
-
-    def read(self, start: Offset, end: Offset) -> list[tuple[int, int]]:
-        rows: list[tuple[int, int]] = []
-        for task in self.reader.partitions(start, end):
-            for batch in self.reader.read(task):
-                rows += zip(*(batch.column(name).to_pylist() for name in ("partition", "offset")), strict=True)
-        return sorted(rows)
-
-    def commits(self) -> dict[int, OffsetAndMetadata]:
-        return {tp.partition: row for tp, row in self.client.list_group_offsets(self.group).items()}
-
-    def reset(self, offset: int, leader_epoch: int = -1) -> None:
-        where = TopicPartition(self.topic, 0)
-        self.client.alter_group_offsets(self.group, {where: OffsetAndMetadata(offset, leader_epoch)})
-
-    def recreate_topic(self, count: int) -> None:
-        self.client.delete_topics([self.topic])
-        eventually(lambda: self.topic not in self.client.topics(), what="the deletion")
-        create_topic(self.bootstrap, self.topic)
-        publish(self.bootstrap, self.topic, numbers(count))
-
-    def close(self) -> None:
-        self.reader.stop()
-        self.client.close()
+from odradek.spark.source import source_schema
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,7 +57,8 @@ def values(bootstrap: str, topic: str) -> list[str]:
 
 
 def run(stream: StreamingRun, write: Callable[[Any, int], None]) -> None:
-    frame = stream.frame(maxOffsetsPerTrigger="40", startingOffsets="earliest").select("key", "value")
+    options = {"maxOffsetsPerTrigger": "40", "startingOffsets": "earliest", "commitOffsets": "transaction"}
+    frame = stream.frame(**options).select("key", "value")
     query = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(stream.checkpoint))
     assert query.trigger(availableNow=True).start().awaitTermination(240)
 
@@ -69,6 +71,12 @@ def failed(stream: StreamingRun, write: Callable[[Any, int], None]) -> str:
 
 def query_id(stream: StreamingRun) -> str:
     return str(json.loads((stream.checkpoint / "metadata").read_text())["id"])
+
+
+def check_group(stream: StreamingRun) -> None:
+    """The source's group has the offsets of the checkpoint's last batch."""
+    end = stream.source_offset(stream.log("commits")[-1])
+    assert stream.committed() == {int(number): offset for number, offset in end[stream.topic].items()}
 
 
 @pytest.fixture
@@ -88,6 +96,7 @@ def test_rows_are_in_the_topic_once_after_the_driver_ended_before_and_after_the_
     batch = stream.log("commits")[-1]
     place = TopicPartition(target, 0)
     assert stream.admin.list_group_offsets(f"odradek-{query_id(stream)}")[place].offset == batch
+    check_group(stream)
 
 
 @pytest.mark.slow
@@ -139,13 +148,15 @@ def test_an_attempt_with_a_repeated_task_is_aborted_and_made_again(
 def test_what_could_lose_or_double_a_batch_is_refused(bootstrap: str, target: str) -> None:
     query = unique("query")
     late = transactional_writer(bootstrap, target, **{"kafka.transaction.timeout.ms": "900001"})
+    without_sources = SimpleNamespace(analyzedPlan=lambda: SimpleNamespace(collectLeaves=lambda: no_leaves))
+    no_leaves = SimpleNamespace(size=lambda: 0)
     with pytest.raises(MicroBatchRefused, match=r"above the broker's transaction\.max\.timeout\.ms: pass a smaller"):
-        late._started(query, "")
+        late._started(query, "", without_sources)
     with Consumer(bootstrap, group_id=f"odradek-{query}") as member:
         member.subscribe([target])
         member.poll(5)
         with pytest.raises(MicroBatchRefused, match="has live members"):
-            transactional_writer(bootstrap, target)._started(query, "")
+            transactional_writer(bootstrap, target)._started(query, "", without_sources)
     with pytest.raises(ConfigError, match="does not support Spark Connect"):
         pickle.dumps(transactional_writer(bootstrap, target))
     with pytest.raises(ConfigError, match="needs acks=all"):

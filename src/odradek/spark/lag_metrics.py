@@ -26,7 +26,7 @@ from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.spark.lag import Lag, Progress, QueryLag, progress_of, prometheus_text
 from odradek.spark.lookups import Lookups
-from odradek.spark.micro_batch_commits import source_options
+from odradek.spark.query_sources import LISTENER_TIMEOUT_MS, source_options
 from odradek.spark.session_activation import is_connect
 from odradek.spark.source_offset import Offsets
 
@@ -184,7 +184,7 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
         if query_id not in self._ages:
             try:
                 query = None if is_connect(self._spark) else self._spark.streams._jsqm.get(query_id)
-                options = [] if query is None else source_options(query)
+                options = [] if query is None else source_options(query.streamingQuery(), LISTENER_TIMEOUT_MS)
             except (Py4JError, OSError) as error:
                 log.debug("cannot read the sources of query %s: %s", query_id, error)
                 options = []

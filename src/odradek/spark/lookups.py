@@ -10,9 +10,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.client.admin import Admin
-from odradek.client.errors import LOOKUP_REFUSED, GroupIdNotFound, GroupNotEmpty, UnknownTopic
+from odradek.client.errors import LOOKUP_REFUSED, GroupIdNotFound, GroupNotEmpty, RequestTimedOut, UnknownTopic
 from odradek.client.model import EpochEnd, ListedOffset, MemberDescription, TopicDescription
-from odradek.core.errors import KafkaError, OdradekError
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.spark import data_loss, plan
 from odradek.spark.data_loss import UNKNOWN_CAUSES
@@ -62,6 +62,7 @@ class Lookups:
         self._epoch_ends: dict[_EpochKey, EpochEnd] = {}
         self._other_queries: set[str] = set()  # queries that a warning has named
         self._overwritten: set[TopicPartition] = set()  # partitions whose overwritten commit a warning has named
+        self._has_warned_of_no_transaction = False
         self._cause: tuple[type[Exception], object] | None = None  # why the last commit failed
         self.refusal: CommitRefusal | None = None
         """Why the last commit failed; None if it succeeded."""
@@ -259,7 +260,30 @@ class Lookups:
         return self.options.group_id
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        return self.admin.list_group_offsets(self.group_id, partitions)
+        """Returns the group's commits. If a transaction commits them, waits until an open one has ended."""
+        is_stable = self.options.offsets_in_transaction
+        try:
+            return self.admin.list_group_offsets(self.group_id, partitions, require_stable=is_stable)
+        except RequestTimedOut as error:
+            if getattr(error.__cause__, "code", None) is not ErrorCode.unstable_offset_commit:
+                raise
+            raise RequestTimedOut(
+                f"group {self.group_id} has offsets of an open transaction of another query: wait for its timeout, or "
+                "find it with `odradek transactions list` and end it with `odradek transactions force-terminate`"
+            ) from error
+
+    def acknowledge(self, commits: Commits) -> bool:
+        """Commits offsets that the next batch starts from, and returns whether that succeeded.
+
+        If a transaction commits the group, a failure raises GroupNotEmpty or KafkaError: the transaction would fail.
+        """
+        if not commits or not self.options.offsets_in_transaction:
+            return self.commit(commits)
+        try:
+            self.admin.alter_group_offsets(self.group_id, commits)
+        except GroupNotEmpty as error:
+            raise GroupNotEmpty(f"group {self.group_id}: {'. '.join(self._refusal_of(error))}") from error
+        return True
 
     def commit(self, commits: Commits) -> bool:
         """Commits, and returns whether that succeeded.
@@ -343,13 +367,18 @@ class Lookups:
     def commit_existing(self, settlement: Settlement, existing: Offsets, query: str) -> bool:
         """Commits the offsets that exist in the logs, and returns whether that succeeded.
 
-        Offsets that a log does not have (it was truncated, or its topic was deleted or created again) are left out.
-        Logs a warning once for each other query whose commits this overwrites, and once for each partition with an
-        overwritten commit of any other client.
+        Offsets that a log does not have are left out, as in ``plan.existing_commits``.
         """
-        commits = {tp: commit for tp, commit in settlement.commits.items() if commit.offset <= existing.get(tp, -1)}
+        commits = plan.existing_commits(settlement, existing)
         if not self.commit(commits):
             return False
+        self.warn_of_overwritten(settlement, commits, query)
+        return True
+
+    def warn_of_overwritten(self, settlement: Settlement, commits: Commits, query: str) -> None:
+        """Logs a warning once for each other query whose commits ``commits`` have overwritten, and once for each
+        partition with an overwritten commit of any other client.
+        """
         unasked = {tp: offset for tp, offset in settlement.unasked.items() if tp in commits}
         if unasked.keys() - self._overwritten:
             self._overwritten |= unasked.keys()
@@ -359,7 +388,12 @@ class Lookups:
             self._other_queries.add(other)
             theirs = [tp for tp in commits if settlement.others.get(tp) == other]
             log.warning("%s", plan.two_queries(self.group_id, query, other, theirs))
-        return True
+
+    def warn_of_no_transaction(self, behind: Iterable[TopicPartition]) -> None:
+        """Logs once that nothing has committed a finished batch although ``commitOffsets=transaction``."""
+        if not self._has_warned_of_no_transaction:
+            self._has_warned_of_no_transaction = True
+            log.warning("%s", plan.no_transaction(self.group_id, behind))
 
     def warn_of_members(self) -> bool:
         """Returns whether the group has live members, and names them in a warning."""

@@ -10,23 +10,22 @@ The listener reads the source's options from the query's plan in Spark's Java pr
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from odradek.core.errors import ConfigError, OdradekError
+from odradek.core.errors import OdradekError
 from odradek.spark.lookups import Lookups
-from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.plan import GroupReset
+from odradek.spark.query_sources import LISTENER_TIMEOUT_MS, source_options
 from odradek.spark.source_offset import SourceOffset
 
 if TYPE_CHECKING:
@@ -42,8 +41,6 @@ _TRIGGER_RETRY_S = 1.0
 # The time after which a failed commit is tried again, even if no batch follows.
 _COMMIT_RETRY_S = 10.0
 _NEVER = math.inf
-# The client's timeouts for these commits: other listeners and the end of Spark wait for the last commit.
-_CLIENT_TIMEOUT_MS = 10_000
 
 
 @dataclass
@@ -192,59 +189,13 @@ def _run_of(query: Any) -> _Run | None:
     """Returns the run of a Java query; None if no source of it commits."""
     if query is None:  # it has ended already
         return None
-    found = source_options(query)
+    found = source_options(query.streamingQuery(), LISTENER_TIMEOUT_MS)
     sources = {
         number: Lookups(options)
         for number, options in enumerate(found)
         if options is not None and options.commit_offsets
     }
     return _Run(query, sources, len(found)) if sources else None
-
-
-def source_options(query: Any) -> list[ReadOptions | None]:
-    """Returns the options of a running query's sources in the order of its progress reports; None for foreign sources.
-
-    ``query`` is the Java object. Raises Py4JError.
-    """
-    return [_options_of(relation) for relation in _relations(query.streamingQuery().analyzedPlan())]
-
-
-def _relations(analyzed: Any) -> Iterator[Any]:
-    """Yields the streaming leaves of a plan, equal leaves once, in the order of the sources in progress reports."""
-    leaves = analyzed.collectLeaves()
-    seen: list[Any] = []
-    for number in range(leaves.size()):
-        leaf = leaves.apply(number)
-        if leaf.isStreaming() and not any(leaf.equals(other) for other in seen):
-            seen.append(leaf)
-            yield leaf
-
-
-def _options_of(relation: Any) -> ReadOptions | None:
-    """Returns the options of a stream of ours; None for any other relation."""
-    if not relation.getClass().getSimpleName().startswith("StreamingRelationV2"):
-        return None
-    name = relation.sourceName()
-    if name not in {"odradek", "odradek-offsets"}:
-        return None
-    given = dict(relation.extraOptions().asCaseSensitiveMap())
-    try:
-        options = parse_options(given, streaming=True) if name == "odradek" else _history_options(given)
-    except ConfigError:  # the query itself reports it
-        return None
-    client = dataclasses.replace(
-        options.client,
-        default_api_timeout_ms=min(options.client.default_api_timeout_ms, _CLIENT_TIMEOUT_MS),
-        bootstrap_timeout_ms=min(options.client.bootstrap_timeout_ms, _CLIENT_TIMEOUT_MS),
-    )
-    return dataclasses.replace(options, client=client)
-
-
-def _history_options(given: dict[str, str]) -> ReadOptions:
-    """Parses the options of ``odradek-offsets``. Raises ConfigError."""
-    from odradek.spark.offsets_source import parse_history_options
-
-    return parse_history_options(given, streaming=True).read
 
 
 def _is_in_a_trigger(run: _Run) -> bool:

@@ -1,9 +1,9 @@
 """A function for ``foreachBatch`` that writes each micro-batch in one Kafka transaction.
 
 The driver begins the transaction, and the tasks of one stage write into it, each into partitions of its own. Then the
-driver adds the number of the batch, as a committed offset of the group ``odradek-<query id>``, and ends the
-transaction. Spark runs a batch again if the driver ends before it has noted the batch as finished; the number says
-whether the batch is in the topic already.
+driver adds the number of the batch, as a committed offset of the group ``odradek-<query id>``, and the offsets of
+sources with ``commitOffsets=transaction`` (``micro_batch_groups``), and ends the transaction. Spark runs a batch again
+if the driver ends before it has noted the batch as finished; the number says whether the batch is in the topic already.
 
 The records of an attempt with a repeated task or stage may be in the topic twice or not at all: the sequences of a
 repeated task start at 0 again. Such an attempt is aborted, and the next one has another epoch, by which the broker
@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyspark.sql.functions import col, lit
 
 from odradek.client.admin import Admin
-from odradek.client.errors import GroupIdNotFound
 from odradek.client.producer import Producer
 from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
+from odradek.spark.micro_batch_groups import MicroBatchGroups, check_members
 from odradek.spark.micro_batch_number import MicroBatchRefused, commit_of, is_written
 from odradek.spark.session_activation import is_connect
 from odradek.spark.transaction_task import RESULT, TARGET, choose_partitions, write_in_transaction
@@ -69,6 +69,9 @@ class _WriterRun:
     run: str
     producer: Producer
     admin: Admin
+    groups: MicroBatchGroups
+    last: int | None = None
+    """The batch that this run has written last."""
 
     @property
     def name(self) -> str:
@@ -80,6 +83,7 @@ class _WriterRun:
             self.producer.close(timeout=0)
         except OdradekError as error:
             log.debug("closing the producer of %s: %s", self.name, error)
+        self.groups.close()
         self.admin.close()
 
 
@@ -128,18 +132,24 @@ class TransactionalWriter:
             raise ConfigError("transactional_writer is a function for writeStream.foreachBatch")
         if self._run is None or (self._run.query, self._run.run) != (query, str(number)):
             self.close()
-            self._run = self._started(query, str(number))
+            self._run = self._started(query, str(number), _execution_of(spark, query))
         return self._run
 
-    def _started(self, query: str, number: str) -> _WriterRun:
-        """Aborts what an earlier driver has left open, and fences it."""
+    def _started(self, query: str, number: str, execution: Any) -> _WriterRun:
+        """Aborts what an earlier driver has left open, and fences it. ``execution``: Java's StreamExecution."""
         own: dict[str, Any] = {
             item.name: getattr(self.options.producer, item.name) for item in fields(self.options.producer)
         }
-        producer = Producer(self.options.client, **(own | {"transactional_id": _name(query)}))
-        run = _WriterRun(query, number, producer, Admin(self.options.client))
+        admin = Admin(self.options.client)
         try:
-            _check_members(run)
+            check_members(admin, _name(query), "keeps the query's last batch")
+            groups = MicroBatchGroups.of(execution, admin)
+        except BaseException:
+            admin.close()
+            raise
+        producer = Producer(self.options.client, **(own | {"transactional_id": _name(query)}))
+        run = _WriterRun(query, number, producer, admin, groups)
+        try:
             producer.init_transactions()
         except KafkaError as error:
             run.close()
@@ -153,6 +163,8 @@ class TransactionalWriter:
         return run
 
     def _is_written(self, run: _WriterRun, batch: int) -> bool:
+        if run.last is not None:  # a later driver would fence this one, so no other number can be in the group
+            return is_written(batch, commit_of(run.last, run.query), run.name, None)
         # The partition is named: asked for all partitions, Kafka leaves out those with a pending offset.
         place = TopicPartition(self.topic, 0)
         commits = run.admin.list_group_offsets(run.name, [place], require_stable=True)
@@ -187,8 +199,12 @@ class TransactionalWriter:
         if any(row.attempt for row in rows) or _is_repeated(placed.sparkSession, {row.stage for row in rows}):
             return False
         place = TopicPartition(self.topic, 0)
-        producer.send_offsets_to_transaction({place: commit_of(batch, run.query)}, ConsumerGroupMetadata(run.name))
+        commits = [*run.groups.commits(batch), (run.name, {place: commit_of(batch, run.query)})]
+        for group, offsets in commits:
+            producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group))
         producer.commit_transaction()
+        run.last = batch
+        run.groups.committed()
         return True
 
     def _placed(self, frame: DataFrame, count: int) -> DataFrame:
@@ -231,17 +247,13 @@ def _name(query: str) -> str:
     return f"odradek-{query}"
 
 
-def _check_members(run: _WriterRun) -> None:
-    """Raises MicroBatchRefused: a member could overwrite the number of the last batch."""
-    try:
-        members = run.admin.describe_groups([run.name])[run.name].members
-    except GroupIdNotFound:
-        return
-    if members:
-        named = ", ".join(f"{one.client_id} at {one.host.lstrip('/')}" for one in members)
-        raise MicroBatchRefused(
-            f"group {run.name} keeps the query's last batch and has live members ({named}): stop them"
-        )
+def _execution_of(spark: SparkSession, query: str) -> Any:
+    """Returns Java's StreamExecution of a running query. Spark runs a query in a copy of its session, so the session's
+    own list of queries does not have it.
+    """
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    return spark._jsparkSession.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query))
 
 
 def _is_repeated(spark: SparkSession, stages: Iterable[int]) -> bool:

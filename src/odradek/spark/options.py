@@ -103,7 +103,11 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Checked options of one read. Times are milliseconds; limits are None where not given."""
+    """Checked options of one read. Times are milliseconds; limits are None where not given.
+
+    ``commit_offsets``: the source commits to its group. ``offsets_in_transaction``: the transactions of
+    ``transactional_writer`` do that instead.
+    """
 
     client: ClientConfig
     topics: tuple[str, ...] = ()
@@ -115,6 +119,7 @@ class ReadOptions:
     group_id: str | None = None
     auto_offset_reset: str = "earliest"
     commit_offsets: bool = False
+    offsets_in_transaction: bool = False
     on_group_reset: OnGroupReset = OnGroupReset.IGNORE
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
@@ -148,9 +153,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
     auto_offset_reset = _auto_offset_reset(kafka.pop("auto.offset.reset", None), starting)
     isolation_level = _one_of("kafka.isolation.level", kafka.pop("isolation.level", "read_uncommitted"), _ISOLATION)
     _check_positions(options, starting, ending, group_id, streaming)
-    commit_offsets = flag(options, "commitOffsets", group_id is not None)
-    if commit_offsets and group_id is None:
-        raise ConfigError("commitOffsets=true needs kafka.group.id: the group to commit to")
+    committing = _committing(options, group_id, streaming)
     return ReadOptions(
         client=client_config(kafka, strict=flag(options, "strictOptions", True)),
         **_subscription(options),
@@ -159,8 +162,9 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         latest_where_no_record_is_that_young=_strategy(options),
         group_id=group_id,
         auto_offset_reset=auto_offset_reset,
-        commit_offsets=commit_offsets,
-        on_group_reset=_on_group_reset(options, commit_offsets),
+        commit_offsets=committing == "true",
+        offsets_in_transaction=committing == "transaction",
+        on_group_reset=_on_group_reset(options, committing != "false"),
         max_offsets_per_trigger=_number(options, "maxOffsetsPerTrigger"),
         max_bytes_per_trigger=_bytes(options, "maxBytesPerTrigger"),
         min_offsets_per_trigger=_number(options, "minOffsetsPerTrigger"),
@@ -343,6 +347,17 @@ def _auto_offset_reset(given: str | None, starting: Position) -> str:
             "set the start with startingOffsets"
         )
     return _one_of("kafka.auto.offset.reset", given, ("earliest", "latest", "none"))
+
+
+def _committing(options: Mapping[str, str], group_id: str | None, streaming: bool | None) -> str:
+    """Returns the value of ``commitOffsets``."""
+    given = options.get("commitoffsets", str(group_id is not None))
+    chosen = _one_of("commitOffsets", given, ("true", "false", "transaction"))
+    if chosen != "false" and group_id is None:
+        raise ConfigError(f"commitOffsets={chosen} needs kafka.group.id: the group to commit to")
+    if chosen == "transaction" and streaming is False:
+        raise ConfigError("commitOffsets=transaction is for streams that odradek.spark.transactional_writer writes")
+    return chosen
 
 
 def _on_group_reset(options: Mapping[str, str], commit_offsets: bool) -> OnGroupReset:

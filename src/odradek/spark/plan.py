@@ -47,6 +47,9 @@ Rules
   OffsetCommit sent at once after it, the reset is overwritten and never followed. This window is one round trip, some
   milliseconds per commit. Planning takes longer, so the planner fetches the group's offsets again before it
   acknowledges a reset. An overwritten reset has to be repeated, or made while the query does not run.
+* With ``commitOffsets=transaction`` the planner commits only acknowledgements, which leave the group where it is. The
+  driver adds the end of a batch to the batch's transaction by the same table (``micro_batch_groups.py``). A reset to
+  follow is not overwritten; the next plan follows it. So the planner commits nothing where the table says "commit".
 * A commit has the leader epoch that the checkpoint has for its offset, for consumers that continue from it.
 """
 
@@ -124,6 +127,25 @@ def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_i
     return Settlement(commits, resets, others, unasked)
 
 
+def existing_commits(settlement: Settlement, existing: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Returns the commits of offsets that the logs have up to ``existing``.
+
+    A log may have been truncated, or its topic deleted or created again.
+    """
+    return {tp: commit for tp, commit in settlement.commits.items() if commit.offset <= existing.get(tp, -1)}
+
+
+def uncommitted(settlement: Settlement, committed: Commits, existing: Offsets) -> list[TopicPartition]:
+    """Returns the partitions whose group is behind a finished batch, although no other client has moved it."""
+    moved = settlement.unasked.keys() | settlement.others.keys()
+    commits = existing_commits(settlement, existing)
+    return [
+        tp
+        for tp, commit in commits.items()
+        if tp not in moved and (tp not in committed or committed[tp].offset != commit.offset)
+    ]
+
+
 def _is_reset(commit: OffsetAndMetadata, mark: str | None, topic_id: UUID | None, on_reset: OnGroupReset) -> bool:
     """Returns whether a commit that moved the group is a reset. A commit with our mark and an id acknowledges one."""
     if on_reset is OnGroupReset.ASKED:
@@ -153,6 +175,14 @@ def two_queries(group: str, query: str, other: str, partitions: Iterable[TopicPa
         f"group {group} had commits of another query ({other}), which this query ({query}) has overwritten: "
         f"{_names(partitions)}. If both run, they overwrite each other. Use one group per query: give each its own "
         "kafka.group.id, or set commitOffsets=false on one"
+    )
+
+
+def no_transaction(group: str, partitions: Iterable[TopicPartition]) -> str:
+    return (
+        f"the last batch is finished, and no transaction has committed it to group {group}: {_names(partitions)}. "
+        "commitOffsets=transaction needs foreachBatch(odradek.spark.transactional_writer(…)) as the query's sink; with "
+        "another sink set commitOffsets=true"
     )
 
 

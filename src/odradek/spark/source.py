@@ -306,6 +306,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._lookups = Lookups(options)
         self._upto: dict[TopicPartition, int] | None = None  # the end offsets of an AvailableNow run
         self._settled: dict[str, Any] | None = None  # the source offset last committed
+        self._planned: dict[str, Any] | None = None  # the end of the batch that was planned last
         self._ends: dict[TopicPartition, int] = {}
         # Other clients' commits at which partitions started and which are not acknowledged yet: these are no resets.
         self._adopted: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -354,7 +355,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 continue
             # The reset is acknowledged before Spark writes the batch to the checkpoint. If Spark never writes it, the
             # acknowledging commit still shows that this reset has to be followed.
-            if self._lookups.commit(batch.acknowledge):
+            if self._lookups.acknowledge(batch.acknowledge):
                 break
             if not resets:
                 self._adopted |= {tp: (committed or {})[tp] for tp in batch.acknowledge if tp in (committed or {})}
@@ -362,7 +363,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             follow = False  # without the acknowledgement it would be followed twice, so it stays in the group for now
         data_loss.warn(batch.lost)
         self._last_batch_s = time.monotonic()
-        return batch.end.to_json()
+        self._planned = batch.end.to_json()
+        return self._planned
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Returns the log end offsets of the last plan, for the query's progress.
@@ -401,13 +403,17 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     ) -> tuple[Commits | None, dict[TopicPartition, tuple[int, str]]]:
         """Commits the finished batch. Returns the group's commits, unless resets are ignored, and resets to follow."""
         options = self.options
-        if not options.commit_offsets:
+        if not (options.commit_offsets or options.offsets_in_transaction):
             return None, {}
         existing = self._lookups.existing_ends(done, ends)
         committed = self._lookups.committed(ends)
         seen = {tp: commit for tp, commit in committed.items() if commit != self._adopted.get(tp)}
         settlement = self._lookups.settlement(done, seen)
-        if self._lookups.commit_existing(settlement, existing, done.query):
+        if options.offsets_in_transaction:
+            if start == self._planned and (behind := plan.uncommitted(settlement, committed, existing)):
+                self._lookups.warn_of_no_transaction(behind)
+            self._settled = start
+        elif self._lookups.commit_existing(settlement, existing, done.query):
             self._settled = start
             self._adopted = {tp: commit for tp, commit in self._adopted.items() if tp not in settlement.commits}
         return (None if options.on_group_reset is OnGroupReset.IGNORE else committed), dict(settlement.resets)

@@ -1,0 +1,133 @@
+"""The sources' groups whose offsets a micro-batch's transaction commits. Runs in the driver.
+
+A source with ``commitOffsets=transaction`` does not commit to its group. The end of a batch, which the checkpoint has
+before the batch runs, becomes part of the batch's transaction. The rules of ``plan`` decide what is committed: a reset
+to follow stays in the group, and the planner follows it with the next batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from odradek.client.admin import Admin
+from odradek.client.errors import GroupIdNotFound
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.spark import plan
+from odradek.spark.lookups import Lookups
+from odradek.spark.micro_batch_number import MicroBatchRefused
+from odradek.spark.query_sources import source_options
+from odradek.spark.source_offset import SourceOffset
+
+GroupCommit = tuple[str, Mapping[TopicPartition, OffsetAndMetadata]]
+"""A group, and its offsets to commit."""
+
+
+@dataclass
+class _Overwriting:
+    """What a transaction's commits overwrite, for a warning after its commit."""
+
+    lookups: Lookups
+    settlement: plan.Settlement
+    commits: plan.Commits
+    query: str
+
+
+class MicroBatchGroups:
+    """The groups of one query. ``execution`` is Java's StreamExecution."""
+
+    def __init__(self, execution: Any, sources: Mapping[int, Lookups], count: int) -> None:
+        """``sources``: the lookups by the number of the source; ``count``: the number of all sources."""
+        self._execution = execution
+        self._sources = sources
+        self._count = count
+        self._overwriting: list[_Overwriting] = []
+
+    @classmethod
+    def of(cls, execution: Any, admin: Admin) -> MicroBatchGroups:
+        """``admin``: a client of the transaction's cluster. Raises MicroBatchRefused, and what Admin raises."""
+        found = source_options(execution)
+        chosen = {
+            number: Lookups(options)
+            for number, options in enumerate(found)
+            if options is not None and options.offsets_in_transaction
+        }
+        groups = cls(execution, chosen, len(found))
+        try:
+            for lookups in chosen.values():
+                _check_cluster(lookups, admin)
+        except BaseException:
+            groups.close()
+            raise
+        return groups
+
+    def close(self) -> None:
+        for lookups in self._sources.values():
+            lookups.close()
+
+    def commits(self, batch: int) -> list[GroupCommit]:
+        """Returns the groups' commits for a batch. Raises MicroBatchRefused, GroupReset, and what Admin raises."""
+        self._overwriting = []
+        if not self._sources:
+            return []
+        return [self._commit(lookups, end) for lookups, end in self._ends(batch)]
+
+    def committed(self) -> None:
+        """To be called after the transaction has committed: warns of other clients' commits that are overwritten."""
+        for one in self._overwriting:
+            one.lookups.warn_of_overwritten(one.settlement, one.commits, one.query)
+        self._overwriting = []
+
+    def _commit(self, lookups: Lookups, end: SourceOffset) -> GroupCommit:
+        check_members(lookups.admin, lookups.group_id, "has the offsets of the query's source")
+        existing = lookups.existing_ends(end, lookups.ends(lookups.partitions()))
+        settlement = lookups.settlement(end, lookups.committed(end.positions))
+        commits = plan.existing_commits(settlement, existing)
+        self._overwriting.append(_Overwriting(lookups, settlement, commits, end.query))
+        return lookups.group_id, commits
+
+    def _ends(self, batch: int) -> list[tuple[Lookups, SourceOffset]]:
+        entry = self._execution.offsetLog().get(batch)
+        if entry.isEmpty():
+            raise MicroBatchRefused(
+                f"the checkpoint has no offsets of batch {batch} yet: set asyncProgressTrackingEnabled=false"
+            )
+        if entry.get().getClass().getSimpleName() != "OffsetSeq":
+            raise MicroBatchRefused(
+                "commitOffsets=transaction does not support checkpoints with named sources: use unnamed sources, with "
+                "spark.sql.streaming.offsetLog.formatVersion=1"
+            )
+        offsets = entry.get().offsets()
+        if offsets.size() != self._count:
+            raise MicroBatchRefused(
+                f"batch {batch} has {offsets.size()} sources in the checkpoint and {self._count} in the query: load "
+                "each source once, or set commitOffsets=false"
+            )
+        found = [(lookups, offsets.apply(number)) for number, lookups in self._sources.items()]
+        return [
+            (lookups, SourceOffset.from_json(json.loads(offset.get().json())))
+            for lookups, offset in found
+            if offset.isDefined()
+        ]
+
+
+def check_members(admin: Admin, group: str, what: str) -> None:
+    """Raises MicroBatchRefused if a group has live members: their commits could overwrite those of the transaction."""
+    try:
+        members = admin.describe_groups([group])[group].members
+    except GroupIdNotFound:
+        return
+    if members:
+        named = ", ".join(f"{one.client_id} at {one.host.lstrip('/')}" for one in members)
+        raise MicroBatchRefused(f"group {group} {what} and has live members ({named}): stop them")
+
+
+def _check_cluster(lookups: Lookups, admin: Admin) -> None:
+    theirs, ours = lookups.admin.describe_cluster().cluster_id, admin.describe_cluster().cluster_id
+    if theirs != ours:
+        raise MicroBatchRefused(
+            f"group {lookups.group_id} is in another cluster ({theirs}) than the output topic ({ours}), and a "
+            "transaction has one cluster: set commitOffsets=true, which commits after the batch"
+        )

@@ -1,0 +1,258 @@
+"""A source with ``commitOffsets=transaction``: its planner leaves the group to the transactions of the batches.
+
+Without Spark: a planner, and a producer in the place of the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from spark_runs import span
+from stream_planner import Offset, Planner
+from support.brokers import eventually, unique
+from support.publish import create_topic, numbers, publish
+
+from odradek import Consumer, Producer
+from odradek.client.admin import Admin
+from odradek.client.errors import RequestTimedOut
+from odradek.core.errors import ConfigError
+from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
+from odradek.lag.reset_mark import mark_reset
+from odradek.spark.commit_marks import mark_of
+from odradek.spark.lookups import Lookups
+from odradek.spark.micro_batch_groups import MicroBatchGroups, _check_cluster
+from odradek.spark.micro_batch_number import MicroBatchRefused
+from odradek.spark.options import OnGroupReset, parse_options
+from odradek.spark.plan import GroupReset
+
+
+class Option:
+    """Scala's Option of a value."""
+
+    def __init__(self, value: Any = None) -> None:
+        self.get = lambda: value
+        self.isEmpty = lambda: value is None
+        self.isDefined = lambda: value is not None
+
+
+class Checkpoint:
+    """Java's StreamExecution, as far as ``MicroBatchGroups`` asks it: the offsets of the batches in the checkpoint."""
+
+    def __init__(self) -> None:
+        self.batches: list[Offset] = []
+
+    def offsetLog(self) -> Any:
+        return SimpleNamespace(get=self._entry)
+
+    def _entry(self, batch: int) -> Option:
+        if batch >= len(self.batches):
+            return Option()
+        offset = Option(SimpleNamespace(json=lambda: json.dumps(self.batches[batch])))
+        offsets = SimpleNamespace(size=lambda: 1, apply=lambda number: [offset][number])
+        kind = SimpleNamespace(getSimpleName=lambda: "OffsetSeq")
+        return Option(SimpleNamespace(offsets=lambda: offsets, getClass=lambda: kind))
+
+
+class Query:
+    """A planner whose batches a producer commits, as the driver of ``transactional_writer`` does."""
+
+    def __init__(self, planner: Planner, on_reset: str = "follow") -> None:
+        self.planner, self.checkpoint, self.done = planner, Checkpoint(), {}
+        planner.reader = planner.made(commitOffsets="transaction", onGroupReset=on_reset)
+        self.groups = MicroBatchGroups(self.checkpoint, {0: Lookups(planner.reader.options)}, 1)
+        self.producer = Producer(planner.bootstrap, transactional_id=unique("driver"))
+        self.producer.init_transactions()
+
+    def plan(self, rows: int = 2) -> list[tuple[int, int]]:
+        """Plans a batch and returns its rows."""
+        end = self.planner.next(self.done, ReadMaxRows(rows))
+        read = self.planner.read(self.done, end)
+        self.checkpoint.batches.append(end)
+        self.done = end
+        return read
+
+    def add_to_transaction(self) -> None:
+        self.producer.begin_transaction()
+        for group, offsets in self.groups.commits(len(self.checkpoint.batches) - 1):
+            self.producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group))
+
+    def commit(self) -> None:
+        self.producer.commit_transaction()
+        self.groups.committed()
+
+    def offset(self) -> int | None:
+        commit = self.planner.commits().get(0)
+        return None if commit is None else commit.offset
+
+    def close(self) -> None:
+        self.groups.close()
+        self.producer.close(timeout=0)
+
+
+@pytest.fixture
+def planner(bootstrap: str, topic: str, group: str) -> Iterator[Planner]:
+    create_topic(bootstrap, topic)
+    publish(bootstrap, topic, numbers(10))
+    made = Planner(bootstrap, topic, group)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def query(planner: Planner) -> Iterator[Query]:
+    made = Query(planner)
+    yield made
+    made.close()
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == "odradek.spark.commits"]
+
+
+def test_only_the_transaction_moves_the_group(query: Query) -> None:
+    assert query.plan() == span(0, 0, 2)
+    query.planner.reader.commit(query.done)
+    query.add_to_transaction()
+    assert query.offset() is None, "neither a plan nor an open transaction moves the group"
+    query.commit()
+    assert query.offset() == 2
+    assert query.plan() == span(0, 2, 4)
+    query.planner.reader.commit(query.done)
+    assert query.offset() == 2, "the source leaves a finished batch to the next transaction"
+    query.add_to_transaction()
+    query.producer.abort_transaction()
+    assert query.offset() == 2
+    query.add_to_transaction()
+    query.commit()
+    assert query.offset() == 4
+    assert mark_of(query.planner.commits()[0]) == ""
+    assert query.planner.commits()[0].metadata.endswith(query.done["$odradek"]["query"])
+
+
+def test_a_restart_between_the_transaction_and_the_checkpoints_mark_moves_nothing_back(query: Query) -> None:
+    query.plan()
+    first = query.done
+    query.plan()
+    query.add_to_transaction()
+    query.commit()
+    query.planner.reader = query.planner.made(commitOffsets="transaction")
+    query.planner.next(first)
+    query.planner.reader.commit(first)
+    assert query.offset() == 4
+
+
+def test_the_planner_waits_for_the_end_of_the_transaction(query: Query) -> None:
+    query.plan()
+    query.add_to_transaction()
+    ended: list[float] = []
+
+    def end() -> None:
+        time.sleep(0.3)
+        ended.append(time.monotonic())
+        query.commit()
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    query.plan()
+    thread.join()
+    assert time.monotonic() > ended[0], "the plan has seen offsets that the open transaction was about to replace"
+    query.planner.reader = query.planner.made(commitOffsets="transaction", **{"kafka.default.api.timeout.ms": "1000"})
+    query.add_to_transaction()
+    with pytest.raises(RequestTimedOut, match="offsets of an open transaction of another query: wait for its timeout"):
+        query.planner.next(query.done)
+
+
+def test_a_reset_is_followed_also_one_that_comes_while_a_batch_runs(query: Query) -> None:
+    query.planner.reset(3)
+    assert query.plan() == span(0, 3, 5)
+    assert mark_of(query.planner.commits()[0]), "the start is acknowledged before the first batch"
+    query.planner.reset(7)
+    query.add_to_transaction()
+    query.commit()
+    assert query.offset() == 7, "the batch's transaction has overwritten a reset"
+    assert query.plan() == span(0, 7, 9)
+    query.add_to_transaction()
+    query.commit()
+    assert query.offset() == 9
+    assert query.plan() == span(0, 9, 10), "a reset is followed once"
+
+
+def test_other_commits_are_overwritten_unless_the_option_or_the_commit_asks(
+    planner: Planner, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(planner, on_reset="asked")
+    query.plan()
+    planner.reset(7)
+    query.add_to_transaction()
+    assert not warnings_of(caplog), "before the commit nothing is overwritten"
+    query.commit()
+    assert query.offset() == 2
+    assert any("they are overwritten" in text for text in warnings_of(caplog))
+    query.plan()
+    planner.client.alter_group_offsets(planner.group, {TopicPartition(planner.topic, 0): mark_reset(8)})
+    query.add_to_transaction()
+    query.commit()
+    assert query.plan() == span(0, 8, 10)
+    query.close()
+
+
+def test_a_reset_ends_the_query_if_the_option_says_so(planner: Planner) -> None:
+    query = Query(planner, on_reset="fail")
+    query.plan()
+    query.add_to_transaction()
+    query.commit()
+    query.plan()
+    planner.reset(7)
+    with pytest.raises(GroupReset, match="from 4 to 7"):
+        query.add_to_transaction()
+    query.close()
+
+
+def test_live_members_are_refused(query: Query) -> None:
+    query.plan()
+    with Consumer(query.planner.bootstrap, group_id=query.planner.group, client_id="newcomer") as member:
+        member.subscribe([query.planner.topic])
+        eventually(lambda: (member.poll(0.1), member.assignment())[1], what="an assignment")
+        with pytest.raises(MicroBatchRefused, match=r"has live members \(newcomer at .*\): stop them"):
+            query.add_to_transaction()
+
+
+def test_a_batch_without_a_transaction_is_reported_once(query: Query, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        query.plan()
+    (warning,) = warnings_of(caplog)
+    assert "commitOffsets=transaction needs foreachBatch(odradek.spark.transactional_writer(" in warning
+
+
+def test_a_checkpoint_without_the_batch_is_refused(query: Query) -> None:
+    with pytest.raises(MicroBatchRefused, match="asyncProgressTrackingEnabled=false"):
+        query.groups.commits(0)
+
+
+def test_a_group_of_another_cluster_is_refused(query: Query) -> None:
+    lookups = Lookups(query.planner.reader.options)
+    elsewhere = SimpleNamespace(describe_cluster=lambda: SimpleNamespace(cluster_id="another"))
+    with pytest.raises(MicroBatchRefused, match="a transaction has one cluster: set commitOffsets=true"):
+        _check_cluster(lookups, elsewhere)  # type: ignore[arg-type]  # a cluster id is all that is asked
+    with Admin(query.planner.bootstrap) as same:
+        _check_cluster(lookups, same)
+    lookups.close()
+
+
+def test_the_option_needs_a_group_and_a_stream() -> None:
+    given = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "t", "commitOffsets": "transaction"}
+    with pytest.raises(ConfigError, match=r"commitOffsets=transaction needs kafka\.group\.id"):
+        parse_options(given, streaming=True)
+    given["kafka.group.id"] = "g"
+    with pytest.raises(ConfigError, match="is for streams"):
+        parse_options(given, streaming=False)
+    options = parse_options(given, streaming=True)
+    assert (options.commit_offsets, options.offsets_in_transaction) == (False, True)
+    assert options.on_group_reset is OnGroupReset.ASKED
