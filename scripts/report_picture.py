@@ -23,7 +23,11 @@ PICTURE = Path(__file__).resolve().parent.parent / "docs" / "history-report.svg"
 TOPIC, GROUP, PARTITIONS = "orders", "billing", 2
 MINUTES, STALL, REWIND, JUMP = 240, range(70, 95), 140, 200
 """The minutes in which the group commits without progress, is moved back, and is moved forward."""
-SETTINGS = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "session_timeout_ms": 1_800_000}
+SETTINGS: dict[str, Any] = {
+    "auto_offset_reset": "earliest",
+    "enable_auto_commit": False,
+    "session_timeout_ms": 1_800_000,
+}
 
 # --- the run -----------------------------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ async def odradek_member(name: str, stop: asyncio.Event) -> None:
             report("read", name, tp.partition, batches[0]["offset"][0].as_py(), polled.next_offsets[tp].offset)
         if polled:
             try:
-                await consumer.commit(polled.next_offsets, timeout_ms=5_000)
+                await consumer.commit(polled.next_offsets, timeout=5.0)
             except (CommitFailed, OdradekError) as error:  # other members read the records again
                 report("refused", name, type(error).__name__)
     await consumer.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -377,3 +378,22 @@ def test_a_resumed_or_added_partition_is_fetched_at_once(consumer: Make, admin: 
     scheduled.clear()
     one.assign([first, second])
     assert scheduled.wait(30)
+
+
+def test_time_limits_of_calls_are_in_seconds_and_the_old_name_warns(bootstrap: str) -> None:
+    one = Consumer(bootstrap, group_id=f"limits-{uuid.uuid4().hex[:8]}")
+    one.assign([TP])
+    one.seek(TP, 3)
+    assert one.position(TP, timeout=2.5) == 3
+    with pytest.warns(DeprecationWarning, match="timeout_ms is now timeout, in seconds") as warned:
+        assert one.position(TP, timeout_ms=2_500) == 3
+    assert warned[0].filename == __file__
+    with pytest.raises(TypeError, match="timeout and timeout_ms are both set"):
+        one.commit({TP: 3}, timeout=1, timeout_ms=1)
+    with pytest.raises(ValueError, match="expected seconds, at least 0"):
+        one.close(timeout=-1)
+    with pytest.raises(TypeError):
+        one.commit({TP: 3}, 5_000)  # type: ignore[misc]  # milliseconds before, so they are never read as seconds
+    with pytest.warns(DeprecationWarning, match="in seconds") as warned:
+        one.close(timeout_ms=20_000)
+    assert warned[0].filename == __file__

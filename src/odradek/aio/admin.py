@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from odradek.client import offset_requests, topic_requests
 from odradek.client.admin import group_operations, topic_operations, transaction_operations
@@ -29,6 +29,9 @@ from odradek.client.model import (
 )
 from odradek.core.ids import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
+if TYPE_CHECKING:
+    from odradek.client.settings import ClientSettings
+
 
 class Admin(AsyncCloseable):
     """The calls of ``odradek.Admin`` as coroutines, for one running loop. The tasks of that loop may share an Admin.
@@ -38,7 +41,9 @@ class Admin(AsyncCloseable):
     """
 
     def __init__(
-        self, bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str, **settings: Any
+        self,
+        bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str,
+        **settings: Unpack[ClientSettings],
     ) -> None:
         self.config = as_config(bootstrap_servers, **settings)
         self._made: Cluster | None = None

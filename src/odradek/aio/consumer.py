@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from odradek.batches.columns import COLUMNS
 from odradek.client.arguments import (
@@ -18,9 +18,11 @@ from odradek.client.arguments import (
     as_seek_target,
     as_timeout_ms,
     as_times,
+    call_timeout_ms,
     check_callbacks,
     check_timeout,
     check_topics,
+    close_timeout_ms,
 )
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
@@ -30,6 +32,9 @@ from odradek.client.group.commits import OnCommit
 from odradek.client.group.coordination import OnPartitions
 from odradek.client.model import ListedOffset, TopicDescription
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.client.consumer.settings import ConsumerSettings
 
 
 async def _call(function: Callable[..., Any], *args: Any) -> Any:
@@ -50,7 +55,12 @@ class Consumer:
     ...     polled = await consumer.poll(1.0)
     """
 
-    def __init__(self, settings: Mapping[str, Any] | Sequence[str] | str | None = None, /, **more: Any) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | Sequence[str] | str | None = None,
+        /,
+        **more: Unpack[ConsumerSettings],
+    ) -> None:
         if settings is not None and not isinstance(settings, Mapping):
             settings = {"bootstrap.servers": settings}
         self.config = ConsumerConfig.of({**(settings or {}), **more})
@@ -201,9 +211,11 @@ class Consumer:
         """The paused partitions."""
         return self._engine.subscription.paused()
 
-    async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
+    async def position(
+        self, partition: TopicPartition, *, timeout: float | None = None, timeout_ms: int | None = None
+    ) -> int:
         """The offset of the next record that a poll returns. Raises IllegalState, RequestTimedOut."""
-        return await self._engine.position(as_partition(partition), timeout_ms)
+        return await self._engine.position(as_partition(partition), call_timeout_ms(timeout, timeout_ms))
 
     async def seek(
         self, partition: TopicPartition, offset: int | OffsetAndMetadata, leader_epoch: int = NO_EPOCH
@@ -263,14 +275,18 @@ class Consumer:
         return await self._engine.lag(None if partitions is None else as_partitions(partitions))
 
     async def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None, timeout_ms: int | None = None
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        *,
+        timeout: float | None = None,
+        timeout_ms: int | None = None,
     ) -> None:
         """Commits the positions after the returned records, or these offsets (the *next* to read).
 
         Returns when the coordinator has stored them; retries retriable errors. Raises CommitFailed if the group has
         removed this member, RebalanceInProgress, RequestTimedOut, InvalidGroupId.
         """
-        await self._engine.commit(offsets, timeout_ms)
+        await self._engine.commit(offsets, call_timeout_ms(timeout, timeout_ms))
 
     async def commit_async(
         self,
@@ -297,13 +313,16 @@ class Consumer:
         Under ``group_protocol=consumer`` the coordinator decides, and the call only logs a warning."""
         await self._engine.enforce_rebalance(reason)
 
-    async def close(self, timeout_ms: int = 30_000) -> None:
-        """Commits under ``enable_auto_commit``, leaves the group and closes the connections."""
+    async def close(self, *, timeout: float | None = None, timeout_ms: int | None = None) -> None:
+        """Commits under ``enable_auto_commit``, leaves the group and closes the connections.
+
+        ``timeout`` is in seconds, 30 if None."""
+        limit_ms = close_timeout_ms(timeout, timeout_ms)
         if self._closing:
             return
         self._closing = True
         try:
             if self._made is not None:
-                await self._made.close(timeout_ms)  # callbacks inside it may still commit
+                await self._made.close(limit_ms)  # callbacks inside it may still commit
         finally:
             self._closed, self._made = True, None

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from odradek.batches.encode import Headers
 from odradek.client.arguments import check_callbacks
@@ -30,6 +30,8 @@ from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, TopicPart
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from odradek.client.producer.settings import ProducerSettings
+
 
 class Producer(AsyncCloseable):
     """Like ``odradek.Producer``, for one running event loop. Callbacks are plain functions that run on the loop.
@@ -42,7 +44,9 @@ class Producer(AsyncCloseable):
     """
 
     def __init__(
-        self, bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str, **settings: Any
+        self,
+        bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str,
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         self.producer_config, self.config = split_settings(bootstrap_servers, settings)
         self._made: tuple[ProducerEngine, asyncio.Task[None]] | None = None

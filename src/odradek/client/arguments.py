@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import operator
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -153,6 +154,29 @@ def check_timeout(seconds: Any) -> float:
 def as_timeout_ms(seconds: Any) -> int | None:
     """Converts seconds to milliseconds; None stays None. Raises TypeError, ValueError like ``check_timeout``."""
     return None if seconds is None else round(min(check_timeout(seconds), _LONG_S) * 1000)
+
+
+_CLOSE_MS = 30_000
+
+
+def call_timeout_ms(timeout: float | None, timeout_ms: int | None, callers: int = 1) -> int | None:
+    """Returns the time limit of a call in milliseconds; None for the client's own limit.
+
+    ``timeout`` is in seconds. ``timeout_ms`` is its old name, in milliseconds: version 0.2 will not accept it. The
+    warning names the place ``callers`` calls above this function's caller. Raises TypeError, ValueError.
+    """
+    if timeout_ms is None:
+        return as_timeout_ms(timeout)
+    if timeout is not None:
+        raise TypeError("timeout and timeout_ms are both set: use timeout, in seconds")
+    warnings.warn("timeout_ms is now timeout, in seconds", DeprecationWarning, stacklevel=2 + callers)
+    return as_timeout_ms(timeout_ms / 1000)
+
+
+def close_timeout_ms(timeout: float | None, timeout_ms: int | None) -> int:
+    """Like ``call_timeout_ms``, for a consumer's ``close``: None means 30 seconds."""
+    limit_ms = call_timeout_ms(timeout, timeout_ms, callers=2)
+    return _CLOSE_MS if limit_ms is None else limit_ms
 
 
 def isolation(name: str) -> int:

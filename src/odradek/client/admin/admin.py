@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from odradek.client import loop, offset_requests, topic_requests
 from odradek.client.admin import group_operations, topic_operations, transaction_operations
@@ -30,6 +30,9 @@ from odradek.client.model import (
 )
 from odradek.core.ids import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
+if TYPE_CHECKING:
+    from odradek.client.settings import ClientSettings
+
 T = TypeVar("T")
 
 
@@ -46,7 +49,9 @@ class Admin(Closeable):
     """
 
     def __init__(
-        self, bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str, **settings: Any
+        self,
+        bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str,
+        **settings: Unpack[ClientSettings],
     ) -> None:
         self.config = as_config(bootstrap_servers, **settings)
         self._cluster = Cluster(self.config)

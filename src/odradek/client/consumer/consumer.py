@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from odradek.batches.columns import COLUMNS
 from odradek.client import loop
@@ -22,9 +22,11 @@ from odradek.client.arguments import (
     as_seek_target,
     as_timeout_ms,
     as_times,
+    call_timeout_ms,
     check_callbacks,
     check_timeout,
     check_topics,
+    close_timeout_ms,
 )
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
@@ -34,6 +36,9 @@ from odradek.client.group.commits import OnCommit
 from odradek.client.group.coordination import OnPartitions
 from odradek.client.model import ListedOffset, TopicDescription
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.client.consumer.settings import ConsumerSettings
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -109,7 +114,12 @@ class Consumer:
     ...         print(tp, sum(batch.num_rows for batch in batches))
     """
 
-    def __init__(self, settings: Mapping[str, Any] | Sequence[str] | str | None = None, /, **more: Any) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | Sequence[str] | str | None = None,
+        /,
+        **more: Unpack[ConsumerSettings],
+    ) -> None:
         if settings is not None and not isinstance(settings, Mapping):
             settings = {"bootstrap.servers": settings}
         self.config = ConsumerConfig.of({**(settings or {}), **more})
@@ -295,9 +305,11 @@ class Consumer:
 
     # --- positions --------------------------------------------------------------------------------------------
 
-    def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
+    def position(
+        self, partition: TopicPartition, *, timeout: float | None = None, timeout_ms: int | None = None
+    ) -> int:
         """The offset of the next record that a poll returns."""
-        return self._drive(self._engine.position, as_partition(partition), timeout_ms)
+        return self._drive(self._engine.position, as_partition(partition), call_timeout_ms(timeout, timeout_ms))
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata, leader_epoch: int = NO_EPOCH) -> None:
         """Makes the next poll read from ``offset``. Raises IllegalState for a partition that is not assigned."""
@@ -357,7 +369,11 @@ class Consumer:
     # --- commits ----------------------------------------------------------------------------------------------
 
     def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None, timeout_ms: int | None = None
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        *,
+        timeout: float | None = None,
+        timeout_ms: int | None = None,
     ) -> None:
         """Commits the positions after the returned records, or these offsets.
 
@@ -365,7 +381,7 @@ class Consumer:
         retries retriable errors. Raises CommitFailed if the group has removed this member, RebalanceInProgress,
         RequestTimedOut, InvalidGroupId.
         """
-        self._drive(self._engine.commit, offsets, timeout_ms)
+        self._drive(self._engine.commit, offsets, call_timeout_ms(timeout, timeout_ms))
 
     def commit_async(
         self,
@@ -393,14 +409,17 @@ class Consumer:
         Under ``group_protocol=consumer`` the coordinator decides, and the call only logs a warning."""
         self._drive(self._engine.enforce_rebalance, reason)
 
-    def close(self, timeout_ms: int = 30_000) -> None:
-        """Commits under ``enable_auto_commit``, leaves the group and closes the connections."""
+    def close(self, *, timeout: float | None = None, timeout_ms: int | None = None) -> None:
+        """Commits under ``enable_auto_commit``, leaves the group and closes the connections.
+
+        ``timeout`` is in seconds, 30 if None."""
+        limit_ms = close_timeout_ms(timeout, timeout_ms)
         if self._closed:
             return
         if self._process != os.getpid():
             self._closed = True
             return
         try:
-            self._drive(self._engine.close, timeout_ms)
+            self._drive(self._engine.close, limit_ms)
         finally:
             self._closed = True

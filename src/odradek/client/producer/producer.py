@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from odradek.batches.encode import Headers
 from odradek.client import loop
@@ -36,6 +36,8 @@ from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, TopicPart
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from odradek.client.producer.settings import ProducerSettings
 
 __all__ = [
     "BufferExhausted",
@@ -94,7 +96,7 @@ class Producer(Closeable):
         bootstrap_servers: ClientConfig | Mapping[str, Any] | Sequence[str] | str,
         *,
         shared_transaction: SharedTransaction | None = None,
-        **settings: Any,
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         self.producer_config, self.config = split_settings(bootstrap_servers, settings)
         self._engine = _engine(self.producer_config, self.config, shared_transaction)
