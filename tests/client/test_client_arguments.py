@@ -381,7 +381,7 @@ def test_a_resumed_or_added_partition_is_fetched_at_once(consumer: Make, admin: 
 
 
 def test_time_limits_of_calls_are_in_seconds_and_the_old_name_warns(bootstrap: str) -> None:
-    one = Consumer(bootstrap, group_id=f"limits-{uuid.uuid4().hex[:8]}")
+    one = Consumer(bootstrap, group_id=f"limits-{uuid.uuid4().hex[:8]}", enable_auto_commit=False)
     one.assign([TP])
     one.seek(TP, 3)
     assert one.position(TP, timeout=2.5) == 3
@@ -393,7 +393,7 @@ def test_time_limits_of_calls_are_in_seconds_and_the_old_name_warns(bootstrap: s
     with pytest.raises(ValueError, match="expected seconds, at least 0"):
         one.close(timeout=-1)
     with pytest.raises(TypeError):
-        one.commit({TP: 3}, 5_000)  # type: ignore[misc]  # milliseconds before, so they are never read as seconds
+        one.commit({TP: 3}, 5_000)  # type: ignore[call-arg]  # milliseconds before, so they are never read as seconds
     with pytest.warns(DeprecationWarning, match="in seconds") as warned:
         one.close(timeout_ms=20_000)
     assert warned[0].filename == __file__
