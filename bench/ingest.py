@@ -122,7 +122,8 @@ def session_case(make: Callable[[Bench, float], Job], *sides: str) -> Measure:
 
 
 def small_batches(bench: Bench) -> tuple[Rounds, str]:
-    """Many batches of ``FEW`` records each in one query. The first batches of a query are warm-up and do not count."""
+    """Many micro-batches of ``FEW`` records each in one query. The first micro-batches of a query are warm-up and do
+    not count."""
     batches = max(8, int((WARM_BATCHES + BATCHES) * bench.scale))
     topic = bench.topic("ingest-few", batches * FEW, event_values(100), is_full=True)
     job = Job(topic.topic, topic.rows, offsets=FEW)
@@ -154,7 +155,7 @@ def cold_case(rows: int, size: int) -> Measure:
 
 
 def backlog(bench: Bench) -> tuple[Rounds, str]:
-    """Values that do not compress, stored without a codec. Below full size, batches and tasks are smaller too."""
+    """Values that do not compress, stored without a codec. Below full size, micro-batches and tasks are smaller too."""
     stored = ROWS_BACKLOG * BACKLOG_RECORD_BYTES * bench.scale
     free = shutil.disk_usage(bench.work).free
     if free < stored * DISK_SHARE:

@@ -79,10 +79,11 @@ class Commands:
         return took
 
     def backlog(self, topic: str, rows: int, more: list[str]) -> tuple[Figures, list[Sample]]:
-        """Ingests a long backlog in batches; then again into another table, and kills the driver (-9) in the middle.
+        """Ingests a long backlog in micro-batches; then again into another table, and kills the driver (-9) in the
+        middle.
 
         Returns the memory samples of the first run. ``again``: the records that the run after the kill read again;
-        ``batches_again``: the batches of these records.
+        ``batches_again``: the micro-batches of these records.
         """
         with emptied(self.work / "table") as table:
             began = time.perf_counter()
@@ -109,7 +110,8 @@ class Commands:
         return found, sampler.samples
 
     def _killed(self, command: list[str], table: Path, after: int, batch_s: float) -> None:
-        """Kills the driver half a batch after it has planned batch ``after``; waits for the end of Java and workers."""
+        """Kills the driver half a micro-batch after it has planned micro-batch ``after``; waits for the end of Java and
+        workers."""
         checkpoint = table.with_name("checkpoint")
         with (self.work / "command.log").open("wb") as log, ended(_started(command, log)) as process:
             _wait(lambda: newest(checkpoint / "offsets") >= after or process.poll() is not None, _RUN_S)
@@ -147,7 +149,7 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]
 
 
 def newest(log: Path) -> int:
-    """The newest batch in one of the logs of a checkpoint; -1 without one."""
+    """The newest micro-batch in one of the logs of a checkpoint; -1 without one."""
     try:
         return max((int(name) for name in os.listdir(log) if name.isdecimal()), default=-1)
     except FileNotFoundError:
@@ -155,7 +157,7 @@ def newest(log: Path) -> int:
 
 
 def position(checkpoint: Path, batch: int) -> int:
-    """The number of records that were read up to the end of a batch, by Spark's checkpoint."""
+    """The number of records that were read up to the end of a micro-batch, by Spark's checkpoint."""
     if batch < 0:
         return 0
     text = (checkpoint / "offsets" / str(batch)).read_text()

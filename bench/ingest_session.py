@@ -3,8 +3,8 @@
 The figures of a run, all on one machine:
 
 * ``s``: seconds from the call (``readStream`` or ``ingest``) to its return, with the start of the query.
-* ``batches_s``: the sum of ``triggerExecution`` over the triggers that ran a batch, as Spark's listener reports them:
-  planning, write-ahead log, reading, writing, commit of the table. The start of the query is not in it.
+* ``batches_s``: the sum of ``triggerExecution`` over the triggers that ran a micro-batch, as Spark's listener reports
+  them: planning, write-ahead log, reading, writing, commit of the table. The start of the query is not in it.
 * ``cpu``: user and system seconds of this process, Java and the Python workers, with ended ones; without the broker.
 """
 
@@ -62,7 +62,7 @@ class Job:
 
 
 class Triggers(StreamingQueryListener):  # type: ignore[misc]  # PySpark has no types
-    """The ms of each trigger that ran a batch, for the queries since ``forget``."""
+    """The ms of each trigger that ran a micro-batch, for the queries since ``forget``."""
 
     def __init__(self) -> None:
         self.batches_ms: list[int] = []

@@ -191,7 +191,7 @@ def sinks(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
 
 
 def micro_batches(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
-    """Small batches: of a backlog, of new records, and one per run, as in scheduled jobs."""
+    """Small micro-batches: of a backlog, of new records, and one per run, as in scheduled jobs."""
     topic = f"bench-batch-{uuid.uuid4().hex[:8]}"
     create_topic(bench.bootstrap, topic, PARTITIONS)
     batches = max(3, int(40 * bench.scale))
@@ -211,8 +211,8 @@ def micro_batches(bench: Bench, kind: str, number: int, only: list[str]) -> Figu
                 done += FEW
                 _wait_for(query, topic, done)
             progress = [one for one in _progress_until(query, topic, done) if one["numInputRows"] == FEW]
-            # A batch that was planned while records arrived has only some of them, the next batch the rest: both do not
-            # count.
+            # A micro-batch that was planned while records arrived has only some of them, the next micro-batch the rest:
+            # both do not count.
             figures[name] = median(one["durationMs"]["triggerExecution"] for one in progress[2:])
         runs = [_available_now(bench, kind, topic, producer) for _ in range(4)]
     figures["now"] = median(runs[1:]) * 1000

@@ -96,7 +96,7 @@ def test_a_rewind_killed_at_every_step(tmp_path: Path) -> None:
     rewind = [*SMALL, "--rewind", "-100"]
     _assert_killed(run_until("rewind-noted", data_dir, *rewind))
     _assert_killed(run_until("rewound", data_dir, *rewind))
-    _assert_killed(run_until("batch-planned:2", data_dir, *rewind))  # the first plan is that of the killed batch
+    _assert_killed(run_until("batch-planned:2", data_dir, *rewind))  # the first plan is that of the killed micro-batch
     again = run_demo(data_dir, *rewind)
     assert again.code == 0, again
     assert "Completing the rewind -100 that an earlier run began." in again.out

@@ -62,7 +62,7 @@ def committed(admin: Admin, group: str) -> dict[TopicPartition, int]:
 
 
 def checkpoint_end(checkpoint: Path) -> dict[TopicPartition, int]:
-    """The end of the last batch that Spark marked as complete, from the checkpoint itself."""
+    """The end of the last micro-batch that Spark marked as complete, from the checkpoint itself."""
     last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
     offset = json.loads((checkpoint / "offsets" / str(last)).read_text().splitlines()[2])
     return {
@@ -74,7 +74,7 @@ def checkpoint_end(checkpoint: Path) -> dict[TopicPartition, int]:
 
 
 def forget_that_the_last_batch_was_done(checkpoint: Path) -> int:
-    """Makes the state of a kill between a batch's work and Spark's mark of it."""
+    """Makes the state of a kill between a micro-batch's work and Spark's mark of it."""
     last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
     for name in (str(last), f".{last}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)

@@ -354,12 +354,13 @@ def test_a_file_that_is_neither_staged_nor_in_the_table_is_an_error(tmp_path: Pa
         table.add(Lost(3), 0, QUERY)
 
 
-# --- repeated batches ------------------------------------------------------------------------------------------------
+# --- repeated micro-batches
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_a_repeated_batch_with_other_offsets_is_refused(tmp_path: Path, kind: str) -> None:
-    """The checkpoint was partly lost: the query plans a batch number again that the table has with fewer offsets.
+    """The checkpoint was partly lost: the query plans a micro-batch number again that the table has with fewer offsets.
     Skipping it would lose rows, and commit the group beyond them."""
     table = delta_table(tmp_path, "a" * 32) if kind == "delta" else parquet_table(tmp_path)
     table.prepare()
@@ -381,7 +382,7 @@ def test_the_same_ranges_in_another_order_are_equal() -> None:
 
 
 def test_old_manifests_are_removed_in_order_of_their_numbers(tmp_path: Path) -> None:
-    """As text, batch 1,000,000 is before batch 999,999 and would be the oldest."""
+    """As text, micro-batch 1,000,000 is before micro-batch 999,999 and would be the oldest."""
     table = parquet_table(tmp_path)
     table.prepare()
     for number in range(999_995, 1_000_000):

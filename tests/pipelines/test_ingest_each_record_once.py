@@ -98,7 +98,7 @@ def test_a_parquet_table_holds_each_record_once(
     assert (rows[1, 1]["raw"], rows[1, 1]["error"]) == (b"nope", "it is not one JSON object")
     assert (rows[1, 2]["id"], rows[1, 2]["error"], rows[1, 2]["key"]) == (None, None, b"k")
 
-    # Spark did not mark this batch as complete. It is in the table already, so it is not read again.
+    # Spark did not mark this micro-batch as complete. It is in the table already, so it is not read again.
     checkpoint = output / "_odradek" / "checkpoint"
     before = sorted(path.stat().st_mtime_ns for path in output.glob("*.parquet"))
     forget_that_the_last_batch_was_done(checkpoint)
@@ -413,7 +413,7 @@ def test_a_first_run_with_a_mistake_begins_no_table(
             run(**wrong)
         assert not (output / "_odradek" / "table.json").exists()
         assert [path.name for path in (tmp_path / "of-another").iterdir()] == ["offsets"]
-    # A failed batch: Spark has its offsets in the checkpoint by then, and the table was begun.
+    # A failed micro-batch: Spark has its offsets in the checkpoint by then, and the table was begun.
     for wrong in (
         {"partition_by": ["value"], "writer": "spark"},
         {"on_bad": "fail", "headers": True, "checkpoint": tmp_path / "c"},

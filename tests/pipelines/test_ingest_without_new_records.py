@@ -67,7 +67,7 @@ def test_nothing_to_read_ends_without_spark(
     done = run()
     assert (done.rows, done.batches, done.bad, done.files, done.size, done.slowest) == (0, 0, 0, 0, 0, None)
 
-    # A run that was killed after its batch has not committed it.
+    # A run that was killed after its micro-batch has not committed it.
     admin.delete_groups([group])
     run()
     assert committed(admin, group) == checkpoint_end(checkpoint) == ends(admin, topic)
@@ -163,7 +163,7 @@ def test_a_continuous_run_starts_spark(admin: Admin, topic: str, tmp_path: Path,
 
 
 def _finished_run(admin: Admin, topic: str, output: Path) -> Path:
-    """A table and its checkpoint as after one batch, but without rows. Returns the checkpoint."""
+    """A table and its checkpoint as after one micro-batch, but without rows. Returns the checkpoint."""
     target = Target(str(output))
     table = Table(target, None)
     begin_table(table.location, target.shape())

@@ -123,7 +123,7 @@ def test_every_record_is_in_the_table_once(
 def test_a_driver_that_is_killed(
     files: int, table_format: str, store: ObjectStore, cluster: Cluster, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
-    """The kill happens when enough files are written, in its first batch or a later one."""
+    """The kill happens when enough files are written, in its first micro-batch or a later one."""
     runs = Runs(store, cluster, bootstrap, table_format)
     runs.publish()
     with (tmp_path / "out").open("wb") as out:

@@ -21,7 +21,7 @@ def test_a_run_whose_batch_ends_leaves_no_record_and_one_that_is_stopped_does(sp
     with open_table(target, lambda: spark) as (table, started), table._watched(started()):
         assert spark.range(100, numPartitions=2).count() == 100
     assert records(tmp_path / "t") == []
-    # A query that is stopped within a batch raises in the thread of that batch, and ends without an error.
+    # A query that is stopped within a micro-batch raises in the thread of that micro-batch, and ends without an error.
     with open_table(target, lambda: spark) as (table, started):
         with pytest.raises(InterruptedError), table._watched(started()):
             raise InterruptedError

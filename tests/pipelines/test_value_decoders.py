@@ -35,7 +35,7 @@ SOURCE = pa.schema(
 
 
 def batch_of(data: list[bytes | None]) -> pa.RecordBatch:
-    """A batch like those of the source; keys, times and headers vary, and some are null."""
+    """A micro-batch like those of the source; keys, times and headers vary, and some are null."""
     size = len(data)
     headers = [None, [], [{"key": "h", "value": b"\x00"}, {"key": "h", "value": None}]]
     columns = [

@@ -44,7 +44,7 @@ def test_sparks_own_source_refuses_auto_commit_and_commits_nothing(
 def test_ours_refuses_auto_commit_and_commits_after_each_batch(
     spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """While a batch is processed its records are not committed; those of the previous batch are."""
+    """While a micro-batch is processed its records are not committed; those of the previous micro-batch are."""
     create_topic(bootstrap, topic)
     publish(bootstrap, topic, numbers(10))
     options = {

@@ -1,4 +1,4 @@
-"""The commit of a finished batch: it follows at once, at any trigger interval, also without another trigger."""
+"""The commit of a finished micro-batch: it follows at once, at any trigger interval, also without another trigger."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def filled(stream: StreamingRun) -> StreamingRun:
 
 
 class Running:
-    """A query with its own trigger. ``work`` is called with the number of each batch after its rows were read."""
+    """A query with its own trigger. ``work`` is called with the number of each micro-batch after its rows were read."""
 
     def __init__(self, run: StreamingRun) -> None:
         self.run = run
@@ -47,7 +47,7 @@ class Running:
         self.query = writer.option("checkpointLocation", str(self.run.checkpoint)).trigger(**trigger).start()
 
     def wait_for_batch(self, batch: int) -> None:
-        """Waits until Spark has marked the batch as complete."""
+        """Waits until Spark has marked the micro-batch as complete."""
 
         def is_done() -> bool:
             assert self.query.exception() is None

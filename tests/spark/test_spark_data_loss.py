@@ -28,7 +28,7 @@ Made = Callable[..., StreamingRun]
 
 @pytest.fixture
 def made(spark: Any, topic: str, group: str, tmp_path: Path) -> Iterator[Made]:
-    """A query on a separate broker. Partition 0 has 20 records, and then a batch of 10."""
+    """A query on a separate broker. Partition 0 has 20 records, and then a micro-batch of 10."""
     admins: list[Admin] = []
 
     def make(bootstrap: str, **config: str) -> StreamingRun:
@@ -99,7 +99,7 @@ def test_a_log_file_truncated_and_extended(made: Made, own_broker: Callable[...,
 @pytest.mark.slow
 @begins_epochs
 def test_truncation(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
-    """Detected when a batch is planned, and by the worker that reads an earlier planned batch."""
+    """Detected when a micro-batch is planned, and by the worker that reads an earlier planned batch."""
     running = own_broker()
     run = made(running.bootstrap)
     assert run.rows() == span(0, 0, 30)

@@ -1,4 +1,4 @@
-"""Streams and their group: commits after each batch, followed resets, kills. The rules themselves are tested in
+"""Streams and their group: commits after each micro-batch, followed resets, kills. The rules themselves are tested in
 tests/unit/test_spark_plan.py; these tests include Spark, its checkpoint and a broker."""
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ def test_commits_after_a_kill_are_distinguished_from_a_reset(filled: StreamingRu
     filled.reset({0: 20})
     assert filled.rows() == span(0, 20, 30)
     followed = filled.source_offset(filled.log("offsets")[-1])["$odradek"]["followed"][filled.topic]["0"]
-    # The kill is after the batches' work, before our commits: partition 0 had followed a reset, partition 1 had not.
+    # The kill is after the micro-batches' work, before our commits: partition 0 had followed a reset, partition 1 had
+    # not.
     assert filled.group is not None
     filled.admin.alter_group_offsets(
         filled.group, {first: mark_commit(20, followed, query=filled.query()), second: mark_commit(3)}
@@ -123,7 +124,7 @@ def test_commits_after_a_kill_are_distinguished_from_a_reset(filled: StreamingRu
     assert filled.run() == []
     made_up = {p: mark_commit(o, leader_epoch=0, query=filled.query()) for p, o in {0: 30, 1: 10}.items()}
     assert filled.commits() == made_up, "with the epoch in the checkpoint"
-    # The kill is after the acknowledgement of a reset, before the plan of the batch that follows it.
+    # The kill is after the acknowledgement of a reset, before the plan of the micro-batch that follows it.
     filled.admin.alter_group_offsets(filled.group, {first: mark_commit(20, "acknowledged")})
     assert filled.rows() == span(0, 20, 30)
 
@@ -179,7 +180,7 @@ def test_without_a_group_or_with_commits_off_nothing_is_committed(filled: Stream
 
 @pytest.mark.claim(102, 103, part=True)
 def test_a_kill_after_the_work_repeats_the_batch_with_the_same_range(filled: StreamingRun) -> None:
-    # The group and the log have changed, the repeated batch has not.
+    # The group and the log have changed, the repeated micro-batch has not.
     filled.rows()
     filled.reset({0: 20})
     assert filled.rows() == span(0, 20, 30)
@@ -260,7 +261,7 @@ def test_errors_name_records_that_retention_removed(filled: StreamingRun) -> Non
     filled.forget_that_the_last_batch_was_done()
     delete_records(filled, 0, 7)
     with pytest.raises(Exception, match="data may have been lost") as caught:
-        filled.run()  # the worker detects it: this batch was planned before
+        filled.run()  # the worker detects it: this micro-batch was planned before
     assert f"{filled.topic}-0: offsets 0 to 6 are lost" in (reason(caught.value) or "")
     assert filled.rows(failOnDataLoss="false") == span(0, 7, 30) + span(1, 0, 10)
     publish(filled.bootstrap, filled.topic, numbers(10))

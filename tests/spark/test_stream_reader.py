@@ -205,7 +205,8 @@ def test_a_partition_added_while_the_query_runs_is_read_from_its_start(query: Pl
 
 
 def test_a_reset_in_the_offset_log_is_repeated_unchanged(query: Planner) -> None:
-    """A batch that was planned and not finished has the same range, although the group and the log have changed."""
+    """A micro-batch that was planned and not finished has the same range, although the group and the log have
+    changed."""
     first = query.next({})
     query.reset(4)
     second = query.next(first)

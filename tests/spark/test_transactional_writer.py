@@ -177,7 +177,7 @@ def end_at(moment: str, bootstrap: str, stream: StreamingRun, target: str, monke
 
 
 def end_behind_the_commit(bootstrap: str, stream: StreamingRun, target: str) -> None:
-    """Ends the driver after EndTxn, before Spark notes the batch as finished."""
+    """Ends the driver after EndTxn, before Spark notes the micro-batch as finished."""
     write = transactional_writer(bootstrap, target)
 
     def end_behind(frame: Any, batch: int) -> None:

@@ -1,4 +1,4 @@
-"""Whether a query's micro-batch is in its topic: the batch, the group's number, and the user's word."""
+"""Whether a query's micro-batch is in its topic: the micro-batch, the group's number, and the user's word."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def test_settle_treats_each_partition_separately() -> None:
     assert dict(result.commits) == {P1: mark_commit(500), P2: mark_commit(500)}
 
 
-# --- the next batch
+# --- the next micro-batch
 
 LOG = {P0: LogRange(0, 600), P1: LogRange(10, 20)}
 
@@ -357,7 +357,7 @@ def test_commits_from_before_the_query_are_no_resets() -> None:
     batch = plan.plan_batch(INITIAL, LOG, GroupOffsets(begin={P0: 100, P1: 12}, committed=committed, new_id="n"))
     assert batch is not None
     assert dict(batch.acknowledge) == {P0: mark_commit(100, "n")}
-    # killed after the batch, before its commit
+    # killed after the micro-batch, before its commit
     result = plan.settle(batch.end, committed | dict(batch.acknowledge), FOLLOW, "x")
     assert dict(result.resets) == {}
     assert dict(result.commits) == {P0: mark_commit(600), P1: mark_commit(20)}
@@ -563,7 +563,7 @@ class Killed(Exception):
 
 @dataclass
 class Query:
-    """Spark's rules for batches, the group's coordinator and a reference, over one partition."""
+    """Spark's rules for micro-batches, the group's coordinator and a reference, over one partition."""
 
     end: int = 0
     commit: OffsetAndMetadata | None = None
@@ -571,7 +571,7 @@ class Query:
     commits_log: int = 0
     reads: list[tuple[int, int]] = field(default_factory=list)
     ids: int = 0
-    # the reference: the start of the next batch
+    # the reference: the start of the next micro-batch
     expected: int | None = None
 
     def new_id(self) -> str:
@@ -582,7 +582,7 @@ class Query:
         return INITIAL if batch < 0 else SourceOffset.from_json(json.loads(self.offsets_log[batch]))
 
     def reset(self, offset: int) -> None:
-        """By another tool, while the query is between batches, stopped, or in a batch."""
+        """By another tool, while the query is between micro-batches, stopped, or in a batch."""
         self.commit = foreign(offset)
         self.expected = offset
 
@@ -598,7 +598,7 @@ class Query:
         if len(self.offsets_log) == batch:
             self.plan(batch, point, limit)
             if len(self.offsets_log) == batch:
-                return  # no batch
+                return  # no micro-batch
         point()
         for item in plan.ranges(self.offset(batch - 1), self.offset(batch)):
             self.reads.append((item.start, item.end))
@@ -628,7 +628,7 @@ class Query:
         self.offsets_log.append(json.dumps(planned.end.to_json()))
         begin_at, stop = self.expected or 0, planned.end.positions[P0]
         assert begin_at <= stop
-        # a batch starts at the end of the last one, or once at a reset
+        # a micro-batch starts at the end of the last one, or once at a reset
         assert plan.ranges(start, planned.end) == [Range(P0, begin_at, stop)] * (begin_at < stop)
         self.expected = stop
 
@@ -678,7 +678,7 @@ def test_the_same_reset_twice_rewinds_twice() -> None:
     for _ in range(2):
         query.reset(10)
         query.run_batch(-1)
-        query.run_batch(-1)  # the last batch of an AvailableNow run
+        query.run_batch(-1)  # the last micro-batch of an AvailableNow run
     assert query.reads == [(0, 30), (10, 30), (10, 30)]
 
 

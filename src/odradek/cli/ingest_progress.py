@@ -44,7 +44,7 @@ def shown(kind: str, unread: int, *, has_end: bool) -> Iterator[Watch | None]:
 
 
 class Lines:
-    """Prints a JSON line for each batch, at most one a second while a batch is read, and one at the end."""
+    """Prints a JSON line for each micro-batch, at most one a second while a micro-batch is read, and one at the end."""
 
     def __init__(self, progress: RunProgress, clock: Callable[[], float] = time.monotonic) -> None:
         self._progress = progress

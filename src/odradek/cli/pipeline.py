@@ -45,7 +45,7 @@ def ingest(request: IngestLine) -> None:
     """Read the records of topics that a group has not read into a Parquet or Delta table, each record once.
 
     The next run completes a run that was killed. With --trigger, Ctrl-C and SIGTERM end the run after the current
-    batch, otherwise at once. Each batch is committed to the group after it is in the table.
+    micro-batch, otherwise at once. Each micro-batch is committed to the group after it is in the table.
     """
     from odradek.cli.pipeline_ingest import run_ingest_command
 

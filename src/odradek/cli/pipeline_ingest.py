@@ -91,7 +91,7 @@ def _print_result(request: IngestLine, done: Ingested) -> None:
     if request.as_json:
         print_json({"output": request.output, "group": request.group, **_summary(done)})
         return
-    batches = "1 batch" if done.batches == 1 else f"{done.batches:,} batches"
+    batches = "1 micro-batch" if done.batches == 1 else f"{done.batches:,} micro-batches"
     what = f"{counted(done.rows, 'record')} in {batches}" if done.batches else "Nothing new: 0 records"
     files = ""
     if done.batches and done.files is not None and done.size is not None:

@@ -40,14 +40,14 @@ class IngestLine(PipelineLine, IngestOptions):
         typer.Option("--from", metavar="earliest|latest|none", help="Where to begin in partitions without a commit."),
     ] = "earliest"
     max_offsets: Annotated[
-        int | None, typer.Option("--max-offsets", min=1, metavar="N", help="At most N offsets in one batch.")
+        int | None, typer.Option("--max-offsets", min=1, metavar="N", help="At most N offsets in one micro-batch.")
     ] = None
     progress: Annotated[
         str,
         typer.Option(
             "--progress",
             metavar="auto|json|none",
-            help="Progress on stderr: a bar if it is a terminal, or a JSON line each second and for each batch.",
+            help="Progress on stderr: a bar if it is a terminal, or a JSON line each second and for each micro-batch.",
         ),
     ] = "auto"
 

@@ -136,15 +136,15 @@ def covered(planned: Sequence[Range]) -> str:
 
 
 def check_covers(table: str, batch_id: int, held: str | None, planned: str | None) -> None:
-    """Raises StorageError if a batch in the table has other offsets than the checkpoint now plans for it.
+    """Raises StorageError if a micro-batch in the table has other offsets than the checkpoint now plans for it.
 
     Otherwise the query would skip its rows and commit the group beyond them. Versions before this check wrote no
     ``held``.
     """
     if held and planned and held != planned:
         raise StorageError(
-            f"batch {batch_id} is in {table} with other offsets than the checkpoint plans for it: the checkpoint is "
-            "older than the table, or a part of it was lost. Nothing was added, and the group was not committed. "
+            f"micro-batch {batch_id} is in {table} with other offsets than the checkpoint plans for it: the checkpoint "
+            "is older than the table, or a part of it was lost. Nothing was added, and the group was not committed. "
             "Restore the checkpoint, or ingest into another table with another group"
         )
 

@@ -1,4 +1,5 @@
-"""A query's offsets in its checkpoint: higher than the group's if the query was killed between batch and commit."""
+"""A query's offsets in its checkpoint: higher than the group's if the query was killed between micro-batch and
+commit."""
 
 from __future__ import annotations
 
@@ -36,9 +37,9 @@ COMMITTED = CommitState(is_committed=True)
 
 @dataclass(frozen=True)
 class LatestBatch:
-    """The newest batch in Spark's checkpoint, done or not, and its end offset. -1: there is no batch yet.
+    """The newest micro-batch in Spark's checkpoint, done or not, and its end offset. -1: there is no micro-batch yet.
 
-    A query that restarts first runs this batch, whatever the group's offsets are by then.
+    A query that restarts first runs this micro-batch, whatever the group's offsets are by then.
     """
 
     batch: int = NO_BATCH
@@ -46,7 +47,7 @@ class LatestBatch:
 
 
 def newest_batch(checkpoint: Path) -> LatestBatch:
-    """Reads Spark's offset log: one file for each batch, written atomically. Raises StorageError."""
+    """Reads Spark's offset log: one file for each micro-batch, written atomically. Raises StorageError."""
     folder = checkpoint / "offsets"
     try:
         batches = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
@@ -66,8 +67,8 @@ def newest_batch(checkpoint: Path) -> LatestBatch:
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """The ranges of a batch, the ids of its topics, and the epochs of the leaders whose logs reached its ends.
-    ``ends``: the query's offsets after the batch, in all its partitions."""
+    """The ranges of a micro-batch, the ids of its topics, and the epochs of the leaders whose logs reached its ends.
+    ``ends``: the query's offsets after the micro-batch, in all its partitions."""
 
     ranges: tuple[Range, ...]
     ids: TopicIds
@@ -76,7 +77,7 @@ class PlannedBatch:
 
 
 def planned_batch(checkpoint: Location, batch_id: int) -> PlannedBatch:
-    """Returns a batch from the plan that Spark wrote before the batch began. Raises StorageError."""
+    """Returns a micro-batch from the plan that Spark wrote before the micro-batch began. Raises StorageError."""
     start = INITIAL if batch_id == 0 else _offset_at(checkpoint, batch_id - 1)
     end = _offset_at(checkpoint, batch_id)
     return PlannedBatch(tuple(ranges(start, end)), end.ids, end.epochs, end.positions)
@@ -85,14 +86,15 @@ def planned_batch(checkpoint: Location, batch_id: int) -> PlannedBatch:
 def _offset_at(checkpoint: Location, batch_id: int) -> SourceOffset:
     text = checkpoint.read_text(f"offsets/{batch_id}")
     if text is None:
-        raise StorageError(f"{checkpoint.uri}/offsets/{batch_id} is missing: it says what the batch reads")
+        raise StorageError(f"{checkpoint.uri}/offsets/{batch_id} is missing: it says what the micro-batch reads")
     return _offset_of(text, f"{checkpoint.uri}/offsets/{batch_id}")
 
 
 def offsets_after_newest_batch(
     planned: LatestBatch, committed: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> dict[TopicPartition, int]:
-    """Returns the query's offsets after its newest batch: that batch's end, or the offsets of a reset of its group."""
+    """Returns the query's offsets after its newest micro-batch: that micro-batch's end, or the offsets of a reset of
+    its group."""
     settled = settle(planned.end, committed, OnGroupReset.FOLLOW, "any")
     return {
         **{partition: commit.offset for partition, commit in committed.items()},
@@ -101,7 +103,8 @@ def offsets_after_newest_batch(
 
 
 def settle_group(source: Source, checkpoint: Location) -> CommitState:
-    """Commits the end of the query's last finished batch to the group, as the query itself does before the next batch.
+    """Commits the end of the query's last finished micro-batch to the group, as the query itself does before the next
+    micro-batch.
 
     If another client has reset the group meanwhile, the next run follows that reset. If the cluster refuses the commit
     or does not answer, the returned state says so: the table has its rows, and the next run commits. Raises
@@ -113,7 +116,7 @@ def settle_group(source: Source, checkpoint: Location) -> CommitState:
     done = _numbers(checkpoint, "commits")
     text = checkpoint.read_text(f"offsets/{max(done)}") if done else None
     if text is None:
-        return CommitState(False, "no batch is finished yet", _NEXT_RUN)
+        return CommitState(False, "no micro-batch is finished yet", _NEXT_RUN)
     end = _offset_of(text, f"{checkpoint.uri}/offsets/{max(done)}")
     with contextlib.closing(Lookups(options)) as lookups:
         try:
@@ -126,9 +129,10 @@ def settle_group(source: Source, checkpoint: Location) -> CommitState:
 
 
 def idle_state(source: Source, checkpoint: Location) -> CommitState | None:
-    """Returns the group's state if the query would plan no batch: its newest batch is done, the topics have no new
-    records, and there is no reset to follow. The group is committed first, as the query would do it. Returns None if
-    this is not certain, for example because the cluster does not answer: then the query itself reports the reason.
+    """Returns the group's state if the query would plan no micro-batch: its newest micro-batch is done, the topics have
+    no new records, and there is no reset to follow. The group is committed first, as the query would do it. Returns
+    None if this is not certain, for example because the cluster does not answer: then the query itself reports the
+    reason.
     """
     planned, done = _numbers(checkpoint, "offsets"), _numbers(checkpoint, "commits")
     if not planned or max(planned) not in done:
@@ -171,7 +175,7 @@ def _refused(lookups: Lookups) -> CommitState:
 
 
 def _numbers(checkpoint: Location, log: str) -> list[int]:
-    """Returns the batches that have a file in one of Spark's logs."""
+    """Returns the micro-batches that have a file in one of Spark's logs."""
     return [int(name) for name in checkpoint.child(log).children() if name.isdecimal()]
 
 

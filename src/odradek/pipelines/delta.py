@@ -1,11 +1,11 @@
 """A Delta table that gets each micro-batch exactly once, without a jar.
 
-Workers write a batch's Parquet files directly into the table's folder. Spark writes them beside the table, as for
+Workers write a micro-batch's Parquet files directly into the table's folder. Spark writes them beside the table, as for
 ``lake``, and they are moved in. One table commit by the ``deltalake`` package adds them to the table's log, together
 with the number of the batch. This is Delta's own idempotent write: ``txn`` with ``appId`` (the query's id) and
-``version`` (the batch's number). A repeated batch that is in the log is not computed again. The files of a batch that
-was killed before its table commit belong to no version of the table. Their names have the id of the run, and a later
-run removes them.
+``version`` (the micro-batch's number). A repeated micro-batch that is in the log is not computed again. The files of a
+micro-batch that was killed before its table commit belong to no version of the table. Their names have the id of the
+run, and a later run removes them.
 
 The alternative would be ``delta-spark``, which needs one jar for each version of Spark: 4.4.0, made for Spark 4.2 and
 the newest, fails on 4.3 with a ``NoSuchMethodError``.
@@ -44,7 +44,7 @@ _COMMITS_LOOKED_AT = 100
 
 
 class _Batch(NamedTuple):
-    """A batch that is in the log, or is to be added to it. ``covers``: the digest of its offsets, if known."""
+    """A micro-batch that is in the log, or is to be added to it. ``covers``: the digest of its offsets, if known."""
 
     number: int
     query_id: str
@@ -52,7 +52,7 @@ class _Batch(NamedTuple):
     covers: str | None
 
     def commit_text(self, run: str) -> str:
-        """Returns the text for the batch in the table commit."""
+        """Returns the text for the micro-batch in the table commit."""
         added = self.added
         text = f"{self.number} {self.query_id} {added.rows} {added.bad} {run[:8]} {added.files} {added.size}"
         return text if self.covers is None else f"{text} {self.covers}"
@@ -152,7 +152,7 @@ class DeltaTable:
             raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
 
     def find_added(self, batch_id: int, query_id: str) -> Added | None:
-        """Returns the counts of a batch in the table; None if the table does not have it. Raises StorageError."""
+        """Returns the counts of a micro-batch in the table; None if the table does not have it. Raises StorageError."""
         from deltalake.exceptions import DeltaError
 
         try:
@@ -162,15 +162,15 @@ class DeltaTable:
         return None if held is None else held.added
 
     def _held(self, batch_id: int, query_id: str) -> _Batch | None:
-        """Returns a batch in the table; None if the table does not have it. Raises what deltalake raises."""
+        """Returns a micro-batch in the table; None if the table does not have it. Raises what deltalake raises."""
         log = self._opened()
         if log is None:
             return None
         return self._committed(log, batch_id, query_id) if self._has(log, batch_id, query_id) else None
 
     def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
-        """Adds a batch in one table commit, unless the table already has it; returns its counts. Raises StorageError,
-        and what ``BatchRows.write`` raises.
+        """Adds a micro-batch in one table commit, unless the table already has it; returns its counts. Raises
+        StorageError, and what ``BatchRows.write`` raises.
         """
         with self._adding:
             return self._add(rows, batch_id, query_id)
@@ -193,8 +193,8 @@ class DeltaTable:
         return added
 
     def _written(self, rows: BatchRows, batch_id: int, query_id: str) -> list[StagedFile]:
-        """Writes the files of a batch into the table's folder; no version of the table has them yet. Their names have
-        the run's id, so two runs never write the same file."""
+        """Writes the files of a micro-batch into the table's folder; no version of the table has them yet. Their names
+        have the run's id, so two runs never write the same file."""
         prefix = f"{prefix_of(batch_id, query_id)}-{self._run[:8]}"
         self._has_written = True
         if rows.in_place:
@@ -211,7 +211,8 @@ class DeltaTable:
         """Makes the table commit of a batch.
 
         If the log was loaded after a commit of a transaction id, deltalake accepts a second commit of that id. So each
-        try looks for the batch in exactly the version that it builds on, and fails if that version is not the newest.
+        try looks for the micro-batch in exactly the version that it builds on, and fails if that version is not the
+        newest.
 
         After a failed try, the log says whether the commit was made: the answer may be lost after the commit.
         """
@@ -257,8 +258,8 @@ class DeltaTable:
         return known is not None and known >= batch_id
 
     def _settled(self, log: Log, actions: Sequence[AddAction], batch: _Batch) -> Added:
-        """Returns the batch's counts in the log. Its commit is by this run, with a lost answer, or by another run.
-        Removes our files that are in no commit."""
+        """Returns the micro-batch's counts in the log. Its commit is by this run, with a lost answer, or by another
+        run. Removes our files that are in no commit."""
         held = self._committed(log, batch.number, batch.query_id)
         self._is_open = False
         check_covers(self._table.uri, batch.number, held.covers, batch.covers)
@@ -269,7 +270,7 @@ class DeltaTable:
         """Returns the error for a failed commit that may have been made, or may still be made by a late request."""
         return StorageError(
             f"the Delta table {self._table.uri} cannot be written: {error}. It is not known whether its log will have "
-            f"batch {batch.number} ({found}): the batch's files stay, and the next run checks the log"
+            f"micro-batch {batch.number} ({found}): its files stay, and the next run checks the log"
         )
 
     def _schema_of(self, columns: StructType) -> Schema:
@@ -281,7 +282,7 @@ class DeltaTable:
         return Schema.from_json(StructType(fields).json())
 
     def _begun(self, schema: Schema) -> Log:
-        """Creates the log of a new table. This happens after the first batch is staged: if it fails, there is no
+        """Creates the log of a new table. This happens after the first micro-batch is staged: if it fails, there is no
         log."""
         from deltalake import DeltaTable as Log
 
@@ -325,7 +326,7 @@ class DeltaTable:
 
     @staticmethod
     def _committed(log: Log, batch_id: int, query_id: str) -> _Batch:
-        """Returns a batch in the table. Its counts are known only while its commit is one of the newest."""
+        """Returns a micro-batch in the table. Its counts are known only while its commit is one of the newest."""
         for commit in log.history(_COMMITS_LOOKED_AT):
             words = str(commit.get("odradek.batch", "")).split()
             if words[:2] == [str(batch_id), query_id]:

@@ -1,8 +1,8 @@
 """Leftover files in a Delta table's folder: our failed or killed attempts wrote them, and the log never had them.
 
-A file's name has its batch and its run. The leftovers of dead runs are found by the ids of these runs, as long as their
-records exist (``runs``). A record may be missing because a user removed it. So once a day, all files of ours that are
-older than a day are compared with the log, whatever their run.
+A file's name has its micro-batch and its run. The leftovers of dead runs are found by the ids of these runs, as long as
+their records exist (``runs``). A record may be missing because a user removed it. So once a day, all files of ours that
+are older than a day are compared with the log, whatever their run.
 
 A file is kept if the newest version or any existing commit of the log has it. It is also kept if a removed commit may
 have had it: the start of the log is removed after some time.
@@ -24,7 +24,7 @@ from odradek.pipelines.table_state import STATE
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
 
-# The batch and the run in the name of a file.
+# The micro-batch and the run in the name of a file.
 _OURS = re.compile(r"(batch-\d{6,}-[0-9a-f]{8}|replay-[0-9a-f]{16})-([0-9a-f]{8})-")
 _SWEPT = "swept"
 # The largest assumed difference between the clocks of writers and committers.
@@ -32,7 +32,7 @@ _SKEW_S = 300.0
 
 
 class BatchFiles(NamedTuple):
-    """A batch that a run has written: the prefix of its files' names, and the first digits of the run's id."""
+    """A micro-batch that a run has written: the prefix of its files' names, and the first digits of the run's id."""
 
     prefix: str
     run: str

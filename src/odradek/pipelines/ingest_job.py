@@ -1,8 +1,9 @@
 """Ingest: topics into a lake table, as a consumer group. The table gets each record once, even if processes are killed.
 
-Spark's checkpoint says which offsets belong to which batch. The table accepts each batch once (``lake``, ``delta``).
-The group's offsets are committed after the batch is in the table, so group tools show the progress of the table. The
-query follows a rewind of the group by any Kafka tool: it reads those records again and adds them to the table again.
+Spark's checkpoint says which offsets belong to which micro-batch. The table accepts each micro-batch once (``lake``,
+``delta``). The group's offsets are committed after the micro-batch is in the table, so group tools show the progress of
+the table. The query follows a rewind of the group by any Kafka tool: it reads those records again and adds them to the
+table again.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Target:
 class Ingested:
     """The result of a run. ``rows``: rows added to the table in ``batches`` micro-batches; the values of ``bad`` of
     them were unreadable. ``seconds``: the duration without the start of Spark. ``files`` and ``size``: number and bytes
-    of the added files; None if a batch was repeated that an earlier version had added without these counts.
+    of the added files; None if a micro-batch was repeated that an earlier version had added without these counts.
     ``slowest``: the partition that took the workers the most time; None if Spark writes. ``group``: whether the group's
     offsets are those of the table."""
 
@@ -198,7 +199,7 @@ class Table:
     def add(
         self, batch: DataFrame, batch_id: int, query: str | None = None, planned: PlannedBatch | None = None
     ) -> Added:
-        """Adds a batch to the table; Spark writes its records. ``planned`` has their ranges. Raises ConfigError,
+        """Adds a micro-batch to the table; Spark writes its records. ``planned`` has their ranges. Raises ConfigError,
         StorageError, BadRecords, FilesNotSeen.
         """
         frame = self.frame(batch)
@@ -219,8 +220,8 @@ class Table:
         query: str | None = None,
         on_reports: Callable[[Sequence[TaskReport]], None] = lambda reports: None,
     ) -> Added:
-        """Adds a batch to the table; Spark's workers read its ranges and write the rows. ``on_reports`` is called with
-        the reports of the tasks. Raises what ``add`` raises, and RangesNotRead.
+        """Adds a micro-batch to the table; Spark's workers read its ranges and write the rows. ``on_reports`` is called
+        with the reports of the tasks. Raises what ``add`` raises, and RangesNotRead.
         """
         assert self._decoder is not None
         assert self._columns is not None
@@ -244,7 +245,7 @@ class Table:
     def _watched(self, spark: SparkSession) -> Iterator[None]:
         """Marks this run if a task may still write when it ends, so that later runs search for its leftover files.
 
-        Such a task belongs to a failed batch, or is another attempt of a task that succeeded.
+        Such a task belongs to a failed micro-batch, or is another attempt of a task that succeeded.
         """
         had_leftovers, self._run.may_have_leftovers = self._run.may_have_leftovers, True
         with tagged_jobs(spark) as tag:
@@ -262,7 +263,7 @@ class Table:
 @dataclass(frozen=True)
 class Ingest:
     """An ingest job. ``trigger`` None: one run to the present end of the topics. ``batch_size``: the most data, as
-    stored in the topics, that one batch reads.
+    stored in the topics, that one micro-batch reads.
     """
 
     source: Source
@@ -361,7 +362,7 @@ def _run_query(
         table.begin(stream)
         table.bind()
         run_query(stream, add, table.checkpoint.spark_uri, trigger=trigger, stop=stop)
-        # The planner runs in another process. It has committed each batch, or failed to. So check the group here.
+        # The planner runs in another process. It has committed each micro-batch, or failed to. So check the group here.
         group = settle_group(source, table.checkpoint)
     added = sum_of(seen)
     return Ingested(
@@ -377,7 +378,8 @@ def _run_query(
 
 
 def _bounded(job: Ingest, more: Mapping[str, str]) -> Source:
-    """Returns the job's source with the ``more`` options, the headers if the table has them, and the batch limit."""
+    """Returns the job's source with the ``more`` options, the headers if the table has them, and the micro-batch
+    limit."""
     options = dict(job.source.options)
     if job.target.values.headers:
         options["includeHeaders"] = "true"

@@ -1,4 +1,4 @@
-"""JSON values to Arrow columns in a worker: a whole batch by the kernel, and the refused values one by one.
+"""JSON values to Arrow columns in a worker: a whole Arrow batch by the kernel, and the refused values one by one.
 
 Types and values are those of Spark's ``from_json``, with one exception: if Spark would change a number or a text, the
 value is unreadable here (``docs/pipelines.md``).

@@ -1,17 +1,18 @@
 """A table of Parquet files. It gets each micro-batch exactly once; its readers need not know Spark.
 
-How a batch is added:
+How a micro-batch is added:
 
-1. The batch is written beside the table (``staging``), and its files are synced.
+1. The micro-batch is written beside the table (``staging``), and its files are synced.
 2. A manifest, ``batches/batch-000012-1a2b3c4d.json`` (the last part is the query's id), lists these files and their
-   names in the table. The manifest appears atomically. From then on the batch is in the table, even if a process dies.
+   names in the table. The manifest appears atomically. From then on the micro-batch is in the table, even if a process
+   dies.
 3. The files are moved into the table, as ``month=7/batch-000012-1a2b3c4d-part-00001.parquet``.
 
-A batch is repeated if the process died before Spark noted it as done. If it has a manifest, it is not computed again:
-only the remaining files are moved. If it has no manifest, no file of it is in the table. So the table has each batch
-once, only complete files are visible in it, and a visible row never disappears. pyarrow and DuckDB count the same rows
-as Spark. Only files with rows have names under the table that end in ``.parquet``: batches are staged elsewhere,
-because DuckDB's ``**`` also finds the files that Spark and pyarrow skip.
+A micro-batch is repeated if the process died before Spark noted it as done. If it has a manifest, it is not computed
+again: only the remaining files are moved. If it has no manifest, no file of it is in the table. So the table has each
+micro-batch once, only complete files are visible in it, and a visible row never disappears. pyarrow and DuckDB count
+the same rows as Spark. Only files with rows have names under the table that end in ``.parquet``: micro-batches are
+staged elsewhere, because DuckDB's ``**`` also finds the files that Spark and pyarrow skip.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from odradek.pipelines.staging import StagedFile, Staging
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Only the newest batch can be repeated. Older manifests are kept for a while, to show what happened.
+# Only the newest micro-batch can be repeated. Older manifests are kept for a while, to show what happened.
 _MANIFESTS_KEPT = 200
 
 
@@ -69,8 +70,8 @@ class ParquetTable:
         self._looked_for_leftovers = False
 
     def prepare(self, dead: Collection[str] | None = None) -> None:
-        """Creates missing folders, completes batches of a killed writer, and removes the leftovers of the ``dead``
-        runs, or of all other runs if ``dead`` is None. Raises StorageError."""
+        """Creates missing folders, completes micro-batches of a killed writer, and removes the leftovers of the
+        ``dead`` runs, or of all other runs if ``dead`` is None. Raises StorageError."""
         self._table.make()
         runs = set(self._staging.root.children())
         for name in self._names():
@@ -90,15 +91,15 @@ class ParquetTable:
         return any(name.startswith("batch-") for name in self._names())
 
     def check(self, batch: DataFrame) -> None:
-        """Accepts every batch: each Parquet file has its own columns."""
+        """Accepts every micro-batch: each Parquet file has its own columns."""
 
     def find_added(self, batch_id: int, query_id: str) -> Added | None:
-        """Returns the counts of a batch in the table; None if the table does not have it."""
+        """Returns the counts of a micro-batch in the table; None if the table does not have it."""
         manifest = self._find(prefix_of(batch_id, query_id))
         return None if manifest is None else _added(manifest)
 
     def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
-        """Adds a batch, unless the table already has it; returns its counts. Raises StorageError, and what
+        """Adds a micro-batch, unless the table already has it; returns its counts. Raises StorageError, and what
         ``BatchRows.write`` raises.
         """
         prefix = prefix_of(batch_id, query_id)
@@ -110,13 +111,13 @@ class ParquetTable:
             return _added(manifest)
         staged = self._staging.stage(rows, batch_id, prefix, self._partition_by)
         if self._find(prefix) is not None:
-            raise StorageError(f"another pipeline has added batch {batch_id} to {self._table.uri} meanwhile")
+            raise StorageError(f"another pipeline has added micro-batch {batch_id} to {self._table.uri} meanwhile")
         added = self.take_in(self._staging.batch(batch_id), staged, prefix, rows.covers)
         self._forget_old(query_id)
         return added
 
     def take_in(self, staged_in: str, staged: Sequence[StagedFile], prefix: str, covers: str | None = None) -> Added:
-        """Writes the manifest of a batch whose files are ready in a staging folder, and moves the files in."""
+        """Writes the manifest of a micro-batch whose files are ready in a staging folder, and moves the files in."""
         self._remove_leftovers(prefix)
         moves = [(file.name, table_file_name(file.name, prefix, number)) for number, file in enumerate(staged)]
         added = Added.of(staged)
@@ -149,7 +150,7 @@ class ParquetTable:
         return [name for name in self._manifests.children() if name.endswith(".json")]
 
     def _find(self, prefix: str) -> dict[str, object] | None:
-        """Returns the manifest of a batch; None if there is none."""
+        """Returns the manifest of a micro-batch; None if there is none."""
         name = f"{prefix}.json"
         text = self._manifests.read_text(name)
         return None if text is None else self._parsed(name, text)
@@ -163,12 +164,14 @@ class ParquetTable:
             if manifest["version"] != 1 or not {"staged", "moves", "rows", "bad"} <= manifest.keys():
                 raise ValueError("it is of another version")
         except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{self._manifests.child(name).uri} is not a manifest of a batch: {error}") from error
+            raise StorageError(
+                f"{self._manifests.child(name).uri} is not a manifest of a micro-batch: {error}"
+            ) from error
         found: dict[str, object] = manifest
         return found
 
     def _remove_leftovers(self, prefix: str) -> None:
-        """Removes files of a half-done batch from the table: versions before manifests left them there."""
+        """Removes files of a half-done micro-batch from the table: versions before manifests left them there."""
         if self._looked_for_leftovers or not isinstance(self._table, LocalLocation):
             return
         self._looked_for_leftovers = True
@@ -194,11 +197,11 @@ class Lake:
         self._table = ParquetTable(table, batches, staging, (partition_by,))
 
     def prepare(self) -> None:
-        """Creates missing folders and completes batches of killed writers. Raises StorageError."""
+        """Creates missing folders and completes micro-batches of killed writers. Raises StorageError."""
         self._table.prepare()
 
     def add(self, batch: DataFrame, batch_id: int) -> int:
-        """Adds a batch, unless the table already has it; returns the number of its rows."""
+        """Adds a micro-batch, unless the table already has it; returns the number of its rows."""
         return self._table.add(SparkRows(batch), batch_id, query_id(LocalLocation(self.checkpoint))).rows
 
     def files(self) -> Iterable[Path]:
@@ -207,7 +210,7 @@ class Lake:
 
 
 def query_id(checkpoint: Location) -> str:
-    """Returns the id that Spark gave the query of this checkpoint. Each query numbers its batches from 0.
+    """Returns the id that Spark gave the query of this checkpoint. Each query numbers its micro-batches from 0.
 
     Raises StorageError.
     """
@@ -232,11 +235,12 @@ def check_spark_sees(spark: SparkSession, directory: Path) -> None:
 
 
 def prefix_of(batch_id: int, query_id: str) -> str:
-    """Returns the prefix of a batch's file names: a number for a query's batch, an id for a replay (one batch)."""
+    """Returns the prefix of a micro-batch's file names: a number for a query's micro-batch, an id for a replay (one
+    micro-batch)."""
     return query_id[:23] if query_id.startswith("replay-") else f"batch-{batch_id:06d}-{query_id[:8]}"
 
 
 def table_file_name(name: str, prefix: str, number: int) -> str:
-    """Returns the name of a staged file in the table: in the same folder, with the batch in its name."""
+    """Returns the name of a staged file in the table: in the same folder, with the micro-batch in its name."""
     folder, _, _ = name.rpartition("/")
     return f"{folder}/{prefix}-part-{number:05d}.parquet".lstrip("/")

@@ -102,7 +102,7 @@ class IngestOptions(PipelineOptions):
     ``advance`` is called with each batch. A list of names can also be text with commas.
     """
 
-    group: Annotated[str, Option("The consumer group; each batch in the table is committed to it.", "GROUP")]
+    group: Annotated[str, Option("The consumer group; each micro-batch in the table is committed to it.", "GROUP")]
     output: Annotated[str | Path, Option("Where to write the table.", "DIR|URI")]
     topics: Topics = ()
     subscribe_pattern: Annotated[
@@ -111,8 +111,12 @@ class IngestOptions(PipelineOptions):
     checkpoint: Annotated[
         str | Path | None, Option("The folder of Spark's checkpoint. Default: in the table's folder.", "DIR|URI")
     ] = None
-    trigger: Annotated[str | None, Option("Run until interrupted, with one batch in each interval.", "10s")] = None
-    batch_size: Annotated[str, Option("The most data, as stored in the topics, that one batch reads.", "SIZE")] = "1g"
+    trigger: Annotated[str | None, Option("Run until interrupted, with one micro-batch in each interval.", "10s")] = (
+        None
+    )
+    batch_size: Annotated[
+        str, Option("The most data, as stored in the topics, that one micro-batch reads.", "SIZE")
+    ] = "1g"
     stop: threading.Event | None = None
     advance: Callable[[Added], None] = lambda added: None
 

@@ -43,7 +43,7 @@ def run_query(
             while not query.awaitTermination(_POLL_S):
                 if stop is not None and stop.is_set():
                     patience -= 1
-                    # Stop between two batches if the current batch ends soon.
+                    # Stop between two micro-batches if the current micro-batch ends soon.
                     if not query.status["isTriggerActive"] or patience < 0:
                         return
         finally:

@@ -1,7 +1,8 @@
 """Replay: ranges of topics read a second time, into a table (each replay once) or into a topic (at least once).
 
 ``find`` looks up the ranges first, and the command can show them without reading records. A replay into a table is one
-batch that is identified by its ranges. The same replay again adds nothing, so a killed run can simply be repeated.
+micro-batch that is identified by its ranges. The same replay again adds nothing, so a killed run can simply be
+repeated.
 """
 
 from __future__ import annotations

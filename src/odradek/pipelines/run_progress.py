@@ -23,11 +23,12 @@ class Watch(Protocol):
     """Receives the progress of a run, from the run's own threads."""
 
     def passed(self, offsets: int) -> None:
-        """The tasks of the current batch have read this many further offsets."""
+        """The tasks of the current micro-batch have read this many further offsets."""
         ...
 
     def added(self, added: Added, offsets: int, lag: int | None) -> None:
-        """A batch of this many offsets is in the table. ``lag``: unread offsets of the topics, or None if not known."""
+        """A micro-batch of this many offsets is in the table. ``lag``: unread offsets of the topics, or None if not
+        known."""
         ...
 
     def ended(self, group: CommitState) -> None:
@@ -38,9 +39,9 @@ class Watch(Protocol):
 @dataclass(frozen=True)
 class RunSnapshot:
     """The progress at one moment. ``batch``: batches in the table. ``records``: rows that the run has added to the
-    table, and records that the current batch has read. ``lag``: unread offsets of the topics. ``eta_s``: seconds to the
-    end of a run that has one. ``files``, ``bytes``: what this run has added to the table. ``committed``: after the end
-    of the run, whether the group's offsets are those of the table. Unknown values are None.
+    table, and records that the current micro-batch has read. ``lag``: unread offsets of the topics. ``eta_s``: seconds
+    to the end of a run that has one. ``files``, ``bytes``: what this run has added to the table. ``committed``: after
+    the end of the run, whether the group's offsets are those of the table. Unknown values are None.
     """
 
     batch: int

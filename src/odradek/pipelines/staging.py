@@ -1,7 +1,7 @@
 """Staging: files that are written beside a table before they are added to it, and their counts.
 
-Each run of a writer stages its batches in a folder of its own. A killed run can leave a Java process that completes its
-files a moment later; these files are in the folder of that run, never in another run's.
+Each run of a writer stages its micro-batches in a folder of its own. A killed run can leave a Java process that
+completes its files a moment later; these files are in the folder of that run, never in another run's.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Staging:
         self._dead: frozenset[str] = frozenset()
 
     def batch(self, batch_id: int) -> str:
-        """Returns the name of a batch's folder below ``root``."""
+        """Returns the name of a micro-batch's folder below ``root``."""
         return f"{self.run}/batch-{batch_id}"
 
     def remove_runs(self, dead: Collection[str] | None) -> None:
@@ -96,7 +96,7 @@ class Staging:
             self.root.remove()
 
     def stage(self, rows: StagedRows, batch_id: int, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-        """Writes the rows of a batch; returns the files with rows. On a local location the files are synced.
+        """Writes the rows of a micro-batch; returns the files with rows. On a local location the files are synced.
 
         Raises what ``rows.write`` raises.
         """

@@ -2,9 +2,9 @@
 
 ``_odradek/table.json`` in the table has the shape of its rows and the table's id; ``odradek-table`` in the checkpoint
 has the same id. Both files are written before the query's first run and after all checks: a mistyped schema begins no
-table. A table that was begun but holds nothing, because its first batch failed, can be begun again with another shape.
-Two cases are refused, because records would be missing or be added twice: a table with batches whose checkpoint is
-missing, and a checkpoint that belongs to another table or query.
+table. A table that was begun but holds nothing, because its first micro-batch failed, can be begun again with another
+shape. Two cases are refused, because records would be missing or be added twice: a table with micro-batches whose
+checkpoint is missing, and a checkpoint that belongs to another table or query.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class TableLayout:
 
 def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[], bool] = lambda: True) -> str | None:
     """Returns the table's id; None if no table was begun. ``log_has_records``: whether the log of a Delta table has
-    batches of ours. Raises ConfigError if the location has a table of another shape or anything but a table of ours;
-    StorageError.
+    micro-batches of ours. Raises ConfigError if the location has a table of another shape or anything but a table of
+    ours; StorageError.
     """
     text = table.child(STATE).read_text(_FILE)
     if text is None:
@@ -107,9 +107,9 @@ def _stored(shape: TableLayout) -> dict[str, object]:
 def _has_records(
     table: Location, held: dict[str, object], wanted: dict[str, object], log_has_records: Callable[[], bool]
 ) -> bool:
-    """Whether the table has rows or records of batches, in either format.
+    """Whether the table has rows or records of micro-batches, in either format.
 
-    If it is a Delta table and stays one, only our own batches count: its other rows may be of other writers.
+    If it is a Delta table and stays one, only our own micro-batches count: its other rows may be of other writers.
     """
     if held.get("table_format") == wanted["table_format"] == "delta":
         return log_has_records()
@@ -125,8 +125,8 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
         raise ConfigError(f"the checkpoint {checkpoint.uri} belongs to another query than the one for {table.uri}")
     if has_batches:
         raise ConfigError(
-            f"the table {table.uri} holds batches of a query whose checkpoint is not {checkpoint.uri}: with a new one"
-            " records could be missing or be added twice; give the old --checkpoint, or a new --output"
+            f"the table {table.uri} holds micro-batches of a query whose checkpoint is not {checkpoint.uri}: with a "
+            "new one records could be missing or be added twice; give the old --checkpoint, or a new --output"
         )
 
 

@@ -116,7 +116,8 @@ class KernelSchema:
 
 
 class ValueColumns:
-    """The kernel's output for one batch, and its Arrow arrays. ``room``: the capacity of each domain in values."""
+    """The kernel's output for one Arrow batch, and its Arrow arrays. ``room``: the capacity of each domain in
+    values."""
 
     def __init__(self, plan: KernelSchema, data: npt.NDArray[np.uint8], room: list[int]) -> None:
         self._schema = plan

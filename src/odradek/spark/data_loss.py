@@ -129,11 +129,12 @@ def diverged_reset(partition: TopicPartition, offset: int, epoch_end: int, bound
 
 
 def diverged_after_plan(partition: TopicPartition, epoch_end: int, end: int) -> str:
-    """Returns the message that the log diverged after a batch up to ``end`` was planned under an earlier leader."""
+    """Returns the message that the log diverged after a micro-batch up to ``end`` was planned under an earlier
+    leader."""
     return (
-        f"{partition}: the log of its new leader diverges at offset {epoch_end} from the log for which the batch was "
-        f"planned: the planned records at offsets {epoch_end} to {end - 1} are lost (truncation: a replica without the "
-        "lost records became leader)"
+        f"{partition}: the log of its new leader diverges at offset {epoch_end} from the log for which the micro-batch "
+        f"was planned: the planned records at offsets {epoch_end} to {end - 1} are lost (truncation: a replica without "
+        "the lost records became leader)"
     )
 
 

@@ -1,8 +1,8 @@
 """The lag of streaming queries, computed from Spark's progress reports. Pure: no I/O, no clock.
 
 Spark takes no metrics from Python data sources. But its progress reports have, for each source, the end offset of the
-batch and the latest offset that the source reported. The difference is the lag in offsets. With the timestamps of the
-first unread records there is also a lag in seconds. The reports of Spark's own Kafka source have the same form.
+micro-batch and the latest offset that the source reported. The difference is the lag in offsets. With the timestamps of
+the first unread records there is also a lag in seconds. The reports of Spark's own Kafka source have the same form.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Lag:
 class Progress:
     """One source's report. ``is_ours``: the source is odradek's.
 
-    ``done``: the end offsets of the batch; ``ends``: the log end offsets of the same partitions.
+    ``done``: the end offsets of the micro-batch; ``ends``: the log end offsets of the same partitions.
     """
 
     done: Offsets
@@ -103,15 +103,18 @@ class QueryLag:
 
 
 _HELP = {
-    "min_offsets_behind_latest": "Offsets from the end of the last batch to the log end: minimum of the partitions.",
-    "max_offsets_behind_latest": "Offsets from the end of the last batch to the log end: maximum of the partitions.",
-    "avg_offsets_behind_latest": "Offsets from the end of the last batch to the log end: mean of the partitions.",
-    "total_offsets_behind_latest": "Offsets from the end of the last batch to the log end: sum of the partitions.",
-    "seconds_behind_latest": "Age of the oldest record that was unread after the last batch; 0 if all were read.",
-    "partition_offsets_behind_latest": "Offsets from the end of the last batch to the log end of the partition.",
-    "last_batch_id": "Id of the last reported batch.",
-    "last_progress_timestamp_seconds": "Time of the report of the last batch.",
-    "rows_read_total": "Rows read by the reported batches.",
+    "min_offsets_behind_latest": "Offsets from the end of the last micro-batch to the log end: minimum of the "
+    "partitions.",
+    "max_offsets_behind_latest": "Offsets from the end of the last micro-batch to the log end: maximum of the "
+    "partitions.",
+    "avg_offsets_behind_latest": "Offsets from the end of the last micro-batch to the log end: mean of the partitions.",
+    "total_offsets_behind_latest": "Offsets from the end of the last micro-batch to the log end: sum of the "
+    "partitions.",
+    "seconds_behind_latest": "Age of the oldest record that was unread after the last micro-batch; 0 if all were read.",
+    "partition_offsets_behind_latest": "Offsets from the end of the last micro-batch to the log end of the partition.",
+    "last_batch_id": "Id of the last reported micro-batch.",
+    "last_progress_timestamp_seconds": "Time of the report of the last micro-batch.",
+    "rows_read_total": "Rows read by the reported micro-batches.",
 }
 
 

@@ -177,7 +177,7 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
             made = QueryLag(report.query, report.query_id, report.batch, rows, report.at_ms, sources)
             self._queries[report.query_id] = made
         for number, lag in sources.items():
-            log.info("query %s, source %d, batch %d: %s", report.query, number, report.batch, lag)
+            log.info("query %s, source %d, micro-batch %d: %s", report.query, number, report.batch, lag)
 
     def _ages_of(self, query_id: str, count: int) -> dict[int, _Ages]:
         """Returns the ages by source number; empty if the plan is unreadable or has another number of sources."""
@@ -216,7 +216,7 @@ def watch(
     """Watches the lag of all streaming queries of a session, including those that start later.
 
     Each report is logged (logger ``odradek.spark.lag``, level INFO). With ``port`` (0: any free port) metrics are
-    served at ``http://host:port/metrics``. With ``path`` they are written to that file after each batch, for a
+    served at ``http://host:port/metrics``. With ``path`` they are written to that file after each micro-batch, for a
     textfile collector. Sources other than odradek's and Spark's own Kafka source are ignored. Raises OSError if the
     port is not available.
     """

@@ -157,7 +157,7 @@ class Lookups:
     def has_nothing_new(self, done: SourceOffset, ends: Offsets) -> bool:
         """Returns whether the query has read exactly these partitions to their ends, in the logs that exist now.
 
-        False before the first batch, because that batch records the start offsets of the query.
+        False before the first micro-batch, because that micro-batch records the start offsets of the query.
         """
         if done.is_initial or dict(ends) != dict(done.positions):
             return False
@@ -273,7 +273,7 @@ class Lookups:
             ) from error
 
     def acknowledge(self, commits: Commits) -> bool:
-        """Commits offsets that the next batch starts from, and returns whether that succeeded.
+        """Commits offsets that the next micro-batch starts from, and returns whether that succeeded.
 
         If a transaction commits the group, a failure raises GroupNotEmpty or KafkaError: the transaction would fail.
         """
@@ -313,7 +313,8 @@ class Lookups:
         self._cause = cause
         self.refusal = self._refusal_of(error)
         log.warning(
-            "the offsets of finished batches are not committed to group %s yet: %s. %s. The next commit includes them",
+            "the offsets of finished micro-batches are not committed to group %s yet: %s. %s. The next commit includes "
+            "them",
             self.group_id,
             *self.refusal,
         )
@@ -390,7 +391,7 @@ class Lookups:
             log.warning("%s", plan.two_queries(self.group_id, query, other, theirs))
 
     def warn_of_no_transaction(self, behind: Iterable[TopicPartition]) -> None:
-        """Logs once that nothing has committed a finished batch although ``commitOffsets=transaction``."""
+        """Logs once that nothing has committed a finished micro-batch although ``commitOffsets=transaction``."""
         if not self._has_warned_of_no_transaction:
             self._has_warned_of_no_transaction = True
             log.warning("%s", plan.no_transaction(self.group_id, behind))

@@ -1,9 +1,9 @@
-"""The driver's listener that commits finished batches to the group. ``register`` adds it to a session.
+"""The driver's listener that commits finished micro-batches to the group. ``register`` adds it to a session.
 
-The planner learns that a batch is finished only when Spark requests the next batch. That may be ten minutes later, or
-never if the query ends with this batch. Spark reports the batch to the driver at once, so the driver commits by the
-planner's rules (``plan.settle``). Where the next trigger begins at once, the planner commits and the listener does
-nothing.
+The planner learns that a micro-batch is finished only when Spark requests the next micro-batch. That may be ten minutes
+later, or never if the query ends with this micro-batch. Spark reports the micro-batch to the driver at once, so the
+driver commits by the planner's rules (``plan.settle``). Where the next trigger begins at once, the planner commits and
+the listener does nothing.
 
 The listener reads the source's options from the query's plan in Spark's Java process and writes them nowhere.
 """
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.spark.commits")
 
-# Spark reports a batch shortly before its trigger ends. After this time, either the next trigger is active and its
-# planner commits, or no trigger is due.
+# Spark reports a micro-batch shortly before its trigger ends. After this time, either the next trigger is active and
+# its planner commits, or no trigger is due.
 _REPORT_DELAY_S = 0.1
 # The time until the next look at a query with an active trigger. Its planner commits, unless the trigger was the last.
 _TRIGGER_RETRY_S = 1.0
-# The time after which a failed commit is tried again, even if no batch follows.
+# The time after which a failed commit is tried again, even if no micro-batch follows.
 _COMMIT_RETRY_S = 10.0
 _NEVER = math.inf
 
@@ -97,7 +97,7 @@ class GroupCommits:
                 self._changed.notify()
 
     def onQueryIdle(self, event: Any) -> None:
-        """Does nothing: the last batch is already committed."""
+        """Does nothing: the last micro-batch is already committed."""
 
     def onQueryTerminated(self, event: Any) -> None:
         if not self._runs:
@@ -117,7 +117,7 @@ class GroupCommits:
                         lookups.close()
 
     def finish(self) -> None:
-        """At the end of the process: commits the batches that Spark has not reported yet."""
+        """At the end of the process: commits the micro-batches that Spark has not reported yet."""
         for run in list(self._runs.values()):
             _settle(run)
 
@@ -145,15 +145,15 @@ class GroupCommits:
                 if not _is_in_a_trigger(run):
                     delay_s = _COMMIT_RETRY_S if _settle(run) else _NEVER
                 with self._changed:
-                    if run.due_s == _NEVER:  # else another batch was finished in the meantime
+                    if run.due_s == _NEVER:  # else another micro-batch was finished in the meantime
                         run.due_s = time.monotonic() + delay_s
 
 
 def commit_finished_batches(spark: SparkSession) -> None:
-    """Adds the listener to a session, so that its queries commit each batch when it is finished.
+    """Adds the listener to a session, so that its queries commit each micro-batch when it is finished.
 
     Further calls for the session do nothing. Raises nothing: batch reads do not need the listener, and without it
-    streams commit when the next batch is planned.
+    streams commit when the next micro-batch is planned.
     """
     try:
         session_id = str(spark._jsparkSession.sessionUUID())
@@ -161,7 +161,9 @@ def commit_finished_batches(spark: SparkSession) -> None:
             if session_id not in _listeners:
                 _listeners[session_id] = _added_listener(spark)
     except Exception as error:
-        log.warning("cannot listen for finished batches; each is committed when the next one is planned: %s", error)
+        log.warning(
+            "cannot listen for finished micro-batches; each is committed when the next one is planned: %s", error
+        )
 
 
 def _added_listener(spark: SparkSession) -> GroupCommits:
@@ -229,7 +231,7 @@ def _log_failure(error: Exception) -> None:
     if isinstance(error, (Py4JError, OSError)):  # Java is about to end
         log.debug("cannot read the state of a query any more: %s", error)
     else:
-        log.warning("could not commit the offsets of a finished batch", exc_info=error)
+        log.warning("could not commit the offsets of a finished micro-batch", exc_info=error)
 
 
 def _settle_source(run: _Run, number: int, end: str) -> None:
@@ -250,7 +252,7 @@ def _settle_source(run: _Run, number: int, end: str) -> None:
 
 def _ends_of_last_batch(run: _Run) -> dict[int, str]:
     """Returns the source offsets to commit, as Spark's JSON; without those that are already committed."""
-    progress = run.query.lastProgress()  # its batch is in the checkpoint's log of commits
+    progress = run.query.lastProgress()  # its micro-batch is in the checkpoint's log of commits
     if progress is None:
         return {}
     reported = progress.sources()
@@ -261,7 +263,7 @@ def _ends_of_last_batch(run: _Run) -> dict[int, str]:
 
 
 def settle_finished(lookups: Lookups, done: SourceOffset, is_last: Callable[[], bool]) -> bool:
-    """Commits a finished batch as the planner does before the next batch.
+    """Commits a finished micro-batch as the planner does before the next micro-batch.
 
     Returns False if the planner has to commit instead, in three cases: a reset with ``onGroupReset=fail``; the next
     trigger has begun (``is_last`` is called just before the commit); the commit failed. Leaves a reset in the group if

@@ -1,8 +1,8 @@
 """The sources' groups whose offsets a micro-batch's transaction commits. Runs in the driver.
 
-A source with ``commitOffsets=transaction`` does not commit to its group. The end of a batch, which the checkpoint has
-before the batch runs, becomes part of the batch's transaction. The rules of ``plan`` decide what is committed: a reset
-to follow stays in the group, and the planner follows it with the next batch.
+A source with ``commitOffsets=transaction`` does not commit to its group. The end of a micro-batch, which the checkpoint
+has before the micro-batch runs, becomes part of the micro-batch's transaction. The rules of ``plan`` decide what is
+committed: a reset to follow stays in the group, and the planner follows it with the next batch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The number of a query's last written micro-batch, which a consumer group keeps. Pure.
 
-The transaction of a batch commits the number together with the records. So after any crash the number says whether a
-batch that Spark runs again is in the topic already.
+The transaction of a micro-batch commits the number together with the records. So after any crash the number says
+whether a micro-batch that Spark runs again is in the topic already.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ def commit_of(batch: int, query: str) -> OffsetAndMetadata:
 
 
 def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_batch: int | None) -> bool:
-    """Returns whether a batch is in the topic already.
+    """Returns whether a micro-batch is in the topic already.
 
-    ``first_batch``: the user's word that earlier batches without a number are in the topic, and this one is not.
+    ``first_batch``: the user's word that earlier micro-batches without a number are in the topic, and this one is not.
     Raises MicroBatchRefused.
     """
     last = None if commit is None else commit.offset
     if commit is not None and not commit.metadata.startswith(BATCH_MARK):
         raise MicroBatchRefused(
-            f"group {group} has offset {last} of another client instead of the number of the last batch. Stop that "
-            f"client and delete the group. {_remedy(batch)}"
+            f"group {group} has offset {last} of another client instead of the number of the last micro-batch. Stop "
+            f"that client and delete the group. {_remedy(batch)}"
         )
     if last == batch:
         return True
     if last is not None and last > batch:
         raise MicroBatchRefused(
-            f"the checkpoint is older than its output: it asks for batch {batch}, and group {group} says that batch "
-            f"{last} is in the topic. Restore the checkpoint, or start with a new one behind the records in the topic"
+            f"the checkpoint is older than its output: it asks for micro-batch {batch}, and group {group} says that "
+            f"micro-batch {last} is in the topic. Restore the checkpoint, or start with a new one behind the records "
+            "in the topic"
         )
     if batch == (0 if last is None else last + 1):
         return False
@@ -46,17 +47,18 @@ def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_b
         return batch < first_batch
     if last is None:
         raise MicroBatchRefused(
-            f"batch {batch} is not the query's first, and group {group} has no number of a last batch: another "
-            f"function has written the earlier batches, or the number has expired or was deleted. {_remedy(batch)}"
+            f"micro-batch {batch} is not the query's first, and group {group} has no number of a last micro-batch: "
+            "another function has written the earlier micro-batches, or the number has expired or was deleted. "
+            f"{_remedy(batch)}"
         )
     raise MicroBatchRefused(
-        f"group {group} says that batch {last} was written last, so batch {batch} is not the next one: the group was "
-        f"restored, or another function has written the batches between. {_remedy(batch)}"
+        f"group {group} says that micro-batch {last} was written last, so micro-batch {batch} is not the next one: the "
+        f"group was restored, or another function has written the micro-batches between. {_remedy(batch)}"
     )
 
 
 def _remedy(batch: int) -> str:
     return (
-        f"Look whether the records of batch {batch} are in the topic: if not, pass first_batch={batch}, else "
+        f"Look whether the records of micro-batch {batch} are in the topic: if not, pass first_batch={batch}, else "
         f"first_batch={batch + 1}"
     )

@@ -1,9 +1,10 @@
 """A function for ``foreachBatch`` that writes each micro-batch in one Kafka transaction.
 
 The driver begins the transaction, and the tasks of one stage write into it, each into partitions of its own. Then the
-driver adds the number of the batch, as a committed offset of the group ``odradek-<query id>``, and the offsets of
-sources with ``commitOffsets=transaction`` (``micro_batch_groups``), and ends the transaction. Spark runs a batch again
-if the driver ends before it has noted the batch as finished; the number says whether the batch is in the topic already.
+driver adds the number of the micro-batch, as a committed offset of the group ``odradek-<query id>``, and the offsets of
+sources with ``commitOffsets=transaction`` (``micro_batch_groups``), and ends the transaction. Spark runs a micro-batch
+again if the driver ends before it has noted the micro-batch as finished; the number says whether the micro-batch is in
+the topic already.
 
 The records of an attempt with a repeated task or stage may be in the topic twice or not at all: the sequences of a
 repeated task start at 0 again. Such an attempt is aborted, and the next one has another epoch, by which the broker
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.spark.transactions")
 
-# Kafka's default is one minute, which many batches exceed. This is the default of the broker's limit.
+# Kafka's default is one minute, which many micro-batches exceed. This is the default of the broker's limit.
 DEFAULT_TIMEOUT_MS = 900_000
 _MAX_ATTEMPTS = 4
 _EVENTS_TIMEOUT_MS = 60_000
@@ -53,7 +54,8 @@ def transactional_writer(
     """Returns a function for ``writeStream.foreachBatch``: each micro-batch is one transaction of ``topic``.
 
     ``options`` are those of ``writeStream.format("odradek")``, for example ``**{"kafka.linger.ms": "20"}``.
-    ``first_batch``: the batch with which this function begins in a query that has a checkpoint. Raises ConfigError.
+    ``first_batch``: the micro-batch with which this function begins in a query that has a checkpoint. Raises
+    ConfigError.
     """
     given = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic} | options
     if not any(name.lower() == "kafka.transaction.timeout.ms" for name in given):
@@ -71,11 +73,11 @@ class _WriterRun:
     admin: Admin
     groups: MicroBatchGroups
     last: int | None = None
-    """The batch that this run has written last."""
+    """The micro-batch that this run has written last."""
 
     @property
     def name(self) -> str:
-        """The transactional id, and the group that keeps the number of the last batch."""
+        """The transactional id, and the group that keeps the number of the last micro-batch."""
         return _name(self.query)
 
     def close(self) -> None:
@@ -110,7 +112,7 @@ class TransactionalWriter:
         try:
             run = self._run_of(frame.sparkSession)
             if self._is_written(run, batch):
-                log.info("%s: batch %d is in topic %s already", run.name, batch, self.topic)
+                log.info("%s: micro-batch %d is in topic %s already", run.name, batch, self.topic)
                 return
             self._write(run, frame, batch)
         except BaseException:
@@ -184,10 +186,10 @@ class TransactionalWriter:
             except BaseException as error:
                 self._abort(run, batch, begin_s, error)
                 raise
-            log.warning("%s: batch %d, attempt %d: a task or stage was repeated", run.name, batch, attempt)
+            log.warning("%s: micro-batch %d, attempt %d: a task or stage was repeated", run.name, batch, attempt)
         raise MicroBatchRefused(
-            f"batch {batch}: in each of {_MAX_ATTEMPTS} attempts Spark has repeated a task or a stage, so nothing was "
-            "written. Remove the cause of the failures, and leave spark.speculation off"
+            f"micro-batch {batch}: in each of {_MAX_ATTEMPTS} attempts Spark has repeated a task or a stage, so "
+            "nothing was written. Remove the cause of the failures, and leave spark.speculation off"
         )
 
     def _try(self, run: _WriterRun, placed: DataFrame, partitions: list[TopicPartition], batch: int) -> bool:
@@ -228,18 +230,19 @@ class TransactionalWriter:
         except ProducerFenced:
             raise self._fenced(run, batch, begin_s) from error
         except OdradekError as failure:  # the next run aborts it
-            log.warning("%s: batch %d was not aborted: %s", run.name, batch, failure)
+            log.warning("%s: micro-batch %d was not aborted: %s", run.name, batch, failure)
 
     def _fenced(self, run: _WriterRun, batch: int, begin_s: float) -> OdradekError:
         limit_ms = self.options.producer.transaction_timeout_ms
         if (time.monotonic() - begin_s) * 1000 >= limit_ms:
             return MicroBatchRefused(
-                f"batch {batch} took longer than kafka.transaction.timeout.ms={limit_ms}, so the broker has aborted "
-                "it: set a larger timeout (the broker allows transaction.max.timeout.ms), or make the batches smaller"
+                f"micro-batch {batch} took longer than kafka.transaction.timeout.ms={limit_ms}, so the broker has "
+                "aborted it: set a larger timeout (the broker allows transaction.max.timeout.ms), or make the "
+                "micro-batches smaller"
             )
         return WriterFenced(
             f"another driver runs the query {run.query} from the same checkpoint, and has taken it over (transactional "
-            f"id {run.name}). This driver has not written batch {batch}. Run only one of them"
+            f"id {run.name}). This driver has not written micro-batch {batch}. Run only one of them"
         )
 
 

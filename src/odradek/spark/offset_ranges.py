@@ -68,8 +68,8 @@ def share_bytes(
 ) -> dict[TopicPartition, int]:
     """Returns how many offsets of each range fit into ``limit`` bytes in total; at least one of the largest range.
 
-    The shares are proportional to the ranges' bytes, so that all are finished after the same number of batches. A range
-    without a sample counts with the largest bytes per offset of the others.
+    The shares are proportional to the ranges' bytes, so that all are finished after the same number of micro-batches. A
+    range without a sample counts with the largest bytes per offset of the others.
     """
     sizes = {item.partition: item.size for item in wanted}
     unknown = max(bytes_per_offset.values(), default=UNKNOWN_BYTES)

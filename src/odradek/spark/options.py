@@ -142,7 +142,7 @@ class ReadOptions:
 def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
     """Checks the user's options. Raises ConfigError with the option's name, and the nearest name if it is unknown.
 
-    ``streaming`` is None while it is not known whether a stream or a batch is read.
+    ``streaming`` is None while it is not known whether a stream or a batch query is read.
     """
     options = {name.lower(): value for name, value in given.items()}
     check_names(options, KNOWN, REFUSED, ("kafka.bootstrap.servers", "kafka.group.id"))

@@ -2,20 +2,20 @@
 
 Rules
 -----
-* The checkpoint decides what the query has read. Spark stores a *source offset* per batch, JSON that is opaque to it:
-  ``{"flights": {"0": 500}, "$odradek": {"from": {…}, "followed": {…}, "ids": {…}, "epochs": {…}}}``. The topics, by
-  name, have the next offset to read after the batch. ``from`` has the start offsets of partitions whose batch does not
-  start at the end of the previous batch: all partitions of a query's first batch, new partitions, and partitions that a
-  reset or a loss moved. So a retry reads the same range, even if the group or the log has changed. ``$`` occurs in no
-  topic name.
+* The checkpoint decides what the query has read. Spark stores a *source offset* per micro-batch, JSON that is opaque to
+  it: ``{"flights": {"0": 500}, "$odradek": {"from": {…}, "followed": {…}, "ids": {…}, "epochs": {…}}}``. The topics, by
+  name, have the next offset to read after the micro-batch. ``from`` has the start offsets of partitions whose
+  micro-batch does not start at the end of the previous micro-batch: all partitions of a query's first micro-batch, new
+  partitions, and partitions that a reset or a loss moved. So a retry reads the same range, even if the group or the log
+  has changed. ``$`` occurs in no topic name.
 * ``ids`` are the topic ids: an offset has no meaning in another topic of the same name, whatever its length. Brokers
   before 2.8 and checkpoints of Spark's own source have no ids; without them only a shorter log shows a new topic.
-* ``epochs`` are, per partition, the epoch of the leader whose log reached the position when the batch was planned
+* ``epochs`` are, per partition, the epoch of the leader whose log reached the position when the micro-batch was planned
   (KIP-320). No record has to be read for it; the epoch of the last record is not higher. If the current leader has
   another epoch, it is asked for the end offset of the stored epoch. An end offset below the position means that the log
   was truncated, even if it has grown again. Without a stored epoch, only a shorter log shows truncation.
-* Spark requests the next batch only when all records up to ``start`` are done. So the planner commits ``start``. The
-  driver does the same when a batch is reported as finished and no next batch is requested yet
+* Spark requests the next micro-batch only when all records up to ``start`` are done. So the planner commits ``start``.
+  The driver does the same when a micro-batch is reported as finished and no next micro-batch is requested yet
   (``micro_batch_commits.py``).
 * Our commits have a mark, ``odradek-spark:1:<offset>``, in their metadata. A commit without a mark, or with the mark of
   another offset, comes from another client. If its offset differs from the query's position, it is a reset with
@@ -23,33 +23,34 @@ Rules
   (``lag/reset_mark``). Any other commit is overwritten, with a warning: its author and purpose are unknown, and the
   checkpoint decides.
 * The query acknowledges a reset before it follows it: it commits the offset again with the mark
-  ``odradek-spark:1:<offset>:<id>``, and the batch that reads from there stores the id in ``followed``. So at the next
-  start, the group's commit means:
+  ``odradek-spark:1:<offset>:<id>``, and the micro-batch that reads from there stores the id in ``followed``. So at the
+  next start, the group's commit means:
 
   | the group's commit        | and the checkpoint | means                                         | action       |
   |---------------------------|--------------------|-----------------------------------------------|--------------|
   | none                      |                    | never committed, expired or deleted           | commit       |
   | ours, plain               | at that offset     | the group is up to date                       | none         |
-  | ours, plain               | at another offset  | killed after a batch, before its commit       | commit       |
+  | ours, plain               | at another offset  | killed after a micro-batch, before its commit | commit       |
   | ours, with an id          | has followed it    | the same; the reset is done                   | commit       |
-  | ours, with an id          | has not            | killed before the batch was planned           | follow it    |
+  | ours, with an id          | has not            | killed before the micro-batch was planned     | follow it    |
   | another client's          | at that offset     | no move                                       | commit       |
   | another client's, a reset | at another offset  | always a new reset                            | follow it    |
   | another client's, no reset| at another offset  | a consumer's, a mirror's or a person's        | commit       |
   | another query's, any      |                    | an earlier query, or one that runs now        | commit       |
 
   The id identifies a reset, not the offset: two resets to the same offset are followed twice.
-* A query has an id, which the checkpoint has from its first batch on (``query``); the marks end with it:
+* A query has an id, which the checkpoint has from its first micro-batch on (``query``); the marks end with it:
   ``odradek-spark:1:<offset>:<reset id or nothing>:<query>``. A query that finds another query's mark takes over the
-  group: in its first batch as with any earlier commit, later with a warning. If both run, each overwrites the other's
-  commits and continues from its own checkpoint. A mark or checkpoint without an id counts as the query's own.
+  group: in its first micro-batch as with any earlier commit, later with a warning. If both run, each overwrites the
+  other's commits and continues from its own checkpoint. A mark or checkpoint without an id counts as the query's own.
 * Limit: Kafka has no conditional commit. If another client resets the group between the planner's OffsetFetch and the
   OffsetCommit sent at once after it, the reset is overwritten and never followed. This window is one round trip, some
   milliseconds per commit. Planning takes longer, so the planner fetches the group's offsets again before it
   acknowledges a reset. An overwritten reset has to be repeated, or made while the query does not run.
 * With ``commitOffsets=transaction`` the planner commits only acknowledgements, which leave the group where it is. The
-  driver adds the end of a batch to the batch's transaction by the same table (``micro_batch_groups.py``). A reset to
-  follow is not overwritten; the next plan follows it. So the planner commits nothing where the table says "commit".
+  driver adds the end of a micro-batch to the micro-batch's transaction by the same table (``micro_batch_groups.py``). A
+  reset to follow is not overwritten; the next plan follows it. So the planner commits nothing where the table says
+  "commit".
 * A commit has the leader epoch that the checkpoint has for its offset, for consumers that continue from it.
 """
 
@@ -87,7 +88,7 @@ class NoCommittedOffset(OdradekError):
 class Settlement:
     """The meaning of the group's commits for a query that is done up to a source offset.
 
-    ``commits``: to be written. ``resets``: to be followed by the next batch, partition → (offset, reset id).
+    ``commits``: to be written. ``resets``: to be followed by the next micro-batch, partition → (offset, reset id).
     ``others``: the queries whose commits are to be overwritten. ``unasked``: the offsets of other clients' commits that
     are to be overwritten.
     """
@@ -108,7 +109,7 @@ def settle(done: SourceOffset, committed: Commits, on_reset: OnGroupReset, new_i
         commit = committed.get(partition)
         mark = None if commit is None else mark_of(commit)
         other = other_query(commit, done.query)
-        # The acknowledgement of another query's first batch is no reset for this query.
+        # The acknowledgement of another query's first micro-batch is no reset for this query.
         if commit is None or mark == "" or other or (mark is not None and mark == done.followed.get(partition)):
             moved = False
         else:
@@ -136,7 +137,7 @@ def existing_commits(settlement: Settlement, existing: Offsets) -> dict[TopicPar
 
 
 def uncommitted(settlement: Settlement, committed: Commits, existing: Offsets) -> list[TopicPartition]:
-    """Returns the partitions whose group is behind a finished batch, although no other client has moved it."""
+    """Returns the partitions whose group is behind a finished micro-batch, although no other client has moved it."""
     moved = settlement.unasked.keys() | settlement.others.keys()
     commits = existing_commits(settlement, existing)
     return [
@@ -223,7 +224,7 @@ def starting_offsets(
     auto_offset_reset: str = "earliest",
     latest_if_none: bool = False,
 ) -> dict[TopicPartition, int]:
-    """Returns the start offset of a first batch, or a batch read, in each partition of ``log``.
+    """Returns the start offset of a first micro-batch, or a batch read, in each partition of ``log``.
 
     ``epoch_ends``: as in ``TopicStates``, for the epochs of the commits. ``found``: the offsets of the wanted times, −1
     where no record is that recent. Raises ConfigError, NoCommittedOffset.
@@ -373,12 +374,13 @@ def resume_offset(offset: int, epoch_end: int | None, bounds: LogRange) -> int:
     return offset if epoch_end is None or offset <= epoch_end else max(epoch_end, bounds.start)
 
 
-# --- the next batch -------------------------------------------------------------------------------------------------
+# --- the next micro-batch ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """A planned batch: its source offset, the commits that acknowledge resets, and messages about lost records."""
+    """A planned micro-batch: its source offset, the commits that acknowledge resets, and messages about lost
+    records."""
 
     end: SourceOffset
     acknowledge: Commits
@@ -440,7 +442,7 @@ def plan_batch(
     *,
     fail_on_data_loss: bool = True,
 ) -> MicroBatch | None:
-    """Returns the batch after ``start``, or None if there is nothing to do. Raises DataLoss."""
+    """Returns the micro-batch after ``start``, or None if there is nothing to do. Raises DataLoss."""
     waiting = with_former_leader(start, log, topics.ids)
     resets = {tp: reset for tp, reset in group.resets.items() if tp not in waiting}
     log = {**log, **{tp: _log_as_read(start, tp, log[tp]) for tp in waiting}}
@@ -579,7 +581,7 @@ def has_enough(start: SourceOffset, batch: MicroBatch, log: Mapping[TopicPartiti
 
 
 def ranges(start: SourceOffset, end: SourceOffset) -> list[Range]:
-    """Returns the ranges of the batch from ``start`` to ``end``, without empty ones."""
+    """Returns the ranges of the micro-batch from ``start`` to ``end``, without empty ones."""
     found: list[Range] = []
     for partition, stop in sorted(end.positions.items()):
         begin = end.origins.get(partition, start.positions.get(partition))

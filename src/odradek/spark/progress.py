@@ -100,7 +100,8 @@ def _parse(datagram: bytes, token: str) -> tuple[tuple[str, int, int], int] | No
 def report_progress(
     to: str | None, batches: Iterator[pa.RecordBatch], partition: TopicPartition, start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the batches and reports the progress of the piece after each, if ``to`` is given. Runs in a worker."""
+    """Yields the Arrow batches and reports the progress of the piece after each, if ``to`` is given. Runs in a
+    worker."""
     if to is None:
         yield from batches
         return

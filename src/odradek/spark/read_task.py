@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def read_task(options: ReadOptions, piece: Piece, passage: Passage | None = None) -> Iterator[pa.RecordBatch]:
     """Yields the records of a piece.
 
-    Records that were lost since the batch was planned raise DataLoss or are left out. The leader epoch of the piece
-    detects a log that was truncated and has grown again. ``passage`` gets the offsets that were read and lost.
+    Records that were lost since the micro-batch was planned raise DataLoss or are left out. The leader epoch of the
+    piece detects a log that was truncated and has grown again. ``passage`` gets the offsets that were read and lost.
     """
     passage = passage or Passage(piece.partition, piece.start)
     return report_progress(

@@ -1,11 +1,11 @@
 """``format("odradek")``: Kafka topics as DataFrames, batch and streaming, with consumer-group offsets.
 
 Three kinds of processes take part:
-* The planner, which Spark starts once per query, looks up offsets, plans each batch (``plan.py``) and commits finished
-  ones. Because it starts with every query, this module and ``lookups.py`` import only what planning needs; producers,
-  codecs and decoders are imported where they are used.
+* The planner, which Spark starts once per query, looks up offsets, plans each micro-batch (``plan.py``) and commits
+  finished ones. Because it starts with every query, this module and ``lookups.py`` import only what planning needs;
+  producers, codecs and decoders are imported where they are used.
 * Workers read one range each.
-* The driver commits a finished batch if no next batch is requested at once (``micro_batch_commits.py``).
+* The driver commits a finished micro-batch if no next micro-batch is requested at once (``micro_batch_commits.py``).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         return "odradek"
 
     def schema(self) -> StructType:
-        # Spark does not say here whether a batch or a stream is read; the readers check the difference.
+        # Spark does not say here whether a batch query or a stream is read; the readers check the difference.
         return source_schema(parse_options(self.options, streaming=None).include_headers)
 
     def reader(self, schema: StructType) -> OdradekReader:
@@ -106,7 +106,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
     def streamWriter(self, schema: StructType, overwrite: bool) -> OdradekStreamWriter:
         from odradek.spark.sink import OdradekStreamWriter
 
-        # Output mode complete sets overwrite; the batches are appended anyway, as in Spark's own sink.
+        # Output mode complete sets overwrite; the micro-batches are appended anyway, as in Spark's own sink.
         return OdradekStreamWriter(self._write_options(schema))
 
     def _write_options(self, schema: StructType) -> WriteOptions:
@@ -306,7 +306,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._lookups = Lookups(options)
         self._upto: dict[TopicPartition, int] | None = None  # the end offsets of an AvailableNow run
         self._settled: dict[str, Any] | None = None  # the source offset last committed
-        self._planned: dict[str, Any] | None = None  # the end of the batch that was planned last
+        self._planned: dict[str, Any] | None = None  # the end of the micro-batch that was planned last
         self._ends: dict[TopicPartition, int] = {}
         # Other clients' commits at which partitions started and which are not acknowledged yet: these are no resets.
         self._adopted: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -320,7 +320,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- Spark's calls for planning
 
     def initialOffset(self) -> dict[str, Any]:
-        # The plan of the first batch decides and records its start. Spark calls this again after a restart, when
+        # The plan of the first micro-batch decides and records its start. Spark calls this again after a restart, when
         # "latest" or the group's offsets may have changed.
         return INITIAL.to_json()
 
@@ -338,9 +338,9 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._upto = self._lookups.ends(self._lookups.partitions())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Commits ``start``, which is finished, and plans the batch after it."""
+        """Commits ``start``, which is finished, and plans the micro-batch after it."""
         if self.options.commit_offsets and not start and self._settled is None:
-            self._lookups.warn_of_members()  # already before the first batch
+            self._lookups.warn_of_members()  # already before the first micro-batch
         done = SourceOffset.from_json(start)
         ends = self._ends = self._lookups.ends(self._lookups.partitions(strict=done.is_initial))
         follow = True
@@ -353,8 +353,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 return start
             if self._was_reset_since(committed, batch.acknowledge):
                 continue
-            # The reset is acknowledged before Spark writes the batch to the checkpoint. If Spark never writes it, the
-            # acknowledging commit still shows that this reset has to be followed.
+            # The reset is acknowledged before Spark writes the micro-batch to the checkpoint. If Spark never writes it,
+            # the acknowledging commit still shows that this reset has to be followed.
             if self._lookups.acknowledge(batch.acknowledge):
                 break
             if not resets:
@@ -378,8 +378,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return _tasks(plan.ranges(SourceOffset.from_json(start), stop), self._lookups, stop.ids, stop.epochs)
 
     def commit(self, end: dict[str, Any]) -> None:
-        # Spark calls this only after it has planned the batch after `end`, so latestOffset(end) has committed it. For
-        # the last batch of an AvailableNow run Spark does not call this.
+        # Spark calls this only after it has planned the micro-batch after `end`, so latestOffset(end) has committed it.
+        # For the last micro-batch of an AvailableNow run Spark does not call this.
         if end != self._settled:
             self._settle(end, SourceOffset.from_json(end), self._lookups.ends(self._lookups.partitions()))
 
@@ -504,7 +504,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _should_wait(
         self, done: SourceOffset, batch: plan.MicroBatch, log: dict[TopicPartition, LogRange], limit: ReadLimit
     ) -> bool:
-        """Returns whether the batch waits for ``minOffsetsPerTrigger``, but never longer than ``maxTriggerDelay``."""
+        """Returns whether the micro-batch waits for ``minOffsetsPerTrigger``, but never longer than
+        ``maxTriggerDelay``."""
         least = self.options.min_offsets_per_trigger
         if least is None or isinstance(limit, ReadAllAvailable) or self._upto is not None or self._last_batch_s is None:
             return False

@@ -26,7 +26,7 @@ REFUSED = {
     "value.serializer": "values are written as bytes; encode them with DataFrame operations",
     "interceptor.classes": "interceptors could change what is written",
     "transactional.id": "the sink writes at least once, without transactions; in a streaming query, "
-    "foreachBatch(odradek.spark.transactional_writer(…)) writes each batch in one transaction",
+    "foreachBatch(odradek.spark.transactional_writer(…)) writes each micro-batch in one transaction",
 }
 # Settings of Kafka's producer without effect here. They are accepted, so that a query only has to change its format.
 WITHOUT_EFFECT = frozenset({

@@ -63,7 +63,7 @@ def _drop(options: WriteOptions) -> None:
 
 
 def by_topic(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yields the rows of a batch by topic, in order, with only the columns that become parts of records."""
+    """Yields the rows of an Arrow batch by topic, in order, with only the columns that become parts of records."""
     if batch.num_rows == 0:
         return
     rows = _to_send(batch, options)

@@ -45,7 +45,7 @@ def parse_events(records: DataFrame) -> DataFrame:
 
 
 def fill(spark: SparkSession, source: Source, lake: Lake, advance: Callable[[int], None]) -> Filled:
-    """Reads all unread records of the group into the table; calls ``advance`` with each batch's rows.
+    """Reads all unread records of the group into the table; calls ``advance`` with each micro-batch's rows.
 
     Raises QueryFailed.
     """

@@ -30,7 +30,8 @@ Range = tuple[int, int]
 class PendingRewind:
     """A rewind in the user's words, and its effect on each partition.
 
-    ``batch``: the newest batch in the query's checkpoint at that time. A newer batch means that the query has followed.
+    ``batch``: the newest micro-batch in the query's checkpoint at that time. A newer micro-batch means that the query
+    has followed.
     """
 
     asked: str
