@@ -56,14 +56,14 @@ class Line:
     """Runs ``odradek zookeeper`` in this process: its exit code, output and errors."""
 
     def __init__(self, connect: str, bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self._connect = connect
-        self._bootstrap = bootstrap
+        self.connect = connect
+        self.bootstrap = bootstrap
         self._capsys = capsys
         self.out = self.err = ""
 
     def __call__(self, command: str, *arguments: str, kafka: bool = True) -> int:
-        both = ["-b", self._bootstrap] if kafka else []
-        code = run(["zookeeper", command, "-z", self._connect, *both, *arguments])
+        both = ["-b", self.bootstrap] if kafka else []
+        code = run(["zookeeper", command, "-z", self.connect, *both, *arguments])
         self.out, self.err = self._capsys.readouterr()
         return code
 

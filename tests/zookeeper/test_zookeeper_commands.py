@@ -291,7 +291,7 @@ def test_migration_to_kafka(
     assert line("compare", "--group", group) == 0
     assert line("migrate", "--to", "kafka", "--group", group, "--execute") == 0
     assert line.out.endswith("Nothing to write: the target has these offsets.\n")
-    with Consumer(line._bootstrap, group_id=group, auto_offset_reset="none") as reader:
+    with Consumer(line.bootstrap, group_id=group, auto_offset_reset="none") as reader:
         reader.assign([Tp(filled, 0), Tp(filled, 1)])
         assert {tp.partition: reader.position(tp) for tp in reader.assignment()} == {0: 4, 1: 7}
 
@@ -319,7 +319,7 @@ def test_conflicts(
         return
     undo = undo_file(tmp_path)
     if to == "kafka":
-        assert run(["groups", "reset", "--from-file", str(undo), "--execute", "-b", line._bootstrap]) == 0
+        assert run(["groups", "reset", "--from-file", str(undo), "--execute", "-b", line.bootstrap]) == 0
         assert in_kafka(admin, group) == {"0": "6", "1": "5"}
     else:
         assert line("import", "--file", str(undo), "--execute", "--undo-file", "second.txt") == 0

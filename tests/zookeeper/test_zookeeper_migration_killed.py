@@ -1,0 +1,109 @@
+"""``odradek zookeeper migrate`` ended with kill -9 at random moments: the next run leaves both stores equal."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.brokers import unique
+from zookeeper.conftest import Line
+
+from odradek.client import Admin
+from odradek.core.ids import TopicPartition as Tp
+from odradek.zookeeper.layout import Place
+from odradek.zookeeper.store import OffsetChange, OffsetStore
+
+GROUPS = 20
+PROGRAM = """
+import sys
+import kazoo.client, kazoo.retry
+import odradek.cli.zookeeper.migrate, odradek.zookeeper.connection, odradek.zookeeper.migration
+from odradek.cli.main import run
+from odradek.client.admin import Admin
+print("ready", flush=True)
+input()
+sys.exit(run(sys.argv[1:]))
+"""
+Offsets = dict[str, dict[Tp, int]]
+
+
+class Moved:
+    """New groups with offsets in one store only, and the command that copies them to the other."""
+
+    def __init__(self, store: OffsetStore, admin: Admin, topic: str, to: str, chance: random.Random) -> None:
+        self._store, self._admin, self._to = store, admin, to
+        prefix = unique("group")
+        self.offsets: Offsets = {
+            f"{prefix}-{n}": {Tp(topic, p): chance.randint(1, 10) for p in (0, 1)} for n in range(GROUPS)
+        }
+        self.arguments = ["migrate", "--to", to, "--execute", *(w for g in self.offsets for w in ("--group", g))]
+        for group, offsets in self.offsets.items():
+            if to == "kafka":
+                store.write([OffsetChange(Place(group, tp), offset, None) for tp, offset in offsets.items()])
+            else:
+                admin.alter_group_offsets(group, offsets)
+
+    def in_zookeeper(self) -> Offsets:
+        return {group: self._store.read(group).next_offsets() for group in self.offsets}
+
+    def in_kafka(self) -> Offsets:
+        return {g: {tp: o.offset for tp, o in self._admin.list_group_offsets(g).items()} for g in self.offsets}
+
+    def target(self) -> Offsets:
+        return self.in_kafka() if self._to == "kafka" else self.in_zookeeper()
+
+
+def start(line: Line, arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    """Starts the command; it has loaded its modules and waits for a line."""
+    command = [sys.executable, "-c", PROGRAM, "zookeeper", *arguments, "-z", line.connect, "-b", line.bootstrap]
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, bufsize=0
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
+    return child
+
+
+def duration(line: Line, arguments: list[str]) -> float:
+    """The seconds that the command takes when it is left alone."""
+    begun = time.monotonic()
+    assert line(*arguments) == 0
+    return time.monotonic() - begun
+
+
+def kill_after(child: subprocess.Popen[bytes], seconds: float) -> None:
+    assert child.stdin is not None
+    child.stdin.write(b"\n")
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+    child.communicate()
+
+
+@pytest.mark.parametrize("to", ["kafka", "zookeeper"])
+@pytest.mark.parametrize("moments", [3, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_killed_migration_is_completed_by_the_next(
+    line: Line, store: OffsetStore, admin: Admin, filled: str, tmp_path: Path, to: str, moments: int,
+    record_property: Callable[[str, object], None],
+) -> None:  # fmt: skip
+    chance = random.Random(moments)
+    # The first run also loads modules.
+    _, whole = [duration(line, Moved(store, admin, filled, to, chance).arguments) for _ in range(2)]
+    written = []
+    for _ in range(moments):
+        moved = Moved(store, admin, filled, to, chance)
+        kill_after(start(line, moved.arguments, tmp_path), chance.uniform(0, whole))
+        reached = moved.target()
+        # Each group was written as a whole, or not at all.
+        assert all(found in ({}, moved.offsets[group]) for group, found in reached.items())
+        written.append(sum(bool(found) for found in reached.values()))
+        assert line(*moved.arguments) == 0, line.err
+        assert moved.in_kafka() == moved.in_zookeeper() == moved.offsets
+    record_property("groups written at each kill", written)
+    print(f"to {to}: of {GROUPS} groups, written at the kills: {sorted(written)}")
