@@ -43,6 +43,13 @@ _SPARK_CONNECTOR_POM = f"""\
 <dependency><groupId>org.apache.commons</groupId><artifactId>commons-pool2</artifactId><version>2.12.1</version>
 </dependency></dependencies></project>
 """
+_OLD_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>odradek-interop</groupId><artifactId>odradek-old-kafka</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>ARTIFACT</artifactId><version>VERSION</version></dependency>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency>
+</dependencies></project>
+"""
 _CONNECT_POM = f"""\
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>odradek-interop</groupId><artifactId>odradek-connect</artifactId><version>1</version><dependencies>
@@ -98,6 +105,14 @@ def class_path(timeout_s: float = FETCH_TIMEOUT_S, version: str = VERSION) -> st
 def spark_connector(timeout_s: float = FETCH_TIMEOUT_S) -> list[Path]:
     """The jars of Spark's built-in Kafka source and sink, fetched once in the same way. Raises Unavailable."""
     return sorted(_jars(f"spark-kafka-{SPARK_CONNECTOR_VERSION}", _SPARK_CONNECTOR_POM, timeout_s).glob("*.jar"))
+
+
+def old_class_path(version: str, timeout_s: float = FETCH_TIMEOUT_S) -> str:
+    """The class path of a Kafka that keeps offsets in ZooKeeper (0.8.2.2, 1.1.1), or of the last one that serves its
+    consumers (3.9.1), fetched likewise. Raises Unavailable."""
+    java()
+    pom = _OLD_POM.replace("ARTIFACT", "kafka_2.13" if version.startswith("3.") else "kafka_2.11")
+    return f"{_jars(f'zookeeper-kafka-{version}', pom.replace('VERSION', version), timeout_s)}/*"
 
 
 def connect_class_path(timeout_s: float = FETCH_TIMEOUT_S) -> str:

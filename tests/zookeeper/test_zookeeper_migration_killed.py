@@ -76,9 +76,13 @@ def duration(line: Line, arguments: list[str]) -> float:
     return time.monotonic() - begun
 
 
-def kill_after(child: subprocess.Popen[bytes], seconds: float) -> None:
+def kill_after(child: subprocess.Popen[bytes], seconds: float, *, planned: bool) -> None:
+    """Kills the command so many seconds after its start; ``planned``: after it has shown what it will write."""
     assert child.stdin is not None
+    assert child.stdout is not None
     child.stdin.write(b"\n")
+    while planned and not child.stdout.readline().startswith(b"GROUP"):
+        assert child.poll() is None
     try:
         child.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -96,9 +100,9 @@ def test_a_killed_migration_is_completed_by_the_next(
     # The first run also loads modules.
     _, whole = [duration(line, Moved(store, admin, filled, to, chance).arguments) for _ in range(2)]
     written = []
-    for _ in range(moments):
+    for number in range(moments):
         moved = Moved(store, admin, filled, to, chance)
-        kill_after(start(line, moved.arguments, tmp_path), chance.uniform(0, whole))
+        kill_after(start(line, moved.arguments, tmp_path), chance.uniform(0, whole), planned=number % 2 == 0)
         reached = moved.target()
         # Each group was written as a whole, or not at all.
         assert all(found in ({}, moved.offsets[group]) for group, found in reached.items())

@@ -60,13 +60,13 @@ class OffsetStore:
         self.layout = layout
 
     def groups(self) -> list[str]:
-        """Returns the names of all groups, sorted; with Kafka's layout, also those without offsets."""
+        """Returns the names of all groups, in the server's order; with Kafka's layout, also those without offsets."""
         if self.layout.group is not None:
             return [self.layout.group]
         segments = self.layout.segments
         depth = next(i for i, segment in enumerate(segments) if "{group}" in segment)
         found = self._walk(segments[: depth + 1], {})
-        return sorted({names["group"] for _, names in found.matches})
+        return list(dict.fromkeys(names["group"] for _, names in found.matches))
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> StoredOffsets:
         """Returns the offsets of a group, in the server's order of paths; of some topics, or of all.

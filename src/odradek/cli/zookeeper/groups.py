@@ -22,7 +22,7 @@ def groups(line: ZooKeeperLine) -> None:
 
     rows = []
     with line.store() as store:
-        names = store.groups()
+        names = sorted(store.groups())
         with progress("Reading", len(names), "groups") as advance:
             for name in names:
                 found = store.read(name)
