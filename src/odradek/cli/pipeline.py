@@ -60,6 +60,7 @@ def ingest(request: IngestLine) -> None:
     "  odradek pipeline replay --topics events --from 2026-01-31T12:00 --to 2026-01-31T13:00 \\\n"
     "      --output lake/noon -b 127.0.0.1:9092\n"
     '  odradek pipeline replay --offsets \'{"events":{"0":[100,200]}}\' --to-topic again -b 127.0.0.1:9092\n'
+    "  odradek pipeline replay --topics events --to-topic copies --exactly-once -b 127.0.0.1:9092\n"
     "  odradek pipeline replay --read-by billing --since 2026-01-31T12:00 --dry-run -b 127.0.0.1:9092",
 )
 @of_fields(PipelineOptions, PipelineLine)
@@ -67,6 +68,7 @@ def replay(request: ReplayLine) -> None:
     """Read ranges of topics again: by offsets, by times, or what a group has read between two of its commits.
 
     A replay into a table is identified by its ranges: a second run of the same replay adds nothing, even after a kill.
+    With --exactly-once, a replay into a topic is identified by the command: a second run sends what is not yet sent.
     """
     from odradek.cli.pipeline_replay import run_replay_command
 

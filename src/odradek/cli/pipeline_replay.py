@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.cli.option_fields import flag
 from odradek.cli.options import columns
 from odradek.cli.pipeline_options import ReplayLine, check_pyspark
-from odradek.cli.terminal import EXIT_OK, note, note_table, print_json, progress, waiting
+from odradek.cli.terminal import EXIT_OK, counted, note, note_table, print_json, progress, waiting
 
 if TYPE_CHECKING:
     from odradek.pipelines.replay_job import Replayed, ReplayRanges
@@ -20,7 +20,7 @@ def run_replay_command(request: ReplayLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
     check_pyspark()
     from odradek.pipelines.ingest_job import Target, start_spark
-    from odradek.pipelines.replay_job import Replay, destination, find_ranges, run_replay
+    from odradek.pipelines.replay_job import destination, find_ranges, replay_of, run_replay
 
     request = dataclasses.replace(request, options=request.source_options())
     into = destination(request, partial(flag, ReplayLine))
@@ -31,7 +31,7 @@ def run_replay_command(request: ReplayLine) -> int:
     if request.dry_run or into is None:
         return EXIT_OK
     table = into if isinstance(into, Target) else None
-    job = Replay(request.bootstrap_servers, found, into, request.options or {}, request.again)
+    job = replay_of(request, found, into)
     workers = ThreadPoolExecutor(1, "replay")
     try:
         with progress("replaying", 0 if request.as_json else found.offsets, "records") as advance:
@@ -90,7 +90,11 @@ def _read_json(found: ReplayRanges) -> dict[str, Any]:
 def _print_result(request: ReplayLine, done: Replayed) -> None:
     where = request.output or request.to_topic
     if request.as_json:
-        print_json({"into": where, **dataclasses.asdict(done)})
+        found = dataclasses.asdict(done)
+        print_json({"into": where} | {name: value for name, value in found.items() if value is not None})
+        return
+    if done.already and done.transactions is not None:
+        note(f"Nothing was added: {where} already has this replay's records (--again adds them again).")
         return
     if done.already:
         note(f"Nothing was added: {where} already has this replay's {done.rows:,} records (--again adds them again).")
@@ -100,6 +104,9 @@ def _print_result(request: ReplayLine, done: Replayed) -> None:
                 " and created again since then, its new records are not in the table."
             )
         return
-    note(f"{done.rows:,} records into {where} ({done.seconds:.1f} s).")
+    in_transactions = "" if done.transactions is None else f", in {counted(done.transactions, 'transaction')}"
+    note(f"{done.rows:,} records into {where}{in_transactions} ({done.seconds:.1f} s).")
+    if done.earlier:
+        note(f"{done.earlier:,} of the {done.offsets:,} offsets were done by earlier runs.")
     if done.bad:
         note(f"{done.bad:,} of them have an unreadable value: see columns error and raw.")

@@ -36,8 +36,29 @@ class Option:
     minimum: int | None = None
 
 
+ValueFormatName = Annotated[str, Option("The format of the values.", choices=tuple(ValueFormat))]
+Schema = Annotated[
+    str | None,
+    Option(
+        "json: fields such as 'id bigint, name string' (default: any JSON, as text); avro: the Avro schema.",
+        "TEXT|FILE",
+    ),
+]
+FramingName = Annotated[str, Option("The header before each Avro value.", choices=tuple(Framing))]
+WriterSchemas = Annotated[
+    Mapping[int, str] | None,
+    Option("The Avro writer schema for a Confluent schema id. Repeatable.", "ID=FILE", name="--writer-schema"),
+]
+SourceOptions = Annotated[
+    Mapping[str, str] | None,
+    Option("A further option of format('odradek'). Repeatable.", "NAME=VALUE", name="--option"),
+]
+Master = Annotated[str, Option("The Spark master, such as local[4] or spark://HOST:PORT.", "URL")]
 SparkConf = Annotated[Mapping[str, str] | None, Option("A Spark setting. Repeatable.", "NAME=VALUE")]
 Topics = Annotated[str | Sequence[str], Option("Names of the topics to read.", "T[,T]")]
+SubscribePattern = Annotated[str | None, Option("A regular expression for the names of the topics to read.", "REGEX")]
+Trigger = Annotated[str | None, Option("Run until interrupted, with one micro-batch in each interval.", "10s")]
+BatchSize = Annotated[str, Option("The most data, as stored in the topics, that one micro-batch reads.", "SIZE")]
 
 
 @dataclass(frozen=True)
@@ -52,19 +73,10 @@ class PipelineOptions:
     bootstrap_servers: str
     _: KW_ONLY
     table_format: Annotated[str, Option("The format of the table.", choices=TABLE_FORMATS)] = "parquet"
-    value_format: Annotated[str, Option("The format of the values.", choices=tuple(ValueFormat))] = "raw"
-    schema: Annotated[
-        str | None,
-        Option(
-            "json: fields such as 'id bigint, name string' (default: any JSON, as text); avro: the Avro schema.",
-            "TEXT|FILE",
-        ),
-    ] = None
-    framing: Annotated[str, Option("The header before each Avro value.", choices=tuple(Framing))] = "none"
-    writer_schemas: Annotated[
-        Mapping[int, str] | None,
-        Option("The Avro writer schema for a Confluent schema id. Repeatable.", "ID=FILE", name="--writer-schema"),
-    ] = None
+    value_format: ValueFormatName = "raw"
+    schema: Schema = None
+    framing: FramingName = "none"
+    writer_schemas: WriterSchemas = None
     flat: Annotated[bool, Option("Make each field of the value a column of the table.")] = False
     headers: Annotated[bool, Option("Add the record headers to the table.")] = False
     keep_raw: Annotated[bool, Option("Also keep the bytes of every value, in column raw.")] = False
@@ -83,15 +95,12 @@ class PipelineOptions:
         str, Option("The writer of the files: Spark's Python workers (no rows in Java), or Spark.", choices=WRITERS)
     ] = "workers"
     task_size: Annotated[str, Option("The most data, as stored in the topics, that one task reads.", "SIZE")] = "256m"
-    options: Annotated[
-        Mapping[str, str] | None,
-        Option("A further option of format('odradek'). Repeatable.", "NAME=VALUE", name="--option"),
-    ] = None
+    options: SourceOptions = None
     storage_options: Annotated[
         Mapping[str, str] | None,
         Option("A storage option of deltalake. Repeatable.", "NAME=VALUE", name="--storage-option"),
     ] = None
-    master: Annotated[str, Option("The Spark master, such as local[4] or spark://HOST:PORT.", "URL")] = "local[*]"
+    master: Master = "local[*]"
     conf: SparkConf = None
     spark: SparkSession | None = None
 
@@ -105,18 +114,12 @@ class IngestOptions(PipelineOptions):
     group: Annotated[str, Option("The consumer group; each micro-batch in the table is committed to it.", "GROUP")]
     output: Annotated[str | Path, Option("Where to write the table.", "DIR|URI")]
     topics: Topics = ()
-    subscribe_pattern: Annotated[
-        str | None, Option("A regular expression for the names of the topics to read.", "REGEX")
-    ] = None
+    subscribe_pattern: SubscribePattern = None
     checkpoint: Annotated[
         str | Path | None, Option("The folder of Spark's checkpoint. Default: in the table's folder.", "DIR|URI")
     ] = None
-    trigger: Annotated[str | None, Option("Run until interrupted, with one micro-batch in each interval.", "10s")] = (
-        None
-    )
-    batch_size: Annotated[
-        str, Option("The most data, as stored in the topics, that one micro-batch reads.", "SIZE")
-    ] = "1g"
+    trigger: Trigger = None
+    batch_size: BatchSize = "1g"
     stop: threading.Event | None = None
     advance: Callable[[Added], None] = lambda added: None
 
@@ -148,6 +151,16 @@ class ReplayOptions(PipelineOptions):
     allow_missing: Annotated[bool, Option("Read the remaining records if some records or commits are deleted.")] = False
     output: Annotated[str | Path | None, Option("Write to this table, each record exactly once.", "DIR|URI")] = None
     to_topic: Annotated[str | None, Option("Write to this topic, each record at least once.", "TOPIC")] = None
+    exactly_once: Annotated[
+        bool,
+        Option(
+            "With --to-topic: write in transactions, each record exactly once. The same command continues a run that "
+            "was killed."
+        ),
+    ] = False
+    batch_size: Annotated[
+        str, Option("With --exactly-once: the most data, as stored in the topics, of one transaction.", "SIZE")
+    ] = "256m"
     keep_partitions: Annotated[bool, Option("Keep the partition number of each record.")] = False
     keep_timestamps: Annotated[bool, Option("Keep the timestamp of each record (retention in the topic uses it).")] = (
         False
@@ -160,7 +173,7 @@ class ReplayOptions(PipelineOptions):
             name="--producer-option",
         ),
     ] = None
-    again: Annotated[bool, Option("Replay even if the table already has this replay.")] = False
+    again: Annotated[bool, Option("Replay even if the destination already has this replay.")] = False
     dry_run: Annotated[bool, Option("Show the ranges; read no records.")] = False
 
 

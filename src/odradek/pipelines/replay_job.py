@@ -1,4 +1,5 @@
-"""Replay: ranges of topics read a second time, into a table (each replay once) or into a topic (at least once).
+"""Replay: ranges of topics read a second time, into a table (each replay once) or into a topic (at least once, or
+exactly once in transactions: ``replay_transactions``).
 
 ``find`` looks up the ranges first, and the command can show them without reading records. A replay into a table is one
 micro-batch that is identified by its ranges. The same replay again adds nothing, so a killed run can simply be
@@ -37,21 +38,18 @@ from odradek.pipelines.ranges import (
     read_between,
     time_ms,
 )
+from odradek.pipelines.replay_topic import ORIGIN_COLUMNS, ReplayTopic, find_target, records_to_send
 from odradek.pipelines.sources import check_topics, with_short_timeouts
 from odradek.spark import data_loss
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
-from odradek.spark.options import ReadOptions, parse_options
+from odradek.spark.options import ReadOptions, parse_options, parse_size
 from odradek.spark.progress import progress_options
-from odradek.spark.write_options import connection_options, parse_write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-REPLAYED_FROM = "odradek-replayed-from"
-"""The header of a record that was replayed into a topic. Its value is the record's origin: ``events-3@1027``."""
-_CONNECTION = ("bootstrap.servers", "security.", "sasl.", "ssl.")
-"""Settings of the connection to the cluster. They are the same for reading and for sending."""
+_ISOLATION = "kafka.isolation.level"
 
 
 @dataclass(frozen=True)
@@ -98,6 +96,17 @@ class Selection:
         if isinstance(start, int) and isinstance(end, int) and start > end:
             raise ConfigError(f"from {self.start} is after to {self.end}")
 
+    def words(self) -> list[object]:
+        """Returns the selection in a form that is equal for equal selections. ``allow_missing`` is no part of it, so
+        that a run can be repeated with this option."""
+        ranges = None if self.offsets is None else parse_ranges(self.offsets)
+        places = [_parse_target(self.start, "from"), _parse_target(self.end, "to")]
+        texts = [
+            time_ms(text, "place") if found is None else found
+            for text, found in zip((self.start, self.end), places, strict=True)
+        ]
+        return [sorted(self.topics), ranges, *texts, self.read_by, *self.times()]
+
     def times(self) -> tuple[int | None, int | None]:
         """Returns ``since`` and ``until`` in milliseconds since 1970. Raises ConfigError."""
         since = None if self.since is None else time_ms(self.since, "since")
@@ -134,39 +143,11 @@ class ReplayRanges:
 
 
 @dataclass(frozen=True)
-class ReplayTopic:
-    """A topic to replay into. ``keep_partitions``: send each record to the partition of the same number, else by its
-    key. ``keep_timestamps``: keep each record's timestamp (retention may then delete it soon), else use the time of
-    sending. ``producer``: settings by Kafka's names (``compression.type``).
-    """
-
-    name: str
-    keep_partitions: bool = False
-    keep_timestamps: bool = False
-    mark: bool = True
-    producer: Mapping[str, str] = field(default_factory=dict)
-
-    def options(self, reading: Mapping[str, str]) -> dict[str, str]:
-        """Returns the options of ``write.format("odradek")``: those of the source that apply to a writer, then the
-        producer's. Raises ConfigError for producer options; options that only readers have are left out.
-        """
-        own = {"kafka.allow.auto.create.topics": "false"}  # a mistyped topic is an error, not a new topic
-        for given, value in self.producer.items():
-            name = given.lower().removeprefix("kafka.")
-            if name.startswith(_CONNECTION):  # the topic was looked up in the cluster that is read
-                raise ConfigError(f"producer option {given}: records are sent to the cluster that is read")
-            own[f"kafka.{name}"] = value
-        own |= {"topic": self.name, "includetimestamp": str(self.keep_timestamps).lower()}
-        chosen = connection_options(reading) | own
-        parse_write_options(chosen)
-        return chosen
-
-
-@dataclass(frozen=True)
 class Replayed:
     """The result of a replay: ``rows`` of ``offsets`` were written, ``bad`` of them unreadable. ``already``: an earlier
     run had already done this replay. ``by_names``: that run's version identified topics only by name; the topics may
-    have been created again since.
+    have been created again since. For a topic, exactly once: the number of ``transactions`` of this run, and of the
+    ``offsets``, those that ``earlier`` runs have done.
     """
 
     offsets: int
@@ -175,10 +156,13 @@ class Replayed:
     already: bool
     seconds: float
     by_names: bool = False
+    transactions: int | None = None
+    earlier: int | None = None
 
 
-def find(config: ClientConfig, chosen: Selection) -> ReplayRanges:
-    """Looks up the ranges. Raises ConfigError, UnknownTopic, RangeGone, BrokerUnreachable."""
+def find(config: ClientConfig, chosen: Selection, isolation_level: str = "read_uncommitted") -> ReplayRanges:
+    """Looks up the ranges. For read_committed they end before the first record of an open transaction. Raises
+    ConfigError, UnknownTopic, RangeGone, BrokerUnreachable."""
     chosen.check()
     with Admin(with_short_timeouts(config)) as admin:
         # The ids are looked up before the offsets: if a topic is created again after this, reading its ranges fails.
@@ -192,8 +176,8 @@ def find(config: ClientConfig, chosen: Selection) -> ReplayRanges:
             wanted = parse_ranges(chosen.offsets)
             check_topics(admin, sorted({piece.partition.topic for piece in wanted}))
         else:
-            wanted = _between_places(admin, chosen)
-        held, gone = _available(admin, config, wanted)
+            wanted = _between_places(admin, chosen, isolation_level)
+        held, gone = available(admin, config, wanted, isolation_level)
     missing += gone
     if missing and not chosen.allow_missing:
         raise RangeGone("; ".join(missing))
@@ -244,31 +228,38 @@ def _parse_target(text: str, option: str) -> str | int | None:
     return None
 
 
-def _between_places(admin: Admin, chosen: Selection) -> list[Range]:
+def _between_places(admin: Admin, chosen: Selection, isolation_level: str) -> list[Range]:
     partitions = [tp for name in check_topics(admin, chosen.topics) for tp in admin.partitions(name)]
-    starts = _resolve(admin, partitions, chosen.start, "from")
-    ends = _resolve(admin, partitions, chosen.end, "to")
+    starts = _resolve(admin, partitions, (chosen.start, "from"), isolation_level)
+    ends = _resolve(admin, partitions, (chosen.end, "to"), isolation_level)
     return [Range(tp, starts[tp], ends[tp]) for tp in partitions if starts[tp] < ends[tp]]
 
 
-def _resolve(admin: Admin, partitions: Sequence[TopicPartition], text: str, option: str) -> dict[TopicPartition, int]:
-    limit = _parse_target(text, option)
+def _resolve(
+    admin: Admin, partitions: Sequence[TopicPartition], target: tuple[str, str], level: str
+) -> dict[TopicPartition, int]:
+    """``target``: the text, and the name of its option."""
+    limit = _parse_target(*target)
     if isinstance(limit, int):
         return dict.fromkeys(partitions, limit)
     if limit is not None:
-        found = admin.list_offsets(dict.fromkeys(partitions, EARLIEST if limit == "earliest" else LATEST))
+        wanted = dict.fromkeys(partitions, EARLIEST if limit == "earliest" else LATEST)
+        found = admin.list_offsets(wanted, isolation_level=level)
         return {tp: found[tp].offset for tp in partitions}
-    found = admin.list_offsets(dict.fromkeys(partitions, time_ms(text, option)))
-    ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
+    found = admin.list_offsets(dict.fromkeys(partitions, time_ms(*target)), isolation_level=level)
+    ends = admin.list_offsets(dict.fromkeys(partitions, LATEST), isolation_level=level)
     return {tp: ends[tp].offset if found[tp].offset == NO_OFFSET else found[tp].offset for tp in partitions}
 
 
-def _available(admin: Admin, config: ClientConfig, wanted: Sequence[Range]) -> tuple[list[Range], list[str]]:
+def available(
+    admin: Admin, config: ClientConfig, wanted: Sequence[Range], isolation_level: str
+) -> tuple[list[Range], list[str]]:
     """Returns the parts of the ranges that the logs still have, and a line for each missing part."""
     there = {tp for name in {piece.partition.topic for piece in wanted} for tp in _partitions(admin, name)}
     asked = sorted({piece.partition for piece in wanted} & there)
     starts = admin.list_offsets(dict.fromkeys(asked, EARLIEST))
-    ends = admin.list_offsets(dict.fromkeys(asked, LATEST))
+    ends = admin.list_offsets(dict.fromkeys(asked, LATEST), isolation_level=isolation_level)
+    what = "the log ends" if isolation_level == "read_uncommitted" else "its committed records end"
     causes = Lookups(_options(config, asked)) if asked else None
     held: list[Range] = []
     gone: list[str] = []
@@ -282,7 +273,7 @@ def _available(admin: Admin, config: ClientConfig, wanted: Sequence[Range]) -> t
                 assert causes is not None
                 gone.append(data_loss.removed(tp, low, start, causes, end=high))
             if high > end:
-                gone.append(f"{tp}: offsets {max(low, end)} to {high - 1} do not exist (the log ends at {end})")
+                gone.append(f"{tp}: offsets {max(low, end)} to {high - 1} do not exist ({what} at {end})")
             held.append(Range(tp, max(low, start), min(high, end)))
     finally:
         if causes is not None:
@@ -306,13 +297,15 @@ def _options(config: ClientConfig, asked: Sequence[TopicPartition]) -> ReadOptio
 @dataclass(frozen=True)
 class Replay:
     """A replay to run. ``options``: for ``format("odradek")``, without those that say what is read. ``again``: run it
-    even if the table already has it."""
+    even if the destination already has it. ``chosen``: where the ranges come from; it identifies a replay into a topic.
+    """
 
     bootstrap: str
     found: ReplayRanges
     into: Target | ReplayTopic
     options: Mapping[str, str] = field(default_factory=dict)
     again: bool = False
+    chosen: Selection = field(default_factory=Selection)
 
     def frame(self, spark: SparkSession, headers: bool, more: Mapping[str, str]) -> DataFrame:
         """Returns the records of the ranges, read with the ``more`` options. Several tasks read several ranges of a
@@ -363,12 +356,16 @@ def run_replay(
     """Runs a replay. ``advance`` is called from another thread with the number of offsets read since its last call; at
     the end the sum is ``job.found.offsets``.
 
-    Raises ConfigError, StorageError, UnknownTopic, BadRecords, QueryFailed.
+    Raises ConfigError, StorageError, UnknownTopic, BadRecords, QueryFailed; exactly once: ReplayRefused, WriterFenced.
     """
     if not job.found.ranges:
         return Replayed(0, 0, 0, already=False, seconds=0.0)
     count = _Count(advance)
-    if isinstance(job.into, ReplayTopic):
+    if isinstance(job.into, ReplayTopic) and job.into.exactly_once:
+        from odradek.pipelines.replay_transactions import into_topic_once
+
+        done = into_topic_once(job, job.into, get_spark, count)
+    elif isinstance(job.into, ReplayTopic):
         done = _into_topic(job, job.into, get_spark, count)
     else:
         done = _into_table(job, job.into, get_spark, count)
@@ -425,38 +422,16 @@ def _into_topic(
     given = {"kafka.bootstrap.servers": job.bootstrap, **job.options}
     config = parse_options({"subscribe": into.name, **given}, streaming=False).client
     writing = into.options(given)
-    with Admin(with_short_timeouts(config)) as admin:
-        check_topics(admin, [into.name])
-        count = len(admin.partitions(into.name))
-    most = max(piece.partition.partition for piece in job.found.ranges)
-    if into.keep_partitions and most >= count:
-        raise ConfigError(f"topic {into.name} has {count} partitions: there is no partition {most} to keep")
+    find_target(into, config, max(piece.partition.partition for piece in job.found.ranges))
     spark = get_spark()
     started = time.monotonic()
     sent = Observation()
     with progress_options(spark, advance) as task_options, spark_failures("the replay stopped"):
-        frame = _copies(job.frame(spark, headers=True, more=task_options), into).observe(
-            sent, f.count("*").alias("rows")
-        )
+        records = records_to_send(job.frame(spark, headers=True, more=task_options), into)
+        frame = records.drop(*ORIGIN_COLUMNS).observe(sent, f.count("*").alias("rows"))
         frame.write.format("odradek").mode("append").options(**writing).save()
         rows = int(sent.get["rows"])
     return Replayed(job.found.offsets, rows, 0, already=False, seconds=time.monotonic() - started)
-
-
-def _copies(records: DataFrame, into: ReplayTopic) -> DataFrame:
-    """Returns the records with the columns to send."""
-    from pyspark.sql import functions as f
-
-    origin = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit("@"), f.col("offset"))
-    mark = f.array(f.struct(f.lit(REPLAYED_FROM).alias("key"), origin.cast("binary").alias("value")))
-    headers = f.col("headers")
-    if into.mark:
-        none = f.array().cast("array<struct<key:string,value:binary>>")
-        headers = f.concat(f.coalesce(headers, none), mark)
-    columns = ["key", "value", headers.alias("headers")]
-    columns += ["partition"] if into.keep_partitions else []
-    columns += ["timestamp"] if into.keep_timestamps else []
-    return records.select(*columns)
 
 
 @with_keywords(ReplayOptions)
@@ -473,9 +448,23 @@ def replay(options: ReplayOptions) -> ReplayRanges | Replayed:
     found = find_ranges(options)
     if options.dry_run or into is None:
         return found
-    job = Replay(options.bootstrap_servers, found, into, options.options or {}, options.again)
     table = into if isinstance(into, Target) else None
-    return run_replay(job, lambda: options.spark or start_spark(options.master, options.conf, table))
+    return run_replay(
+        replay_of(options, found, into), lambda: options.spark or start_spark(options.master, options.conf, table)
+    )
+
+
+def replay_of(options: ReplayOptions, found: ReplayRanges, into: Target | ReplayTopic) -> Replay:
+    """Returns the replay to run."""
+    return Replay(options.bootstrap_servers, found, into, reading(options), options.again, _selection(options))
+
+
+def reading(options: ReplayOptions) -> dict[str, str]:
+    """Returns the options of the source. A replay exactly once reads committed records unless the options say more."""
+    given = dict(options.options or {})
+    if options.exactly_once and _ISOLATION not in {name.lower() for name in given}:
+        given[_ISOLATION] = "read_committed"
+    return given
 
 
 def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Target | ReplayTopic | None:
@@ -485,13 +474,23 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
     output, to_topic = shown("output"), shown("to_topic")
     if options.output is not None and options.to_topic is not None:
         raise ConfigError(f"choose the destination: either {output} (a table) or {to_topic}")
+    if options.batch_size != ReplayOptions.batch_size and not options.exactly_once:
+        raise ConfigError(f"{shown('batch_size')} is for {shown('exactly_once')}")
     if options.to_topic is not None:
-        producer = options.producer_options or {}
-        topic = ReplayTopic(options.to_topic, options.keep_partitions, options.keep_timestamps, producer=producer)
-        topic.options({"kafka.bootstrap.servers": options.bootstrap_servers, **(options.options or {})})
+        topic = ReplayTopic(
+            options.to_topic,
+            options.keep_partitions,
+            options.keep_timestamps,
+            producer=options.producer_options or {},
+            exactly_once=options.exactly_once,
+            batch_bytes=parse_size("batch size", options.batch_size),
+        )
+        topic.options({"kafka.bootstrap.servers": options.bootstrap_servers, **reading(options)})
         return topic
     if options.keep_partitions or options.keep_timestamps:
         raise ConfigError(f"{shown('keep_partitions')} and {shown('keep_timestamps')} are for {to_topic}")
+    if options.exactly_once:
+        raise ConfigError(f"{shown('exactly_once')} is for {to_topic}: a table has each record of a replay once")
     if options.producer_options:
         raise ConfigError(f"{shown('producer_options')} is for {to_topic}")
     if options.output is not None:
@@ -506,7 +505,13 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
 
 def find_ranges(options: ReplayOptions) -> ReplayRanges:
     """Returns the ranges that the options select. Raises what ``find`` raises."""
-    chosen = Selection(
+    given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": "any", **reading(options)}
+    parsed = parse_options(given, streaming=False)
+    return find(parsed.client, _selection(options), parsed.isolation_level)
+
+
+def _selection(options: ReplayOptions) -> Selection:
+    return Selection(
         names(options.topics),
         options.offsets,
         options.start,
@@ -516,5 +521,3 @@ def find_ranges(options: ReplayOptions) -> ReplayRanges:
         options.until,
         options.allow_missing,
     )
-    given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": "any", **(options.options or {})}
-    return find(parse_options(given, streaming=False).client, chosen)

@@ -38,6 +38,8 @@ WITHOUT_EFFECT = frozenset({
     "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retries", "send.buffer.bytes",
     "socket.connection.setup.timeout.max.ms", "transaction.timeout.ms",
 })  # fmt: skip
+# Kafka's default is one minute, which many batches exceed. This is the default of the broker's limit.
+TRANSACTION_TIMEOUT_MS = 900_000
 _PRODUCER = {item.name.replace("_", "."): item.type for item in fields(ProducerConfig)}
 _HEADERS = "array<struct<key:string,value:binary>>"
 COLUMN_TYPES: Mapping[str, tuple[str, ...]] = {

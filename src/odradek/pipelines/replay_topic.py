@@ -1,0 +1,85 @@
+"""A topic as the destination of a replay: its options, its check, and the records to send."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from odradek.client.admin import Admin
+from odradek.client.config import ClientConfig
+from odradek.core.errors import ConfigError
+from odradek.core.ids import TopicPartition
+from odradek.pipelines.sending import sending_options
+from odradek.pipelines.sources import check_topics, with_short_timeouts
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pyspark.sql import DataFrame
+
+REPLAYED_FROM = "odradek-replayed-from"
+"""The header of a record that was replayed into a topic. Its value is the record's origin: ``events-3@1027``."""
+ORIGIN_COLUMNS = ("source", "offset")
+"""Columns that the records to send have in addition: the topic with the partition, and the offset."""
+
+
+@dataclass(frozen=True)
+class ReplayTopic:
+    """A topic to replay into. ``keep_partitions``: send each record to the partition of the same number, else by its
+    key. ``keep_timestamps``: keep each record's timestamp (retention may then delete it soon), else use the time of
+    sending. ``producer``: settings by Kafka's names (``compression.type``). ``exactly_once``: send in transactions of
+    at most ``batch_bytes``, as stored in the topics that are read; else at least once.
+    """
+
+    name: str
+    keep_partitions: bool = False
+    keep_timestamps: bool = False
+    mark: bool = True
+    producer: Mapping[str, str] = field(default_factory=dict)
+    exactly_once: bool = False
+    batch_bytes: int = 256 << 20
+
+    def options(self, reading: Mapping[str, str]) -> dict[str, str]:
+        """Returns the options of ``write.format("odradek")``: those of the source that apply to a writer, then the
+        producer's. Raises ConfigError for producer options; options that only readers have are left out.
+        """
+        return sending_options(
+            self.name, reading, self.producer, with_times=self.keep_timestamps, in_transactions=self.exactly_once
+        )
+
+
+@dataclass(frozen=True)
+class FoundTopic:
+    """The partitions of an existing topic, and its id if the cluster has ids."""
+
+    partitions: tuple[TopicPartition, ...]
+    topic_id: UUID | None
+
+
+def find_target(into: ReplayTopic, config: ClientConfig, most: int) -> FoundTopic:
+    """Looks the topic up. ``most``: the highest partition number that is read. Raises UnknownTopic, ConfigError."""
+    with Admin(with_short_timeouts(config)) as admin:
+        check_topics(admin, [into.name])
+        partitions = tuple(admin.partitions(into.name))
+        topic_id = admin.describe_topics([into.name])[into.name].topic_id
+    if into.keep_partitions and most >= len(partitions):
+        raise ConfigError(f"topic {into.name} has {len(partitions)} partitions: there is no partition {most} to keep")
+    return FoundTopic(partitions, topic_id)
+
+
+def records_to_send(records: DataFrame, into: ReplayTopic) -> DataFrame:
+    """Returns the records with the columns of the sink, and ``ORIGIN_COLUMNS``."""
+    from pyspark.sql import functions as f
+
+    source = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"))
+    origin = f.concat_ws("", source, f.lit("@"), f.col("offset"))
+    mark = f.array(f.struct(f.lit(REPLAYED_FROM).alias("key"), origin.cast("binary").alias("value")))
+    headers = f.col("headers")
+    if into.mark:
+        none = f.array().cast("array<struct<key:string,value:binary>>")
+        headers = f.concat(f.coalesce(headers, none), mark)
+    columns = ["key", "value", headers.alias("headers"), source.alias("source"), "offset"]
+    columns += ["partition"] if into.keep_partitions else []
+    columns += ["timestamp"] if into.keep_timestamps else []
+    return records.select(*columns)

@@ -1,0 +1,215 @@
+"""A replay into a topic, exactly once: ranges of the source in one transaction after another.
+
+A transaction has the records of some ranges, and the commits of a group of the replay's own that say which ranges are
+done (``replay_progress``). So after any crash the group says where the replay goes on. The group and the transactional
+id have the same name, made of the selection and the topic: the same command is the same replay.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.client.admin import Admin
+from odradek.client.producer import Producer
+from odradek.client.producer.errors import ProducerFenced
+from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
+from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
+from odradek.pipelines.queries import spark_failures
+from odradek.pipelines.ranges import RangeGone, merge
+from odradek.pipelines.replay_job import Replay, Replayed, available
+from odradek.pipelines.replay_progress import ReplayProgress, ReplayRefused, first_offsets, progress_of, subtract
+from odradek.pipelines.replay_topic import ORIGIN_COLUMNS, FoundTopic, ReplayTopic, find_target, records_to_send
+from odradek.spark.lookups import Lookups
+from odradek.spark.offset_ranges import Range, share_bytes
+from odradek.spark.options import ReadOptions, parse_options
+from odradek.spark.progress import progress_options
+from odradek.spark.write_options import WriteOptions, parse_write_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class ReplayFenced(OdradekError):
+    """Another run of the same replay has taken it over."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of a replay. ``name``: the transactional id, and the group that keeps the progress."""
+
+    job: Replay
+    into: ReplayTopic
+    name: str
+    target: FoundTopic
+    reading: ReadOptions
+    writing: WriteOptions
+    admin: Admin
+    producer: Producer
+
+
+def into_topic_once(
+    job: Replay, into: ReplayTopic, get_spark: Callable[[], SparkSession], advance: Callable[[int], None]
+) -> Replayed:
+    """Goes on where the last committed transaction of the replay ended. Starts Spark only if something is left.
+
+    Raises ReplayRefused, ReplayFenced, ConfigError, UnknownTopic, RangeGone, QueryFailed, OdradekError.
+    """
+    started = time.monotonic()
+    with _started(job, into) as run:
+        progress, ids = _progress(run)
+        left = _readable(run, progress)
+        earlier = sum(piece.size for piece in job.found.ranges) - _size(_within(left, job.found.ranges))
+        if not left:
+            return Replayed(job.found.offsets, 0, 0, True, time.monotonic() - started, transactions=0, earlier=earlier)
+        advance(earlier)
+        spark = get_spark()
+        started = time.monotonic()
+        rows = transactions = 0
+        with progress_options(spark, advance) as task_options:
+            while left:
+                some = _next_ranges(run, left)
+                progress = progress.with_done(some)
+                rows += _replay(run, spark, some, (progress, ids), task_options)
+                transactions += 1
+                left = subtract(left, some)
+    seconds = time.monotonic() - started
+    return Replayed(job.found.offsets, rows, 0, False, seconds, transactions=transactions, earlier=earlier)
+
+
+@contextmanager
+def _started(job: Replay, into: ReplayTopic) -> Iterator[_Run]:
+    """Yields a run whose producer has fenced earlier runs and aborted what they have left open."""
+    given = {"kafka.bootstrap.servers": job.bootstrap, **job.options}
+    reading = parse_options({"subscribe": into.name, **given}, streaming=False)
+    writing = parse_write_options(into.options(given))
+    target = find_target(into, reading.client, max(piece.partition.partition for piece in job.found.ranges))
+    name = _name(job, into, target)
+    own = {item.name: getattr(writing.producer, item.name) for item in dataclasses.fields(writing.producer)}
+    producer = Producer(writing.client, **(own | {"transactional_id": name}))
+    try:
+        with Admin(writing.client) as admin:
+            run = _Run(job, into, name, target, reading, writing, admin, producer)
+            _init_transactions(run)
+            yield run
+    finally:
+        producer.close(timeout=0)
+
+
+def _name(job: Replay, into: ReplayTopic, target: FoundTopic) -> str:
+    words = [*job.chosen.words(), into.name, str(target.topic_id), into.keep_partitions, into.keep_timestamps]
+    return f"odradek-replay-{hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]}"
+
+
+def _init_transactions(run: _Run) -> None:
+    from odradek.spark.transaction_attempts import live_members
+
+    members = live_members(run.admin, run.name)
+    if members:
+        raise ReplayRefused(
+            f"group {run.name} keeps the progress of this replay and has live members ({members}): stop them"
+        )
+    try:
+        run.producer.init_transactions()
+    except KafkaError as error:
+        if getattr(error.__cause__, "code", None) is ErrorCode.invalid_transaction_timeout:
+            raise ConfigError(
+                f"transaction.timeout.ms={run.writing.producer.transaction_timeout_ms} is above the broker's "
+                "transaction.max.timeout.ms: set a smaller transaction.timeout.ms for the producer, or raise the "
+                "broker's limit"
+            ) from error
+        raise
+
+
+def _progress(run: _Run) -> tuple[ReplayProgress, Mapping[str, UUID]]:
+    """Returns the progress, with the ranges of this run in its plan, and the ids of the topics."""
+    commits = run.admin.list_group_offsets(run.name, require_stable=True)
+    topics = {tp.topic for tp in commits} - run.job.found.ids.keys()
+    described = run.admin.describe_topics(sorted(topics), missing_ok=True) if topics else {}
+    ids = dict(run.job.found.ids) | {name: one.topic_id for name, one in described.items() if one.topic_id is not None}
+    progress = progress_of(commits, ids, run.name)
+    if run.job.again and progress.planned and not progress.left:
+        progress = ReplayProgress()
+    progress = progress.with_plan(run.job.found.ranges)
+    progress.commits(ids)  # before anything is sent: the plan has to fit into commits
+    return progress, ids
+
+
+def _readable(run: _Run, progress: ReplayProgress) -> list[Range]:
+    """Returns what is left. Ranges of an earlier run that this run's selection no longer has are looked up again."""
+    left = progress.left
+    only_planned = subtract(left, run.job.found.ranges)
+    if not only_planned:
+        return left
+    held, gone = available(run.admin, run.reading.client, only_planned, run.reading.isolation_level)
+    if gone and not run.job.chosen.allow_missing:
+        raise RangeGone("; ".join(gone))
+    return merge([*_within(left, run.job.found.ranges), *held])
+
+
+def _next_ranges(run: _Run, left: Sequence[Range]) -> list[Range]:
+    """Returns what the next transaction has: of each partition a share of the bytes, in the order of the offsets."""
+    firsts: dict[TopicPartition, Range] = {}
+    for piece in left:
+        known = firsts.get(piece.partition)
+        firsts[piece.partition] = piece if known is None else known._replace(end=known.end + piece.size)
+    with closing(Lookups(run.reading)) as lookups:
+        sizes = lookups.bytes_per_offset(firsts.values(), run.into.batch_bytes)
+    return first_offsets(left, share_bytes(firsts.values(), sizes, run.into.batch_bytes))
+
+
+def _replay(
+    run: _Run,
+    spark: SparkSession,
+    ranges: Sequence[Range],
+    state: tuple[ReplayProgress, Mapping[str, UUID]],
+    task_options: Mapping[str, str],
+) -> int:
+    """Writes the records of the ranges and the progress in one transaction. Returns the number of records."""
+    from odradek.spark.transaction_attempts import place, write_once
+
+    progress, ids = state
+    found = dataclasses.replace(run.job.found, ranges=tuple(ranges), ids=ids)
+    partitions = list(run.target.partitions)
+    started = time.monotonic()
+
+    def add_offsets() -> None:
+        run.producer.send_offsets_to_transaction(progress.commits(ids), ConsumerGroupMetadata(run.name))
+
+    try:
+        with spark_failures("the replay stopped"):
+            records = dataclasses.replace(run.job, found=found).frame(spark, headers=True, more=task_options)
+            # Sorted: records of a source partition that go to one partition keep their order.
+            placed = place(records_to_send(records, run.into), run.writing, len(partitions), ORIGIN_COLUMNS)
+            return write_once(run.producer, run.writing, placed, partitions, add_offsets)
+    except ProducerFenced as error:
+        raise _fenced(run, time.monotonic() - started) from error
+
+
+def _fenced(run: _Run, seconds: float) -> OdradekError:
+    limit_ms = run.writing.producer.transaction_timeout_ms
+    if seconds * 1000 >= limit_ms:
+        return ReplayRefused(
+            f"a transaction took longer than transaction.timeout.ms={limit_ms}, so the broker has aborted it: set a "
+            "larger timeout (the broker allows transaction.max.timeout.ms), or a smaller batch size"
+        )
+    return ReplayFenced(
+        f"another run of this replay has taken it over (transactional id {run.name}). What this run has committed "
+        "remains in the topic. Run only one of them"
+    )
+
+
+def _within(ranges: Sequence[Range], limits: Sequence[Range]) -> list[Range]:
+    """Returns the parts of the ranges that are within the limits."""
+    return subtract(ranges, subtract(ranges, limits))
+
+
+def _size(ranges: Sequence[Range]) -> int:
+    return sum(piece.size for piece in ranges)

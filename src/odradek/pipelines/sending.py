@@ -1,0 +1,37 @@
+"""The options with which a pipeline sends to a topic of the cluster that it reads. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from odradek.core.errors import ConfigError
+from odradek.spark.write_options import TRANSACTION_TIMEOUT_MS, connection_options, parse_write_options
+
+_CONNECTION = ("bootstrap.servers", "security.", "sasl.", "ssl.")
+"""Settings of the connection to the cluster. They are the same for reading and for sending."""
+_TIMEOUT = "kafka.transaction.timeout.ms"
+
+
+def sending_options(
+    topic: str, reading: Mapping[str, str], producer: Mapping[str, str], *, with_times: bool, in_transactions: bool
+) -> dict[str, str]:
+    """Returns the options of ``write.format("odradek")``: those of the source that apply to a writer, then the
+    producer's, which have Kafka's names (``compression.type``).
+
+    Options that only readers have are left out. Raises ConfigError for wrong options of the producer.
+    """
+    own = {"kafka.allow.auto.create.topics": "false"}  # a mistyped topic is an error, not a new topic
+    if in_transactions:
+        own[_TIMEOUT] = str(TRANSACTION_TIMEOUT_MS)
+    for given, value in producer.items():
+        name = given.lower().removeprefix("kafka.")
+        if name.startswith(_CONNECTION):  # the topic was looked up in the cluster that is read
+            raise ConfigError(f"producer option {given}: records are sent to the cluster that is read")
+        own[f"kafka.{name}"] = value
+    own |= {"topic": topic, "includetimestamp": str(with_times).lower()}
+    chosen = connection_options(reading) | own
+    parsed = parse_write_options(chosen)
+    if in_transactions:
+        replace(parsed.producer, transactional_id="checked here")  # acks and idempotence have to allow transactions
+    return chosen

@@ -1,0 +1,228 @@
+"""A replay into a topic with ``--exactly-once``: it goes on where its last committed transaction ended."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ingest_runs import ends
+from support.brokers import RunningBroker, unique
+from support.publish import create_topic, numbers, publish
+from transaction_runs import a_driver, a_worker, committed_records, run_command, the_broker
+
+from odradek import Consumer, Producer
+from odradek.cli.main import run
+from odradek.client.admin import Admin
+from odradek.client.errors import UnknownTopic
+from odradek.core.errors import ConfigError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.pipelines import Replayed, replay
+from odradek.pipelines.options import ReplayOptions
+from odradek.pipelines.ranges import RangeGone
+from odradek.pipelines.replay_job import Replay, find_ranges, replay_of, run_replay
+from odradek.pipelines.replay_job import destination as into
+from odradek.pipelines.replay_progress import ReplayRefused
+from odradek.pipelines.replay_transactions import ReplayFenced, _started
+
+SMALL = "250"
+"""A batch size for about half of the records of a test."""
+
+
+class DriverEnd(Exception):
+    """Stands for the end of the driver."""
+
+
+def no_spark() -> Any:
+    raise AssertionError("Spark was started")
+
+
+@pytest.fixture
+def source(bootstrap: str) -> str:
+    name = unique("replay-once")
+    create_topic(bootstrap, name, 2, retention_ms="-1")
+    publish(bootstrap, name, numbers(20), partition=0, key="a")
+    publish(bootstrap, name, numbers(6), partition=1, key="b")
+    return name
+
+
+@pytest.fixture
+def target(bootstrap: str) -> str:
+    name = unique("replayed")
+    create_topic(bootstrap, name, 3)
+    return name
+
+
+def origins(bootstrap: str, topic: str) -> list[str]:
+    """Where the committed records come from, in the order of each partition."""
+    return [dict(record.headers)["odradek-replayed-from"].decode() for record in committed_records(bootstrap, topic)]
+
+
+def job(bootstrap: str, target: str, **given: Any) -> Replay:
+    options = ReplayOptions(bootstrap_servers=bootstrap, to_topic=target, exactly_once=True, **given)
+    found, chosen = find_ranges(options), into(options)
+    assert chosen is not None
+    return replay_of(options, found, chosen)
+
+
+def test_a_run_goes_on_where_the_last_committed_transaction_ended(
+    spark: Any, bootstrap: str, source: str, target: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Its driver ends in its second transaction, with all records sent. The topic grows before the second run."""
+    send_offsets, calls = Producer.send_offsets_to_transaction, []
+
+    def ends_in_the_second(producer: Producer, offsets: Any, group: Any) -> None:
+        calls.append(group)
+        if len(calls) == 2:
+            raise DriverEnd
+        send_offsets(producer, offsets, group)
+
+    given: dict[str, Any] = {"topics": source, "to_topic": target, "exactly_once": True, "batch_size": SMALL}
+    with monkeypatch.context() as patch:
+        patch.setattr(Producer, "send_offsets_to_transaction", ends_in_the_second)
+        patch.setattr(Producer, "abort_transaction", lambda producer: None)
+        patch.setattr(Producer, "close", lambda producer, timeout=None: None)
+        with pytest.raises(DriverEnd):
+            replay(bootstrap, spark=spark, **given)
+    publish(bootstrap, source, [b"late"], partition=1, key="b")
+    done = replay(bootstrap, spark=spark, **given)
+    assert isinstance(done, Replayed)
+    assert done.earlier is not None
+    assert done.transactions is not None
+    assert 0 < done.earlier < 26, "the first transaction was kept"
+    assert done.rows == done.offsets - done.earlier == 27 - done.earlier
+    found = origins(bootstrap, target)
+    assert sorted(found) == sorted([f"{source}-0@{n}" for n in range(20)] + [f"{source}-1@{n}" for n in range(7)])
+    for partition in (0, 1):
+        mine = [int(one.rpartition("@")[2]) for one in found if one.startswith(f"{source}-{partition}@")]
+        assert mine == sorted(mine), "records of one partition with one key keep their order"
+    third = run_replay(job(bootstrap, target, topics=source), no_spark)
+    assert (third.rows, third.already, third.earlier) == (0, True, 27)
+    line = ["pipeline", "replay", "-b", bootstrap, "--topics", source, "--to-topic", target, "--exactly-once"]
+    assert run([*line]) == 0
+    assert f"Nothing was added: {target} already has this replay's records (--again" in capsys.readouterr().out
+
+
+def test_what_could_lose_or_double_a_record_is_refused(bootstrap: str, admin: Admin, source: str, target: str) -> None:
+    """Before Spark starts."""
+    with pytest.raises(UnknownTopic, match="nowhere"):
+        run_replay(job(bootstrap, "nowhere", topics=source), no_spark)
+    for name in ("transaction.timeout.ms", "kafka.transaction.timeout.ms"):
+        late = job(bootstrap, target, topics=source, producer_options={name: "900001"})
+        with pytest.raises(ConfigError, match=r"timeout.ms=900001 is above the broker's transaction.max.timeout.ms"):
+            run_replay(late, no_spark)
+    with pytest.raises(ConfigError, match="needs acks=all"):
+        job(bootstrap, target, topics=source, producer_options={"enable.idempotence": "false", "acks": "1"})
+    with pytest.raises(ConfigError, match="exactly_once is for to_topic: a table has each record of a replay once"):
+        into(ReplayOptions(bootstrap_servers=bootstrap, topics=source, output="t", exactly_once=True))
+    with pytest.raises(ConfigError, match="batch_size is for exactly_once"):
+        into(ReplayOptions(bootstrap_servers=bootstrap, topics=source, to_topic=target, batch_size="1k"))
+    mine = job(bootstrap, target, topics=source)
+    with _started(mine, mine.into) as one:  # type: ignore[arg-type]
+        name = one.name
+    with Consumer(bootstrap, group_id=name) as member:
+        member.subscribe([source])
+        member.poll(5)
+        with pytest.raises(ReplayRefused, match=rf"group {name} .* live members .*: stop them"):
+            run_replay(mine, no_spark)
+    admin.alter_group_offsets(name, {TopicPartition(source, 0): OffsetAndMetadata(7)})
+    with pytest.raises(ReplayRefused, match=f"group {name} .* another client has committed offset 7 of {source}-0"):
+        run_replay(mine, no_spark)
+
+
+def test_what_an_earlier_run_has_planned_and_is_deleted_since_is_an_error(
+    bootstrap: str, admin: Admin, source: str, target: str
+) -> None:
+    mine = job(bootstrap, target, topics=source)
+    with _started(mine, mine.into) as one:  # type: ignore[arg-type]
+        name = one.name
+    topic_id = admin.describe_topics([source])[source].topic_id
+    assert topic_id is not None
+    planned = OffsetAndMetadata(2, metadata=f"odradek-replay:1:{topic_id.hex}:0-20:0-2")
+    admin.alter_group_offsets(name, {TopicPartition(source, 0): planned})
+    admin.delete_records({TopicPartition(source, 0): 5})
+    with pytest.raises(RangeGone, match=f"{source}-0: offsets 2 to 4 are lost"):
+        run_replay(job(bootstrap, target, topics=source), no_spark)
+    with pytest.raises(AssertionError, match="Spark was started"):
+        run_replay(job(bootstrap, target, topics=source, allow_missing=True), no_spark)
+
+
+def test_records_of_open_and_aborted_transactions_are_not_replayed(bootstrap: str, source: str, target: str) -> None:
+    """The range ends before an open transaction, unless the isolation level is chosen otherwise."""
+    with Producer(bootstrap, transactional_id=unique("open")) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(source, b"open", partition=1)
+        producer.flush()
+        assert job(bootstrap, target, topics=source).found.offsets == 26
+        chosen = {"kafka.isolation.level": "read_uncommitted"}
+        assert job(bootstrap, target, topics=source, options=chosen).found.offsets == 27
+        with pytest.raises(
+            RangeGone, match=rf"{source}-1: offsets 6 to 6 do not exist \(its committed records end at 6\)"
+        ):
+            job(bootstrap, target, offsets=f'{{"{source}":{{"1":[0,7]}}}}')
+        producer.abort_transaction()
+
+
+@pytest.mark.slow
+def test_of_two_runs_the_later_wins_and_the_earlier_says_so(
+    spark: Any, bootstrap: str, source: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_offsets = Producer.send_offsets_to_transaction
+
+    def after_the_other(producer: Producer, offsets: Any, group: Any) -> None:
+        with Producer(bootstrap, transactional_id=group.group_id) as other:
+            other.init_transactions()
+        send_offsets(producer, offsets, group)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Producer, "send_offsets_to_transaction", after_the_other)
+        with pytest.raises(ReplayFenced, match=r"another run of this replay .* \(transactional id odradek-replay-"):
+            run_replay(job(bootstrap, target, topics=source), lambda: spark)
+    assert run_replay(job(bootstrap, target, topics=source), lambda: spark).rows == 26
+    again = job(bootstrap, target, topics=source, again=True)
+    assert run_replay(again, lambda: spark).rows == 26
+    assert len(origins(bootstrap, target)) == 52
+
+
+RECORDS_PER_KILL = 4_000
+BATCH = "20k"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds a process's children through /proc")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_killed_replay_has_each_record_once(
+    seed: int, own_broker: Callable[..., RunningBroker], tmp_path: Path
+) -> None:
+    """A driver (twice), a worker and a broker are killed, each at a random moment of another run of the same command.
+    The topic grows before each run."""
+    chance, broker = random.Random(seed), own_broker()
+    create_topic(broker.bootstrap, "events", 4, retention_ms="-1")
+    create_topic(broker.bootstrap, "copies", 3)
+    line = ["pipeline", "replay", "-b", broker.bootstrap, "--topics", "events", "--to-topic", "copies"]
+    line += ["--exactly-once", "--batch-size", BATCH, "--master", "local[2,2]"]
+    victims = chance.sample([a_driver, a_driver, a_worker, the_broker], 4)
+    with Admin(broker.bootstrap) as admin:
+        for victim in victims:
+            for partition in range(4):
+                publish(broker.bootstrap, "events", numbers(RECORDS_PER_KILL // 4), partition=partition)
+            at = sum(ends(admin, "copies").values()) + chance.randrange(1, RECORDS_PER_KILL // 2)
+
+            def disturb(pid: int, at: int = at, victim: Any = victim) -> str | None:
+                return victim(broker, chance, pid) if sum(ends(admin, "copies").values()) >= at else None
+
+            found = run_command(line, tmp_path / "log.txt", disturb)
+            print(f"seed {seed}: {found.killed} at offset {at}, then code {found.code}", flush=True)
+            assert found.killed, found
+            assert found.code in (0, 1, -signal.SIGKILL), found
+    last = run_command(line, tmp_path / "log.txt")
+    assert last.code == 0, last
+    assert sorted(origins(broker.bootstrap, "copies")) == sorted(
+        f"events-{partition}@{offset}" for partition in range(4) for offset in range(RECORDS_PER_KILL)
+    )
+    third = run_command(line, tmp_path / "log.txt")
+    assert (third.code, "Nothing was added" in third.output) == (0, True), third
