@@ -37,7 +37,9 @@ from odradek.pipelines.ranges import (
     parse_ranges,
     read_between,
 )
-from odradek.pipelines.replay_job import Replay, ReplayRanges, ReplayTopic, Selection, find, run_replay
+from odradek.pipelines.replay_job import run_replay
+from odradek.pipelines.replay_ranges import Replay, ReplayRanges, Selection, find
+from odradek.pipelines.replay_topic import ReplayTopic
 from odradek.pipelines.values import BadRecords
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

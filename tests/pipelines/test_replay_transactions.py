@@ -23,10 +23,12 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines import Replayed, replay
 from odradek.pipelines.options import ReplayOptions
 from odradek.pipelines.ranges import RangeGone
-from odradek.pipelines.replay_job import Replay, find_ranges, replay_of, run_replay
 from odradek.pipelines.replay_job import destination as into
+from odradek.pipelines.replay_job import find_ranges, replay_of, run_replay
 from odradek.pipelines.replay_progress import ReplayRefused
+from odradek.pipelines.replay_ranges import Replay
 from odradek.pipelines.replay_transactions import ReplayFenced, _started
+from odradek.spark.micro_batch_number import MicroBatchRefused
 
 SMALL = "250"
 """A batch size for about half of the records of a test."""
@@ -126,7 +128,7 @@ def test_what_could_lose_or_double_a_record_is_refused(bootstrap: str, admin: Ad
     with Consumer(bootstrap, group_id=name) as member:
         member.subscribe([source])
         member.poll(5)
-        with pytest.raises(ReplayRefused, match=rf"group {name} .* live members .*: stop them"):
+        with pytest.raises(MicroBatchRefused, match=rf"group {name} .* live members .*: stop them"):
             run_replay(mine, no_spark)
     admin.alter_group_offsets(name, {TopicPartition(source, 0): OffsetAndMetadata(7)})
     with pytest.raises(ReplayRefused, match=f"group {name} .* another client has committed offset 7 of {source}-0"):

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from odradek.spark import micro_batch_transactions as home
+from odradek.spark import transaction_attempts as home
 from odradek.spark import register, transactional_writer
 from odradek.spark.session import session
 

@@ -13,7 +13,7 @@ from odradek.cli.pipeline_options import ReplayLine, check_pyspark
 from odradek.cli.terminal import EXIT_OK, counted, note, note_table, print_json, progress, waiting
 
 if TYPE_CHECKING:
-    from odradek.pipelines.replay_job import Replayed, ReplayRanges
+    from odradek.pipelines.replay_ranges import Replayed, ReplayRanges
 
 
 def run_replay_command(request: ReplayLine) -> int:

@@ -10,13 +10,14 @@ from odradek.core.lazy_import import loader
 if TYPE_CHECKING:
     from odradek.pipelines.history_report import report_history
     from odradek.pipelines.ingest_job import Ingested, ingest
-    from odradek.pipelines.replay_job import Replayed, replay
+    from odradek.pipelines.replay_job import replay
+    from odradek.pipelines.replay_ranges import Replayed
 
 __all__ = ["Ingested", "Replayed", "ingest", "replay", "report_history"]
 
 _HOMES = {
     "Ingested": "odradek.pipelines.ingest_job",
-    "Replayed": "odradek.pipelines.replay_job",
+    "Replayed": "odradek.pipelines.replay_ranges",
     "ingest": "odradek.pipelines.ingest_job",
     "replay": "odradek.pipelines.replay_job",
     "report_history": "odradek.pipelines.history_report",

@@ -10,8 +10,8 @@ from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.sending import sending_options
 from odradek.pipelines.sources import check_topics, with_short_timeouts
+from odradek.pipelines.topic_writer import sending_options
 
 if TYPE_CHECKING:
     from uuid import UUID

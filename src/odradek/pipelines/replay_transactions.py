@@ -24,10 +24,11 @@ from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
 from odradek.pipelines.queries import spark_failures
 from odradek.pipelines.ranges import RangeGone, merge
-from odradek.pipelines.replay_job import Replay, Replayed, available
 from odradek.pipelines.replay_progress import ReplayProgress, ReplayRefused, first_offsets, progress_of, subtract
+from odradek.pipelines.replay_ranges import Replay, Replayed, available
 from odradek.pipelines.replay_topic import ORIGIN_COLUMNS, FoundTopic, ReplayTopic, find_target, records_to_send
 from odradek.spark.lookups import Lookups
+from odradek.spark.micro_batch_groups import check_members
 from odradek.spark.offset_ranges import Range, share_bytes
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.progress import progress_options
@@ -42,7 +43,7 @@ class ReplayFenced(OdradekError):
 
 
 @dataclass(frozen=True)
-class _Run:
+class _ReplayRun:
     """One run of a replay. ``name``: the transactional id, and the group that keeps the progress."""
 
     job: Replay
@@ -85,7 +86,7 @@ def into_topic_once(
 
 
 @contextmanager
-def _started(job: Replay, into: ReplayTopic) -> Iterator[_Run]:
+def _started(job: Replay, into: ReplayTopic) -> Iterator[_ReplayRun]:
     """Yields a run whose producer has fenced earlier runs and aborted what they have left open."""
     given = {"kafka.bootstrap.servers": job.bootstrap, **job.options}
     reading = parse_options({"subscribe": into.name, **given}, streaming=False)
@@ -96,7 +97,7 @@ def _started(job: Replay, into: ReplayTopic) -> Iterator[_Run]:
     producer = Producer(writing.client, **(own | {"transactional_id": name}))
     try:
         with Admin(writing.client) as admin:
-            run = _Run(job, into, name, target, reading, writing, admin, producer)
+            run = _ReplayRun(job, into, name, target, reading, writing, admin, producer)
             _init_transactions(run)
             yield run
     finally:
@@ -108,14 +109,8 @@ def _name(job: Replay, into: ReplayTopic, target: FoundTopic) -> str:
     return f"odradek-replay-{hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]}"
 
 
-def _init_transactions(run: _Run) -> None:
-    from odradek.spark.transaction_attempts import live_members
-
-    members = live_members(run.admin, run.name)
-    if members:
-        raise ReplayRefused(
-            f"group {run.name} keeps the progress of this replay and has live members ({members}): stop them"
-        )
+def _init_transactions(run: _ReplayRun) -> None:
+    check_members(run.admin, run.name, "keeps the progress of this replay")
     try:
         run.producer.init_transactions()
     except KafkaError as error:
@@ -128,7 +123,7 @@ def _init_transactions(run: _Run) -> None:
         raise
 
 
-def _progress(run: _Run) -> tuple[ReplayProgress, Mapping[str, UUID]]:
+def _progress(run: _ReplayRun) -> tuple[ReplayProgress, Mapping[str, UUID]]:
     """Returns the progress, with the ranges of this run in its plan, and the ids of the topics."""
     commits = run.admin.list_group_offsets(run.name, require_stable=True)
     topics = {tp.topic for tp in commits} - run.job.found.ids.keys()
@@ -142,7 +137,7 @@ def _progress(run: _Run) -> tuple[ReplayProgress, Mapping[str, UUID]]:
     return progress, ids
 
 
-def _readable(run: _Run, progress: ReplayProgress) -> list[Range]:
+def _readable(run: _ReplayRun, progress: ReplayProgress) -> list[Range]:
     """Returns what is left. Ranges of an earlier run that this run's selection no longer has are looked up again."""
     left = progress.left
     only_planned = subtract(left, run.job.found.ranges)
@@ -154,7 +149,7 @@ def _readable(run: _Run, progress: ReplayProgress) -> list[Range]:
     return merge([*_within(left, run.job.found.ranges), *held])
 
 
-def _next_ranges(run: _Run, left: Sequence[Range]) -> list[Range]:
+def _next_ranges(run: _ReplayRun, left: Sequence[Range]) -> list[Range]:
     """Returns what the next transaction has: of each partition a share of the bytes, in the order of the offsets."""
     firsts: dict[TopicPartition, Range] = {}
     for piece in left:
@@ -166,7 +161,7 @@ def _next_ranges(run: _Run, left: Sequence[Range]) -> list[Range]:
 
 
 def _replay(
-    run: _Run,
+    run: _ReplayRun,
     spark: SparkSession,
     ranges: Sequence[Range],
     state: tuple[ReplayProgress, Mapping[str, UUID]],
@@ -193,7 +188,7 @@ def _replay(
         raise _fenced(run, time.monotonic() - started) from error
 
 
-def _fenced(run: _Run, seconds: float) -> OdradekError:
+def _fenced(run: _ReplayRun, seconds: float) -> OdradekError:
     limit_ms = run.writing.producer.transaction_timeout_ms
     if seconds * 1000 >= limit_ms:
         return ReplayRefused(

@@ -6,21 +6,15 @@ sources with ``commitOffsets=transaction`` (``micro_batch_groups``), and ends th
 again if the driver ends before it has noted the micro-batch as finished; the number says whether the micro-batch is in
 the topic already.
 
-The records of an attempt with a repeated task or stage may be in the topic twice or not at all: the sequences of a
-repeated task start at 0 again. Such an attempt is aborted, and the next one has another epoch, by which the broker
-refuses tasks that still run.
+An attempt in which Spark has repeated a task or a stage is aborted and made again (``transaction_attempts``).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
-
-from pyspark.sql.functions import col, lit
 
 from odradek.client.admin import Admin
 from odradek.client.producer import Producer
@@ -30,18 +24,13 @@ from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
 from odradek.spark.micro_batch_groups import MicroBatchGroups, check_members
 from odradek.spark.micro_batch_number import MicroBatchRefused, commit_of, is_written
 from odradek.spark.session_activation import is_connect
-from odradek.spark.transaction_task import RESULT, TARGET, choose_partitions, write_in_transaction
-from odradek.spark.write_options import WriteOptions, check_columns, columns_to_send, parse_write_options
+from odradek.spark.transaction_attempts import TasksRepeated, place, write_once
+from odradek.spark.write_options import TRANSACTION_TIMEOUT_MS, WriteOptions, parse_write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger("odradek.spark.transactions")
-
-# Kafka's default is one minute, which many micro-batches exceed. This is the default of the broker's limit.
-DEFAULT_TIMEOUT_MS = 900_000
-_MAX_ATTEMPTS = 4
-_EVENTS_TIMEOUT_MS = 60_000
 
 
 class WriterFenced(OdradekError):
@@ -59,7 +48,7 @@ def transactional_writer(
     """
     given = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic} | options
     if not any(name.lower() == "kafka.transaction.timeout.ms" for name in given):
-        given["kafka.transaction.timeout.ms"] = str(DEFAULT_TIMEOUT_MS)
+        given["kafka.transaction.timeout.ms"] = str(TRANSACTION_TIMEOUT_MS)
     return TransactionalWriter(parse_write_options(given), first_batch)
 
 
@@ -97,6 +86,8 @@ class TransactionalWriter:
         self.options = options
         self.topic = options.topic
         self.first_batch = first_batch
+        self.last_rows = 0
+        """The rows that the last call has written; 0 if its batch was in the topic already."""
         self._run: _WriterRun | None = None
         replace(options.producer, transactional_id="checked here")  # acks and idempotence have to allow transactions
 
@@ -109,6 +100,7 @@ class TransactionalWriter:
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Writes a micro-batch, unless it is in the topic already. Raises MicroBatchRefused, WriterFenced,
         OdradekError."""
+        self.last_rows = 0
         try:
             run = self._run_of(frame.sparkSession)
             if self._is_written(run, batch):
@@ -174,63 +166,22 @@ class TransactionalWriter:
 
     def _write(self, run: _WriterRun, frame: DataFrame, batch: int) -> None:
         partitions = run.producer.partitions_for(self.topic)
-        placed = self._placed(frame, len(partitions))
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
-            begin_s = time.monotonic()
-            try:
-                if self._try(run, placed, partitions, batch):
-                    return
-                run.producer.abort_transaction()
-            except ProducerFenced as error:
-                raise self._fenced(run, batch, begin_s) from error
-            except BaseException as error:
-                self._abort(run, batch, begin_s, error)
-                raise
-            log.warning("%s: micro-batch %d, attempt %d: a task or stage was repeated", run.name, batch, attempt)
-        raise MicroBatchRefused(
-            f"micro-batch {batch}: in each of {_MAX_ATTEMPTS} attempts Spark has repeated a task or a stage, so "
-            "nothing was written. Remove the cause of the failures, and leave spark.speculation off"
-        )
+        placed = place(frame, self.options, len(partitions))
+        begin_s = time.monotonic()
 
-    def _try(self, run: _WriterRun, placed: DataFrame, partitions: list[TopicPartition], batch: int) -> bool:
-        """Writes the rows in a transaction. Returns False if a task or stage was repeated, without the commit."""
-        producer = run.producer
-        producer.begin_transaction()
-        write = partial(write_in_transaction, self.options, producer.share_transaction(partitions))
-        rows = placed.mapInArrow(write, RESULT).collect()
-        if any(row.attempt for row in rows) or _is_repeated(placed.sparkSession, {row.stage for row in rows}):
-            return False
-        place = TopicPartition(self.topic, 0)
-        commits = [*run.groups.commits(batch), (run.name, {place: commit_of(batch, run.query)})]
-        for group, offsets in commits:
-            producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group))
-        producer.commit_transaction()
+        def add_offsets() -> None:
+            number = (run.name, {TopicPartition(self.topic, 0): commit_of(batch, run.query)})
+            for group, offsets in (*run.groups.commits(batch), number):
+                run.producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group))
+
+        try:
+            self.last_rows = write_once(run.producer, self.options, placed, partitions, add_offsets)
+        except ProducerFenced as error:
+            raise self._fenced(run, batch, begin_s) from error
+        except TasksRepeated as error:
+            raise MicroBatchRefused(f"micro-batch {batch}: {error}") from error
         run.last = batch
         run.groups.committed()
-        return True
-
-    def _placed(self, frame: DataFrame, count: int) -> DataFrame:
-        """The rows with their partitions. All rows of a partition are in one task."""
-        check_columns({field.name: field.dataType.simpleString() for field in frame.schema.fields}, self.options)
-        names = columns_to_send(frame.columns, self.options)
-        binary = [col(name).cast("binary").alias(name) if name in ("key", "value") else col(name) for name in names]
-        sent = frame.select(*binary)
-        schema = ", ".join(
-            f"`{field.name}` {field.dataType.simpleString()}" for field in sent.schema.fields if field.name != TARGET
-        )
-        chosen = sent.mapInArrow(partial(choose_partitions, count), f"{schema}, {TARGET} int")
-        tasks = min(count, max(1, frame.sparkSession.sparkContext.defaultParallelism))
-        return chosen.repartitionById(tasks, col(TARGET) % lit(tasks))
-
-    def _abort(self, run: _WriterRun, batch: int, begin_s: float, error: BaseException) -> None:
-        """Aborts after an error, which stays the error unless the producer is fenced: WriterFenced,
-        MicroBatchRefused."""
-        try:
-            run.producer.abort_transaction()
-        except ProducerFenced:
-            raise self._fenced(run, batch, begin_s) from error
-        except OdradekError as failure:  # the next run aborts it
-            log.warning("%s: micro-batch %d was not aborted: %s", run.name, batch, failure)
 
     def _fenced(self, run: _WriterRun, batch: int, begin_s: float) -> OdradekError:
         limit_ms = self.options.producer.transaction_timeout_ms
@@ -257,13 +208,3 @@ def _execution_of(spark: SparkSession, query: str) -> Any:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     return spark._jsparkSession.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query))
-
-
-def _is_repeated(spark: SparkSession, stages: Iterable[int]) -> bool:
-    """Returns whether Spark has repeated a stage or a task of it. A repeated stage begins its attempts at 0 again."""
-    context = spark.sparkContext
-    # The states of stages come from events, which Spark's threads handle later than the result.
-    context._jsc.sc().listenerBus().waitUntilEmpty(_EVENTS_TIMEOUT_MS)
-    tracker = context.statusTracker()
-    infos = [tracker.getStageInfo(stage) for stage in stages]
-    return len(infos) > 1 or any(info is None or info.currentAttemptId or info.numFailedTasks for info in infos)

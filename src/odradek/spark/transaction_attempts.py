@@ -1,7 +1,8 @@
 """Rows of a DataFrame in one Kafka transaction: the tasks of one stage write them, and the driver ends it.
 
-An attempt in which Spark has repeated a task or a stage is aborted and made again: its records may be in the topic
-twice or not at all. The next attempt has another epoch, by which the broker refuses tasks that still run.
+The records of an attempt with a repeated task or stage may be in the topic twice or not at all: the sequences of a
+repeated task start at 0 again. Such an attempt is aborted, and the next one has another epoch, by which the broker
+refuses tasks that still run.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.functions import col, lit
 
-from odradek.client.admin import Admin
-from odradek.client.errors import GroupIdNotFound
 from odradek.client.producer import Producer
 from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import OdradekError
@@ -116,12 +115,3 @@ def is_repeated(spark: SparkSession, stages: Iterable[int]) -> bool:
     tracker = context.statusTracker()
     infos = [tracker.getStageInfo(stage) for stage in stages]
     return len(infos) > 1 or any(info is None or info.currentAttemptId or info.numFailedTasks for info in infos)
-
-
-def live_members(admin: Admin, group: str) -> str:
-    """Returns the names of the group's live members; they could overwrite its offsets. Empty if there are none."""
-    try:
-        members = admin.describe_groups([group])[group].members
-    except GroupIdNotFound:
-        return ""
-    return ", ".join(f"{one.client_id} at {one.host.lstrip('/')}" for one in members)
