@@ -12,8 +12,8 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from odradek.spark import transaction_attempts as home
 from odradek.spark import register, transactional_writer
+from odradek.spark import transaction_attempts as home
 from odradek.spark.session import session
 
 
