@@ -310,9 +310,8 @@ def test_list_offsets_ends_at_the_last_stable_offset(run_scene) -> None:
         assert await scene.offset(scene.t0 + 1) == (OK, 1, scene.t0 + 1)
         assert await scene.offset(scene.t0 + 100) == (OK, -1, -1)
         assert await scene.offset(scene.t0 + 100, UNCOMMITTED) == (OK, 2, scene.t0 + 100)
-        assert await scene.offset(MAX_TIMESTAMP) == (OK, 5, scene.t0 + 201), (
-            "the largest timestamp has no limit, as in Kafka"
-        )
+        assert await scene.offset(MAX_TIMESTAMP) == (OK, -1, -1), "Kafka looks for no other record"
+        assert await scene.offset(MAX_TIMESTAMP, UNCOMMITTED) == (OK, 5, scene.t0 + 201)
         scene.end(7)
         assert await scene.offset(LATEST) == (OK, 7, -1)
         assert await scene.offset(scene.t0 + 100) == (OK, 2, scene.t0 + 100)

@@ -115,7 +115,7 @@ HARMLESS = {
         group.share.initialize.retry.interval.ms group.share.persister.class.name
         internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
         internal.metadata.max.batch.size.in.bytes log.initial.task.delay.ms
-        producer.id.expiration.check.interval.ms remote.log.index.file.cache.ttl.ms
+        remote.log.index.file.cache.ttl.ms
         remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
         remote.log.manager.task.retry.jitter server.max.startup.time.ms
         share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.state.topic.prune.interval.ms

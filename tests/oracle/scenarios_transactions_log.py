@@ -7,7 +7,7 @@ import time
 import transaction_requests
 from recording import Run, Scenario
 from scenarios_log import START_MS, fetch_message, produce
-from transaction_requests import initialised, log_end, offsets, opened, producers, read
+from transaction_requests import GAP_MS, SEGMENT_MS, initialised, log_end, offsets, opened, producers, read
 
 from odradek.batches.header import scan
 from odradek.batches.rows import iter_records
@@ -117,20 +117,20 @@ def offsets_with_open_transactions(run: Run) -> None:
 def aborted_transactions_over_segments(run: Run) -> None:
     """A segment ends before each transaction; a transaction may begin in an earlier segment than it ends."""
     topic = run.topic()
-    run.create(topic, 1, segment_ms="1000")
+    run.create(topic, 1, segment_ms=SEGMENT_MS)
     long, across, short = (initialised(run, label) for label in ("long", "across", "short"))
     now = START_MS
     long.send(topic, 2, first_ms=now)
     for number in range(4):
-        now += 10_000
+        now += GAP_MS
         across.send(topic, 1, first_ms=now)
-        now += 10_000
+        now += GAP_MS
         short.send(topic, 2, first_ms=now)
         if number % 2:
             short.abort()
         else:
             short.commit()
-        produce(run, topic, 1, first_ms=now + 10_000)
+        produce(run, topic, 1, first_ms=now + GAP_MS)
         read(run, topic)
         across.abort()
     read(run, topic)
@@ -139,7 +139,7 @@ def aborted_transactions_over_segments(run: Run) -> None:
     for offset in range(0, end, 3):
         read(run, topic, offset=offset)
     read(run, topic, max_bytes=200)
-    offsets(run, topic, -1, -2, -3, START_MS, START_MS + 25_000)
+    offsets(run, topic, -1, -2, -3, START_MS, START_MS + GAP_MS * 5 // 2)
     producers(run, (topic, 0))
 
 
@@ -249,21 +249,21 @@ def _wait_until_clean(run: Run, topic: str, left: int) -> None:
 def aborted_records_are_compacted(run: Run) -> None:
     """Compaction removes aborted records, and keeps the markers until their delete horizon."""
     topic = run.topic()
-    settings = {"segment_ms": "1000", "min_cleanable_dirty_ratio": "0.0", "delete_retention_ms": str(_DAY_MS)}
+    settings = {"segment_ms": SEGMENT_MS, "min_cleanable_dirty_ratio": "0.0", "delete_retention_ms": str(_DAY_MS)}
     run.create(topic, 1, cleanup_policy="compact", **settings)
     aborted, committed, running = (initialised(run, label) for label in ("a", "c", "r"))
     aborted.send(topic, 3)
     aborted.abort()
-    committed.send(topic, 2, first_ms=START_MS + 10_000)
+    committed.send(topic, 2, first_ms=START_MS + GAP_MS)
     committed.commit()
-    aborted.send(topic, 1, first_ms=START_MS + 20_000)
+    aborted.send(topic, 1, first_ms=START_MS + 2 * GAP_MS)
     aborted.abort()
-    produce(run, topic, 1, first_ms=int(time.time() * 1000) + 10_000)
+    produce(run, topic, 1, first_ms=int(time.time() * 1000) + GAP_MS)
     _wait_until_clean(run, topic, 6)
     read(run, topic)
     read(run, topic, level=0)
     producers(run, (topic, 0))
-    running.send(topic, 2, first_ms=int(time.time() * 1000) + 20_000)
+    running.send(topic, 2, first_ms=int(time.time() * 1000) + 2 * GAP_MS)
     offsets(run, topic, -1, -2)
 
 

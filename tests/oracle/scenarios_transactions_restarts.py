@@ -14,6 +14,8 @@ from recording import Run, Scenario
 from scenarios_log import START_MS, produce, produce_message
 from transaction_requests import (
     COMPLETE,
+    GAP_MS,
+    SEGMENT_MS,
     TRANSACTIONS_TOPIC,
     Producer,
     initialised,
@@ -128,12 +130,12 @@ def offsets_after_a_restart(run: Run) -> None:
 def aborted_transactions_after_a_restart(run: Run) -> None:
     """Over several segments, with an open transaction and a plain producer."""
     topic = run.topic()
-    run.create(topic, 1, segment_ms="1000")
+    run.create(topic, 1, segment_ms=SEGMENT_MS)
     a, b, long = (initialised(run, label) for label in ("a", "b", "long"))
     now = START_MS
     long.send(topic, 1, first_ms=now)
     for number in range(3):
-        now += 10_000
+        now += GAP_MS
         a.send(topic, 2, first_ms=now)
         b.send(topic, 1, first_ms=now)
         if number != 1:
@@ -142,13 +144,13 @@ def aborted_transactions_after_a_restart(run: Run) -> None:
         else:
             a.commit()
             b.abort()
-    produce(run, topic, 1, first_ms=now + 10_000)
+    produce(run, topic, 1, first_ms=now + GAP_MS)
     restart(run, a, b, long, topics={topic: 1})
     read(run, topic)
     read(run, topic, level=0)
     offsets(run, topic, -1, START_MS)
     producers(run, (topic, 0))
-    a.send(topic, 1, first_ms=now + 20_000)
+    a.send(topic, 1, first_ms=now + 2 * GAP_MS)
     long.abort()
     a.abort()
     restart(run, a, b, long, topics={topic: 1})

@@ -22,8 +22,6 @@ from recording import Scenario, compare, load, run_scenario
 from suite_brokers import brokers_of
 
 import odradek
-from odradek.broker.handlers import served
-from odradek.wire.api_keys import TXN_OFFSET_COMMIT
 
 SUITES = {
     "transactions": scenarios_transactions,
@@ -37,37 +35,6 @@ SUITES = {
     "transactions_versions": scenarios_transactions_versions,
 }
 CASES = [(suite, scenario) for suite, module in SUITES.items() for scenario in module.SCENARIOS]
-SERVED = {api.key for api in served()}
-LOWER_LEVEL = "requests of transaction.version 2 at a lower level get UNSUPPORTED_VERSION in Apache Kafka"
-OPEN = {
-    "producers_expire": "DescribeProducers lists other producers after their expiry",
-    "a_forgotten_producer_begins_a_transaction": "DescribeProducers lists other producers after their expiry",
-    "aborted_transactions_after_a_restart": "a fetch after a restart lists other aborted transactions",
-    "exhausted_epochs": "EndTxn at epoch 32,767 succeeds here",
-    "exhausted_epochs_in_transactions": "EndTxn at epoch 32,767 succeeds here",
-    "transactions_at_each_level": LOWER_LEVEL,
-    "partitions_added_by_the_broker_at_each_level": LOWER_LEVEL,
-    "empty_transactions_at_each_level": LOWER_LEVEL,
-    "offsets_at_each_level": LOWER_LEVEL,
-    "levels_changed_in_a_transaction": LOWER_LEVEL,
-    "levels_changed_between_transactions": LOWER_LEVEL,
-    "offsets_with_open_transactions": "ListOffsets -3 with read_committed ignores the last stable offset",
-    "a_topic_with_pending_offsets_is_deleted": "the offsets topic gets other records than in Apache Kafka",
-    "records_deleted_in_transactions": "the last stable offset does not stay below the log start offset",
-}
-"""Scenarios with a difference that is not intended. A scenario without one fails here."""
-
-
-def case(suite: str, scenario: Scenario) -> object:
-    """The parameters of a scenario. It is skipped while the broker does not serve one of its requests."""
-    steps = load(suite).get(scenario.__name__, [])
-    marks = []
-    if TXN_OFFSET_COMMIT not in SERVED and any(step["api"] == "txn_offset_commit" for step in steps):
-        marks.append(pytest.mark.skip(reason="the broker does not serve TxnOffsetCommit yet"))
-    if scenario.__name__ in OPEN:
-        marks.append(pytest.mark.xfail(strict=True, reason=OPEN[scenario.__name__]))
-    return pytest.param(suite, scenario, marks=marks, id=f"{suite}-{scenario.__name__}")
-
 
 # Pattern of a difference's line, and the reason for the difference.
 DEVIATIONS: dict[str, list[tuple[str, str]]] = {}
@@ -80,7 +47,9 @@ def brokers() -> Iterator[Callable[[str], odradek.Broker]]:
         yield broker_for
 
 
-@pytest.mark.parametrize(("suite", "scenario"), [case(*each) for each in CASES])
+@pytest.mark.parametrize(
+    ("suite", "scenario"), CASES, ids=[f"{suite}-{scenario.__name__}" for suite, scenario in CASES]
+)
 def test_transactions_equal_those_of_apache_kafka(
     brokers: Callable[[str], odradek.Broker], suite: str, scenario: Scenario
 ) -> None:

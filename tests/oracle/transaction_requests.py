@@ -35,6 +35,11 @@ CONFIG = {
 COMPLETE = ("Empty", "CompleteCommit", "CompleteAbort")
 LATE_COORDINATOR = 1000
 """A coordinator epoch that no coordinator reaches in these scenarios."""
+SEGMENT_MS = "600000"
+"""The ``segment.ms`` of scenarios with several segments. Markers have the present time, so it is longer than any run:
+a slow one must not end a segment between two markers."""
+GAP_MS = 1_200_000
+"""The time from record to record that ends such a segment. Two of it are less than message.timestamp.after.max.ms."""
 _FIRST_ID = 1000
 """Producer ids are at least this large: smaller ones occur among other numbers by chance."""
 
@@ -368,4 +373,4 @@ def prepared(
     return producer
 
 
-__all__ = ["START_MS", "Producer", "Transaction"]
+__all__ = ["GAP_MS", "SEGMENT_MS", "START_MS", "Producer", "Transaction"]

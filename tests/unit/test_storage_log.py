@@ -451,10 +451,10 @@ def test_sequences_wrap_around(path: Path) -> None:
 def test_producers_expire(path: Path) -> None:
     log = open_log(path, producer_id_expiration_ms=1000, retention_ms=-1)
     put(log, sequenced(0))
-    log.retain(T0 + 900)
+    log.expire_producers(T0 + 900)
     assert put(log, sequenced(0)).duplicate, "idle, and still known"
     assert code_of(put, log, sequenced(50)) is ErrorCode.out_of_order_sequence_number
-    log.retain(T0 + 5000)
+    log.expire_producers(T0 + 5000)
     assert put(log, sequenced(50)).base_offset == 5
 
 

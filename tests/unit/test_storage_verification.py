@@ -141,10 +141,10 @@ def test_a_new_epoch_counts_its_own_sequences(log: Log) -> None:
 
 def test_guards_expire(log: Log) -> None:
     guard = begin(log)
-    log.retain(T0)
-    log.retain(T0 + DAY_MS - 1)
+    log.expire_producers(T0)
+    log.expire_producers(T0 + DAY_MS - 1)
     assert begin(log) is guard
-    log.retain(T0 + DAY_MS)
+    log.expire_producers(T0 + DAY_MS)
     assert code_of(send, log, guard) is ErrorCode.invalid_txn_state
     assert begin(log) is not guard
 

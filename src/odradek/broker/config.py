@@ -58,6 +58,7 @@ class BrokerConfig:
     metadata_max_retention_bytes: int
     metadata_max_retention_ms: int
     producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int

@@ -296,7 +296,6 @@ internal.metadata.delete.delay.millis | long | 60000
 internal.metadata.log.segment.bytes | int | -
 internal.metadata.max.batch.size.in.bytes | int | 8388608
 log.initial.task.delay.ms | long | 30000 | 0..
-producer.id.expiration.check.interval.ms | int | 600000 | 1..
 remote.log.index.file.cache.ttl.ms | long | 900000 | -1..
 remote.log.manager.task.retry.backoff.max.ms | long | 30000 | 1..
 remote.log.manager.task.retry.backoff.ms | long | 500 | 1..
@@ -308,7 +307,7 @@ unclean.leader.election.interval.ms | long | 300000 | 1..
 unstable.api.versions.enable | boolean | false
 unstable.feature.versions.enable | boolean | false
 """
-INERT["Only for Kafka's own tests. Producer ids expire when retention runs."] = INTERNAL
+INERT["Only for Kafka's own tests."] = INTERNAL
 _NO_FOLLOWERS = "One broker has no followers and no other leader."
 INERT[_NO_FOLLOWERS] += WHILE_RUNNING.lstrip()
 
@@ -346,5 +345,6 @@ ssl.truststore.type transaction.partition.verification.enable unclean.leader.ele
 _UNLISTED, _INTERNAL = (
     frozenset(row.split(" | ")[0] for row in table.split("\n") if row) for table in (WHILE_RUNNING, INTERNAL)
 )
-HIDDEN = _UNLISTED | _INTERNAL | {"group.consumer.regex.refresh.interval.ms"}  # has an effect; Kafka hides it
+_HIDDEN_WITH_EFFECT = {"group.consumer.regex.refresh.interval.ms", "producer.id.expiration.check.interval.ms"}
+HIDDEN = _UNLISTED | _INTERNAL | _HIDDEN_WITH_EFFECT
 DYNAMIC = frozenset(_DYNAMIC.split()) | _UNLISTED

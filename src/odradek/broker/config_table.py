@@ -73,6 +73,7 @@ metadata.log.segment.ms | long | 604800000 | 1.. | Age at which the metadata log
 metadata.max.retention.bytes | long | 104857600 | | Largest size of the metadata log and its snapshots.
 metadata.max.retention.ms | long | 604800000 | | Age at which a snapshot, and the log before the next one, is deleted.
 producer.id.expiration.ms | int | 86400000 | 1.. | Time after which the state of an inactive producer is removed.
+producer.id.expiration.check.interval.ms | int | 600000 | 1.. | Interval of the search for inactive producers.
 fetch.max.bytes | int | 57671680 | 1024.. | Most bytes of records in one fetch response.
 max.incremental.fetch.session.cache.slots | int | 1000 | 0.. | Largest number of fetch sessions.
 max.request.partition.size.limit | int | 2000 | 1.. | Most partitions in one reply to DescribeTopicPartitions.

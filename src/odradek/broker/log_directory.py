@@ -420,6 +420,13 @@ class LogDirectory:
                 with suppress(KafkaError):  # the log has logged it and raises KAFKA_STORAGE_ERROR from now on
                     partition.log.retain(self._now_ms())
 
+    def expire_producers(self) -> Steps[None]:
+        """Removes inactive producers from all logs, one log in a step."""
+        for partition in tuple(self.partitions.values()):
+            if self._usable(partition):
+                partition.log.expire_producers(self._now_ms())
+            yield None
+
     def flush_due(self) -> None:
         """Syncs the logs whose flush.ms has passed."""
         for partition in tuple(self.partitions.values()):

@@ -330,6 +330,10 @@ class BrokerServer:
         self._every(
             config.log_flush_start_offset_checkpoint_interval_ms or 60_000, self.directory.checkpoint_log_starts
         )
+        self._every(
+            config.producer_id_expiration_check_interval_ms,
+            lambda: self.scheduler.start(self.directory.expire_producers()),
+        )
         self._every(1000, self._flush_due)
         self._every(UNUSED_FILES_MS, SHARED.close_unused)
         self._every(SNAPSHOT_CHECK_MS, self.catalog.check_snapshot)

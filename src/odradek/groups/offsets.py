@@ -421,6 +421,7 @@ class Offsets:
         return [partition for partition in self.pending.partitions(group_id, topic) if partition not in committed]
 
     def on_topics_deleted(self, topics: Collection[str]) -> Iterator[SimpleRecord | None]:
+        """Yields a tombstone for each offset of deleted topics, and as in Kafka one for each pending offset."""
         for group_id, by_topic in list(self._by_group.items()):
             for topic in topics:
                 if topic in by_topic:
@@ -428,7 +429,9 @@ class Offsets:
                 yield None
         for group_id in list(self.pending.open):
             for topic in topics:
-                yield from _tombstones(group_id, topic, self._only_pending(group_id, topic))
+                pending = self.pending.partitions(group_id, topic).items()
+                each = [partition for partition, producer_ids in pending for _ in producer_ids]
+                yield from _tombstones(group_id, topic, each)
                 yield None
 
     def of_deleted_topics(self, topic_id: TopicIds) -> Iterator[SimpleRecord | None]:

@@ -73,6 +73,7 @@ class Log(LogTransactions):
         self.path = path
         self.config = config
         self.log_start_offset = loaded.log_start_offset
+        self._cut_batch = -1, -1
         self.recovery_point = loaded.recovery_point
         self.was_cut = loaded.was_cut
         self.began_epoch = loaded.began_epoch
@@ -386,7 +387,6 @@ class Log(LogTransactions):
         try:
             for rule in rules(self, now_ms):
                 removed += self._remove_oldest(rule, now_ms)
-            self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
         except OSError as error:
             raise self._fail("retention", error) from error
         return removed

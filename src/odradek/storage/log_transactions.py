@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.batches.header import BatchHeader
@@ -31,8 +31,8 @@ class LogTransactions:
     """The base class of ``Log`` with the methods for transactions."""
 
     __slots__ = (
-        "_bases", "_end_offset", "_high_watermark", "_segments", "config", "has_aborted", "log_start_offset",
-        "producers",
+        "_bases", "_cut_batch", "_end_offset", "_high_watermark", "_segments", "config", "has_aborted",
+        "log_start_offset", "producers",
     )  # fmt: skip
 
     config: LogConfig
@@ -44,6 +44,8 @@ class LogTransactions:
     _bases: list[int]
     _end_offset: int
     _high_watermark: int | None
+    _cut_batch: tuple[int, int]
+    """A log start, and the base offset of the batch that has it. Both are -1 until they are needed."""
 
     @property
     def high_watermark(self) -> int:
@@ -59,7 +61,28 @@ class LogTransactions:
     def last_stable_offset(self) -> int:
         unstable = self.producers.first_unstable_offset
         high_watermark = self.high_watermark
-        return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
+        if unstable is None:
+            return high_watermark
+        if unstable < self.log_start_offset:
+            unstable = self._base_of_start()
+        return min(unstable, high_watermark)
+
+    def _base_of_start(self) -> int:
+        """Returns the base offset of the batch with the log start, the last stable offset after DeleteRecords.
+
+        As in Kafka, it may be below the log start. An offline log returns its log start.
+        """
+        start = self.log_start_offset
+        if self._cut_batch[0] != start:
+            try:
+                self._cut_batch = start, self.read(start, 1, max_offset=self._end_offset).base_offset
+            except KafkaError:
+                return start
+        return self._cut_batch[1]
+
+    if TYPE_CHECKING:  # it is in ``Log``
+
+        def read(self, offset: int, max_bytes: int, *, max_offset: int | None = None) -> Slice: ...
 
     @property
     def stable_base_offset(self) -> int:
@@ -84,6 +107,10 @@ class LogTransactions:
                 state.coordinator_epoch,
                 state.transaction_start,
             )
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Removes producers that were not used for producer.id.expiration.ms. Returns their number."""
+        return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int, *, supports_epoch_bump: bool

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_records import Transaction, TransactionState
 from odradek.transactions.messages import EndTransaction
-from odradek.transactions.transitions import EPOCH_PER_TRANSACTION, LAST_CLIENT_EPOCH, PREPARED
+from odradek.transactions.transitions import EPOCH_PER_TRANSACTION, LAST_CLIENT_EPOCH, MAX_EPOCH, PREPARED
 
 _RESULTS = {
     TransactionState.COMPLETE_COMMIT: True,
@@ -33,11 +33,11 @@ class Action(Enum):
     """The transaction has ended with this result: success, without a new record."""
 
 
-def check_end(current: Transaction, request: EndTransaction) -> Action | ErrorCode:
-    """Returns what the request does, or its error."""
+def check_end(current: Transaction, request: EndTransaction, *, is_blocked: bool) -> Action | ErrorCode:
+    """Returns what the request does, or its error. ``is_blocked``: it gets CONCURRENT_TRANSACTIONS in each state."""
     if request.client_version < EPOCH_PER_TRANSACTION:
-        return _check_older(current, request)
-    if current.state in PREPARED:  # at any epoch, even with another producer id
+        return _check_older(current, request, is_blocked=is_blocked)
+    if is_blocked or current.state in PREPARED:  # at any epoch, even with another producer id
         return ErrorCode.concurrent_transactions
     producer_id, epoch = request.producer
     is_repeated_with_old_id = (
@@ -53,17 +53,21 @@ def check_end(current: Transaction, request: EndTransaction) -> Action | ErrorCo
     if not is_valid:
         return ErrorCode.producer_fenced
     if current.state is TransactionState.ONGOING:
+        if request.commit and epoch == MAX_EPOCH:  # only a record by hand makes this epoch; Kafka cannot raise it
+            return ErrorCode.unknown_server_error
         return Action.END
     if is_repeated and current.state is not TransactionState.EMPTY:
         return _check_result(current, request)
     return ErrorCode.invalid_txn_state if request.commit else Action.END
 
 
-def _check_older(current: Transaction, request: EndTransaction) -> Action | ErrorCode:
+def _check_older(current: Transaction, request: EndTransaction, *, is_blocked: bool) -> Action | ErrorCode:
     if current.producer_id != request.producer.producer_id:
         return ErrorCode.invalid_producer_id_mapping
     if current.producer_epoch != request.producer.producer_epoch:
         return ErrorCode.producer_fenced
+    if is_blocked:
+        return ErrorCode.concurrent_transactions
     if current.state is TransactionState.ONGOING:
         return Action.END
     if current.state is TransactionState.EMPTY:

@@ -7,10 +7,14 @@ The state table is in ``transitions``. Rules
 * EndTxn gets its reply when the transaction is complete, or after the decision if a partition is offline.
 * An error of Apache Kafka 4.3 for each bad request; such a request changes nothing.
 * ``last_producers`` is not durable: the identity before the last new epoch, for repeated InitProducerId requests.
+* A record of version 0 cannot hold the client's version, so at level 0 a request that needs it is refused
+  (UNSUPPORTED_VERSION). As in Kafka, further requests of its transactional id get CONCURRENT_TRANSACTIONS. Kafka ends
+  this when it loads the partition again; here the transaction's timeout ends it, too.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
@@ -48,6 +52,8 @@ from odradek.transactions.messages import (
 )
 from odradek.transactions.transitions import CAN_EXPIRE, EPOCH_PER_TRANSACTION, MAX_EPOCH, PREPARED, is_exhausted
 
+log = logging.getLogger("odradek.broker")
+
 TIMEOUTS: Hashable = "timeouts"
 EXPIRY: Hashable = "expiry"
 
@@ -67,6 +73,8 @@ class TransactionShard:
         self.last_producers: dict[str, ProducerIdentity] = {}
         self.skipped: Counter[str] = Counter()
         self._ongoing: dict[str, None] = {}
+        self._blocked: dict[str, int] = {}
+        """Transactional ids with a request that needed a record of version 1 at level 0, and when that ends (ms)."""
         self._new_producer_id = new_producer_id
         self._version = version
         self._handlers: dict[type, Callable[[int, Any], Result | ResultSteps]] = {
@@ -93,6 +101,22 @@ class TransactionShard:
         version = min(self._version(), 1)
         return SimpleRecord(encode_key(transactional_id), encode_value(transaction, version))
 
+    def _checked_record(self, now_ms: int, transactional_id: str, transaction: Transaction) -> SimpleRecord:
+        """The record of a change by a request. Raises KafkaError if the level of the feature does not allow it."""
+        if transaction.client_version and not self._version():
+            self._blocked[transactional_id] = now_ms + transaction.timeout_ms
+            log.warning(
+                "transactional id %r is refused for up to %d ms: its producer uses transaction.version %d at level 0 "
+                "(start the producer again after that)",
+                transactional_id, transaction.timeout_ms, transaction.client_version,
+            )  # fmt: skip
+            raise KafkaError(
+                ErrorCode.unsupported_version,
+                f"transactional id {transactional_id!r}: a record at level 0 of transaction.version cannot hold the "
+                f"client's version {transaction.client_version}",
+            )
+        return self._record(transactional_id, transaction)
+
     # --- InitProducerId ---------------------------------------------------------------------------------------
 
     def _init(self, now_ms: int, request: InitProducerId) -> Result:
@@ -103,7 +127,7 @@ class TransactionShard:
         current = self.transactions.get(request.transactional_id)
         if current is None:
             current = transitions.new_transaction(self._new_producer_id(), request.timeout_ms, now_ms)
-        if current.state in PREPARED:
+        if current.state in PREPARED or request.transactional_id in self._blocked:
             return Result(ProducerReply(ErrorCode.concurrent_transactions))
         last = self.last_producers.get(request.transactional_id, NO_PRODUCER)
         if request.expected is not None and not _may_continue(current, last, request.expected):
@@ -116,10 +140,10 @@ class TransactionShard:
 
     def _start_epoch(self, now_ms: int, request: InitProducerId, current: Transaction) -> Result:
         producer_id, epoch, last_epoch = self._next_epoch(request, current)
-        self.last_producers[request.transactional_id] = ProducerIdentity(current.producer_id, last_epoch)
         after = transitions.initialized(current, producer_id, epoch, request.timeout_ms, now_ms)
-        reply = ProducerReply(producer=ProducerIdentity(producer_id, epoch))
-        return Result(reply, [self._record(request.transactional_id, after)])
+        record = self._checked_record(now_ms, request.transactional_id, after)
+        self.last_producers[request.transactional_id] = ProducerIdentity(current.producer_id, last_epoch)
+        return Result(ProducerReply(producer=ProducerIdentity(producer_id, epoch)), [record])
 
     def _next_epoch(self, request: InitProducerId, current: Transaction) -> tuple[int, int, int]:
         """Returns the producer id, its epoch and the last epoch. Raises KafkaError."""
@@ -158,6 +182,8 @@ class TransactionShard:
     # --- partitions -------------------------------------------------------------------------------------------
 
     def _add(self, now_ms: int, request: AddPartitions) -> Result:
+        if request.transactional_id in self._blocked:
+            return Result(ErrorCode.concurrent_transactions)
         error = self._partition_error(request.transactional_id, request.producer)
         if error is not ErrorCode.none:
             return Result(error)
@@ -166,7 +192,7 @@ class TransactionShard:
         if current.state is TransactionState.ONGOING and added <= current.partitions:
             return Result(ErrorCode.none)
         after = transitions.with_partitions(current, added, request.client_version, now_ms)
-        return Result(ErrorCode.none, [self._record(request.transactional_id, after)])
+        return Result(ErrorCode.none, [self._checked_record(now_ms, request.transactional_id, after)])
 
     def _verify(self, now_ms: int, request: VerifyPartitions) -> Result:
         error = self._partition_error(request.transactional_id, request.producer)
@@ -197,7 +223,7 @@ class TransactionShard:
         current = self.transactions.get(request.transactional_id)
         if current is None:
             return Result(ProducerReply(ErrorCode.invalid_producer_id_mapping))
-        action = check_end(current, request)
+        action = check_end(current, request, is_blocked=request.transactional_id in self._blocked)
         if action is Action.REPEATED:
             producer = ProducerIdentity()
             if request.client_version >= EPOCH_PER_TRANSACTION:
@@ -229,15 +255,14 @@ class TransactionShard:
         next_producer_id = NO_PRODUCER_ID
         if version >= EPOCH_PER_TRANSACTION and is_exhausted(current.producer_epoch):
             next_producer_id = self._new_producer_id()
-        if last_epoch is not None:
-            self.last_producers[transactional_id] = ProducerIdentity(current.producer_id, last_epoch)
         after = transitions.prepared(
             current, commit=commit, epoch=epoch, next_producer_id=next_producer_id, client_version=version,
             now_ms=now_ms,
         )  # fmt: skip
-        return Result(
-            records=[self._record(transactional_id, after)], effects=[Announce(_markers(transactional_id, after))]
-        )
+        record = self._checked_record(now_ms, transactional_id, after)
+        if last_epoch is not None:
+            self.last_producers[transactional_id] = ProducerIdentity(current.producer_id, last_epoch)
+        return Result(records=[record], effects=[Announce(_markers(transactional_id, after))])
 
     def _on_markers_written(self, now_ms: int, request: MarkersWritten) -> Result:
         current = self._decided(request.transactional_id, request.producer)
@@ -348,10 +373,13 @@ class TransactionShard:
                     part = self._fence(now_ms, transactional_id, current)
                 except KafkaError:  # no new producer id now: the next search tries again
                     continue
+                self._blocked.pop(transactional_id, None)
                 out.records += part.records
                 out.effects += part.effects
             if pace.spend():
                 yield None
+        for transactional_id in [key for key, until_ms in self._blocked.items() if until_ms < now_ms]:
+            del self._blocked[transactional_id]
         return out
 
     def _remove_expired(self, now_ms: int) -> ResultSteps:
@@ -361,6 +389,7 @@ class TransactionShard:
     def _tombstones(self, before_ms: int) -> Iterator[SimpleRecord | None]:
         for transactional_id, transaction in list(self.transactions.items()):
             is_expired = transaction.state in CAN_EXPIRE and transaction.last_update_ms <= before_ms
+            is_expired = is_expired and transactional_id not in self._blocked
             yield SimpleRecord(encode_key(transactional_id), None) if is_expired else None
 
     # --- events and notices -----------------------------------------------------------------------------------

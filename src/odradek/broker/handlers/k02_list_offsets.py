@@ -156,11 +156,11 @@ def _look_up(
 
 
 def _search(broker: BrokerServices, partition: Partition, time: int, limit: int) -> Steps[_Result]:
-    """Finds the record of a timestamp. There is no result at or after ``limit``, except for the largest timestamp."""
+    """Finds the record of a timestamp. There is no result at or after ``limit``."""
     log = partition.log
     steps = log.search_max_timestamp() if time == MAX_TIMESTAMP else log.search_timestamp(time)
     record = yield from broker.workers.run(steps)
-    if record is None or (record.offset >= limit and time != MAX_TIMESTAMP):
+    if record is None or record.offset >= limit:
         return -1, -1, -1
     return record.offset, record.timestamp, record.leader_epoch
 

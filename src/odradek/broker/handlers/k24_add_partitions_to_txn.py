@@ -58,6 +58,8 @@ def handle(broker: BrokerServices, context: Context, message: AddPartitionsToTxn
             errors = yield from _verify(broker, row)
         else:
             errors = yield from _add(broker, context.version, row.transactional_id, producer, row.topics)
+            if ErrorCode.unsupported_version in errors.values():  # as in Kafka, the whole request ends with it
+                return reply(context, {"error_code": ErrorCode.unsupported_version, "results_by_transaction": []})
         results = yield from _rows(context, row.topics, errors, "results_by_transaction", "topic_results")
         transactions.add({"transactional_id": row.transactional_id, "topic_results": results})
         yield None
