@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from support.brokers import Wire, eventually, unique
+from support.peers import Peer, serving
 from support.transactions import RawProducer, create_topic, find_coordinator
 
-from odradek.wire.api_keys import FIND_COORDINATOR, JOIN_GROUP, OFFSET_COMMIT, OFFSET_FETCH, TXN_OFFSET_COMMIT
+from odradek.broker.server import BrokerServer
+from odradek.core.effects import Result
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import OFFSETS_TOPIC
+from odradek.core.transaction_records import EndTransactionMarker
+from odradek.storage.log import Log
+from odradek.wire.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    JOIN_GROUP,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    TXN_OFFSET_COMMIT,
+)
 
 UNSTABLE = "unstable_offset_commit"
 
@@ -154,3 +173,125 @@ def test_an_unused_transactional_id(wire: Wire, made: str, group: str) -> None:
     find_coordinator(wire, producer.transactional_id)
     producer.producer_id, producer.epoch = 77, 0
     eventually(lambda: commit(producer, group, made, 0, version=5) == {0: "invalid_producer_id_mapping"})
+
+
+# --- a marker between the verification and the append -----------------------------------------------------------
+
+
+class Scene:
+    """A broker on this loop. Its group shard can be kept busy."""
+
+    def __init__(self, broker: BrokerServer) -> None:
+        self.broker = broker
+        self.peer = Peer(broker)
+        self.is_busy = False
+        self.identity: dict[str, Any] = {"transactional_id": "tx"}
+
+    async def begin(self) -> None:
+        asked = {"key_type": 1, "coordinator_keys": ["tx"]}
+        await self.peer.ask(FIND_COORDINATOR, 4, asked)
+        init = {"transactional_id": "tx", "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+        for _ in range(1000):
+            reply = await self.peer.ask(INIT_PRODUCER_ID, 4, init)
+            if reply.error_code == 0:
+                break
+            await asyncio.sleep(0.005)
+        self.identity |= {"producer_id": reply.producer_id, "producer_epoch": reply.producer_epoch}
+
+    async def add(self) -> None:
+        reply = await self.peer.ask(ADD_OFFSETS_TO_TXN, 3, self.identity | {"group_id": "g"})
+        assert reply.error_code == 0
+
+    async def commit(self, version: int = 3, **how: Any) -> str:
+        row = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": 0, "committed_metadata": ""}
+        message = {"group_id": "g", "generation_id": -1, "member_id": "", "group_instance_id": None}
+        message |= {"topics": [{"name": "t", "partitions": [row]}]} | self.identity | how
+        reply = await Peer(self.broker).ask(TXN_OFFSET_COMMIT, version, message)
+        return str(reply.topics[0].partitions[0].error_code.name)
+
+    async def end(self) -> str:
+        reply = await Peer(self.broker).ask(END_TXN, 4, self.identity | {"committed": True})
+        return str(reply.error_code.name)
+
+    def keep_busy(self) -> None:
+        """Occupies the group shard until ``is_busy`` is False."""
+        self.is_busy = True
+
+        def steps(machine: Any, now_ms: int) -> Any:
+            while self.is_busy:
+                yield None
+            return Result()
+
+        self.broker.groups._drivers[0].step(steps)
+
+    @property
+    def log(self) -> Log:
+        found = self.broker.partition(OFFSETS_TOPIC, 0)
+        assert found is not None
+        return found.log
+
+
+def run_scene(directory: Path, scenario: Callable[[Scene], Any]) -> None:
+    async def whole() -> None:
+        async with serving(directory) as broker, asyncio.timeout(60):
+            scene = Scene(broker)
+            await scene.begin()
+            await scenario(scene)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(whole())
+
+
+def test_a_commit_behind_the_marker_of_its_transaction_begins_no_other_one(tmp_path: Path) -> None:
+    """Before version 5 the epoch stays the same, so only the coordinator knows that the transaction has ended."""
+
+    async def scenario(scene: Scene) -> None:
+        await scene.add()
+        assert await scene.commit() == "none"
+        assert len(scene.log.open_transactions) == 1
+        scene.keep_busy()
+        end = asyncio.create_task(scene.end())
+        while not any(isinstance(entry, tuple) for entry in scene.broker.groups._drivers[0]._waiting or ()):
+            await asyncio.sleep(0)  # the marker waits
+        late = asyncio.create_task(scene.commit())
+        await asyncio.sleep(0.02)
+        scene.is_busy = False
+        assert (await end, await late) == ("none", "invalid_txn_state")
+        assert not scene.log.open_transactions
+
+    run_scene(tmp_path, scenario)
+
+
+def test_a_marker_between_the_verification_and_the_commit_ends_the_guard(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.add()
+        scene.keep_busy()
+        marker = EndTransactionMarker(scene.identity["producer_id"], 0, 0, False, 0)  # by a tool
+        written = scene.broker.groups.write_marker(0, marker)
+        late = asyncio.create_task(scene.commit())
+        await asyncio.sleep(0.02)
+        scene.is_busy = False
+        assert await late == "invalid_txn_state"
+        assert written.value is ErrorCode.none
+        assert not scene.log.open_transactions
+        assert await scene.commit() == "none", "the next one is verified again"
+        assert await scene.end() == "none"
+
+    run_scene(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_refused_verifications_are_forgotten(tmp_path: Path, version: int) -> None:
+    """Otherwise requests with any producer ids would fill the memory for a day."""
+
+    async def scenario(scene: Scene) -> None:
+        for number in range(100):
+            error = await scene.commit(version, producer_id=10_000 + number)
+            assert error == "invalid_producer_id_mapping"
+        assert await scene.commit(version, producer_epoch=7) == "invalid_producer_epoch"
+        assert await scene.commit(3) == "invalid_txn_state", "the group is not in the transaction"
+        assert not len(scene.log.producers.verifications or ())
+        await scene.add()
+        assert await scene.commit(version) == "none"
+
+    run_scene(tmp_path, scenario)

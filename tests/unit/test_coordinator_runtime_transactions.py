@@ -313,3 +313,28 @@ def test_a_machine_without_transactions_skips_their_records(bank: Bank) -> None:
     with pytest.raises(TypeError, match="Ledger has no transactional records"):
         bank.begin_end(A)
     assert len(bank.headers) == 2
+
+
+# --- checked requests -------------------------------------------------------------------------------------------
+
+
+def test_a_request_is_checked_when_its_turn_has_come(bank: Bank) -> None:
+    """The shard is busy; the marker before the request ends the transaction that the request continues."""
+    bank.put(A, a=1)
+
+    def is_open() -> ErrorCode:
+        return ErrorCode.none if A.producer_id in bank.log.log.open_transactions else ErrorCode.invalid_txn_state
+
+    assert is_open() is ErrorCode.none
+    long = bank.submit(Put(B, {f"b{number}": 1 for number in range(MANY)}))
+    marker = bank.begin_end(A)
+    late = bank.runtime.submit_checked(0, Put(A, {"a": 2}), is_open)
+    bank.world.settle()
+    assert (long.value, marker.value) == (MANY, ErrorCode.none)
+    assert late.value is ErrorCode.invalid_txn_state
+    assert list(bank.log.log.open_transactions) == [B.producer_id]
+    again = bank.runtime.submit_checked(0, Put(A, {"a": 2}), lambda: ErrorCode.none)
+    bank.world.settle()
+    assert again.value == 1
+    bank.runtime.unload(0)
+    assert bank.runtime.submit_checked(0, Put(A, {"a": 3}), is_open).value is ErrorCode.not_coordinator

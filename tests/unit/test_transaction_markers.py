@@ -12,7 +12,7 @@ from support.world_log import WorldLog
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
-from odradek.broker.transaction_markers import RETRY_MS, MarkerWriter
+from odradek.broker.transaction_markers import REFUSED_RETRY_MS, RETRY_MS, MarkerWriter
 from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
@@ -88,13 +88,17 @@ class Broker:
         assert self.ask(AddPartitions("t", producer, partitions, 2)).value is ErrorCode.none
         for topic, _ in partitions:
             if topic in self.logs:
-                data = encode_batch(
-                    [SimpleRecord(b"k", b"v")], now_ms=self.world.clock(), producer_id=producer.producer_id,
-                    producer_epoch=producer.producer_epoch, base_sequence=0, transactional=True,
-                )  # fmt: skip
-                self.logs[topic].append(data)
+                self.send(topic, producer)
         assert isinstance(producer, ProducerIdentity)
         return producer
+
+    def send(self, topic: str, producer: ProducerIdentity, base_sequence: int = 0) -> None:
+        """Appends a record of the producer's transaction."""
+        data = encode_batch(
+            [SimpleRecord(b"k", b"v")], now_ms=self.world.clock(), producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch, base_sequence=base_sequence, transactional=True,
+        )  # fmt: skip
+        self.logs[topic].append(data)
 
     def end(self, producer: ProducerIdentity, *, commit: bool = True) -> Any:
         return self.ask(EndTransaction("t", producer, commit, 2))
@@ -202,15 +206,57 @@ def test_the_reply_waits_for_the_replicas_of_a_marker() -> None:
     assert answer.resolved
 
 
-def test_a_refused_marker_is_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+NEWER = EndTransactionMarker(1000, 0, 7, False, 0)
+"""A marker of a later coordinator: the partition refuses those of earlier ones."""
+
+
+def test_a_refused_marker_holds_the_transaction_for_the_longest_timeout(caplog: pytest.LogCaptureFixture) -> None:
+    """In Apache Kafka it holds the transaction for ever."""
     broker = Broker()
     producer = broker.begun(A)
-    newer = EndTransactionMarker(1000, 0, 7, False, 0)  # of a later coordinator
-    broker.logs["a"].append_marker(newer)
+    broker.logs["a"].append_marker(NEWER)
     with caplog.at_level(logging.ERROR):
         assert broker.end(producer).value.error is ErrorCode.none
     assert "a-0 refuses the marker of producer 1000 with epoch 1: transaction_coordinator_fenced" in caplog.text
     assert (broker.state, len(broker.markers("a"))) == ("PrepareCommit", 1)
     caplog.clear()
-    broker.world.advance(10 * RETRY_MS)
+    broker.world.advance(TransactionConfig().max_timeout_ms - 10 * RETRY_MS)
     assert not caplog.records
+    assert broker.state == "PrepareCommit"
+    broker.world.advance(2 * REFUSED_RETRY_MS)
+    assert (broker.state, len(broker.markers("a"))) == ("CompleteCommit", 1)
+
+
+def test_a_refused_marker_delays_no_other_marker() -> None:
+    broker = Broker()
+    producer = broker.begun(A, B)
+    broker.logs["a"].append_marker(NEWER)
+    broker.logs["b"].log.offline = "is offline"
+    assert broker.end(producer).value.error is ErrorCode.none
+    broker.logs["b"].log.offline = None
+    broker.world.advance(RETRY_MS)
+    assert (broker.state, broker.markers("b")) == ("PrepareCommit", [(1000, 1, COMMIT)])
+
+
+def test_a_partition_that_refuses_a_marker_is_deleted() -> None:
+    broker = Broker()
+    producer = broker.begun(A)
+    broker.logs["a"].append_marker(NEWER)
+    broker.end(producer)
+    del broker.topics["a"], broker.logs["a"]
+    broker.world.advance(REFUSED_RETRY_MS)
+    assert broker.state == "CompleteCommit"
+
+
+def test_an_open_transaction_that_refuses_its_marker_is_not_given_up() -> None:
+    """Readers of the partition wait for its end, so nobody should think that it has ended."""
+    broker = Broker()
+    producer = broker.begun(A, B)
+    broker.logs["a"].append_marker(NEWER)
+    broker.send("a", producer, base_sequence=1)
+    broker.end(producer)
+    broker.world.advance(TransactionConfig().max_timeout_ms + 2 * REFUSED_RETRY_MS)
+    assert broker.state == "PrepareCommit"
+    broker.logs["a"].append_marker(NEWER._replace(producer_epoch=1, coordinator_epoch=8))
+    broker.world.advance(REFUSED_RETRY_MS)
+    assert broker.state == "CompleteCommit"

@@ -569,3 +569,65 @@ def test_lists_and_descriptions(coordinator: Coordinator) -> None:
     assert listed(producer_ids=frozenset({1000, 5})) == [t]
     assert listed(duration_ms=2999) == [t, u], "as in Kafka, an id without a transaction began in 1970"
     assert listed(duration_ms=3000) == [u]
+
+
+# --- level 0 ----------------------------------------------------------------------------------------------------
+
+
+def test_a_producer_of_version_2_at_level_0_is_refused_until_its_timeout(coordinator: Coordinator) -> None:
+    """Apache Kafka refuses the transactional id until it loads the partition again."""
+    producer = coordinator.new_producer()
+    assert coordinator.add(producer) is ErrorCode.none
+    before = coordinator.transaction
+    coordinator.version = 0
+    request = EndTransaction("t", producer, commit=True, client_version=2)
+    assert coordinator.call(request) == failed(ErrorCode.unsupported_version)
+    assert coordinator.transaction == before
+    for version in (0, 2):
+        assert coordinator.call(EndTransaction("t", producer, commit=False, client_version=version)) == failed(
+            ErrorCode.concurrent_transactions
+        )
+    assert coordinator.init() == failed(ErrorCode.concurrent_transactions)
+    assert coordinator.add(producer, B) is ErrorCode.concurrent_transactions
+    coordinator.world.advance(TIMEOUT_MS + 2 * CONFIG.abort_interval_ms)
+    assert coordinator.transaction.state is TransactionState.PREPARE_ABORT, "readers are not held back for longer"
+    coordinator.write_markers()
+    assert coordinator.init().error is ErrorCode.none
+
+
+def test_an_id_without_a_transaction_is_refused_for_its_timeout(coordinator: Coordinator) -> None:
+    producer = coordinator.new_producer()
+    coordinator.version = 0
+    assert coordinator.call(AddPartitions("t", producer, (A,), 2)) is ErrorCode.unsupported_version
+    assert coordinator.add(producer) is ErrorCode.concurrent_transactions
+    coordinator.world.advance(TIMEOUT_MS - CONFIG.abort_interval_ms)
+    assert coordinator.add(producer) is ErrorCode.concurrent_transactions
+    coordinator.world.advance(3 * CONFIG.abort_interval_ms)
+    assert coordinator.add(producer) is ErrorCode.none
+
+
+def test_a_load_ends_the_refusal(coordinator: Coordinator) -> None:
+    producer = coordinator.new_producer()
+    coordinator.version = 0
+    assert coordinator.call(AddPartitions("t", producer, (A,), 2)) is ErrorCode.unsupported_version
+    coordinator.restart()
+    assert coordinator.add(producer) is ErrorCode.none
+
+
+def test_a_prepared_transaction_is_completed_at_level_0(coordinator: Coordinator) -> None:
+    """Its level was 2 when it was decided."""
+    producer = coordinator.new_producer()
+    coordinator.add(producer)
+    answer = coordinator.begin_end(producer)
+    coordinator.version = 0
+    coordinator.write_markers()
+    assert answer.value.error is ErrorCode.none
+    assert coordinator.transaction.state is TransactionState.COMPLETE_COMMIT
+
+
+def test_a_commit_at_the_last_epoch_is_refused(coordinator: Coordinator) -> None:
+    """Only a record by hand makes it. An abort gets a new producer id."""
+    coordinator.add(coordinator.new_producer())
+    producer = coordinator.put(producer_epoch=32_767)
+    assert coordinator.end(producer) == failed(ErrorCode.unknown_server_error)
+    assert coordinator.end(producer, commit=False).producer.producer_epoch == 0

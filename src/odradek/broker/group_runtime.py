@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 from odradek.coordinator.runtime import Environment, Runtime
+from odradek.core.effects import Request
+from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.groups.commit_runs import CommitRuns
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_group import MetadataImage
+from odradek.groups.early_checks import early_refusal
 from odradek.groups.messages import TopicsChanged, TopicsDeleted
 from odradek.groups.offsets import TopicIds
 from odradek.groups.shard import GroupShard
@@ -34,6 +38,11 @@ class GroupRuntime(Runtime[GroupShard]):
         shard = GroupShard(self.config, self._image, self._topic_id)
         shard.limit_batches(batch_bytes)
         return shard
+
+    def refused(self, request: Request, error: ErrorCode) -> Any:
+        """Returns the reply. The error of a bad request comes first, as in Kafka."""
+        refusal = early_refusal(self.config, request)
+        return request.failed(error) if refusal is None else refusal
 
     def on_topics_deleted(self, topics: Collection[str]) -> None:
         """Deletes the committed offsets of these topics in all groups."""

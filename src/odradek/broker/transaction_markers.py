@@ -25,8 +25,10 @@ log = logging.getLogger("odradek.broker")
 
 RETRY_MS = 100
 """The time between two attempts to write a marker."""
+REFUSED_RETRY_MS = 10_000
+"""The same after a refusal, which only a deletion of the topic or the expiry of the producer can change."""
 REFUSALS = (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced)
-"""Errors that a repetition cannot change: the producer or the coordinator has a newer epoch."""
+"""Refusals of a marker: the partition has one with a newer epoch of the producer or of the coordinator."""
 _NOT_LOADED = (
     ErrorCode.coordinator_not_available,
     ErrorCode.coordinator_load_in_progress,
@@ -38,6 +40,7 @@ class MarkerWriter:
     """Writes single markers. ``write_offsets_marker`` writes one into a partition of ``__consumer_offsets``."""
 
     retry_ms = RETRY_MS
+    refused_retry_ms = REFUSED_RETRY_MS
 
     def __init__(
         self,
@@ -58,6 +61,14 @@ class MarkerWriter:
         topic, index = partition
         found = self._catalog.topic(topic)
         return found is not None and index < found.partition_count
+
+    def needs_marker(self, partition: Partition, marker: EndTransactionMarker) -> bool:
+        """Whether the transaction may still be open in the partition. An offline one may need its marker."""
+        found = self._partition(*partition)
+        if found is None or found.log.offline is not None:
+            return True
+        state = found.log.producers.get(marker.producer_id)
+        return state is not None and state.transaction_start >= 0 and state.epoch <= marker.producer_epoch
 
     def write_marker(self, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         """Writes a marker. The promise is resolved when the high watermark has passed it."""
@@ -85,22 +96,30 @@ def _group_error(code: ErrorCode) -> ErrorCode:
 class PendingMarkers:
     """The markers of one decision. ``left``: the partitions without their marker.
 
-    ``is_delayed``: the coordinator knows that at least one marker is late. ``is_refused``: a partition refuses its
-    marker for ever, so the transaction stays prepared.
+    ``is_delayed``: the coordinator knows that at least one marker is late. A partition with a newer marker refuses this
+    one, and the transaction stays prepared, as in Kafka. Kafka leaves it so for ever. Here the partition counts as done
+    from ``patience_end_ms`` on if the transaction is not open there.
     """
 
-    def __init__(self, writer: MarkerWriter, markers: Markers, coordinator_epoch: int) -> None:
+    def __init__(self, writer: MarkerWriter, markers: Markers, coordinator_epoch: int, patience_end_ms: int) -> None:
         self.markers = markers
         self.left = set(markers.partitions)
         self.is_delayed = False
-        self.is_refused = False
+        self._refused: set[Partition] = set()
+        self._refused_again_ms = 0
+        self._patience_end_ms = patience_end_ms
         self._writer = writer
         producer_id, epoch = markers.producer
         self._marker = EndTransactionMarker(producer_id, epoch, coordinator_epoch, markers.commit, markers.version)
 
-    def write(self, on_end: Callable[[], None]) -> Generator[None, None, None]:
+    def retry_ms(self) -> int:
+        """Returns the time until the next attempt."""
+        return self._writer.retry_ms if self.left - self._refused else self._writer.refused_retry_ms
+
+    def write(self, now_ms: int, on_end: Callable[[], None]) -> Generator[None, None, None]:
         """Writes the missing markers in steps, and then calls ``on_end``."""
         waiting = 1  # for the end of this generator
+        skipped = self._skipped(now_ms)
 
         def count_down() -> None:
             nonlocal waiting
@@ -112,8 +131,8 @@ class PendingMarkers:
             self._note(partition, code)
             count_down()
 
-        for partition in sorted(self.left):
-            if self._writer.exists(partition):
+        for partition in sorted(self.left - skipped):
+            if self._writer.exists(partition) and not self._is_ended(now_ms, partition):
                 waiting += 1
                 self._writer.write_marker(partition, self._marker).then(partial(note, partition))
             else:
@@ -121,13 +140,27 @@ class PendingMarkers:
             yield
         count_down()
 
+    def _skipped(self, now_ms: int) -> frozenset[Partition]:
+        """Returns the refused partitions whose next attempt is later."""
+        if now_ms < self._refused_again_ms:
+            return frozenset(self._refused)
+        self._refused_again_ms = now_ms + self._writer.refused_retry_ms
+        return frozenset()
+
+    def _is_ended(self, now_ms: int, partition: Partition) -> bool:
+        if partition not in self._refused or now_ms < self._patience_end_ms:
+            return False
+        return not self._writer.needs_marker(partition, self._marker)
+
     def _note(self, partition: Partition, code: ErrorCode) -> None:
         if code is ErrorCode.none:
             self.left.discard(partition)
-        elif code in REFUSALS:
-            self.is_refused = True
+        elif code in REFUSALS and partition not in self._refused:
+            self._refused.add(partition)
             producer_id, epoch = self.markers.producer
             log.error(
-                "%s-%d refuses the marker of producer %d with epoch %d: %s; transactional id %r stays as it is",
+                "%s-%d refuses the marker of producer %d with epoch %d: %s; transactional id %r stays prepared (it is "
+                "complete after transaction.max.timeout.ms if its transaction is not open there; otherwise abort it "
+                "there with a larger --coordinator-epoch)",
                 *partition, producer_id, epoch, code.name, self.markers.transactional_id,
             )  # fmt: skip

@@ -44,14 +44,15 @@ class TransactionRuntime(Runtime[TransactionShard]):
 
     def on_announced(self, index: int, value: Markers) -> None:
         """Writes the markers of a decision, which a load may announce again."""
-        pending = PendingMarkers(self.markers, value, self.markers.coordinator_epoch(index))
+        patience_end_ms = self.clock() + self.config.max_timeout_ms
+        pending = PendingMarkers(self.markers, value, self.markers.coordinator_epoch(index), patience_end_ms)
         key = index, value.transactional_id
         self._pending[key] = pending
         self._write(key, pending)
 
     def _write(self, key: tuple[int, str], pending: PendingMarkers) -> None:
         if self._pending.get(key) is pending:
-            self.start(pending.write(lambda: self._on_written(key, pending)))
+            self.start(pending.write(self.clock(), lambda: self._on_written(key, pending)))
 
     def _on_written(self, key: tuple[int, str], pending: PendingMarkers) -> None:
         """Reports the markers, or tries the missing ones again later."""
@@ -66,8 +67,7 @@ class TransactionRuntime(Runtime[TransactionShard]):
         if not pending.is_delayed:
             pending.is_delayed = True
             self.submit(index, MarkersDelayed(transactional_id, producer))
-        if not pending.is_refused:
-            self._call_at(self.clock() + self.markers.retry_ms, lambda: self._write(key, pending))
+        self._call_at(self.clock() + pending.retry_ms(), lambda: self._write(key, pending))
 
     def unmarked(self, transactional_id: str) -> Collection[Partition] | None:
         """Returns the partitions that still need the marker of a decision; None if no decision is pending."""

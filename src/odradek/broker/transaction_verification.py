@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices
     from odradek.broker.partition import Partition
     from odradek.core.deferred import Deferred
-    from odradek.storage.verification import Guard
+    from odradek.storage.verification import Guard, VerificationGuard
 
 ADDS_PARTITIONS = 12
 """From this version of Produce on the broker adds partitions to transactions."""
@@ -35,6 +35,8 @@ _UNAVAILABLE = (
     ErrorCode.coordinator_not_available,
     ErrorCode.not_coordinator,
 )
+_RETRIED = (*_UNAVAILABLE, ErrorCode.concurrent_transactions)
+"""After these errors the producer sends its batch again. Until then no later batch may be appended."""
 
 
 class PartitionVerification:
@@ -58,15 +60,22 @@ class PartitionVerification:
         if not self._adds and not self._broker.config.transaction_partition_verification_enable:
             return None, None
         guard = partition.log.begin_verification(*producer, sequence, supports_epoch_bump=self._adds)
-        return guard, None if guard is None else self._ask(producer, (partition.topic, partition.index))
+        return guard, None if guard is None else self._ask(partition, producer, guard)
 
-    def _ask(self, producer: ProducerIdentity, asked: tuple[str, int]) -> Deferred[ErrorCode]:
+    def _ask(self, partition: Partition, producer: ProducerIdentity, guard: VerificationGuard) -> Deferred[ErrorCode]:
         runtime, transactional_id = self._broker.coordinators.runtime(TRANSACTIONS), self._transactional_id
+        asked = partition.topic, partition.index
+
+        def error(code: ErrorCode) -> ErrorCode:
+            if code is not ErrorCode.none and code not in _RETRIED:
+                partition.log.end_verification(producer.producer_id, guard)
+            return self._error(code)
+
         if self._adds:
             added = runtime.ask(transactional_id, AddPartitions(transactional_id, producer, (asked,), 2))
-            return added.map(self._error)
+            return added.map(error)
         errors = runtime.ask(transactional_id, VerifyPartitions(transactional_id, producer, (asked,)))
-        return errors.map(lambda found: self._error(found[asked]))
+        return errors.map(lambda found: error(found[asked]))
 
     def _error(self, code: ErrorCode) -> ErrorCode:
         if code is ErrorCode.producer_fenced:

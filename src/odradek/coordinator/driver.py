@@ -10,7 +10,7 @@ from typing import Any, Generic
 
 from odradek.batches.header import HEADER_BYTES
 from odradek.coordinator.answers import Answer, Answers, Promise, announcement, error_code, failed
-from odradek.coordinator.jobs import Origin, ShardJob, Waiting, WriteMarker, no_request, without_records
+from odradek.coordinator.jobs import CheckedRequest, Origin, ShardJob, Waiting, WriteMarker, no_request, without_records
 from odradek.coordinator.loader import Load, Loader, S
 from odradek.coordinator.services import Services
 from odradek.coordinator.shard import transactional
@@ -96,7 +96,7 @@ class Driver(Generic[S]):
             self._waiting.append((request, promise))  # the flush failed, and its new shard does work in steps
             return
         if self.error is not ErrorCode.none:
-            promise.resolve(request.failed(self.error))
+            promise.resolve(self._runtime.refused(request, self.error))
             return
         now_ms = self._runtime.clock()
         # ``clock`` may change ``skew_ms``, so it is called first.
@@ -108,23 +108,24 @@ class Driver(Generic[S]):
             return
         self._take(result, origin)
 
-    def write_marker(self, request: WriteMarker, promise: Promise) -> None:
-        """Ends a producer's transaction, after the records of all earlier requests."""
+    def submit_next(self, request: WriteMarker | CheckedRequest, promise: Promise) -> None:
+        """Ends a producer's transaction, or checks a request, after the records of all earlier requests."""
         if self._waiting is None:
             self._serve(request, promise)
         else:
             self._waiting.append((request, promise))
 
     def _serve(self, request: Request, promise: Promise) -> None:
-        if not isinstance(request, WriteMarker):
+        if not isinstance(request, WriteMarker | CheckedRequest):
             self._handle(request, promise)
         elif not self.flush() and self._waiting is not None:
             self._waiting.append((request, promise))  # as in ``_handle``
         elif self.error is not ErrorCode.none:
-            promise.resolve(self.error)
+            promise.resolve(request.failed(self.error))
+        elif isinstance(request, CheckedRequest):
+            request.take(self._handle, promise)
         else:
-            answers: list[Answer] = [(request, promise, ErrorCode.none)]
-            self._write_marker(request.marker, answers)
+            self._write_marker(request.marker, [(request, promise, ErrorCode.none)])
 
     def step(self, make: Callable[[S, int], Result | ResultSteps]) -> None:
         """Calls the shard without a request. Its records can be in several batches."""

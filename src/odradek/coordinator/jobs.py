@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from odradek.coordinator.answers import Answer, Promise
 from odradek.coordinator.loader import S
@@ -43,6 +43,28 @@ class WriteMarker:
 
     def failed(self, error: ErrorCode) -> ErrorCode:
         return error
+
+
+@dataclass(slots=True)
+class CheckedRequest:
+    """A request that is checked when its turn has come. Nothing is between the check and the append of its records.
+
+    ``check`` returns the error of the request, or NONE.
+    """
+
+    batched: ClassVar[bool] = False
+    request: Request
+    check: Callable[[], ErrorCode]
+
+    def failed(self, error: ErrorCode) -> Any:
+        return self.request.failed(error)
+
+    def take(self, handle: Callable[[Request, Promise], None], promise: Promise) -> None:
+        error = self.check()
+        if error is ErrorCode.none:
+            handle(self.request, promise)
+        else:
+            promise.resolve(self.failed(error))
 
 
 class ShardJob(NamedTuple):

@@ -37,7 +37,7 @@ from typing import Any, Generic
 
 from odradek.coordinator.answers import Promise
 from odradek.coordinator.driver import Driver
-from odradek.coordinator.jobs import WriteMarker
+from odradek.coordinator.jobs import CheckedRequest, WriteMarker
 from odradek.coordinator.loader import LongWork, NewRecordRuns, S, at_once
 from odradek.coordinator.services import Loadable
 from odradek.coordinator.shard_log import ShardLog
@@ -162,9 +162,13 @@ class Runtime(Generic[S]):
         """Handles a request and resolves ``promise`` with the reply, once, now or later."""
         driver = self._drivers.get(index)
         if driver is None:
-            promise.resolve(request.failed(ErrorCode.not_coordinator))
+            promise.resolve(self.refused(request, ErrorCode.not_coordinator))
         else:
             driver.submit(request, promise)
+
+    def refused(self, request: Request, error: ErrorCode) -> Any:
+        """Returns the reply to a request whose shard does not exist or does not serve requests now (``error``)."""
+        return request.failed(error)
 
     def write_marker(self, index: int, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         """Ends a producer's transaction in a partition, after the records of all earlier requests.
@@ -177,7 +181,17 @@ class Runtime(Generic[S]):
         if driver is None:
             promise.resolve(ErrorCode.not_coordinator)
         else:
-            driver.write_marker(WriteMarker(marker), promise)
+            driver.submit_next(WriteMarker(marker), promise)
+        return promise
+
+    def submit_checked(self, index: int, request: Request, check: Callable[[], ErrorCode]) -> Deferred[Any]:
+        """Handles a request if ``check`` returns NONE in its turn, after all earlier requests and markers."""
+        promise: Deferred[Any] = Deferred()
+        driver = self._drivers.get(index)
+        if driver is None:
+            promise.resolve(request.failed(ErrorCode.not_coordinator))
+        else:
+            driver.submit_next(CheckedRequest(request, check), promise)
         return promise
 
     def batch_bytes(self, index: int) -> int:

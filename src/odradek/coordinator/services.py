@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from odradek.coordinator.loader import LongWork, NewRecordRuns, S
 from odradek.coordinator.timers import Timers
 from odradek.core.deferred import Deferred
+from odradek.core.effects import Request
+from odradek.core.errors import ErrorCode
 
 
 class Loadable(Protocol):
@@ -38,5 +40,6 @@ class Services(Protocol[S]):
     start: Callable[[Generator[None, None, None]], object]
 
     def clock(self) -> int: ...
+    def refused(self, request: Request, error: ErrorCode) -> Any: ...
     def on_announced(self, index: int, value: Any) -> None: ...
     def drive(self, driver: Loadable) -> None: ...

@@ -24,6 +24,7 @@ from odradek.core.records import GroupMetadata, group_key, group_value
 from odradek.groups.classic import ClassicGroup, Member, State
 from odradek.groups.classic_records import assignment_record, empty_record, return_record
 from odradek.groups.config import GroupConfig
+from odradek.groups.early_checks import join_error
 from odradek.groups.messages import (
     Heartbeat,
     JoinedMember,
@@ -56,7 +57,7 @@ class Membership:
     def handle_join(self, now_ms: int, request: JoinGroup) -> ResultSteps:
         out = Result()
         self.pace = Pace()
-        error = self.refuse_join(request)
+        error = join_error(self._config, request)
         if error is not ErrorCode.none:
             out.reply = JoinGroupReply(error, member_id=request.member_id)
             return out
@@ -81,16 +82,6 @@ class Membership:
             empty = GroupMetadata("", 0, None, None, now_ms)
             out.records.append(SimpleRecord(group_key(group.group_id), group_value(empty)))
         return out
-
-    def refuse_join(self, request: JoinGroup) -> ErrorCode:
-        """Returns the error of a request that no group accepts, or none."""
-        if not request.group_id:
-            return ErrorCode.invalid_group_id
-        config = self._config
-        timeout = request.session_timeout_ms
-        if not config.group_min_session_timeout_ms <= timeout <= config.group_max_session_timeout_ms:
-            return ErrorCode.invalid_session_timeout
-        return ErrorCode.none
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         limit = self._config.group_max_size

@@ -51,6 +51,7 @@ from odradek.groups.consumer_classic import ClassicMembers
 from odradek.groups.consumer_group import ConsumerGroup, EmptyMetadataImage, MetadataImage
 from odradek.groups.consumer_messages import ConsumerHeartbeat, DescribeConsumerGroup
 from odradek.groups.consumer_timers import KINDS
+from odradek.groups.early_checks import join_error
 from odradek.groups.kip848_protocol import ConsumerMembership
 from odradek.groups.messages import (
     DeleteGroups,
@@ -166,7 +167,7 @@ class GroupShard:
 
     def _join(self, now_ms: int, request: JoinGroup) -> Result | ResultSteps:
         group = self.consumer_groups.get(request.group_id)
-        if group is None or self._membership.refuse_join(request) is not ErrorCode.none:
+        if group is None or join_error(self.config, request) is not ErrorCode.none:
             return self._membership.handle_join(now_ms, request)
         if not group.is_empty:
             return self._classic_members.handle_join(now_ms, group, request)

@@ -204,7 +204,7 @@ class Log(LogTransactions):
                 if seen is not None:
                     return AppendInfo(seen.base_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True)
                 if client and header.is_transactional:
-                    self._check_verified(header, guard)
+                    self.check_verified(header.producer_id, header.producer_epoch, guard)
                 self.producers.check(header, sequences=client)
         return self._write(data, batches, now_ms, leader_epoch)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.batches.aborted_transactions import AbortedTransaction
-from odradek.batches.header import BatchHeader
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.aborted_index import collect_aborted
 from odradek.storage.config import LogConfig
@@ -135,22 +134,27 @@ class LogTransactions:
             producer_id, producer_epoch, sequence, supports_epoch_bump=supports_epoch_bump
         )
 
-    def _check_verified(self, header: BatchHeader, guard: Guard) -> None:
+    def end_verification(self, producer_id: int, guard: Guard) -> None:
+        """Forgets a verification that the coordinator has refused for good."""
+        known = self.producers.verifications
+        if known is not None and known.is_valid(producer_id, guard):
+            known.end(producer_id)
+
+    def check_verified(self, producer_id: int, producer_epoch: int, guard: Guard) -> None:
         """Checks that a batch which begins a transaction is verified. ``Producers.check`` refuses an old epoch.
 
-        A coordinator's batches need no guard, because it verifies them in the turn in which it appends them.
+        ``append`` does this for a client's batch. A coordinator does it itself, right before it makes the batch.
         Raises KafkaError: INVALID_TXN_STATE.
         """
         if not self.config.transaction_partition_verification_enable:
             return
-        state = self.producers.get(header.producer_id)
-        epoch = header.producer_epoch
-        if state is not None and (epoch < state.epoch or state.is_in_transaction(epoch)):
+        state = self.producers.get(producer_id)
+        if state is not None and (producer_epoch < state.epoch or state.is_in_transaction(producer_epoch)):
             return
         known = self.producers.verifications
-        if known is None or not known.is_valid(header.producer_id, guard):
+        if known is None or not known.is_valid(producer_id, guard):
             raise KafkaError(
-                ErrorCode.invalid_txn_state, f"the batch of producer {header.producer_id} is in no known transaction"
+                ErrorCode.invalid_txn_state, f"the batch of producer {producer_id} is in no known transaction"
             )
 
     def aborted_in(self, start: int, end: int) -> Sequence[AbortedTransaction]:

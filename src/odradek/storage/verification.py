@@ -60,6 +60,10 @@ class Verifications:
         known = self._by_producer.get(producer_id)
         return known is not None and known.guard is guard
 
+    def end(self, producer_id: int) -> None:
+        """Ends the verification of a producer without a batch."""
+        del self._by_producer[producer_id]
+
     def check_sequence(self, header: BatchHeader, *, is_first: bool) -> None:
         """Checks the first sequence of a batch. ``is_first``: the log knows no batch of the producer's epoch.
 

@@ -80,19 +80,29 @@ def _submit(
     request = TxnOffsetCommit(producer, commit)
     index = broker.groups.partition_of(message.group_id)
     partition = broker.partition(OFFSETS_TOPIC, index)
-    if partition is not None:
-        verification = PartitionVerification(
-            broker, message.transactional_id, adds=version >= ADDS_PARTITIONS,
-            knows_transaction_abortable=version >= ABORTABLE,
-        )  # fmt: skip
+    if partition is None:
+        return request.failed(ErrorCode.not_coordinator)
+    verification = PartitionVerification(
+        broker, message.transactional_id, adds=version >= ADDS_PARTITIONS,
+        knows_transaction_abortable=version >= ABORTABLE,
+    )  # fmt: skip
+    try:
+        guard, pending = verification.begin(partition, producer, NO_SEQUENCE)
+    except KafkaError as error:
+        return OffsetCommitReply(error.code)
+    error_code = ErrorCode.none if pending is None else (yield pending)
+    if error_code is not ErrorCode.none:
+        return OffsetCommitReply(error_code)
+
+    def check() -> ErrorCode:
+        """A marker may have ended the transaction meanwhile. The commit must not begin another one."""
         try:
-            _, pending = verification.begin(partition, producer, NO_SEQUENCE)
+            partition.log.check_verified(*producer, guard)
         except KafkaError as error:
-            return OffsetCommitReply(error.code)
-        error_code = ErrorCode.none if pending is None else (yield pending)
-        if error_code is not ErrorCode.none:
-            return OffsetCommitReply(error_code)
-    answer: OffsetCommitReply = yield broker.groups.submit(index, request)
+            return error.code
+        return ErrorCode.none
+
+    answer: OffsetCommitReply = yield broker.groups.submit_checked(index, request, check)
     return answer
 
 

@@ -1,0 +1,42 @@
+"""The checks of requests that need no group. Kafka makes them before it looks for the coordinator of the group.
+
+So a bad request gets its own error while ``__consumer_offsets`` does not exist or loads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.core.effects import Request
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.groups.config import GroupConfig
+from odradek.groups.consumer_checks import check_request
+from odradek.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatReply, DescribeConsumerGroup
+from odradek.groups.messages import Heartbeat, JoinGroup, JoinGroupReply, LeaveGroup, OffsetDelete, SyncGroup
+
+_NAMES_A_GROUP = (SyncGroup, Heartbeat, LeaveGroup, OffsetDelete, DescribeConsumerGroup)
+
+
+def early_refusal(config: GroupConfig, request: Request) -> Any | None:
+    """Returns the reply to a request that no group accepts, or None."""
+    if isinstance(request, ConsumerHeartbeat):
+        try:
+            check_request(request, config.consumer_assignors)
+        except KafkaError as error:
+            return ConsumerHeartbeatReply(error.code, error.message or None)
+    elif isinstance(request, JoinGroup):
+        code = join_error(config, request)
+        return None if code is ErrorCode.none else JoinGroupReply(code, member_id=request.member_id)
+    elif isinstance(request, _NAMES_A_GROUP) and not request.group_id:
+        return request.failed(ErrorCode.invalid_group_id)
+    return None
+
+
+def join_error(config: GroupConfig, request: JoinGroup) -> ErrorCode:
+    """Returns the error of a JoinGroup that no group accepts, or none."""
+    if not request.group_id:
+        return ErrorCode.invalid_group_id
+    timeout_ms = request.session_timeout_ms
+    if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
+        return ErrorCode.invalid_session_timeout
+    return ErrorCode.none
