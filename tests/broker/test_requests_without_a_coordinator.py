@@ -23,7 +23,8 @@ from odradek.wire.api_keys import (
 
 JOIN = {
     "group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 10_000, "member_id": "m",
-    "group_instance_id": None, "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}], "reason": None,
+    "group_instance_id": None, "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}],
+    "reason": None,
 }  # fmt: skip
 BEAT = {
     "group_id": "g", "member_id": "m", "member_epoch": 0, "instance_id": None, "rack_id": None,

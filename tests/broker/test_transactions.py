@@ -310,7 +310,7 @@ def test_the_level_changes_while_producers_run(own_broker: Callable[..., Running
     with Wire(running.bootstrap) as wire:
         create_topic(wire, topic)
         producer = begun(RawProducer(wire, name).started(), topic, "a")
-        set_level(wire, 0)
+        set_level(wire, 1)
         assert producer.end() == "none"
         producer.level = 0
         begun(producer, topic, "b")
@@ -319,7 +319,31 @@ def test_the_level_changes_while_producers_run(own_broker: Callable[..., Running
         producer.level = 2
         begun(producer, topic, "c")
         assert producer.end() == "none"
-        assert read(wire, topic) == ["a", "b", "c"]
+        set_level(wire, 0)
+        producer.level = 0
+        begun(producer.started(), topic, "d")
+        set_level(wire, 2)
+        assert producer.end() == "none"
+        assert read(wire, topic) == ["a", "b", "c", "d"]
+
+
+def test_a_producer_of_version_2_at_level_0_waits_for_its_timeout(
+    own_broker: Callable[..., RunningBroker], topic: str, name: str
+) -> None:
+    """In Apache Kafka its transactional id is unusable until a restart, and its transaction holds back readers."""
+    interval = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "50"}
+    with Wire(own_broker(**interval).bootstrap) as wire:
+        create_topic(wire, topic)
+        producer = begun(RawProducer(wire, name).started(timeout_ms=1500), topic, "a")
+        set_level(wire, 0)
+        assert producer.end() == "unsupported_version"
+        assert producer.end() == "concurrent_transactions"
+        assert producer.init() == "concurrent_transactions"
+        eventually(lambda: state_of(wire, name) == "CompleteAbort")
+        producer.level = 0
+        begun(producer.started(), topic, "b")
+        assert producer.end() == "none"
+        assert read(wire, topic) == ["b"]
 
 
 @pytest.mark.parametrize(("level", "expected"), [(0, 0), (1, 1), (2, 1)])

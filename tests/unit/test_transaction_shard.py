@@ -614,6 +614,16 @@ def test_a_load_ends_the_refusal(coordinator: Coordinator) -> None:
     assert coordinator.add(producer) is ErrorCode.none
 
 
+def test_a_new_epoch_after_version_2_at_level_0(coordinator: Coordinator) -> None:
+    """Apache Kafka refuses it."""
+    producer = coordinator.new_producer()
+    coordinator.add(producer)
+    assert coordinator.end(producer).producer == (1000, 1)
+    coordinator.version = 0
+    assert coordinator.init().producer == (1000, 2)
+    assert coordinator.transaction.client_version == 0
+
+
 def test_a_prepared_transaction_is_completed_at_level_0(coordinator: Coordinator) -> None:
     """Its level was 2 when it was decided."""
     producer = coordinator.new_producer()

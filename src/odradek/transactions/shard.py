@@ -141,8 +141,9 @@ class TransactionShard:
     def _start_epoch(self, now_ms: int, request: InitProducerId, current: Transaction) -> Result:
         producer_id, epoch, last_epoch = self._next_epoch(request, current)
         after = transitions.initialized(current, producer_id, epoch, request.timeout_ms, now_ms)
-        record = self._checked_record(now_ms, request.transactional_id, after)
         self.last_producers[request.transactional_id] = ProducerIdentity(current.producer_id, last_epoch)
+        # At level 0 the record loses the version of the last transaction. Kafka refuses the request for ever instead.
+        record = self._record(request.transactional_id, after)
         return Result(ProducerReply(producer=ProducerIdentity(producer_id, epoch)), [record])
 
     def _next_epoch(self, request: InitProducerId, current: Transaction) -> tuple[int, int, int]:
