@@ -34,7 +34,7 @@ BEAT = {
 SYNC = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None,
         "protocol_type": "consumer", "protocol_name": "range", "assignments": []}  # fmt: skip
 CLASSIC_BEAT = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
-NOBODY = {"group_id": ""}
+EMPTY_ID = {"group_id": ""}
 
 
 @pytest.fixture
@@ -49,13 +49,13 @@ def test_the_error_of_a_bad_request_comes_first(wire: Wire) -> None:
         return str(wire.call(api_key, version, message).error_code.name)
 
     for version in (0, 1):
-        assert error(CONSUMER_GROUP_HEARTBEAT, version, BEAT | NOBODY) == "invalid_request"
+        assert error(CONSUMER_GROUP_HEARTBEAT, version, BEAT | EMPTY_ID) == "invalid_request"
         assert error(CONSUMER_GROUP_HEARTBEAT, version, BEAT | {"server_assignor": "x"}) == "unsupported_assignor"
         assert error(CONSUMER_GROUP_HEARTBEAT, version, BEAT | {"member_epoch": -3}) == "invalid_request"
         assert error(CONSUMER_GROUP_HEARTBEAT, version, BEAT) == "not_coordinator"
-    reply = wire.call(CONSUMER_GROUP_HEARTBEAT, 1, BEAT | NOBODY)
+    reply = wire.call(CONSUMER_GROUP_HEARTBEAT, 1, BEAT | EMPTY_ID)
     assert reply.error_message == "GroupId can't be empty."
-    reply = wire.call(JOIN_GROUP, 9, JOIN | NOBODY)
+    reply = wire.call(JOIN_GROUP, 9, JOIN | EMPTY_ID)
     assert (reply.error_code.name, reply.member_id) == ("invalid_group_id", "m")
     assert error(JOIN_GROUP, 9, JOIN | {"session_timeout": 1}) == "invalid_session_timeout"
     assert error(JOIN_GROUP, 9, JOIN) == "not_coordinator"
@@ -63,7 +63,7 @@ def test_the_error_of_a_bad_request_comes_first(wire: Wire) -> None:
         (SYNC_GROUP, 5, SYNC), (HEARTBEAT, 4, CLASSIC_BEAT), (LEAVE_GROUP, 5, {"group_id": "g", "members": []}),
         (OFFSET_DELETE, 0, {"group_id": "g", "topics": []}),
     ):  # fmt: skip
-        assert error(api_key, version, message | NOBODY) == "invalid_group_id"
+        assert error(api_key, version, message | EMPTY_ID) == "invalid_group_id"
         assert error(api_key, version, message) == "not_coordinator"
     asked = {"group_ids": ["", "g"], "include_authorized_operations": False}
     found = wire.call(CONSUMER_GROUP_DESCRIBE, 1, asked).groups

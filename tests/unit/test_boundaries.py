@@ -208,7 +208,7 @@ USES = {
     "coordinators": {"of_key_type", "runtime"},
     "producer_ids": {"next", "ready"},
     "quotas": {"limited", "most_in_window", "record", "take_back"},
-    "groups": {"batch_bytes", "loaded", "partition_of", "submit"},
+    "groups": {"batch_bytes", "loaded", "partition_of", "submit", "submit_checked"},
 }
 """What handlers may use of these services."""
 ACTS = {

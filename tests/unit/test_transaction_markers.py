@@ -249,7 +249,7 @@ def test_a_partition_that_refuses_a_marker_is_deleted() -> None:
 
 
 def test_an_open_transaction_that_refuses_its_marker_is_not_given_up() -> None:
-    """Readers of the partition wait for its end, so nobody should think that it has ended."""
+    """Readers of the partition still wait for its end."""
     broker = Broker()
     producer = broker.begun(A, B)
     broker.logs["a"].append_marker(NEWER)
