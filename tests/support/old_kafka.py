@@ -61,11 +61,12 @@ class OldKafka:
         command = [*self._java(), f"kafka.tools.{name}", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=self._directory)
 
-    def consumer(self, group: str, *arguments: str, **settings: str) -> subprocess.Popen[str]:
+    def consumer(self, group: str, *arguments: str, **settings: str | None) -> subprocess.Popen[str]:
         """Starts a console consumer with the high-level consumer; it prints the value of each record.
 
-        It commits every 200 ms unless ``settings`` say otherwise."""
-        properties = self.properties(group, **{"auto_commit_interval_ms": "200"} | settings)
+        It commits every 200 ms unless ``settings`` (underscores for dots) say otherwise; None: Kafka's default."""
+        chosen = {"auto_commit_interval_ms": "200"} | settings
+        properties = self.properties(group, **{name: value for name, value in chosen.items() if value is not None})
         command = [*self._java(), "kafka.tools.ConsoleConsumer", "--zookeeper", self._connect]
         command += ["--consumer.config", str(properties), *arguments]
         return subprocess.Popen(
@@ -79,7 +80,6 @@ class OldKafka:
             "zookeeper.session.timeout.ms": "6000",
             "zookeeper.connection.timeout.ms": "30000",
             "group.id": group,
-            "auto.offset.reset": "smallest",
         } | {name.replace("_", "."): value for name, value in settings.items()}
         path = self._directory / f"{group}.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))

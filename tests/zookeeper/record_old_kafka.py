@@ -86,7 +86,7 @@ class Recorder:
     def _consume(self, name: str, group: str, *arguments: str) -> None:
         """Reads all records with a live consumer, which commits and is then stopped."""
         topics = [topic for topic in RECORDS if re.fullmatch(arguments[-1], topic)]
-        running = self.old.consumer(group, *arguments)
+        running = self.old.consumer(group, "--from-beginning", *arguments)
         try:
             eventually(lambda: offsets(self.client, group) == wanted(group, topics), within_s=60)
             self.steps[f"{name} live"] = self._tree(group)

@@ -1,0 +1,29 @@
+"""What each store keeps of a commit."""
+
+from __future__ import annotations
+
+import pytest
+from kazoo.client import KazooClient
+from zookeeper.conftest import Line
+
+from odradek import OffsetAndMetadata
+from odradek.client import Admin
+from odradek.client.admin import offsets_topic
+from odradek.core import records
+from odradek.core.ids import TopicPartition as Tp
+
+
+@pytest.mark.claim(117)
+def test_zookeeper_keeps_the_offset_and_the_topic_more(
+    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str
+) -> None:
+    admin.alter_group_offsets(group, {Tp(filled, 0): OffsetAndMetadata(3, 0, "why")})
+    assert line("migrate", "--to", "zookeeper", "--group", group, "--execute") == 0
+    path = f"/consumers/{group}/offsets/{filled}/0"
+    assert kazoo.get(path)[0] == b"3"
+    assert kazoo.get_children(path) == []
+    found = [records.decode(entry.key, entry.value) for entry in offsets_topic.entries(admin, group)]
+    (commit,) = [one for one in found if isinstance(one, records.OffsetCommitRecord)]
+    assert commit.value is not None
+    assert (commit.value.offset, commit.value.metadata, commit.value.leader_epoch) == (3, "why", 0)
+    assert commit.value.commit_timestamp_ms > 1_700_000_000_000
