@@ -13,6 +13,7 @@ DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 _FENCE = re.compile(r"^```(python[ a-z]*|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _VARIABLE = (
     (re.compile(r"\b1\d{12}\b"), "TIME"),
+    (re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r'"topicId":"[\w-]{22}"'), '"topicId":"ID"'),
     (re.compile(r"\b127\.0\.0\.1:\d+\b"), "HOST:PORT"),

@@ -191,28 +191,28 @@ def _report(
         if any(row.target is not None for plan in ready for row in plan.written):
             note(f"Undo: odradek {back} {undo} --execute …")
     if ready:
-        note(_of_expiry(admin) if line.to == "kafka" else _left_behind(plans))
+        note(*(_of_expiry(admin) if line.to == "kafka" else _left_behind(plans)))
 
 
-def _of_expiry(admin: Admin) -> str:
+def _of_expiry(admin: Admin) -> list[str]:
     from odradek.zookeeper.migration import retention_minutes
 
     minutes = retention_minutes(admin)
     end = (datetime.now(UTC) + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return (
-        f"In Kafka the offsets of a group without members expire after {minutes} minutes "
-        f"(offsets.retention.minutes): start its consumers before {end}. In ZooKeeper they never expired."
-    )
+    return [
+        f"In Kafka the offsets of a group without members expire after {minutes} minutes (offsets.retention.minutes).",
+        f"Start its consumers before {end}. In ZooKeeper the offsets never expired.",
+    ]
 
 
-def _left_behind(plans: list[GroupMigration]) -> str:
+def _left_behind(plans: list[GroupMigration]) -> list[str]:
     found = [one for plan in plans for one in plan.left_behind.values()]
     texts = sum(bool(one.metadata) for one in found)
     epochs = sum(one.leader_epoch >= 0 for one in found)
-    return (
+    return [
         "ZooKeeper stores the offset only. Left behind: the time of each commit, "
         f"{counted(texts, 'metadata text')} and {counted(epochs, 'leader epoch')}."
-    )
+    ]
 
 
 def _as_json(
