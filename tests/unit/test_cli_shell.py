@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,11 @@ import odradek
 import odradek.client
 import odradek.client.consumer
 from odradek.cli import demo as demo_command
-from odradek.cli import info, terminal
+from odradek.cli import extras, info, terminal
 from odradek.cli.main import run
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError, StorageError
 
+ROOT = Path(__file__).parent.parent.parent
 Captured = pytest.CaptureFixture[str]
 
 
@@ -221,3 +224,26 @@ def test_dir_lists_the_public_names() -> None:
     names: dict[str, object] = {}
     exec("from odradek import *", names)
     assert set(odradek.__all__) <= names.keys()
+
+
+def test_a_missing_package_of_an_extra_is_one_line_with_the_remedy(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(**given: object) -> int:
+        raise ModuleNotFoundError("No module named 'plotly'", name="plotly.graph_objects")
+
+    monkeypatch.setattr(info, "run_info", missing)
+    assert run(["info"]) == 1
+    assert capsys.readouterr().err == (
+        "odradek: this command needs plotly.graph_objects: pip install 'odradek[report]'\n"
+    )
+
+
+def test_every_extra_names_the_modules_that_it_brings() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    own = {
+        name: {re.split("[ <>=]", one)[0] for one in project[name] if not one.startswith("odradek")} for name in project
+    }
+    for extra, packages in own.items():
+        if extra != "test":
+            assert {extras.extra_of(package.replace("-", "_")) for package in packages - {"pandas"}} == {extra}

@@ -19,6 +19,7 @@ from odradek.cli.options import parse_partitions
 from odradek.cli.record_lines import (
     JSON_COLUMNS,
     VALUE_COLUMNS,
+    Batch,
     json_lines,
     printable_json_lines,
     printable_value_lines,
@@ -72,7 +73,7 @@ class ConsumeRequest:
 class Sink(Protocol):
     """A destination of records. If ``written`` returns True, the records survive a kill."""
 
-    def write(self, batch: pa.RecordBatch) -> None: ...
+    def write(self, batch: Batch) -> None: ...
     def written(self) -> bool:
         """Whether all records passed to ``write`` are written; for a Parquet file, only after it is closed."""
 
@@ -167,7 +168,7 @@ def _follow(request: ConsumeRequest, config: ClientConfig, starts: Mapping[Topic
         left = request.most
         try:
             while left is None or left > 0:
-                for batch in _at_most(consumer.poll(POLL_S).record_batches(), left):
+                for batch in _at_most(_batches(consumer.poll(POLL_S)), left):
                     sink.write(batch)
                     left = None if left is None else left - batch.num_rows
                 sink.written()
@@ -249,7 +250,7 @@ def _member_loop(
         polled = consumer.poll(POLL_S)
         if left is not None and polled.num_rows > left:
             _give_back(consumer, polled, left)
-        for batch in _at_most(polled.record_batches(), left):
+        for batch in _at_most(_batches(polled), left):
             sink.write(batch)
             left = None if left is None else left - batch.num_rows
         now = {tp: _below(polled.next_offsets[tp], consumer.position(tp)) for tp in polled}
@@ -278,10 +279,12 @@ def _below(after: OffsetAndMetadata, position: int) -> OffsetAndMetadata:
 
 def _give_back(consumer: Consumer, polled: Polled, count: int) -> None:
     """Uses ``count`` records of a poll: moves the position back to the first of the others."""
+    from odradek.client.consumer.records import offset_at
+
     for tp, batches in polled.items():
         for batch in batches:
             if count < batch.num_rows:
-                consumer.seek(tp, batch.column("offset")[max(count, 0)].as_py())
+                consumer.seek(tp, offset_at(batch, max(count, 0)))
                 count = -1
                 break
             count -= batch.num_rows
@@ -290,7 +293,12 @@ def _give_back(consumer: Consumer, polled: Polled, count: int) -> None:
 # --- destinations -----------------------------------------------------------------------------------------------
 
 
-def _at_most(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa.RecordBatch]:
+def _batches(polled: Polled) -> Iterator[Batch]:
+    """Returns the batches of all partitions, with or without pyarrow."""
+    return (batch for batches in polled.values() for batch in batches)
+
+
+def _at_most(batches: Iterable[Batch], most: int | None) -> Iterator[Batch]:
     for batch in batches:
         if most is None:
             yield batch
@@ -309,10 +317,7 @@ def _sink(request: ConsumeRequest, total: int) -> Iterator[Sink]:
         else:
             yield _Lines(json_lines if request.as_json else value_lines)
         return
-    import pyarrow.parquet as pq
-
-    from odradek.batches.arrow import schema
-
+    pq, schema = _parquet()
     try:
         with (
             pq.ParquetWriter(request.output, schema(COLUMNS)) as writer,
@@ -325,14 +330,26 @@ def _sink(request: ConsumeRequest, total: int) -> Iterator[Sink]:
     note(f"{counted(file.count, 'record')} of {request.topic} written to {request.output}.")
 
 
+def _parquet() -> tuple[Any, Any]:
+    """Returns pyarrow's module for Parquet and the function that makes schemas. Raises ColumnsMissing."""
+    from odradek.batches.row_sets import needs_columns
+
+    with needs_columns("--output"):
+        import pyarrow.parquet as pq
+
+        from odradek.batches.arrow import schema
+
+        return pq, schema
+
+
 class _Lines:
     """Writes a line for each record to a file or a program, with unchanged bytes. Flushes each batch: a reader sees it
     at once, and a closed pipe is noticed."""
 
-    def __init__(self, lines: Callable[[pa.RecordBatch], bytes]) -> None:
+    def __init__(self, lines: Callable[[Batch], bytes]) -> None:
         self._lines = lines
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: Batch) -> None:
         lines = self._lines(batch)
         with writing_out():
             left = memoryview(lines)
@@ -347,10 +364,10 @@ class _Lines:
 class _TerminalLines:
     """Writes lines to a terminal, with escapes: control characters in records must not act on it."""
 
-    def __init__(self, lines: Callable[[pa.RecordBatch], str]) -> None:
+    def __init__(self, lines: Callable[[Batch], str]) -> None:
         self._lines = lines
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: Batch) -> None:
         lines = self._lines(batch)
         with writing_out():
             sys.stdout.write(lines)

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from odradek._version import __version__
 from odradek.cli import environment
+from odradek.cli.extras import extra_of
 from odradek.cli.termination import EXIT_TERMINATED, Terminated
 from odradek.core.log_lines import set_last_resort
 
@@ -408,6 +409,9 @@ def _report(error: BaseException) -> int:
         case OdradekError():
             terminal.error_line(str(error))
             return terminal.exit_code_of(error)
+        case ModuleNotFoundError() if extra := extra_of(error.name or ""):
+            terminal.error_line(f"this command needs {error.name}: pip install 'odradek[{extra}]'")
+            return terminal.EXIT_FAILED
     if not isinstance(error, _UsageError):
         raise error
     if type(error).__name__ == "NoArgsIsHelpError":

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from odradek.batches.columns import WRITE_COLUMNS
+from odradek.batches.row_sets import needs_columns
 from odradek.cli.options import client_config
 from odradek.cli.record_lines import from_json
 from odradek.cli.terminal import CommandError, counted, note, print_json, progress
@@ -45,7 +46,9 @@ _CSV_ROW, _CSV_ROWS = re.compile(_ROW), re.compile(rb"(?:" + _ROW + rb")*+")
 _CELLS = re.compile(rb"(?:" + _CELL + rb",)*+")
 _IN_TEXT, _IN_QUOTES = re.compile(_TEXT), re.compile(_QUOTED)
 
-Sized = Iterator["tuple[pa.RecordBatch, int]"]
+Rows = list[dict[str, Any]]
+"""Fields by the names in WRITE_COLUMNS: rows of an install without pyarrow."""
+Sized = Iterator["tuple[pa.RecordBatch | Rows, int]"]
 """Rows, and their share of the input: bytes of lines, or rows of a table."""
 
 
@@ -79,8 +82,7 @@ def run_produce(
         ):
             _look_up(producer, topic, bootstrap, may_create=create)
             for batch, size in batches:
-                producer.send_batch(topic, batch)
-                count += batch.num_rows
+                count += _send(producer, topic, batch)
                 advance(size)
     except OSError as error:
         raise CommandError(f"{f'--file {file}' if file else 'standard input'}: {error.strerror or error}") from error
@@ -92,6 +94,17 @@ def run_produce(
         return 0
     note(f"{counted(count, 'record')} sent to {topic}, each acknowledged.")
     return 0
+
+
+def _send(producer: Producer, topic: str, rows: pa.RecordBatch | Rows) -> int:
+    """Sends rows and returns their number."""
+    if not isinstance(rows, list):
+        producer.send_batch(topic, rows)
+        return int(rows.num_rows)
+    for row in rows:
+        headers = [(pair["key"], pair["value"]) for pair in row.get("headers") or ()]
+        producer.send(topic, row.get("value"), row.get("key"), headers, row.get("partition"), row.get("timestamp"))
+    return len(rows)
 
 
 def _look_up(producer: Producer, topic: str, bootstrap: str, *, may_create: bool) -> None:
@@ -114,7 +127,8 @@ def _input(file: Path | None, form: str) -> tuple[int, str, Sized]:
     if file is None:
         return 0, "bytes", _stream(sys.stdin.buffer, form)
     if form == "parquet":
-        import pyarrow.parquet as pq
+        with needs_columns("--format parquet"):
+            import pyarrow.parquet as pq
 
         table = pq.ParquetFile(file)
         return table.metadata.num_rows, "rows", _columns(table.iter_batches(ROWS))
@@ -149,7 +163,8 @@ def _csv(source: BinaryIO) -> Sized:
 
 def _no_rows(names: list[str]) -> pa.RecordBatch:
     """Returns an empty batch, so that the producer checks the header even if no rows follow. Raises ValueError."""
-    import pyarrow as pa
+    with needs_columns("--format csv"):
+        import pyarrow as pa
 
     for name, count in Counter(names).items():
         if count > 1:
@@ -241,8 +256,9 @@ def _line_of(rows: bytes, number: int, line: int) -> int:
 
 def _cells(names: list[str], rows: bytes, line: int) -> pa.RecordBatch:
     """Returns cells as text, whatever their content: 007 stays 007. An empty cell is null, "" is an empty text."""
-    import pyarrow as pa
-    import pyarrow.csv as pc
+    with needs_columns("--format csv"):
+        import pyarrow as pa
+        import pyarrow.csv as pc
 
     kinds = {name: pa.int64() if name == "partition" else pa.string() for name in names}
     try:
@@ -333,9 +349,11 @@ def _parsed(lines: list[bytes], read: Callable[[bytes], dict[str, Any] | None], 
         raise failure
 
 
-def _rows(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    import pyarrow as pa
-
+def _rows(rows: Rows) -> pa.RecordBatch | Rows:
+    try:
+        import pyarrow as pa
+    except ModuleNotFoundError:
+        return rows
     kinds = (pa.binary(), pa.binary(), _headers_kind(), pa.int32(), pa.int64())
     used = set().union(*rows) | {"value"}
     schema = pa.schema([(name, kind) for name, kind in zip(WRITE_COLUMNS, kinds, strict=True) if name in used])

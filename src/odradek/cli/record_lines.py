@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from odradek.batches.row_sets import RowBatch
 from odradek.core.printable import printable, printable_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from odradek.batches.rows import Row
+
+Batch: TypeAlias = "pa.RecordBatch | RowBatch"
+"""Records of one partition, with or without pyarrow."""
 
 VALUE_COLUMNS = ("value", "offset")
 """The columns to read for lines of values. A group's member needs the offset to return unused records."""
@@ -30,41 +37,70 @@ _FIRST_S, _LAST_S = (
 _quoted = json.JSONEncoder().encode
 
 
-def value_lines(batch: pa.RecordBatch) -> bytes:
+def value_lines(batch: Batch) -> bytes:
     """Returns the values unchanged, each with a line feed; ``null`` for a record without a value."""
-    values = batch.column("value").to_pylist()
-    if batch.column("value").null_count:
+    values = _values(batch)
+    if None in values:
         values = [b"null" if value is None else value for value in values]
-    return b"\n".join([*values, b""])
+    return b"\n".join([*values, b""])  # type: ignore[list-item]  # no None is left
 
 
-def printable_value_lines(batch: pa.RecordBatch) -> str:
+def _values(batch: Batch) -> list[bytes | None]:
+    if isinstance(batch, RowBatch):
+        return [row.value for row in batch.rows]
+    found: list[bytes | None] = batch.column("value").to_pylist()
+    return found
+
+
+def printable_value_lines(batch: Batch) -> str:
     """Returns the values for a terminal: one line each, with escapes for control characters, also for line feeds."""
-    values = batch.column("value").to_pylist()
+    values = _values(batch)
     texts = ("null" if value is None else printable(value.decode(errors="replace")) for value in values)
     return "".join(f"{text}\n" for text in texts)
 
 
-def printable_json_lines(batch: pa.RecordBatch) -> str:
+def printable_json_lines(batch: Batch) -> str:
     """Returns ``json_lines`` for a terminal."""
     return printable_json(json_lines(batch).decode())
 
 
-def json_lines(batch: pa.RecordBatch) -> bytes:
+def json_lines(batch: Batch) -> bytes:
     """Returns one object for each record, with the fields in ``JSON_COLUMNS``. ``batch`` has only one partition."""
     if not batch.num_rows:
         return b""
-    topic, partition = (_quoted(batch.column(name)[0].as_py()) for name in ("topic", "partition"))
-    position = f', "topic": {topic}, "partition": {partition}, "offset": '
-    rows = zip(
-        _texts(batch.column("key")), _texts(batch.column("value")), batch.column("offset").to_pylist(),
-        _times(batch.column("timestamp")), _headers(batch.column("headers")), strict=True,
-    )  # fmt: skip
+    if isinstance(batch, RowBatch):
+        topic, partition = batch.partition
+        rows = _fields_of_rows(batch.rows)
+    else:
+        topic, partition = (batch.column(name)[0].as_py() for name in ("topic", "partition"))
+        rows = _fields_of_columns(batch)
+    position = f', "topic": {_quoted(topic)}, "partition": {partition}, "offset": '
     lines = [
         f'{{"key": {key}, "value": {value}{position}{offset}, "timestamp": {time}, "headers": {headers}}}\n'
         for key, value, offset, time, headers in rows
     ]
     return "".join(lines).encode()
+
+
+_Fields = Iterable[tuple[str, str, int, str, str]]
+"""Key, value, offset, timestamp and headers of records; all but the offset as JSON."""
+
+
+def _fields_of_columns(batch: pa.RecordBatch) -> _Fields:
+    import pyarrow as pa
+
+    keys, values = (_texts(batch.column(name).to_pylist()) for name in ("key", "value"))
+    times = _times(batch.column("timestamp").view(pa.int64()).to_pylist())
+    return zip(keys, values, batch.column("offset").to_pylist(), times, _headers(batch.column("headers")), strict=True)
+
+
+def _fields_of_rows(rows: list[Row]) -> _Fields:
+    keys, values = _texts([row.key for row in rows]), _texts([row.value for row in rows])
+    times = _times([row.timestamp * 1000 for row in rows])
+    headers = [
+        f"[{', '.join(_header_texts(*zip(*pairs, strict=True)))}]" if (pairs := row.headers) else "null" for row in rows
+    ]
+    return zip(keys, values, [row.offset for row in rows], times, headers, strict=True)
 
 
 def from_json(value: Any) -> bytes | None:
@@ -105,17 +141,15 @@ def _text(value: bytes) -> str:
         return f'{{"{BASE64}": "{b64encode(value).decode()}"}}'
 
 
-def _texts(column: pa.Array) -> list[str]:
-    return ["null" if value is None else _text(value) for value in column.to_pylist()]
+def _texts(values: Iterable[bytes | None]) -> list[str]:
+    return ["null" if value is None else _text(value) for value in values]
 
 
-def _times(column: pa.Array) -> list[str]:
-    """Returns timestamps in the form of ``datetime.isoformat``, which is called once for each second."""
-    import pyarrow as pa
-
+def _times(times: Iterable[int]) -> list[str]:
+    """Returns times in microseconds in the form of ``datetime.isoformat``, which is called once for each second."""
     seconds = {-1: ""}  # the last second before 1970 contains the value for no timestamp
     found = []
-    for time in column.view(pa.int64()).to_pylist():
+    for time in times:
         second, micros = divmod(time, 1_000_000)
         text = seconds.get(second)
         if text is None:
@@ -148,8 +182,15 @@ def _headers(column: pa.ListArray) -> list[str]:
     pairs = column.values.slice(first, ends[-1] - first)
     if not len(pairs):
         return ["null"] * len(column)
-    names, values = pairs.field("key").to_pylist(), _texts(pairs.field("value"))
-    texts = [f'{{"key": {_quoted(name)}, "value": {value}}}' for name, value in zip(names, values, strict=True)]
+    texts = _header_texts(pairs.field("key").to_pylist(), pairs.field("value").to_pylist())
     return [
         f"[{', '.join(texts[begin - first : end - first])}]" if begin < end else "null" for begin, end in pairwise(ends)
     ]
+
+
+def _header_list(pairs: Sequence[tuple[str, bytes | None]]) -> str:
+    return f"[{', '.join(_header_texts(*zip(*pairs, strict=True)))}]"
+
+
+def _header_texts(names: Iterable[str], values: Iterable[bytes | None]) -> list[str]:
+    return [f'{{"key": {_quoted(name)}, "value": {value}}}' for name, value in zip(names, _texts(values), strict=True)]

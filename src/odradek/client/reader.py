@@ -20,6 +20,7 @@ from uuid import UUID
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.header import BatchHeader, crc_is_valid, scan
+from odradek.batches.row_sets import ColumnsMissing, RowSet, record_set
 from odradek.batches.rows import Row, batch_rows
 from odradek.client import loop, offset_requests, topic_requests
 from odradek.client.arguments import isolation
@@ -236,9 +237,10 @@ class PartitionReader:
     def _arrow(
         self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
     ) -> _Decoded[pa.RecordBatch]:
-        from odradek.batches.arrow import RecordSet  # here: loads numba and pyarrow
-
-        records = RecordSet(reply.records)
+        kind = record_set()  # here: loads numba and pyarrow
+        if kind is RowSet and surveyed is not None:
+            raise ColumnsMissing("reading the ranges of batches")
+        records = kind(reply.records)
         aborted = [AbortedTransaction(*row) for row in reply.aborted or ()]
         if surveyed is not None:
             surveyed(records.spans(aborted))

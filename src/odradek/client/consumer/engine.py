@@ -17,7 +17,7 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.errors import IllegalState, InvalidGroupId, Wakeup
 from odradek.client.consumer.fetch_buffer import CompletedFetch
 from odradek.client.consumer.fetcher import Fetcher
-from odradek.client.consumer.records import Polled, Record, records_of
+from odradek.client.consumer.records import Polled, Record, offset_at, records_of
 from odradek.client.consumer.subscription import Before, PartitionState, SubscriptionState
 from odradek.client.consumer.wakeup import WakeupSignal
 from odradek.client.errors import RequestTimedOut
@@ -326,7 +326,7 @@ class ConsumerEngine:
         piece = batch.slice(0, left) if rows > left else batch
         before, before_epoch = state.position, state.position_epoch
         # A producer can give the records of a batch any offsets: the position must not decrease.
-        position = fetch.next_offset if is_last else max(before, int(piece.column("offset")[-1].as_py()) + 1)
+        position = fetch.next_offset if is_last else max(before, offset_at(piece, -1) + 1)
         known = self.unfinished.get(fetch.tp)
         if known is None or state.position_version > known.version:
             self.unfinished[fetch.tp] = Before(fetch.version, before, before_epoch)  # first: an interrupt may follow
@@ -351,7 +351,7 @@ class ConsumerEngine:
         If the caller stops, the remaining records of a partition are fetched again."""
         taken = {tp: self._taken[tp] for tp in polled}
         for tp, (state, version) in taken.items():
-            first = polled[tp][0].column("offset")[0].as_py()
+            first = offset_at(polled[tp][0], 0)
             state.set_returned(version, first, polled.next_offsets[tp].leader_epoch)
         open_ones = dict(taken)
 

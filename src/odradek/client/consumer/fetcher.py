@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.batches.aborted_transactions import AbortedTransaction
+from odradek.batches.row_sets import record_set
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster
 from odradek.client.consumer.ahead_decoder import WORTH_DECODING_BYTES, AheadDecoder
@@ -285,7 +286,7 @@ class Fetcher:
 
     async def _load_kernel(self) -> None:
         """Loads numba in a thread: it takes a second, and the loop has to send heartbeats."""
-        self._record_set = await asyncio.to_thread(_record_set)
+        self._record_set = await asyncio.to_thread(record_set)
 
     def _on_lost(self, fetch: InFlightFetch) -> None:
         for tp in fetch.wanted:
@@ -392,9 +393,3 @@ class Fetcher:
             logger.warning("offset %d of %s is out of range: %s", offset, tp, self.config.auto_offset_reset)
             state.ask_reset(timestamp)
             self._changed()
-
-
-def _record_set() -> Any:
-    from odradek.batches.arrow import RecordSet
-
-    return RecordSet

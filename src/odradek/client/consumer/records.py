@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.batches.columns import DEFAULT_COLUMNS
+from odradek.batches.row_sets import ColumnsMissing, RowBatch, needs_columns
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -41,7 +42,11 @@ class Record(NamedTuple):
 
 
 class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
-    """RecordBatches by partition, in the order of their offsets. Empty, and therefore false, without records."""
+    """RecordBatches by partition, in the order of their offsets. Empty, and therefore false, without records.
+
+    Without the packages of the extra ``arrow`` they are ``RowBatch``es: ``records`` works, and what returns columns
+    raises ColumnsMissing.
+    """
 
     def __init__(self, columns: tuple[str, ...] = DEFAULT_COLUMNS) -> None:
         super().__init__()
@@ -56,15 +61,19 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
         return sum(batch.num_rows for batches in self.values() for batch in batches)
 
     def record_batches(self) -> Iterator[pa.RecordBatch]:
-        """All RecordBatches, partition by partition."""
+        """All RecordBatches, partition by partition. Raises ColumnsMissing."""
         for batches in self.values():
-            yield from batches
+            for batch in batches:
+                if isinstance(batch, RowBatch):
+                    raise ColumnsMissing("record_batches()")
+                yield batch
 
     def table(self) -> pa.Table:
-        """All records as one table, which is empty without records."""
-        import pyarrow as pa
+        """All records as one table, which is empty without records. Raises ColumnsMissing."""
+        with needs_columns("table()"):
+            import pyarrow as pa
 
-        from odradek.batches.arrow import schema
+            from odradek.batches.arrow import schema
 
         return pa.Table.from_batches(list(self.record_batches()), None if self else schema(self.columns))
 
@@ -74,9 +83,26 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
             yield from records_of(tp, batches)
 
 
-def records_of(tp: TopicPartition, batches: list[pa.RecordBatch]) -> Iterator[Record]:
+def offset_at(batch: pa.RecordBatch | RowBatch, number: int) -> int:
+    """The offset of a batch's record with this number; -1 is the last one."""
+    return batch.rows[number].offset if isinstance(batch, RowBatch) else int(batch.column("offset")[number].as_py())
+
+
+def records_of(tp: TopicPartition, batches: list[pa.RecordBatch | RowBatch]) -> Iterator[Record]:
     for batch in batches:
-        yield from rows_of(tp, batch)
+        yield from _rows_of(tp, batch) if isinstance(batch, RowBatch) else rows_of(tp, batch)
+
+
+def _rows_of(tp: TopicPartition, batch: RowBatch) -> Iterator[Record]:
+    """The records of a RowBatch; columns that were not requested are empty, as in ``rows_of``."""
+    has_key, has_value, has_headers, has_time, has_type = (
+        name in batch.columns for name in ("key", "value", "headers", "timestamp", "timestampType")
+    )
+    kind = batch.timestamp_type if has_type else 0
+    for row in batch.rows:
+        key, value = row.key if has_key else None, row.value if has_value else None
+        time_ms = row.timestamp if has_time else -1
+        yield Record(tp.topic, tp.partition, row.offset, time_ms, kind, key, value, row.headers if has_headers else ())
 
 
 def rows_of(tp: TopicPartition, batch: pa.RecordBatch) -> Iterator[Record]:

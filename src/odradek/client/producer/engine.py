@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.batches.compression import CODES
 from odradek.batches.encode import Headers
+from odradek.batches.row_sets import needs_columns
 from odradek.client.arguments import as_name, as_whole
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.config import ClientConfig
@@ -172,9 +173,10 @@ class ProducerEngine:
         self, topic: str, count: int, rows: pa.RecordBatch | pa.Table, on_delivery: RunDelivered | None
     ) -> Iterator[ProducerBatch]:
         """Encodes the rows of a RecordBatch or Table by partition. Raises ValueError, MESSAGE_TOO_LARGE."""
-        import pyarrow as pa
+        with needs_columns("send_batch()"):
+            import pyarrow as pa
 
-        from odradek.client.producer.columns import pack_columns
+            from odradek.client.producer.columns import pack_columns
 
         if not isinstance(rows, pa.RecordBatch | pa.Table):
             raise TypeError(f"expected a RecordBatch or Table of pyarrow, not {type(rows).__name__}")

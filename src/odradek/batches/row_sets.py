@@ -1,0 +1,213 @@
+"""Fetched record batches as rows, in pure Python: the consumer's records where pyarrow, numpy or numba is missing.
+
+``RowSet`` has the interface of ``batches.arrow.RecordSet``. A property test compares the records and errors of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
+from odradek.batches.columns import DEFAULT_COLUMNS, MAX_MS
+from odradek.batches.header import (
+    COMPRESSION_MASK,
+    MAGIC_OFFSET,
+    BatchHeader,
+    Buffer,
+    crc_is_valid,
+    scan,
+)
+from odradek.batches.rows import Row, batch_rows
+from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
+
+_LARGEST_OFFSET = 1 << 62
+ARROW_PACKAGES = ("pyarrow", "numpy", "numba", "llvmlite")
+"""The packages of the extra ``arrow``."""
+
+
+class ColumnsMissing(OdradekError):
+    """Records cannot become columns, because a package of the extra ``arrow`` is not installed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} needs pyarrow, numpy and numba: pip install 'odradek[arrow]'")
+
+
+@contextmanager
+def needs_columns(what: str) -> Iterator[None]:
+    """Raises ColumnsMissing if an import inside the block fails for a package of the extra ``arrow``."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ARROW_PACKAGES:
+            raise
+        raise ColumnsMissing(what) from error
+
+
+def record_set() -> Any:
+    """Returns the class that reads fetched bytes: ``RecordSet`` of ``batches.arrow``, or ``RowSet`` without it."""
+    try:
+        with needs_columns("reading columns"):
+            from odradek.batches.arrow import RecordSet
+    except ColumnsMissing:
+        return RowSet
+    return RecordSet
+
+
+class RowBatch:
+    """The records of one record batch of a partition, in the order of their offsets.
+
+    ``columns`` are those that were requested. ``timestamp_type`` is 0 (CreateTime) or 1 (LogAppendTime).
+    """
+
+    __slots__ = ("columns", "partition", "rows", "timestamp_type")
+
+    def __init__(
+        self, rows: list[Row], partition: tuple[str, int], timestamp_type: int, columns: tuple[str, ...]
+    ) -> None:
+        self.rows, self.partition, self.timestamp_type, self.columns = rows, partition, timestamp_type, columns
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.rows)
+
+    def slice(self, offset: int = 0, length: int | None = None) -> RowBatch:
+        """Returns the records from number ``offset`` on, at most ``length``. An Arrow RecordBatch has this method."""
+        end = None if length is None else offset + length
+        return RowBatch(self.rows[offset:end], self.partition, self.timestamp_type, self.columns)
+
+
+class RowSet:
+    """The whole batches in the bytes of a fetch reply for one partition.
+
+    ``next_offset`` is the offset after the last batch, ``leader_epoch`` the epoch of the last batch (-1 for no batch).
+    Raises CorruptRecord, and KafkaError (UNSUPPORTED_FOR_MESSAGE_FORMAT) for batches of format v0 or v1.
+    """
+
+    __slots__ = ("_batches", "_data", "leader_epoch", "next_offset")
+
+    def __init__(self, data: Buffer) -> None:
+        self._data = data
+        self._batches: list[tuple[int, BatchHeader]] = []
+        self.next_offset = self.leader_epoch = -1
+        at, before = 0, -1
+        try:
+            for at, header in scan(data):
+                self._check(header, before, at)
+                before = header.last_offset
+                self._batches.append((at, header))
+        except CorruptRecord:
+            self._refuse_old_format(at if not self._batches else at + self._batches[-1][1].size_in_bytes)
+            raise
+        if self._batches:
+            self.next_offset, self.leader_epoch = before + 1, self._batches[-1][1].leader_epoch
+
+    @staticmethod
+    def _check(header: BatchHeader, before: int, at: int) -> None:
+        if not 0 <= header.base_offset <= _LARGEST_OFFSET:
+            raise CorruptRecord(f"batch at byte {at}: its offsets or its record count are impossible")
+        if header.base_offset <= before:
+            raise CorruptRecord("the offsets of the record batches do not ascend")
+
+    def _refuse_old_format(self, at: int) -> None:
+        """Raises the error for a batch of an old format at this position. The position of the magic byte is the same in
+        every format."""
+        data = memoryview(self._data)
+        if len(data) > at + MAGIC_OFFSET and data[at + MAGIC_OFFSET] < 2:
+            raise KafkaError(
+                ErrorCode.unsupported_for_message_format,
+                f"a batch has message format v{data[at + MAGIC_OFFSET]}, which is older than Kafka 0.11; only v2 is "
+                "supported",
+            )
+
+    @property
+    def is_small_part(self) -> bool:
+        """Whether the buffer, which these batches keep in memory, is more than twice as large as they are."""
+        return 2 * len(self._data) < memoryview(memoryview(self._data).obj).nbytes
+
+    def copy(self) -> RowSet:
+        """Returns a copy with its own memory."""
+        return RowSet(bytes(self._data))
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether any batch is compressed."""
+        return any(header.attributes & COMPRESSION_MASK for _, header in self._batches)
+
+    def record_batches(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        start: int = 0,
+        end: int = _LARGEST_OFFSET,
+        columns: tuple[str, ...] = DEFAULT_COLUMNS,
+        check_crcs: bool = True,
+        aborted: Sequence[AbortedTransaction] = (),
+    ) -> RowBatches:
+        """Returns records with ``start <= offset < end``, except control records and ``aborted`` transactions.
+
+        The iterator raises CorruptRecord.
+        """
+        marks = [(header.last_offset, header.attributes, header.producer_id) for _, header in self._batches]
+        hidden = rolled_back(marks, aborted) if aborted else [False] * len(marks)
+        chosen = [
+            (at, header)
+            for (at, header), is_hidden in zip(self._batches, hidden, strict=True)
+            if not is_hidden and not header.is_control and header.last_offset >= start and header.base_offset < end
+        ]
+        return RowBatches(self._data, chosen, (topic, partition), (start, end), columns, check_crcs=check_crcs)
+
+
+class RowBatches(Iterator[RowBatch]):
+    """The result of ``RowSet.record_batches``, which decodes each element on demand.
+
+    After CorruptRecord, the next call raises it again.
+    """
+
+    __slots__ = ("_at", "_batches", "_check_crcs", "_columns", "_data", "_offsets", "_partition")
+
+    def __init__(
+        self,
+        data: Buffer,
+        batches: list[tuple[int, BatchHeader]],
+        tp: tuple[str, int],
+        offsets: tuple[int, int],
+        columns: tuple[str, ...],
+        *,
+        check_crcs: bool,
+    ) -> None:
+        self._data, self._batches, self._offsets, self._columns = data, batches, offsets, columns
+        self._partition, self._check_crcs = tp, check_crcs
+        self._at = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all batches were read. If False, there still may be no further element."""
+        return self._at >= len(self._batches)
+
+    def __next__(self) -> RowBatch:
+        start, end = self._offsets
+        while self._at < len(self._batches):
+            at, header = self._batches[self._at]
+            if self._check_crcs and not crc_is_valid(self._data, at, header):
+                raise CorruptRecord(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+            rows = [_clamped(row) for row in self._checked(at, header) if start <= row.offset < end]
+            self._at += 1
+            if rows:
+                return RowBatch(rows, self._partition, header.timestamp_type, self._columns)
+        raise StopIteration
+
+    def _checked(self, at: int, header: BatchHeader) -> Iterator[Row]:
+        for row in batch_rows(self._data, at, header):
+            if not header.base_offset <= row.offset <= header.last_offset:
+                raise CorruptRecord(f"batch at offset {header.base_offset}: a record's offset is outside of it")
+            yield row
+
+
+def _clamped(row: Row) -> Row:
+    """Returns a row whose time fits into a column of microseconds."""
+    if -MAX_MS <= row.timestamp <= MAX_MS:
+        return row
+    return row._replace(timestamp=min(max(row.timestamp, -MAX_MS), MAX_MS))
