@@ -1,4 +1,4 @@
-"""The progress of ``odradek pipeline ingest`` on stderr: a bar for people, JSON lines for programs, or nothing."""
+"""The progress of ``odradek pipeline ingest`` and ``transform`` on stderr: a bar for people, JSON lines, or nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 KINDS = ("auto", "json", "none")
 _EVERY_S = 1.0
+_OF_FILES = ("files", "bytes", "unreadable")
 
 
 def check_kind(kind: str) -> None:
@@ -29,13 +30,14 @@ def check_kind(kind: str) -> None:
 
 
 @contextmanager
-def shown(kind: str, unread: int, *, has_end: bool) -> Iterator[Watch | None]:
-    """Yields the receiver of a run's progress; None if nothing is shown. ``unread``: the number of unread offsets."""
+def shown(kind: str, unread: int, *, has_end: bool, with_files: bool = True) -> Iterator[Watch | None]:
+    """Yields the receiver of a run's progress; None if nothing is shown. ``unread``: the number of unread offsets.
+    ``with_files``: whether the run writes files, so that JSON lines have their counts."""
     from odradek.pipelines.run_progress import RunProgress
 
     progress = RunProgress(unread, has_end=has_end)
     if kind == "json":
-        yield Lines(progress)
+        yield Lines(progress, omitted=() if with_files else _OF_FILES)
     elif kind == "auto" and sys.stderr.isatty():
         with _bar(progress, unread if has_end else None) as watch:
             yield watch
@@ -46,8 +48,11 @@ def shown(kind: str, unread: int, *, has_end: bool) -> Iterator[Watch | None]:
 class Lines:
     """Prints a JSON line for each micro-batch, at most one a second while a micro-batch is read, and one at the end."""
 
-    def __init__(self, progress: RunProgress, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, progress: RunProgress, clock: Callable[[], float] = time.monotonic, omitted: Collection[str] = ()
+    ) -> None:
         self._progress = progress
+        self._omitted = omitted
         self._clock = clock
         self._lock = threading.Lock()
         self._printed_s = clock()
@@ -73,7 +78,9 @@ class Lines:
 
     def _print(self, more: Mapping[str, str] = MappingProxyType({})) -> None:
         self._printed_s = self._clock()
-        warning_lines(json_line(rounded(self._progress.snapshot()) | dict(more)))
+        found = rounded(self._progress.snapshot())
+        chosen = {name: value for name, value in found.items() if name not in self._omitted}
+        warning_lines(json_line(chosen | dict(more)))
 
 
 def reasons(group: CommitState) -> dict[str, str]:

@@ -56,7 +56,7 @@ _SUB_APPS = {
     ),
     "zookeeper": _SubApp("odradek.cli.zookeeper.app", "Offsets of groups in ZooKeeper: lag, resets, migration."),
     "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of any Kafka cluster, decoded."),
-    "pipeline": _SubApp("odradek.cli.pipeline", "Pipelines on Spark: ingest, replay, history."),
+    "pipeline": _SubApp("odradek.cli.pipeline", "Pipelines on Spark: ingest, transform, replay, history."),
 }
 
 

@@ -8,7 +8,7 @@ from odradek.cli.command_config import without_values
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import CONTEXT
 from odradek.cli.pipeline_history import EPILOG, SUMMARY, history
-from odradek.cli.pipeline_options import IngestLine, PipelineLine, ReplayLine
+from odradek.cli.pipeline_options import IngestLine, PipelineLine, ReplayLine, TransformLine
 from odradek.cli.termination import terminable
 from odradek.pipelines.options import PipelineOptions
 
@@ -16,7 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
-    help="Pipelines on Spark: topics into tables, replays of ranges, the history of groups.",
+    help="Pipelines on Spark: topics into tables and topics, replays of ranges, the history of groups.",
     epilog="Example:\n\n\b\n"
     "  odradek pipeline ingest --topics events --group event-lake --output lake/events -b 127.0.0.1:9092",
 )
@@ -24,7 +24,7 @@ app = typer.Typer(
 
 @app.callback()
 def _pipeline() -> None:
-    """Pipelines on Spark: topics into tables, replays of ranges, the history of groups."""
+    """Pipelines on Spark: topics into tables and topics, replays of ranges, the history of groups."""
 
 
 app.command(short_help=SUMMARY, epilog=EPILOG)(history)
@@ -74,4 +74,31 @@ def replay(request: ReplayLine) -> None:
 
     with terminable(), without_values(request.command_config):
         code = run_replay_command(request)
+    raise typer.Exit(code)
+
+
+@app.command(
+    short_help="Transform topics into a topic with SQL or Python, each row once.",
+    epilog="Examples:\n\n\b\n"
+    "  odradek pipeline transform --topics orders --group big-orders --to-topic big \\\n"
+    "      --checkpoint state/big --value-format json --schema 'id bigint, total double' \\\n"
+    "      --sql 'SELECT key, to_json(value) AS value FROM records WHERE value.total > 100' \\\n"
+    "      -b 127.0.0.1:9092\n"
+    "  odradek pipeline transform --topics orders --group clean --to-topic clean \\\n"
+    "      --checkpoint state/clean --function jobs:clean --trigger 10s -b 127.0.0.1:9092",
+)
+@of_fields()
+def transform(request: TransformLine) -> None:
+    """Read the records of topics that a group has not read, and write rows made of them to a topic, exactly once.
+
+    Each micro-batch is one transaction of the rows and the group's offsets: consumers with read_committed see all of it
+    or nothing, also after a kill. The next run completes a run that was killed. --sql reads the view 'records', with
+    the columns key, value, headers, topic, partition, offset and timestamp; the result needs a column value and may
+    have key, headers and partition. --function gets the same as a DataFrame. With --trigger, Ctrl-C and SIGTERM end the
+    run after the current micro-batch, otherwise at once.
+    """
+    from odradek.cli.pipeline_transform import run_transform_command
+
+    with terminable(), without_values(request.command_config):
+        code = run_transform_command(request)
     raise typer.Exit(code)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from odradek.cli.ingest_progress import check_kind, reasons, shown
 from odradek.cli.pipeline_options import IngestLine, check_pyspark
-from odradek.cli.terminal import EXIT_OK, CommandError, counted, error_line, note, print_json, waiting
-from odradek.cli.termination import EXIT_TERMINATED, Terminated
-from odradek.core.errors import OdradekError
+from odradek.cli.query_runs import check_end, group_line, run_query_in_thread
+from odradek.cli.terminal import counted, error_line, note, print_json, waiting
+from odradek.cli.termination import EXIT_TERMINATED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from odradek.pipelines.ingest_job import Ingest, Ingested
     from odradek.pipelines.lake import Added
     from odradek.pipelines.run_progress import PartitionTime
-
-T = TypeVar("T")
 
 
 def run_ingest_command(request: IngestLine) -> int:
@@ -30,11 +27,8 @@ def run_ingest_command(request: IngestLine) -> int:
 
     check_kind(request.progress)
     job = _job(request)
-    stop = threading.Event()
     with waiting("checking the cluster"):
         unread = job.check()
-    # Java handles Ctrl-C badly. So the job runs in a thread, and Ctrl-C interrupts the main thread, which only waits.
-    workers = ThreadPoolExecutor(1, "pipeline")
 
     def get_spark() -> SparkSession:
         return start_spark(request.master, request.conf, job.target)
@@ -42,39 +36,22 @@ def run_ingest_command(request: IngestLine) -> int:
     def advance(added: Added) -> None:
         _print_batch(request, added)
 
-    try:
-        with shown(request.progress, unread, has_end=request.trigger is None) as watch:
-            done, code = _finished(workers.submit(run_ingest, job, get_spark, stop, advance, watch), stop, job)
-    finally:
-        workers.shutdown(wait=False, cancel_futures=True)
+    with shown(request.progress, unread, has_end=request.trigger is None) as watch:
+
+        def run(stop: threading.Event) -> Ingested:
+            return run_ingest(job, get_spark, stop, advance, watch)
+
+        done, code = run_query_in_thread(run, has_end=request.trigger is None)
     _print_result(request, done)
     if code == EXIT_TERMINATED:
         error_line("stopped cleanly by SIGTERM")
     return code
 
 
-def _finished(running: Future[T], stop: threading.Event, job: Ingest) -> tuple[T, int]:
-    """Returns the job's result and the exit code. Ctrl-C and SIGTERM stop a job with a trigger cleanly, and any other
-    job at once."""
-    try:
-        return running.result(), EXIT_OK
-    except (KeyboardInterrupt, Terminated) as signal:
-        if job.trigger is None:
-            raise
-        stop.set()
-        if isinstance(signal, KeyboardInterrupt):
-            return running.result(), EXIT_OK
-    try:
-        return running.result(), EXIT_TERMINATED
-    except OdradekError as error:  # Spark's Java received the signal, too
-        raise Terminated(f"stopped by SIGTERM: {error}") from error
-
-
 def _job(request: IngestLine) -> Ingest:
     from odradek.pipelines.ingest_job import Ingest
 
-    if request.available_now and request.trigger is not None:
-        raise CommandError("--available-now stops at the present end, --trigger continues: omit one of them")
+    check_end(request.trigger, available_now=request.available_now)
     return Ingest.of(dataclasses.replace(request, options=request.source_options()))
 
 
@@ -96,18 +73,11 @@ def _print_result(request: IngestLine, done: Ingested) -> None:
     files = ""
     if done.batches and done.files is not None and done.size is not None:
         files = f", {counted(done.files, 'file')} of {done.size:,} bytes"
-    note(f"{what}{files} ({done.seconds:.1f} s), into {request.output}; {_group(request, done)}")
+    note(f"{what}{files} ({done.seconds:.1f} s), into {request.output}; {group_line(request.group, done.group)}")
     if done.slowest is not None:
         note(_slowest(done.slowest))
     if done.bad:
         note(f"{done.bad:,} of them have an unreadable value: see columns error and raw.")
-
-
-def _group(request: IngestLine, done: Ingested) -> str:
-    group = done.group
-    if group.is_committed:
-        return f"group {request.group} is committed."
-    return f"group {request.group} is not committed: {'. '.join(filter(None, (group.why, group.remedy)))}."
 
 
 def _slowest(one: PartitionTime) -> str:

@@ -12,7 +12,26 @@ from odradek.cli.command_config import read_properties
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout
 from odradek.cli.terminal import CommandError
 from odradek.pipelines.history_options import ReportOptions
-from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions
+from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions, TransformOptions
+
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="Read up to the present end, then stop. The default.")
+]
+Start = Annotated[
+    str,
+    typer.Option("--from", metavar="earliest|latest|none", help="Where to begin in partitions without a commit."),
+]
+MaxOffsets = Annotated[
+    int | None, typer.Option("--max-offsets", min=1, metavar="N", help="At most N offsets in one micro-batch.")
+]
+ProgressKind = Annotated[
+    str,
+    typer.Option(
+        "--progress",
+        metavar="auto|json|none",
+        help="Progress on stderr: a bar if it is a terminal, or a JSON line each second and for each micro-batch.",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,32 +51,40 @@ class PipelineLine(PipelineOptions):
 class IngestLine(PipelineLine, IngestOptions):
     """The command line of ``ingest``."""
 
-    available_now: Annotated[
-        bool, typer.Option("--available-now", help="Read up to the present end, then stop. The default.")
-    ] = False
-    start: Annotated[
-        str,
-        typer.Option("--from", metavar="earliest|latest|none", help="Where to begin in partitions without a commit."),
-    ] = "earliest"
-    max_offsets: Annotated[
-        int | None, typer.Option("--max-offsets", min=1, metavar="N", help="At most N offsets in one micro-batch.")
-    ] = None
-    progress: Annotated[
-        str,
-        typer.Option(
-            "--progress",
-            metavar="auto|json|none",
-            help="Progress on stderr: a bar if it is a terminal, or a JSON line each second and for each micro-batch.",
-        ),
-    ] = "auto"
+    available_now: AvailableNow = False
+    start: Start = "earliest"
+    max_offsets: MaxOffsets = None
+    progress: ProgressKind = "auto"
 
     def source_options(self) -> Mapping[str, str]:
-        own = {}
-        if self.start != "earliest":
-            own["kafka.auto.offset.reset"] = self.start
-        if self.max_offsets is not None:
-            own["maxOffsetsPerTrigger"] = str(self.max_offsets)
-        return spark_client_options(self.command_config) | own | dict(self.options or {})
+        return query_options(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformLine(TransformOptions):
+    """The command line of ``transform``."""
+
+    bootstrap_servers: Bootstrap
+    available_now: AvailableNow = False
+    start: Start = "earliest"
+    max_offsets: MaxOffsets = None
+    progress: ProgressKind = "auto"
+    as_json: AsJson = False
+    command_config: CommandConfig = None
+
+    def source_options(self) -> Mapping[str, str]:
+        """Returns the options of ``format("odradek")``; those of ``--option`` override. Raises CommandError."""
+        return query_options(self)
+
+
+def query_options(line: IngestLine | TransformLine) -> dict[str, str]:
+    """Returns the source's options of a command that runs a streaming query. Raises CommandError."""
+    own = {}
+    if line.start != "earliest":
+        own["kafka.auto.offset.reset"] = line.start
+    if line.max_offsets is not None:
+        own["maxOffsetsPerTrigger"] = str(line.max_offsets)
+    return spark_client_options(line.command_config) | own | dict(line.options or {})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,5 @@
-"""Pipelines on Spark: ``ingest`` reads topics into tables, ``replay`` reads ranges a second time, ``report_history``
-reports what happened to groups. Importing this package loads none of it."""
+"""Pipelines on Spark: ``ingest`` reads topics into tables, ``transform`` topics into a topic, ``replay`` reads ranges a
+second time, ``report_history`` reports what happened to groups. Importing this package loads none of it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ if TYPE_CHECKING:
     from odradek.pipelines.ingest_job import Ingested, ingest
     from odradek.pipelines.replay_job import replay
     from odradek.pipelines.replay_ranges import Replayed
+    from odradek.pipelines.transform_job import Transformed, transform
 
-__all__ = ["Ingested", "Replayed", "ingest", "replay", "report_history"]
+__all__ = ["Ingested", "Replayed", "Transformed", "ingest", "replay", "report_history", "transform"]
 
 _HOMES = {
     "Ingested": "odradek.pipelines.ingest_job",
     "Replayed": "odradek.pipelines.replay_ranges",
+    "Transformed": "odradek.pipelines.transform_job",
     "ingest": "odradek.pipelines.ingest_job",
     "replay": "odradek.pipelines.replay_job",
     "report_history": "odradek.pipelines.history_report",
+    "transform": "odradek.pipelines.transform_job",
 }
 __getattr__ = loader(__name__, _HOMES)

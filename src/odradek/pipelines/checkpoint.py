@@ -111,7 +111,7 @@ def settle_group(source: Source, checkpoint: Location) -> CommitState:
     StorageError.
     """
     options = parse_options(source.all_options(), streaming=True)
-    if not options.commit_offsets or options.group_id is None:
+    if not (options.commit_offsets or options.offsets_in_transaction) or options.group_id is None:
         return CommitState(False, "commitOffsets is false")
     done = _numbers(checkpoint, "commits")
     text = checkpoint.read_text(f"offsets/{max(done)}") if done else None
@@ -120,6 +120,8 @@ def settle_group(source: Source, checkpoint: Location) -> CommitState:
     end = _offset_of(text, f"{checkpoint.uri}/offsets/{max(done)}")
     with contextlib.closing(Lookups(options)) as lookups:
         try:
+            if options.offsets_in_transaction:
+                return _state_of(lookups, end)
             existing = lookups.existing_ends(end, lookups.ends(lookups.partitions()))
             settlement = lookups.settlement(end, lookups.committed(end.positions))
             return _committed(lookups, settlement, existing, end.query)
@@ -144,6 +146,9 @@ def idle_state(source: Source, checkpoint: Location) -> CommitState | None:
             ends = lookups.ends(lookups.partitions())
             if not lookups.has_nothing_new(end, ends):
                 return None
+            if options.offsets_in_transaction:
+                state, resets = _state_of(lookups, end), lookups.settlement(end, lookups.committed(ends)).resets
+                return None if resets else state
             if not options.commit_offsets:
                 return CommitState(False, "commitOffsets is false")
             existing = lookups.existing_ends(end, ends)
@@ -163,10 +168,30 @@ def _committed(lookups: Lookups, settlement: Settlement, existing: Offsets, quer
         if commit.offset > existing.get(tp, -1):
             why = f"the log of {tp} no longer has the records that were read, up to offset {commit.offset}"
             return CommitState(False, why, "The next run names the missing records")
-    if settlement.resets:
-        moves = ", ".join(f"{tp} to {offset}" for tp, (offset, _) in sorted(settlement.resets.items()))
-        return CommitState(False, f"another client has reset it meanwhile: {moves}", "The next run reads from there")
+    return _reset_state(settlement) or COMMITTED
+
+
+def _state_of(lookups: Lookups, end: SourceOffset) -> CommitState:
+    """Returns whether the group has the offsets that the transactions of the query have committed."""
+    committed = lookups.committed(end.positions)
+    settlement = lookups.settlement(end, committed)
+    if state := _reset_state(settlement):
+        return state
+    if settlement.commits:
+        moved = ", ".join(
+            f"{tp} has {committed[tp].offset if tp in committed else 'no offset'}" for tp in sorted(settlement.commits)
+        )
+        return CommitState(
+            False, f"another client has changed it: {moved}", "The transaction of the next micro-batch commits it"
+        )
     return COMMITTED
+
+
+def _reset_state(settlement: Settlement) -> CommitState | None:
+    if not settlement.resets:
+        return None
+    moves = ", ".join(f"{tp} to {offset}" for tp, (offset, _) in sorted(settlement.resets.items()))
+    return CommitState(False, f"another client has reset it meanwhile: {moves}", "The next run reads from there")
 
 
 def _refused(lookups: Lookups) -> CommitState:

@@ -1,4 +1,5 @@
-"""The options of ``ingest`` and ``replay``. The functions, the commands and the checks use this one declaration."""
+"""The options of ``ingest``, ``replay`` and ``transform``. The functions, the commands and the checks use this one
+declaration."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from odradek.core.errors import ConfigError
 from odradek.pipelines.value_formats import Framing, ValueFormat
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from odradek.pipelines.lake import Added
 
@@ -177,7 +178,62 @@ class ReplayOptions(PipelineOptions):
     dry_run: Annotated[bool, Option("Show the ranges; read no records.")] = False
 
 
-_UNLOADED = ("SparkSession", "Added", "FindingRules")
+@dataclass(frozen=True)
+class TransformOptions:
+    """``function``: a function of one DataFrame that returns one, or its name as ``module:name``; ``schema``: as for
+    ``ingest``. Without ``trigger``, a run ends at the present end of the topics. With ``trigger``, it ends when
+    ``stop`` is set. ``advance`` is called with the number of rows of each micro-batch. ``options`` are further options
+    of the source, ``producer_options`` apply only to sending. ``spark``: the session to use; without it, one is started
+    with ``master`` and the settings ``conf``.
+    """
+
+    bootstrap_servers: str
+    _: KW_ONLY
+    group: Annotated[str, Option("The consumer group; its offsets are committed with the rows.", "GROUP")]
+    to_topic: Annotated[str, Option("Write to this topic, which has to exist.", "TOPIC")]
+    checkpoint: Annotated[str | Path, Option("The folder of Spark's checkpoint, one for each query.", "DIR|URI")]
+    topics: Topics = ()
+    subscribe_pattern: SubscribePattern = None
+    sql: Annotated[
+        str | None, Option("A query on the view 'records', with the columns key and value in its result.", "QUERY")
+    ] = None
+    function: Annotated[
+        str | Callable[[DataFrame], DataFrame] | None,
+        Option("A Python function that gets the DataFrame of the records and returns one to write.", "MODULE:NAME"),
+    ] = None
+    value_format: ValueFormatName = "raw"
+    schema: Schema = None
+    framing: FramingName = "none"
+    writer_schemas: WriterSchemas = None
+    flat: Annotated[bool, Option("Make each field of the value a column.")] = False
+    on_bad: Annotated[
+        str,
+        Option(
+            "For unreadable values: stop, or keep the row with the bytes in column raw and the reason in column error.",
+            choices=("fail", "keep"),
+        ),
+    ] = "fail"
+    keep_timestamps: Annotated[bool, Option("Send each row with the time in its column timestamp.")] = False
+    trigger: Trigger = None
+    batch_size: BatchSize = "256m"
+    first_batch: Annotated[
+        int | None, Option("After a refusal whose message names it: the first micro-batch to write.", "N", minimum=0)
+    ] = None
+    producer_options: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "A producer setting, such as compression.type=zstd. Repeatable.", "NAME=VALUE", name="--producer-option"
+        ),
+    ] = None
+    options: SourceOptions = None
+    master: Master = "local[*]"
+    conf: SparkConf = None
+    spark: SparkSession | None = None
+    stop: threading.Event | None = None
+    advance: Callable[[int], None] = lambda rows: None
+
+
+_UNLOADED = ("SparkSession", "Added", "FindingRules", "DataFrame")
 """Classes in annotations that are imported only for type checkers."""
 
 
@@ -205,7 +261,7 @@ def declared(kind: type) -> Mapping[str, Declared]:
     return found
 
 
-def check_values(options: PipelineOptions) -> None:
+def check_values(options: PipelineOptions | TransformOptions) -> None:
     """Raises ConfigError for a value that its option does not permit."""
     for name, (_, option) in declared(type(options)).items():
         value = getattr(options, name)

@@ -67,7 +67,8 @@ class Source:
         found = parse_options(self.all_options(), streaming=True)
         with Admin(with_short_timeouts(found.client)) as admin:
             topics = check_topics(admin, self.topics, self.pattern)
-            members = _members(admin, self.group) if found.commit_offsets else []
+            is_committed = found.commit_offsets or found.offsets_in_transaction
+            members = _members(admin, self.group) if is_committed else []
             if members:
                 names = ", ".join(sorted({member.client_id for member in members})[:3])
                 raise GroupNotEmpty(
