@@ -33,7 +33,8 @@ def test_the_page_runs_in_order(
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert {kind for kind, _ in blocks} == {"python", "sh"}
-    for name in ("events", "events-again"):
+    topics = ("events", "events-again", "small-events")
+    for name in topics:
         create_topic(bootstrap, name, 2)
     for partition in (0, 1):
         values = [b'{"id":%d,"name":"x"}' % n for n in range(500)]
@@ -50,8 +51,9 @@ def test_the_page_runs_in_order(
                 assert (program, run(arguments)) == ("odradek", 0), line
         assert len(committed_records(bootstrap, "events-again")) == 1000 + 200
         assert parquet(tmp_path / "lake" / "again").num_rows == 10
+        assert len(committed_records(bootstrap, "small-events")) == 200
     finally:
-        admin.delete_topics(["events", "events-again"])
+        admin.delete_topics(topics)
 
 
 @pytest.fixture
