@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.brokers import unique
+from support.transactions import set_version
 
 from odradek import Admin, Consumer, Producer, TopicPartition
 from odradek.client import (
@@ -33,6 +34,14 @@ def owner(bootstrap: str, topic: str) -> Iterator[Producer]:
     with Producer(bootstrap, transactional_id=topic) as made:
         made.init_transactions()
         yield made
+
+
+@pytest.fixture(params=[0, 1, 2])
+def level(bootstrap: str, request: pytest.FixtureRequest) -> Iterator[int]:
+    """The cluster's transaction.version. It is 2 afterwards."""
+    set_version(bootstrap, request.param)
+    yield request.param
+    set_version(bootstrap, 2)
 
 
 READ_S = 120
@@ -72,11 +81,13 @@ def write(bootstrap: str, transaction: SharedTransaction, topic: str, partition:
 
 
 def test_records_of_two_joined_producers_and_the_owners_offsets_are_one_transaction(
-    bootstrap: str, owner: Producer, topic: str
+    bootstrap: str, level: int, owner: Producer, topic: str
 ) -> None:
+    """Below version 2 the transactions would share an epoch, in which each producer's sequences start at 0 again."""
     group = ConsumerGroupMetadata(topic)
     for first in (b"a", b"c"):
         transaction = shared(owner, topic)
+        assert transaction.version == level
         write(bootstrap, transaction, topic, 0, first + b"0", first + b"1")
         write(bootstrap, transaction, topic, 1, first + b"2")
         owner.send_offsets_to_transaction({TopicPartition(topic, 0): ord(first)}, group)
@@ -88,6 +99,24 @@ def test_records_of_two_joined_producers_and_the_owners_offsets_are_one_transact
     assert committed(bootstrap, topic, 6) == [b"a0", b"a1", b"a2", b"c0", b"c1", b"c2"]
     with Admin(bootstrap) as admin:
         assert admin.list_group_offsets(topic)[TopicPartition(topic, 0)].offset == ord("c")
+
+
+def test_below_version_2_the_owner_shares_again_before_it_sends(bootstrap: str, topic: str) -> None:
+    set_version(bootstrap, 1)
+    try:
+        with Producer(bootstrap, transactional_id=topic) as owner:
+            owner.init_transactions()
+            write(bootstrap, shared(owner, topic), topic, 0, b"a")
+            owner.commit_transaction()
+            owner.begin_transaction()
+            with pytest.raises(IllegalState, match=r"call share_transaction\(\[\]\) first"):
+                owner.send(topic, b"b", partition=0)
+            owner.share_transaction([])
+            owner.send(topic, b"b", partition=0)
+            owner.commit_transaction()
+        assert committed(bootstrap, topic, 4) == [b"a", b"b"]
+    finally:
+        set_version(bootstrap, 2)
 
 
 def test_an_aborted_transaction_of_joined_producers_alone_holds_up_no_reader(

@@ -16,6 +16,7 @@ import confluent_kafka
 import pytest
 from support.brokers import Wire, eventually, kafka_with_transactions, unique
 from support.pages import DOCS, examples
+from support.transactions import set_version
 
 from odradek import Admin, Broker, Consumer, Producer, TopicPartition, aio
 from odradek.batches.encode import encode_batch
@@ -33,7 +34,7 @@ from odradek.client import (
 )
 from odradek.client.config import as_config
 from odradek.core.effects import SimpleRecord
-from odradek.wire.api_keys import API_VERSIONS, PRODUCE, TXN_OFFSET_COMMIT, UPDATE_FEATURES
+from odradek.wire.api_keys import PRODUCE, TXN_OFFSET_COMMIT
 
 pytestmark = pytest.mark.slow
 Capture = pytest.CaptureFixture[str]
@@ -64,19 +65,6 @@ def topic(admin: Admin) -> str:
     name = unique("transactions")
     admin.create_topics([NewTopic(name, 2, 1)])
     return name
-
-
-def set_version(kafka: str, level: int) -> None:
-    """Sets the cluster's transaction.version."""
-    with Wire(kafka) as wire:
-        reply = wire.call(API_VERSIONS, 4, {"client_software_name": "t", "client_software_version": "1"})
-        levels = {feature.name: feature.max_version_level for feature in reply.finalized_features}
-        if levels["transaction.version"] == level:
-            return
-        kind = 1 if level > levels["transaction.version"] else 2  # an upgrade, or a safe downgrade
-        update = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": kind}
-        reply = wire.call(UPDATE_FEATURES, 1, {"timeout": 10_000, "feature_updates": [update], "validate_only": False})
-        assert reply.error_code is ErrorCode.none
 
 
 @pytest.fixture(params=[2, 1])

@@ -15,6 +15,7 @@ from odradek.core.errors import ErrorCode
 from odradek.wire.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    API_VERSIONS,
     CREATE_TOPICS,
     DESCRIBE_TRANSACTIONS,
     END_TXN,
@@ -23,6 +24,7 @@ from odradek.wire.api_keys import (
     INIT_PRODUCER_ID,
     LIST_TRANSACTIONS,
     PRODUCE,
+    UPDATE_FEATURES,
 )
 from support.brokers import Wire, eventually
 
@@ -35,6 +37,19 @@ def create_topic(wire: Wire, name: str, partitions: int = 1) -> None:
     row = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
     (reply,) = wire.call(CREATE_TOPICS, 7, {"topics": [row], "timeout": 10_000, "validate_only": False}).topics
     assert reply.error_code == 0
+
+
+def set_version(kafka: str, level: int) -> None:
+    """Sets the cluster's transaction.version."""
+    with Wire(kafka) as wire:
+        reply = wire.call(API_VERSIONS, 4, {"client_software_name": "t", "client_software_version": "1"})
+        levels = {feature.name: feature.max_version_level for feature in reply.finalized_features}
+        if levels.get("transaction.version", 0) == level:
+            return
+        kind = 1 if level > levels.get("transaction.version", 0) else 2  # an upgrade, or a safe downgrade
+        update = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": kind}
+        reply = wire.call(UPDATE_FEATURES, 1, {"timeout": 10_000, "feature_updates": [update], "validate_only": False})
+        assert reply.error_code is ErrorCode.none
 
 
 def find_coordinator(wire: Wire, transactional_id: str) -> str:

@@ -1,33 +1,37 @@
 """Rows of a DataFrame in one Kafka transaction: the tasks of one stage write them, and the driver ends it.
 
-The records of an attempt with a repeated task or stage may be in the topic twice or not at all: the sequences of a
-repeated task start at 0 again. Such an attempt is aborted, and the next one has another epoch, by which the broker
-refuses tasks that still run.
+An attempt in which Spark has repeated a task or a stage is aborted, and the next one has another epoch. ``task_reports``
+says why each row is then in the topic once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark.sql.functions import col, lit
+from pyspark.sql.functions import col, lit, monotonically_increasing_id, reflect, when
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, StructField, StructType
 
-from odradek.client.producer import Producer
+from odradek.client.producer import Producer, SharedTransaction
 from odradek.client.producer.errors import ProducerFenced
+from odradek.client.producer.transaction import BY_ITSELF
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.spark.transaction_task import RESULT, TARGET, choose_partitions, write_in_transaction
+from odradek.spark.task_reports import REPORT_SCHEMA, TaskReport, is_each_row_written_once
+from odradek.spark.transaction_task import TARGET, THREAD_NAME, choose_partitions, write_in_transaction
 from odradek.spark.write_options import WriteOptions, check_columns, columns_to_send
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger("odradek.spark.transactions")
 
 MAX_ATTEMPTS = 4
-_EVENTS_TIMEOUT_MS = 60_000
+# The part of a row's number that counts the rows of its task, in ``monotonically_increasing_id``.
+_ROW_NUMBER = (1 << 33) - 1
 
 
 class TasksRepeated(OdradekError):
@@ -44,13 +48,22 @@ def place(frame: DataFrame, options: WriteOptions, count: int, order: Sequence[s
     names = columns_to_send(frame.columns, options)
     binary = [col(name).cast("binary").alias(name) if name in ("key", "value") else col(name) for name in names]
     sent = frame.select(*binary, *order)
-    schema = ", ".join(
-        f"`{field.name}` {field.dataType.simpleString()}" for field in sent.schema.fields if field.name != TARGET
-    )
-    chosen = sent.mapInArrow(partial(choose_partitions, count), f"{schema}, {TARGET} int")
-    tasks = min(count, max(1, frame.sparkSession.sparkContext.defaultParallelism))
-    placed = chosen.repartitionById(tasks, col(TARGET) % lit(tasks))
-    return placed.sortWithinPartitions(*order) if order else placed
+    kept = [field for field in sent.schema.fields if field.name != TARGET]
+    schema = StructType([*kept, StructField(TARGET, IntegerType())])
+    tasks = _tasks(frame, count)
+    choose = partial(choose_partitions, count, tasks, to_arrow_schema(schema, timezone="UTC"))
+    target = col(TARGET)
+    task = when(target < 0, -1 - target).otherwise(target % tasks)  # a negative target is that of a marker
+    placed = sent.mapInArrow(choose, schema).repartitionById(tasks, task)
+    if order:
+        placed = placed.sortWithinPartitions(*order)
+    is_first = monotonically_increasing_id().bitwiseAND(lit(_ROW_NUMBER)) == 0
+    return placed.withColumn(THREAD_NAME, when(is_first, reflect(lit("java.lang.Thread"), lit("currentThread"))))
+
+
+def _tasks(frame: DataFrame, count: int) -> int:
+    """Returns the number of writing tasks for a topic with ``count`` partitions."""
+    return min(count, max(1, frame.sparkSession.sparkContext.defaultParallelism))
 
 
 def write_once(
@@ -66,18 +79,20 @@ def write_once(
     ProducerFenced, TasksRepeated, what Spark raises, OdradekError.
     """
     for attempt in range(1, MAX_ATTEMPTS + 1):
+        shared: SharedTransaction | None = None
         try:
             producer.begin_transaction()
-            count = _write(producer, options, placed, partitions)
-            if count is not None:
+            shared = producer.share_transaction(partitions)
+            reports = _write(options, shared, placed)
+            if is_each_row_written_once(reports, _tasks(placed, len(partitions))):
                 add_offsets()
                 producer.commit_transaction()
-                return count
-            producer.abort_transaction()
+                return sum(report.rows for report in reports)
+            _abort(producer, shared, partitions)
         except ProducerFenced:
             raise
         except BaseException as error:
-            _abort(producer, error)
+            _abort_after(producer, shared, partitions, error)
             raise
         log.warning("attempt %d: a task or stage was repeated, so the transaction was aborted", attempt)
     raise TasksRepeated(
@@ -86,32 +101,31 @@ def write_once(
     )
 
 
-def _write(
-    producer: Producer, options: WriteOptions, placed: DataFrame, partitions: list[TopicPartition]
-) -> int | None:
-    """Returns the number of rows; None if a task or stage was repeated."""
-    write = partial(write_in_transaction, options, producer.share_transaction(partitions))
-    rows: list[Any] = placed.mapInArrow(write, RESULT).collect()
-    if any(row.attempt for row in rows) or is_repeated(placed.sparkSession, {row.stage for row in rows}):
-        return None
-    return sum(int(row.rows) for row in rows)
+def _write(options: WriteOptions, shared: SharedTransaction, placed: DataFrame) -> list[TaskReport]:
+    write = partial(write_in_transaction, options, shared)
+    return [TaskReport(*row) for row in placed.mapInArrow(write, REPORT_SCHEMA).collect()]
 
 
-def _abort(producer: Producer, error: BaseException) -> None:
+def _abort(producer: Producer, shared: SharedTransaction | None, partitions: list[TopicPartition]) -> None:
+    """Aborts the transaction, so that tasks that still run are refused. Raises ProducerFenced, OdradekError.
+
+    From transaction.version 2 on, the markers of the abort have the next epoch. Below, the producer gets the next epoch
+    later, and a partition learns it from the markers of another, empty transaction.
+    """
+    producer.abort_transaction()
+    if shared is not None and shared.version < BY_ITSELF:
+        producer.begin_transaction()
+        producer.share_transaction(partitions)
+        producer.abort_transaction()
+
+
+def _abort_after(
+    producer: Producer, shared: SharedTransaction | None, partitions: list[TopicPartition], error: BaseException
+) -> None:
     """Aborts after an error, which stays the error unless the producer is fenced: ProducerFenced."""
     try:
-        producer.abort_transaction()
+        _abort(producer, shared, partitions)
     except ProducerFenced as fenced:
         raise fenced from error
     except OdradekError as failure:  # the next producer with this transactional id aborts it
         log.warning("the transaction was not aborted: %s", failure)
-
-
-def is_repeated(spark: SparkSession, stages: Iterable[int]) -> bool:
-    """Returns whether Spark has repeated a stage or a task of it. A repeated stage begins its attempts at 0 again."""
-    context = spark.sparkContext
-    # The states of stages come from events, which Spark's threads handle later than the result.
-    context._jsc.sc().listenerBus().waitUntilEmpty(_EVENTS_TIMEOUT_MS)
-    tracker = context.statusTracker()
-    infos = [tracker.getStageInfo(stage) for stage in stages]
-    return len(infos) > 1 or any(info is None or info.currentAttemptId or info.numFailedTasks for info in infos)

@@ -1,29 +1,53 @@
-"""The tasks of a micro-batch that is one transaction: the choice of partitions, and the write. Runs in workers."""
+"""The tasks of a micro-batch that is one transaction: the choice of partitions, and the write. Runs in workers.
+
+In one epoch only one attempt of a task may send: the broker counts the sequences of a partition, and each attempt
+starts at 0. It is attempt 0 of the task in attempt 0 of the stage, which Spark starts once (``may_send``).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from odradek.client.producer import Producer, SharedTransaction
 from odradek.core.errors import OdradekError
+from odradek.spark.task_reports import REPORT_COLUMNS, UNKNOWN_ATTEMPT, TaskReport
 from odradek.spark.write_options import WriteOptions
 from odradek.spark.write_task import UnwritableRow, by_topic, check_partitions
 
 TARGET = "partition"
-RESULT = "stage int, attempt int, rows long"
+THREAD_NAME = "odradek_thread"
+"""A column with the name of Spark's thread in the first row of a task."""
+
+# PySpark's TaskContext has no number of the stage's attempt. Spark's thread is named after its task, for example
+# "Executor task launch worker for task 3.0 in stage 7.0 (TID 12)".
+_TASK = re.compile(r"task \d+\.\d+ in stage (\d+)\.(\d+) \(TID (\d+)\)")
+_REPORT = pa.schema([pa.field(name, kind) for name, kind in REPORT_COLUMNS.items()])
 
 
-def choose_partitions(count: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Sets each row's partition. The rows of an Arrow batch without partition and key go to one partition."""
+class UnknownTask(OdradekError):
+    """Spark does not tell which attempt of its stage a task belongs to, so the task may not write."""
+
+
+def choose_partitions(
+    count: int, tasks: int, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Sets each row's partition. The rows of an Arrow batch without partition and key go to one partition.
+
+    ``count``: of the topic's partitions; ``tasks``: of the writing tasks; ``schema``: of the result. The first rows are
+    one marker for each writing task, with the partition −1 − task: every task has a row with its thread's name.
+    """
     from odradek.client.producer.columns import target_partitions
 
     next_free = _context().partitionId()
+    has_markers = False
     for batch in batches:
         names = [name for name in (TARGET, "key") if name in batch.schema.names]
         check_partitions(batch)
@@ -35,23 +59,74 @@ def choose_partitions(count: int, batches: Iterator[pa.RecordBatch]) -> Iterator
         next_free += 1
         rest = [name for name in batch.schema.names if name != TARGET]
         columns = [*(batch.column(name) for name in rest), pa.array(chosen, pa.int32())]
-        yield pa.RecordBatch.from_arrays(columns, names=[*rest, TARGET])
+        placed = pa.RecordBatch.from_arrays(columns, names=[*rest, TARGET])
+        if not has_markers:
+            has_markers = True
+            yield _markers(placed.schema, tasks)
+        yield placed
+    if not has_markers:
+        yield _markers(schema, tasks)
+
+
+def _markers(schema: pa.Schema, tasks: int) -> pa.RecordBatch:
+    numbers = pa.array([-1 - task for task in range(tasks)], pa.int32())
+    columns = [numbers if field.name == TARGET else pa.nulls(tasks, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
 def write_in_transaction(
     options: WriteOptions, shared: SharedTransaction, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Sends the rows and waits for their acknowledgement. Yields one row for the driver (``RESULT``).
+    """Sends the rows and waits for their acknowledgement. Yields a ``TaskReport`` for the driver.
 
-    A repeated task sends nothing, because the driver aborts the transaction: the rows of the earlier attempt may be in
-    it, and the broker would take the first new batch for a duplicate.
+    An attempt that may not send reports that, and the driver aborts the transaction. Raises UnknownTask, UnwritableRow
+    and what ``Producer`` raises.
     """
     context = _context()
-    is_first = context.attemptNumber() == 0
-    count = _send(options, shared, batches) if is_first else sum(batch.num_rows for batch in batches)
-    row = {"stage": context.stageId(), "attempt": context.attemptNumber(), "rows": count}
-    schema = pa.schema([("stage", pa.int32()), ("attempt", pa.int32()), ("rows", pa.int64())])
-    yield pa.RecordBatch.from_pylist([row], schema=schema)
+    stage_attempt, rows = _begin(batches, context)
+    report = TaskReport(context.partitionId(), context.stageId(), stage_attempt, context.attemptNumber(), 0)
+    if report.may_send:
+        report = report._replace(rows=_send(options, shared, rows))
+    else:
+        for _ in rows:  # Spark expects that its rows are read
+            pass
+    yield pa.RecordBatch.from_pylist([report._asdict()], schema=_REPORT)
+
+
+def _begin(batches: Iterator[pa.RecordBatch], context: TaskContext) -> tuple[int, Iterator[pa.RecordBatch]]:
+    """Returns the attempt of the task's stage, and the batches without markers."""
+    for batch in batches:
+        if batch.num_rows:
+            attempt = stage_attempt(batch.column(THREAD_NAME)[0].as_py(), context.stageId(), context.taskAttemptId())
+            return attempt, _rows(batch, batches)
+    return UNKNOWN_ATTEMPT, iter(())
+
+
+def _rows(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield _without_markers(first)
+    for batch in rest:
+        yield _without_markers(batch)
+
+
+def _without_markers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    least = pc.min(batch.column(TARGET)).as_py()
+    if least is None or least >= 0:
+        return batch
+    return batch.filter(pc.greater_equal(batch.column(TARGET), 0))
+
+
+def stage_attempt(thread_name: str | None, stage: int, attempt_id: int) -> int:
+    """Returns the attempt of a stage by the name of a task's thread. Raises UnknownTask.
+
+    ``stage``, ``attempt_id``: of the task by its TaskContext; a name of another task is not accepted.
+    """
+    found = _TASK.search(thread_name or "")
+    if found is None or (int(found[1]), int(found[3])) != (stage, attempt_id):
+        raise UnknownTask(
+            f"the thread of Spark's task {attempt_id} in stage {stage} is named {thread_name!r}, which does not name "
+            "the task, so a repeated stage would not be noticed: transactional_writer needs Apache Spark 4.2 or newer"
+        )
+    return int(found[2])
 
 
 def _send(options: WriteOptions, shared: SharedTransaction, batches: Iterator[pa.RecordBatch]) -> int:

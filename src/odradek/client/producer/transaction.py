@@ -145,6 +145,8 @@ class ProducerTransaction:
         self._is_begun = False  # whether the coordinator may know of this transaction
         self._end_is_sent = False
         self._needs_epoch = False
+        self._is_shared = False  # whether other producers write into this transaction
+        self._epoch_was_shared = False  # whether other producers have used this epoch, in this transaction or before
 
     # --- the caller's calls -----------------------------------------------------------------------------------
 
@@ -162,6 +164,15 @@ class ProducerTransaction:
         if self.failure is not None and (failed or self.state is TransactionPhase.FATAL):
             raise self.failure.kept()
         raise IllegalState(f"{call.value}: the producer is {self.state.value}: {self._remedy(call)}")
+
+    def check_send(self) -> None:
+        """As ``check``. Also refuses an epoch whose sequences other producers have used in an earlier transaction."""
+        self.check(TransactionCall.SEND)
+        if self.needs_epoch_to_share():
+            raise IllegalState(
+                "send(): other producers wrote into an earlier transaction, and below transaction.version 2 the epoch "
+                "is still the same: call share_transaction([]) first"
+            )
 
     def _remedy(self, call: TransactionCall) -> str:
         if self.state is TransactionPhase.READY and call is TransactionCall.INIT:
@@ -195,7 +206,7 @@ class ProducerTransaction:
         self.failure = None
         self._added.clear()
         self._groups.clear()
-        self._is_begun = self._end_is_sent = self._needs_epoch = False
+        self._is_begun = self._end_is_sent = self._needs_epoch = self._is_shared = False
 
     def end(self, *, commit: bool) -> None:
         """The start of a commit or abort: no record is accepted any more."""
@@ -215,6 +226,18 @@ class ProducerTransaction:
 
     def is_unadded_group(self, group_id: str) -> bool:
         return self.version < BY_ITSELF and group_id not in self._groups
+
+    def needs_epoch_to_share(self) -> bool:
+        """Whether other producers, which start at sequence 0, need a new epoch. At version 2 each end gives one."""
+        return self.version < BY_ITSELF and self._epoch_was_shared and not self._is_shared
+
+    def renewed(self, producer: ProducerIdentity) -> None:
+        """The producer has another epoch, before anything was sent in this transaction."""
+        self.producer, self._epoch_was_shared = producer, False
+
+    def shared(self) -> None:
+        self._is_shared = self._epoch_was_shared = True
+        self.sending()  # other producers' records have to be ended, too
 
     def sending(self) -> None:
         """A request is sent that adds to the transaction."""
@@ -244,7 +267,7 @@ class ProducerTransaction:
         """The end of the transaction. Returns whether the producer has another identity: sequences restart at 0."""
         is_new = producer.producer_id >= 0 and producer != self.producer
         if is_new:
-            self.producer = producer
+            self.renewed(producer)
         self.state, self.failure = TransactionPhase.READY, None
         return is_new
 

@@ -84,12 +84,19 @@ class TransactionalEngine(ProducerEngine):
         async with self._call_lock:
             with self.lock:
                 self.transaction.check(TransactionCall.SEND)
+                needs_epoch = self.transaction.needs_epoch_to_share()
+            if needs_epoch:
+                producer = await self._init(self.transaction.producer, self._deadline())
+                with self.lock:
+                    self.transaction.renewed(producer)
+                    self._adopt(producer)
+            with self.lock:
                 missing = self.transaction.unadded(partitions)
             if missing:
                 await self._add(missing)
             with self.lock:
                 self.transaction.check(TransactionCall.SEND)
-                self.transaction.sending()  # other producers' records have to be ended, too
+                self.transaction.shared()
                 return SharedTransaction(self._id, self.transaction.producer, self.transaction.version)
 
     async def send_offsets(
@@ -283,11 +290,11 @@ class TransactionalEngine(ProducerEngine):
     # --- the sender's side ------------------------------------------------------------------------------------
 
     def put(self, tp: TopicPartition, record: RecordToSend, on_delivery: Delivered | None) -> None:
-        self.transaction.check(TransactionCall.SEND)
+        self.transaction.check_send()
         super().put(tp, record, on_delivery)
 
     def put_packed(self, batch: ProducerBatch) -> None:
-        self.transaction.check(TransactionCall.SEND)
+        self.transaction.check_send()
         super().put_packed(batch)
 
     async def _leaders(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
