@@ -7,15 +7,16 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from spark_runs import StreamingRun
-from support.brokers import unique
+from support.brokers import eventually, unique
 from support.publish import create_topic, numbers, publish
+from support.transactions import set_version
 
 from odradek import Consumer, Producer
 from odradek.client.admin import Admin
@@ -99,9 +100,22 @@ def test_rows_are_in_the_topic_once_after_the_driver_ended_before_and_after_the_
     check_group(stream)
 
 
+@pytest.fixture(params=[0, 1, 2])
+def level(bootstrap: str, request: pytest.FixtureRequest) -> Iterator[int]:
+    """The cluster's transaction.version. It is 2 afterwards."""
+    set_version(bootstrap, request.param)
+    yield request.param
+    set_version(bootstrap, 2)
+
+
 @pytest.mark.slow
 def test_a_driver_that_ends_anywhere_leaves_each_row_once(
-    bootstrap: str, stream: StreamingRun, target: str, filled: list[str], monkeypatch: pytest.MonkeyPatch
+    bootstrap: str,
+    level: int,
+    stream: StreamingRun,
+    target: str,
+    filled: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for moment in ("share_transaction", "send_offsets_to_transaction", "commit_transaction"):
         end_at(moment, bootstrap, stream, target, monkeypatch)
@@ -111,6 +125,30 @@ def test_a_driver_that_ends_anywhere_leaves_each_row_once(
     stream.forget_that_the_last_batch_was_done()
     run(stream, transactional_writer(bootstrap, target))
     assert values(bootstrap, target) == filled, "a batch that comes again sends nothing"
+    check_group(stream)
+
+
+@pytest.mark.slow
+def test_a_batch_that_outlives_its_timeout_says_so(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_offsets = Producer.send_offsets_to_transaction
+
+    def after_the_timeout(producer: Producer, offsets: Any, group: Any) -> None:
+        name = f"odradek-{query_id(stream)}"
+        eventually(
+            lambda: stream.admin.describe_transactions([name])[name].state == "CompleteAbort",
+            within_s=120,
+            what="the end of the transaction by its timeout",
+        )
+        send_offsets(producer, offsets, group)
+
+    short = transactional_writer(bootstrap, target, **{"kafka.transaction.timeout.ms": "1000"})
+    with monkeypatch.context() as patch:
+        patch.setattr(Producer, "send_offsets_to_transaction", after_the_timeout)
+        assert "took longer than kafka.transaction.timeout.ms=1000" in failed(stream, short)
+    run(stream, transactional_writer(bootstrap, target))
+    assert values(bootstrap, target) == filled
 
 
 @pytest.mark.slow
