@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from odradek.spark import transaction_task
-from odradek.spark.task_reports import UNKNOWN_ATTEMPT, TaskReport, is_each_row_written_once
 from odradek.spark.transaction_task import UnknownTask, choose_partitions, stage_attempt, write_in_transaction
 from odradek.spark.write_options import parse_write_options
+from odradek.spark.write_reports import UNKNOWN_ATTEMPT, WriteReport, is_each_row_written_once
 
 OPTIONS = parse_write_options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
 SCHEMA = pa.schema([("value", pa.binary()), ("partition", pa.int32())])
@@ -39,9 +39,9 @@ def run_as(monkeypatch: pytest.MonkeyPatch, attempt: int) -> None:
     monkeypatch.setattr(transaction_task, "_context", lambda: context)
 
 
-def written(*batches: pa.RecordBatch) -> TaskReport:
+def written(*batches: pa.RecordBatch) -> WriteReport:
     (row,) = write_in_transaction(OPTIONS, None, iter(batches))  # type: ignore[arg-type]  # the fixture sends nothing
-    return TaskReport(**row.to_pylist()[0])
+    return WriteReport(**row.to_pylist()[0])
 
 
 def rows(name: str | None, *places: int) -> pa.RecordBatch:
@@ -59,7 +59,7 @@ def test_only_the_first_attempt_of_a_task_in_the_first_attempt_of_its_stage_send
     nothing = rows("", -2).slice(0, 0)
     report = written(nothing, rows(NAME.format(attempt=attempt, stage=stage), -2, 4), rows(None, 1, -2))
     assert sent == values
-    assert report == TaskReport(1, 7, stage, attempt, len(values))
+    assert report == WriteReport(1, 7, stage, attempt, len(values))
 
 
 def test_a_task_that_cannot_tell_its_attempt_sends_nothing(monkeypatch: pytest.MonkeyPatch, sent: list[Any]) -> None:
@@ -67,7 +67,7 @@ def test_a_task_that_cannot_tell_its_attempt_sends_nothing(monkeypatch: pytest.M
     with pytest.raises(UnknownTask, match="does not name the task"):
         written(rows("main", 4))
     assert not sent
-    assert written() == TaskReport(1, 7, UNKNOWN_ATTEMPT, 0, 0)
+    assert written() == WriteReport(1, 7, UNKNOWN_ATTEMPT, 0, 0)
 
 
 def test_a_name_of_another_task_is_not_accepted() -> None:
@@ -96,7 +96,7 @@ def empty() -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=SCHEMA)
 
 
-FIRST = [TaskReport(task, 7, 0, 0, 5) for task in range(3)]
+FIRST = [WriteReport(task, 7, 0, 0, 5) for task in range(3)]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ FIRST = [TaskReport(task, 7, 0, 0, 5) for task in range(3)]
     [
         (FIRST, True),
         (FIRST[::-1], True),
-        ([TaskReport(task, 7, UNKNOWN_ATTEMPT, 0, 0) for task in range(3)], True),
+        ([WriteReport(task, 7, UNKNOWN_ATTEMPT, 0, 0) for task in range(3)], True),
         ([], True),
         (FIRST[:2], False),
         ([*FIRST, FIRST[0]], False),
@@ -116,6 +116,6 @@ FIRST = [TaskReport(task, 7, 0, 0, 5) for task in range(3)]
     ],
 )
 def test_the_driver_commits_only_if_the_only_sender_of_each_task_reports(
-    reports: list[TaskReport], is_once: bool
+    reports: list[WriteReport], is_once: bool
 ) -> None:
     assert is_each_row_written_once(reports, 3) is is_once

@@ -1,7 +1,7 @@
 """Rows of a DataFrame in one Kafka transaction: the tasks of one stage write them, and the driver ends it.
 
-An attempt in which Spark has repeated a task or a stage is aborted, and the next one has another epoch. ``task_reports``
-says why each row is then in the topic once.
+An attempt in which Spark has repeated a task or a stage is aborted, and the next one has another epoch.
+``write_reports`` says why each row is then in the topic once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from odradek.client.producer.errors import ProducerFenced
 from odradek.client.producer.transaction import BY_ITSELF
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.spark.task_reports import REPORT_SCHEMA, TaskReport, is_each_row_written_once
 from odradek.spark.transaction_task import TARGET, THREAD_NAME, choose_partitions, write_in_transaction
 from odradek.spark.write_options import WriteOptions, check_columns, columns_to_send
+from odradek.spark.write_reports import REPORT_SCHEMA, WriteReport, is_each_row_written_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,7 +63,7 @@ def place(frame: DataFrame, options: WriteOptions, count: int, order: Sequence[s
 
 def _tasks(frame: DataFrame, count: int) -> int:
     """Returns the number of writing tasks for a topic with ``count`` partitions."""
-    return min(count, max(1, frame.sparkSession.sparkContext.defaultParallelism))
+    return min(count, max(1, int(frame.sparkSession.sparkContext.defaultParallelism)))
 
 
 def write_once(
@@ -101,9 +101,9 @@ def write_once(
     )
 
 
-def _write(options: WriteOptions, shared: SharedTransaction, placed: DataFrame) -> list[TaskReport]:
+def _write(options: WriteOptions, shared: SharedTransaction, placed: DataFrame) -> list[WriteReport]:
     write = partial(write_in_transaction, options, shared)
-    return [TaskReport(*row) for row in placed.mapInArrow(write, REPORT_SCHEMA).collect()]
+    return [WriteReport(*row) for row in placed.mapInArrow(write, REPORT_SCHEMA).collect()]
 
 
 def _abort(producer: Producer, shared: SharedTransaction | None, partitions: list[TopicPartition]) -> None:

@@ -18,8 +18,8 @@ from pyspark import TaskContext
 
 from odradek.client.producer import Producer, SharedTransaction
 from odradek.core.errors import OdradekError
-from odradek.spark.task_reports import REPORT_COLUMNS, UNKNOWN_ATTEMPT, TaskReport
 from odradek.spark.write_options import WriteOptions
+from odradek.spark.write_reports import REPORT_COLUMNS, UNKNOWN_ATTEMPT, WriteReport
 from odradek.spark.write_task import UnwritableRow, by_topic, check_partitions
 
 TARGET = "partition"
@@ -77,14 +77,14 @@ def _markers(schema: pa.Schema, tasks: int) -> pa.RecordBatch:
 def write_in_transaction(
     options: WriteOptions, shared: SharedTransaction, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Sends the rows and waits for their acknowledgement. Yields a ``TaskReport`` for the driver.
+    """Sends the rows and waits for their acknowledgement. Yields a ``WriteReport`` for the driver.
 
     An attempt that may not send reports that, and the driver aborts the transaction. Raises UnknownTask, UnwritableRow
     and what ``Producer`` raises.
     """
     context = _context()
     stage_attempt, rows = _begin(batches, context)
-    report = TaskReport(context.partitionId(), context.stageId(), stage_attempt, context.attemptNumber(), 0)
+    report = WriteReport(context.partitionId(), context.stageId(), stage_attempt, context.attemptNumber(), 0)
     if report.may_send:
         report = report._replace(rows=_send(options, shared, rows))
     else:

@@ -4,7 +4,7 @@ Why a committed transaction has no second copy of a row:
 
 1. Only attempt 0 of a task in attempt 0 of its stage sends (``may_send``). Spark starts it once. A task that is
    repeated or copied by speculation has a higher number, and so has the attempt of a repeated stage.
-2. So each partition of the topic has at most one sender in an epoch, whatever Spark repeats and whoever still runs.
+2. So each partition of the topic has at most one sender in an epoch, whatever Spark repeats and whichever task still runs.
 3. The driver commits only if the report of every task is from that sender. It reports after the broker has acknowledged
    all its rows, so at the commit no sender is left.
 4. Otherwise the driver aborts, and the next attempt has another epoch, in which the broker refuses earlier senders.
@@ -23,7 +23,7 @@ UNKNOWN_ATTEMPT = -1
 """The attempt of a stage whose tasks got no row at all, not even a marker."""
 
 
-class TaskReport(NamedTuple):
+class WriteReport(NamedTuple):
     """One task's report. ``task``: the task's partition in Spark; ``rows``: those that it has written."""
 
     task: int
@@ -37,7 +37,7 @@ class TaskReport(NamedTuple):
         return self.attempt == 0 and self.stage_attempt == 0
 
 
-def is_each_row_written_once(reports: Iterable[TaskReport], tasks: int) -> bool:
+def is_each_row_written_once(reports: Iterable[WriteReport], tasks: int) -> bool:
     """Returns whether the reports are those of the only senders. ``tasks``: the number of writing tasks."""
     found = list(reports)
     if all(report.stage_attempt == UNKNOWN_ATTEMPT for report in found):
