@@ -4,7 +4,7 @@ Why a committed transaction has no second copy of a row:
 
 1. Only attempt 0 of a task in attempt 0 of its stage sends (``may_send``). Spark starts it once. A task that is
    repeated or copied by speculation has a higher number, and so has the attempt of a repeated stage.
-2. So each partition of the topic has at most one sender in an epoch, whatever Spark repeats and whichever task still runs.
+2. So each partition of the topic has at most one sender in an epoch, whatever Spark repeats.
 3. The driver commits only if the report of every task is from that sender. It reports after the broker has acknowledged
    all its rows, so at the commit no sender is left.
 4. Otherwise the driver aborts, and the next attempt has another epoch, in which the broker refuses earlier senders.
