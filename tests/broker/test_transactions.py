@@ -14,11 +14,14 @@ from support.transactions import (
     find_coordinator,
     listed,
     produce,
+    produce_all,
     read,
     state_of,
 )
 
+from bench.raw import end_offsets
 from odradek.batches.rows import iter_records
+from odradek.core.ids import TRANSACTION_TOPIC, partition_for_key
 from odradek.wire.api_keys import (
     ADD_PARTITIONS_TO_TXN,
     DESCRIBE_CONFIGS,
@@ -220,6 +223,45 @@ def test_an_unknown_producer_writes_no_transaction(wire: Wire, made: str, name: 
     assert produce(wire, made, 0, data, None, 12) == "transactional_id_authorization_failed"
     assert produce(wire, made, 0, data, unique("other"), 12) == "invalid_producer_id_mapping"
     assert read(wire, made, committed=False) == []
+
+
+@LEVELS
+def test_all_partitions_of_a_request_are_added_in_one_record(
+    wire: Wire, bootstrap: str, topic: str, name: str, level: int
+) -> None:
+    """Each record of the coordinator has all partitions of the transaction, so one by one they would be quadratic."""
+    create_topic(wire, topic, 300)
+    producer = RawProducer(wire, name, level=level).started()
+    for count in (3, 300):  # at once and in steps
+        before = end_of_transaction_state(bootstrap, name)
+        if level == 0:
+            producer.add(topic, range(count))
+        assert set(producer.send_all(topic, range(count), "a").values()) == {"none"}
+        assert end_of_transaction_state(bootstrap, name) == before + 1
+        assert producer.end() == "none"
+    assert read(wire, topic, 2) == ["a", "a"]
+    assert read(wire, topic, 299) == ["a"]
+
+
+def test_partitions_of_a_request_are_refused_separately(wire: Wire, made: str, name: str) -> None:
+    producer = RawProducer(wire, name, level=0).started()
+    producer.add(made)
+    sent = producer.send_all(made, (0, 1, 2), "a")
+    assert sent == {0: "none", 1: "transaction_abortable", 2: "unknown_topic_or_partition"}
+    assert read(wire, made, committed=False) == ["a"]
+
+
+def test_batches_of_two_producers_in_one_request_are_all_refused(wire: Wire, made: str, name: str) -> None:
+    one, other = (RawProducer(wire, f"{name}-{number}").started() for number in range(2))
+    rows = [(0, one.batch(made, 0, "a")), (1, other.batch(made, 1, "b"))]
+    sent = produce_all(wire, made, rows, one.transactional_id, 12)
+    assert sent == {0: "invalid_producer_id_mapping", 1: "invalid_producer_id_mapping"}
+    assert read(wire, made, committed=False) == []
+
+
+def end_of_transaction_state(bootstrap: str, transactional_id: str) -> int:
+    """The end of the log of a transactional id's coordinator."""
+    return end_offsets(bootstrap, TRANSACTION_TOPIC, 50)[partition_for_key(transactional_id, 50)]
 
 
 def test_verification_can_be_disabled(own_broker: Callable[..., RunningBroker], name: str, topic: str) -> None:

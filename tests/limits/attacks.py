@@ -17,7 +17,8 @@ from support.brokers import unique
 from target import Target, encoded
 
 from odradek.batches.compression import ZSTD
-from odradek.batches.encode import seal_records
+from odradek.batches.encode import encode_batch, seal_records
+from odradek.core.effects import SimpleRecord
 from odradek.core.varints import uvarint, varint
 from odradek.wire import frames
 from odradek.wire.api_keys import (
@@ -27,8 +28,10 @@ from odradek.wire.api_keys import (
     CREATE_TOPICS,
     DELETE_TOPICS,
     DESCRIBE_GROUPS,
+    END_TXN,
     FETCH,
     FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
     JOIN_GROUP,
     LIST_OFFSETS,
     METADATA,
@@ -391,6 +394,34 @@ def half_sent(target: Target, _: Any) -> None:
     time.sleep(1)  # the broker reads the bytes that are already sent
 
 
+_TRANSACTION_PARTITIONS = 5000
+
+
+def _open_transaction(target: Target) -> tuple[str, str, int, int]:
+    """Returns a topic of many partitions, a transactional id and its producer id and epoch."""
+    (topic,) = created(target, _TRANSACTION_PARTITIONS)
+    name = unique("wide")
+    target.quietly(FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": [name]})
+    message = {"transactional_id": name, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+    reply = until(target, INIT_PRODUCER_ID, 4, message, lambda reply: reply.error_code == 0)
+    return topic, name, reply.producer_id, reply.producer_epoch
+
+
+def wide_transaction(target: Target, prepared: tuple[str, str, int, int]) -> None:
+    topic, name, producer_id, epoch = prepared
+    data = encode_batch(
+        [SimpleRecord(b"k", b"v")], now_ms=int(time.time() * 1000), producer_id=producer_id, producer_epoch=epoch,
+        base_sequence=0, transactional=True,
+    )  # fmt: skip
+    parts = [{"index": number, "records": data} for number in range(_TRANSACTION_PARTITIONS)]
+    message = produce(topic, data) | {
+        "transactional_id": name, "topic_data": [{"name": topic, "partition_data": parts}],
+    }  # fmt: skip
+    target.ask(PRODUCE, 12, message)
+    identity = {"transactional_id": name, "producer_id": producer_id, "producer_epoch": epoch}
+    target.ask(END_TXN, 5, identity | {"committed": True})
+
+
 ATTACKS = (
     Attack("1", "patterns of 5,000, 16,000 and 50,000 nested groups", nested_groups, _coordinator),
     Attack("2", "Metadata of 3,000 unknown topics", unknown_topics),
@@ -418,5 +449,6 @@ ATTACKS = (
     Attack("14", "unknown tagged fields in three requests", unknown_tags, _coordinator),
     Attack("15", "a fetch that waits 10 min", waiting_fetch, _one_topic, {"connections.max.idle.ms": "2000"}),
     Attack("16", "five half-sent requests of 50 MB", half_sent),
+    Attack("19", "a transaction of 5,000 partitions: one Produce, then EndTxn", wide_transaction, _open_transaction),
 )
 BY_ROW = {attack.row: attack for attack in ATTACKS}

@@ -132,7 +132,7 @@ class SimBroker:
         self._process = Process(world)
 
     def _new_shard(self) -> TransactionShard:
-        return TransactionShard(self.transaction_config, self.new_producer_id, lambda: VERSION)
+        return TransactionShard(self.transaction_config, self.new_producer_id, lambda: VERSION, lambda: 1 << 20)
 
     def new_producer_id(self) -> int:
         self._producer_ids += 1

@@ -123,6 +123,15 @@ class RawProducer:
             self.sequences[key] = self.sequences.get(key, 0) + len(values)
         return error
 
+    def send_all(self, topic: str, partitions: Iterable[int], value: str) -> dict[int, str]:
+        """Sends one record to each partition in one request. Returns the error of each partition."""
+        rows = [(partition, self.batch(topic, partition, value)) for partition in partitions]
+        errors = produce_all(self.wire, topic, rows, self.transactional_id, VERSIONS[self.level][PRODUCE])
+        for partition, error in errors.items():
+            if error == "none":
+                self.sequences[topic, partition] = self.sequences.get((topic, partition), 0) + 1
+        return errors
+
     def end(self, *, commit: bool = True, version: int | None = None) -> str:
         version = VERSIONS[self.level][END_TXN] if version is None else version
         reply = self.wire.call(END_TXN, version, self._identity | {"committed": commit})
@@ -132,10 +141,18 @@ class RawProducer:
 
 
 def produce(wire: Wire, topic: str, partition: int, data: bytes, transactional_id: str | None, version: int) -> str:
-    row = {"name": topic, "partition_data": [{"index": partition, "records": data}]}
+    return produce_all(wire, topic, [(partition, data)], transactional_id, version)[partition]
+
+
+def produce_all(
+    wire: Wire, topic: str, rows: Iterable[tuple[int, bytes]], transactional_id: str | None, version: int
+) -> dict[int, str]:
+    """Sends batches to partitions of one topic in one request. Returns the error of each partition."""
+    parts = [{"index": partition, "records": data} for partition, data in rows]
+    row = {"name": topic, "partition_data": parts}
     message = {"transactional_id": transactional_id, "acks": -1, "timeout": 10_000, "topic_data": [row]}
-    (answer,) = wire.call(PRODUCE, version, message).responses[0].partition_responses
-    return str(answer.error_code.name)
+    answers = wire.call(PRODUCE, version, message).responses[0].partition_responses
+    return {answer.index: str(answer.error_code.name) for answer in answers}
 
 
 def read(wire: Wire, topic: str, partition: int = 0, *, committed: bool = True) -> list[str]:

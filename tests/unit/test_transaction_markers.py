@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from support.world_log import WorldLog
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
-from odradek.broker.transaction_markers import REFUSED_RETRY_MS, RETRY_MS, MarkerWriter
+from odradek.broker.transaction_markers import MAX_RETRY_MS, REFUSED_RETRY_MS, RETRY_MS, MarkerWriter
 from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
@@ -137,7 +138,7 @@ def test_the_marker_of_an_offline_partition_follows_the_reply() -> None:
     broker.world.advance(3 * RETRY_MS)
     assert broker.state == "PrepareCommit"
     broker.logs["a"].log.offline = None
-    broker.world.advance(RETRY_MS)
+    broker.world.advance(4 * RETRY_MS)
     assert broker.state == "CompleteCommit"
     assert broker.markers("a") == broker.markers("b") == [(1000, 1, COMMIT)], "only the missing marker is written again"
 
@@ -153,8 +154,41 @@ def test_groups_that_still_load_get_the_marker_later(error: ErrorCode) -> None:
     assert broker.state == "PrepareCommit"
     broker.world.advance(RETRY_MS)
     assert broker.state == "PrepareCommit"
-    broker.world.advance(RETRY_MS)
+    broker.world.advance(2 * RETRY_MS)
     assert (broker.state, len(broker.group_markers)) == ("CompleteCommit", 1)
+
+
+def test_the_time_between_two_attempts_doubles_until_an_attempt_writes_a_marker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker()
+    producer = broker.begun(A, B)
+    broker.logs["a"].log.offline = broker.logs["b"].log.offline = "is offline"
+    attempts: list[int] = []
+    write = MarkerWriter.write_marker
+
+    def noting(self: MarkerWriter, partition: Any, marker: Any) -> Any:
+        if partition == B:
+            attempts.append(broker.world.now_ms)
+        return write(self, partition, marker)
+
+    monkeypatch.setattr(MarkerWriter, "write_marker", noting)
+    broker.end(producer)
+    broker.world.advance(60_000)
+
+    def pauses() -> list[int]:
+        return [late - early for early, late in pairwise(attempts)]
+
+    assert pauses()[:7] == [RETRY_MS << n for n in range(7)]
+    assert set(pauses()[7:]) == {MAX_RETRY_MS}, "an hour offline costs 360 attempts"
+    broker.logs["a"].log.offline = None
+    attempts.clear()
+    broker.world.advance(2 * MAX_RETRY_MS)
+    assert (broker.state, broker.markers("a")) == ("PrepareCommit", [(1000, 1, COMMIT)])
+    assert pauses()[:3] == [RETRY_MS << n for n in range(3)], "another partition may follow soon"
+    broker.logs["b"].log.offline = None
+    broker.world.advance(MAX_RETRY_MS)
+    assert broker.state == "CompleteCommit"
 
 
 def test_a_deleted_topic_needs_no_marker() -> None:

@@ -10,9 +10,10 @@ from support.world import Process, World
 from support.world_log import WorldLog
 
 from odradek.coordinator.runtime import Runtime
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import ProducerIdentity
-from odradek.core.transaction_records import Transaction, TransactionState
+from odradek.core.transaction_records import Transaction, TransactionState, encode_key, encode_value
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import (
     AddPartitions,
@@ -41,7 +42,7 @@ class TransactionRuntime(Runtime[TransactionShard]):
     def __init__(self, process: Process, rig: Coordinator) -> None:
         super().__init__(
             "__transaction_state",
-            lambda batch_bytes: TransactionShard(CONFIG, rig.next_producer_id, lambda: rig.version),
+            lambda batch_bytes: TransactionShard(CONFIG, rig.next_producer_id, lambda: rig.version, batch_bytes),
             process.environment(),
         )
         self.rig = rig
@@ -130,7 +131,8 @@ class Coordinator:
 
     def put(self, **fields: Any) -> ProducerIdentity:
         """Writes a record with these fields, as if an earlier broker had written it, and loads the log again."""
-        record = self.shard._record("t", self.transaction._replace(**fields))
+        value = encode_value(self.transaction._replace(**fields), min(self.version, 1))
+        record = SimpleRecord(encode_key("t"), value)
         self.log.append(batch_of(record, self.world.clock()))
         self.restart()
         return ProducerIdentity(self.transaction.producer_id, self.transaction.producer_epoch)
@@ -545,6 +547,61 @@ def test_an_unreadable_record_is_skipped_and_counted(coordinator: Coordinator) -
     coordinator.restart()
     assert coordinator.shard.skipped.total() == 3
     assert coordinator.add(producer) is OK
+
+
+# --- records that no batch can hold -----------------------------------------------------------------------------
+
+FULL = failed(ErrorCode.unknown_server_error)
+
+
+def test_partitions_that_no_record_can_hold_are_refused_and_change_nothing(
+    coordinator: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Apache Kafka answers UNKNOWN_SERVER_ERROR, too. It does not load the log again, and neither does this shard."""
+    producer = coordinator.new_producer()
+    assert coordinator.add(producer) is OK
+    coordinator.log.max_message_bytes = 2000
+    before, shard = coordinator.transaction, coordinator.shard
+    for count in (300, 1000):  # at once and in steps
+        many = [("t", number) for number in range(count * 2)]
+        assert coordinator.add(producer, *many) is ErrorCode.unknown_server_error
+        assert coordinator.shard is shard
+        assert coordinator.transaction == before
+    assert "failed" not in caplog.text
+    assert coordinator.end(producer).error is OK
+
+
+def test_a_transaction_that_is_as_large_as_possible_can_end(coordinator: Coordinator) -> None:
+    """The record of the decision is longer: at the last epoch it has the next producer id."""
+    coordinator.new_producer()
+    producer = coordinator.put(producer_epoch=32_766)
+    coordinator.log.max_message_bytes = 2000
+    shard = coordinator.shard
+    taken = 0
+    while coordinator.add(producer, ("t" * 20, taken)) is OK:
+        taken += 1
+    assert taken > 400
+    assert coordinator.shard is shard
+    assert coordinator.end(producer) == ProducerReply(producer=ProducerIdentity(1001, 0))
+    assert coordinator.shard is shard
+
+
+def test_requests_whose_record_became_too_large_are_refused_and_change_nothing(coordinator: Coordinator) -> None:
+    """The limit of the topic can change while transactions are open."""
+    producer = coordinator.new_producer()
+    coordinator.add(producer, *[("t", number) for number in range(600)])
+    before, shard = coordinator.transaction, coordinator.shard
+    usual, coordinator.log.max_message_bytes = coordinator.log.max_message_bytes, 200
+    assert coordinator.end(producer) == FULL
+    assert coordinator.init() == FULL
+    assert coordinator.call(InitProducerId("u" * 300, TIMEOUT_MS)) == FULL
+    coordinator.world.advance(TIMEOUT_MS + CONFIG.abort_interval_ms)
+    assert coordinator.transaction == before
+    assert coordinator.shard is shard
+    assert shard.last_producers.keys() == {"t"}
+    coordinator.log.max_message_bytes = usual
+    coordinator.world.advance(CONFIG.abort_interval_ms)
+    assert coordinator.transaction.state is TransactionState.PREPARE_ABORT, "the timeout is tried again"
 
 
 # --- descriptions -----------------------------------------------------------------------------------------------

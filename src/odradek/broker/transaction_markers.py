@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from odradek.core.pace import sorted_in_steps
 from odradek.core.transaction_records import EndTransactionMarker
 from odradek.transactions.messages import Markers, Partition
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.broker")
 
 RETRY_MS = 100
-"""The time between two attempts to write a marker."""
+"""The time before the second attempt to write a marker. It doubles with each attempt that writes none."""
+MAX_RETRY_MS = 10_000
 REFUSED_RETRY_MS = 10_000
 """The same after a refusal, which only a deletion of the topic or the expiry of the producer can change."""
 REFUSALS = (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced)
@@ -109,12 +111,21 @@ class PendingMarkers:
         self._refused_again_ms = 0
         self._patience_end_ms = patience_end_ms
         self._writer = writer
+        self._attempts = 0
+        self._left_before = len(self.left)
         producer_id, epoch = markers.producer
         self._marker = EndTransactionMarker(producer_id, epoch, coordinator_epoch, markers.commit, markers.version)
 
     def retry_ms(self) -> int:
-        """Returns the time until the next attempt."""
-        return self._writer.retry_ms if self.left - self._refused else self._writer.refused_retry_ms
+        """Returns the time until the next attempt. An offline partition may stay so for days."""
+        if self.left <= self._refused:
+            return self._writer.refused_retry_ms
+        if len(self.left) < self._left_before:
+            self._attempts, self._left_before = 0, len(self.left)
+        delay_ms = min(self._writer.retry_ms << self._attempts, MAX_RETRY_MS)
+        if delay_ms < MAX_RETRY_MS:
+            self._attempts += 1
+        return delay_ms
 
     def write(self, now_ms: int, on_end: Callable[[], None]) -> Generator[None, None, None]:
         """Writes the missing markers in steps, and then calls ``on_end``."""
@@ -131,7 +142,7 @@ class PendingMarkers:
             self._note(partition, code)
             count_down()
 
-        for partition in sorted(self.left - skipped):
+        for partition in (yield from sorted_in_steps(self.left - skipped)):
             if self._writer.exists(partition) and not self._is_ended(now_ms, partition):
                 waiting += 1
                 self._writer.write_marker(partition, self._marker).then(partial(note, partition))

@@ -14,6 +14,7 @@ from odradek.core.ids import TRANSACTION_TOPIC
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import Markers, MarkersDelayed, MarkersWritten, Partition
 from odradek.transactions.shard import TransactionShard
+from odradek.transactions.transaction_runs import TransactionRuns
 
 
 class TransactionRuntime(Runtime[TransactionShard]):
@@ -30,7 +31,10 @@ class TransactionRuntime(Runtime[TransactionShard]):
     ) -> None:
         self.config = config
         super().__init__(
-            TRANSACTION_TOPIC, lambda batch_bytes: TransactionShard(config, new_producer_id, version), environment
+            TRANSACTION_TOPIC,
+            lambda batch_bytes: TransactionShard(config, new_producer_id, version, batch_bytes),
+            environment,
+            TransactionRuns,
         )
         self.markers = markers
         self._call_at = environment.call_at

@@ -1,10 +1,12 @@
 """Verifies that the partitions of transactional batches are in their transaction before the batches are appended.
 
-* Produce 12 and newer (transaction.version 2): the broker adds the partition to the transaction itself.
+* Produce 12 and newer (transaction.version 2): the broker adds the partitions to the transaction itself.
 * Older requests: the producer has added it with AddPartitionsToTxn, and the broker asks the coordinator for it, unless
   ``transaction.partition.verification.enable`` is false. Without this check, a batch that arrives after the end of its
   transaction would begin another one without an end.
 * An open transaction of the same producer and epoch in the partition is its own proof.
+* The broker asks once for all partitions of a request, as in Kafka: each record of the coordinator has all partitions
+  of the transaction.
 
 The coordinator is in this process, so its reply is usually there at once. A request to a busy shard waits, and the
 connection with it: otherwise the producer's next batch would overtake this one.
@@ -12,24 +14,29 @@ connection with it: otherwise the producer's next batch would overtake this one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Generator, Iterable
+from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.broker.transaction_coordinator import TRANSACTIONS
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import ProducerIdentity
+from odradek.core.pace import Pace
 from odradek.transactions.messages import AddPartitions, VerifyPartitions
 
 if TYPE_CHECKING:
     from odradek.broker.api import BrokerServices
     from odradek.broker.partition import Partition
     from odradek.core.deferred import Deferred
-    from odradek.storage.verification import Guard, VerificationGuard
+    from odradek.storage.verification import Guard
 
 ADDS_PARTITIONS = 12
 """From this version of Produce on the broker adds partitions to transactions."""
 ABORTABLE = 11
 """From this version of Produce on clients know the error TRANSACTION_ABORTABLE."""
+Asked: TypeAlias = tuple[str, int]
+"""A topic's name and a partition's number."""
+_WORK_PER_PARTITION = 4  # elements of a step
 _UNAVAILABLE = (
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
@@ -57,27 +64,33 @@ class PartitionVerification:
 
         Without a promise the batch needs no verification. Raises KafkaError (INVALID_PRODUCER_EPOCH).
         """
-        if not self._adds and not self._broker.config.transaction_partition_verification_enable:
+        guard = self.guard(partition, producer, sequence)
+        if guard is None:
             return None, None
-        guard = partition.log.begin_verification(*producer, sequence, supports_epoch_bump=self._adds)
-        return guard, None if guard is None else self._ask(partition, producer, guard)
-
-    def _ask(self, partition: Partition, producer: ProducerIdentity, guard: VerificationGuard) -> Deferred[ErrorCode]:
-        runtime, transactional_id = self._broker.coordinators.runtime(TRANSACTIONS), self._transactional_id
         asked = partition.topic, partition.index
+        return guard, self.ask(producer, (asked,)).map(
+            lambda error_of: self.error(partition, producer, guard, error_of(asked))
+        )
 
-        def error(code: ErrorCode) -> ErrorCode:
-            if code is not ErrorCode.none and code not in _RETRIED:
-                partition.log.end_verification(producer.producer_id, guard)
-            return self._error(code)
+    def guard(self, partition: Partition, producer: ProducerIdentity, sequence: int) -> Guard:
+        """Returns the guard for the append of a batch, None if it needs no verification. Raises KafkaError."""
+        if not self._adds and not self._broker.config.transaction_partition_verification_enable:
+            return None
+        return partition.log.begin_verification(*producer, sequence, supports_epoch_bump=self._adds)
 
+    def ask(self, producer: ProducerIdentity, asked: Collection[Asked]) -> Deferred[Callable[[Asked], ErrorCode]]:
+        """Returns the promise of a function that returns the coordinator's error of each partition."""
+        runtime, transactional_id = self._broker.coordinators.runtime(TRANSACTIONS), self._transactional_id
         if self._adds:
-            added = runtime.ask(transactional_id, AddPartitions(transactional_id, producer, (asked,), 2))
-            return added.map(error)
-        errors = runtime.ask(transactional_id, VerifyPartitions(transactional_id, producer, (asked,)))
-        return errors.map(lambda found: error(found[asked]))
+            added = runtime.ask(transactional_id, AddPartitions(transactional_id, producer, asked, 2))
+            return added.map(_same_for_all)
+        errors = runtime.ask(transactional_id, VerifyPartitions(transactional_id, producer, asked))
+        return errors.map(lambda found: found.__getitem__)
 
-    def _error(self, code: ErrorCode) -> ErrorCode:
+    def error(self, partition: Partition, producer: ProducerIdentity, guard: Guard, code: ErrorCode) -> ErrorCode:
+        """Returns the client's error for the coordinator's, and ends the verification if it is refused for good."""
+        if code is not ErrorCode.none and code not in _RETRIED:
+            partition.log.end_verification(producer.producer_id, guard)
         if code is ErrorCode.producer_fenced:
             return ErrorCode.invalid_producer_epoch
         if code is ErrorCode.transaction_abortable and not self._knows_transaction_abortable:
@@ -85,8 +98,12 @@ class PartitionVerification:
         return code
 
 
+def _same_for_all(code: ErrorCode) -> Callable[[Asked], ErrorCode]:
+    return lambda partition: code
+
+
 class BatchVerification:
-    """The verification of one Produce request. All its transactional batches are of one producer."""
+    """The verification of the batches of one Produce request, at most one for each partition."""
 
     def __init__(self, broker: BrokerServices, transactional_id: str | None, version: int) -> None:
         self._adds = version >= ADDS_PARTITIONS
@@ -95,26 +112,71 @@ class BatchVerification:
             broker, transactional_id or "", adds=self._adds, knows_transaction_abortable=version >= ABORTABLE
         )
         self._producer: ProducerIdentity | None = None
+        self._guards: dict[Asked, Guard] = {}
+        self._refused: dict[Asked, KafkaError] = {}
+        self._error: KafkaError | None = None
+        self._answer: Deferred[Callable[[Asked], ErrorCode]] | None = None
 
-    def begin(self, partition: Partition, data: bytes) -> tuple[Guard, Deferred[KafkaError | None] | None]:
+    def ask(self, batches: Iterable[tuple[Partition, bytes] | None]) -> Generator[None, None, None]:
+        """Makes the guards of all transactional batches of the request, in steps, and asks the coordinator once.
+
+        A None in ``batches`` counts as work.
+        """
+        if self._transactional_id is None:
+            self._error = KafkaError(ErrorCode.transactional_id_authorization_failed)
+            return
+        pace = Pace()
+        for batch in batches:
+            if batch is not None:
+                self._add_guard(*batch)
+            if pace.spend(_WORK_PER_PARTITION):
+                yield
+        if self._guards and self._error is None and self._producer is not None:
+            self._answer = self._partitions.ask(self._producer, self._guards.keys())
+
+    def _add_guard(self, partition: Partition, data: bytes) -> None:
+        asked = partition.topic, partition.index
+        try:
+            guard = self._guard(partition, data)
+        except KafkaError as error:
+            self._refused[asked] = error
+        else:
+            if guard is not None:
+                self._guards[asked] = guard
+
+    def _guard(self, partition: Partition, data: bytes) -> Guard:
+        """Returns the guard of a batch, None if it needs no verification. Raises KafkaError if it is refused now."""
+        if len(data) < HEADER_BYTES:
+            return None  # the log refuses it
+        header = read_header(data)
+        if header.producer_id < 0:
+            return None
+        producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+        if self._producer is None:
+            self._producer = producer
+        elif self._producer != producer:  # Kafka appends nothing of such a request
+            self._error = KafkaError(ErrorCode.invalid_producer_id_mapping)
+            return None
+        return self._partitions.guard(partition, producer, header.base_sequence)
+
+    def result(self, partition: Partition) -> tuple[Guard, Deferred[KafkaError | None] | None]:
         """Returns the guard for the append of a batch, and the promise of its refusal, None if it is verified.
 
         Without a promise the batch needs no verification. Raises KafkaError if the batch is refused at once.
         """
-        if self._transactional_id is None:
-            raise KafkaError(ErrorCode.transactional_id_authorization_failed)
-        if len(data) < HEADER_BYTES:
-            return None, None  # the log refuses it
-        header = read_header(data)
-        if header.producer_id < 0:
+        asked = partition.topic, partition.index
+        refused = self._error or self._refused.get(asked)
+        if refused is not None:
+            raise refused
+        guard = self._guards.get(asked)
+        if guard is None or self._answer is None:
             return None, None
-        producer = ProducerIdentity(header.producer_id, header.producer_epoch)
-        if self._producer is None:
-            self._producer = producer
-        elif self._producer != producer:
-            raise KafkaError(ErrorCode.invalid_producer_id_mapping)
-        guard, error = self._partitions.begin(partition, producer, header.base_sequence)
-        return guard, None if error is None else error.map(self._refusal)
+
+        def refusal(error_of: Callable[[Asked], ErrorCode]) -> KafkaError | None:
+            assert self._producer is not None
+            return self._refusal(self._partitions.error(partition, self._producer, guard, error_of(asked)))
+
+        return guard, self._answer.map(refusal)
 
     def _refusal(self, code: ErrorCode) -> KafkaError | None:
         """Returns Produce's error for an error of the coordinator, with a message where Kafka has one."""

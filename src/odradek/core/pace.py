@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from heapq import merge
+from typing import Any, TypeVar
 
 from odradek.core.effects import Result, ResultSteps, SimpleRecord
+
+T = TypeVar("T", bound=Any)
 
 STEP_WORK = 400
 """The number of elements in one step. An element takes about two microseconds."""
@@ -44,3 +48,26 @@ def in_parts(found: Iterable[SimpleRecord | None], out: Result) -> ResultSteps:
         elif pace.spend():
             yield None
     return out
+
+
+def sorted_in_steps(values: Iterable[T]) -> Generator[None, None, list[T]]:
+    """Returns the values in order. They do not change meanwhile."""
+    runs: list[list[T]] = []
+    run: list[T] = []
+    for value in values:
+        run.append(value)
+        if len(run) == STEP_WORK:
+            run.sort()
+            runs.append(run)
+            run = []
+            yield
+    run.sort()
+    if not runs:
+        return run
+    merged: list[T] = []
+    pace = Pace()
+    for value in merge(*runs, run):
+        merged.append(value)
+        if pace.spend():
+            yield
+    return merged

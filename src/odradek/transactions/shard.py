@@ -5,7 +5,9 @@ The state table is in ``transitions``. Rules
 * A decision (PrepareCommit, PrepareAbort) is final when its record is committed. Then it is announced as ``Markers``;
   the broker writes the markers and reports ``MarkersWritten``. A load announces all decisions that it finds again.
 * EndTxn gets its reply when the transaction is complete, or after the decision if a partition is offline.
-* An error of Apache Kafka 4.3 for each bad request; such a request changes nothing.
+* An error of Apache Kafka 4.3 for each bad request; such a request changes nothing. A record that no batch can hold is
+  refused in the same way, before it changes anything.
+* A transaction of many partitions is read and written in steps.
 * ``last_producers`` is not durable: the identity before the last new epoch, for repeated InitProducerId requests.
 * A record of version 0 cannot hold the client's version, so at level 0 a request that needs it is refused
   (UNSUPPORTED_VERSION). As in Kafka, further requests of its transactional id get CONCURRENT_TRANSACTIONS. Kafka ends
@@ -16,20 +18,36 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Iterator
+from typing import Any, NamedTuple
 
-from odradek.core.effects import Announce, Block, Complete, Park, Request, Result, ResultSteps, SetTimer, SimpleRecord
+from odradek.core.effects import (
+    Announce,
+    Block,
+    Complete,
+    Effect,
+    Park,
+    Request,
+    Result,
+    ResultSteps,
+    SetTimer,
+    SimpleRecord,
+    most_bytes,
+)
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity
-from odradek.core.pace import Pace, in_parts
+from odradek.core.pace import STEP_WORK, Pace, in_parts
 from odradek.core.transaction_records import (
+    Decoded,
     Transaction,
+    TransactionRecord,
     TransactionState,
     UnreadableTransaction,
     decode,
     encode_key,
     encode_value,
+    encode_value_in_steps,
+    stored,
 )
 from odradek.transactions import transitions
 from odradek.transactions.config import TransactionConfig
@@ -56,17 +74,36 @@ log = logging.getLogger("odradek.broker")
 
 TIMEOUTS: Hashable = "timeouts"
 EXPIRY: Hashable = "expiry"
+_END_BYTES = 16
+"""The bytes by which the record of a decision may be longer than the last record of the open transaction."""
+
+
+class _Decision(NamedTuple):
+    """``epoch`` is that of the markers, ``last_epoch`` that of the producer before, None if it stays.
+
+    ``version`` is the client's version of the protocol.
+    """
+
+    commit: bool
+    epoch: int
+    last_epoch: int | None
+    version: int
 
 
 class TransactionShard:
     """The shard of transactional ids. The contract is in coordinator/shard.
 
     ``new_producer_id`` returns an unused id and raises KafkaError if there is none now. ``version`` returns the level
-    of the feature ``transaction.version``.
+    of the feature ``transaction.version``, ``batch_bytes`` the largest number of bytes of records in a batch, 0 if that
+    is unknown.
     """
 
     def __init__(
-        self, config: TransactionConfig, new_producer_id: Callable[[], int], version: Callable[[], int]
+        self,
+        config: TransactionConfig,
+        new_producer_id: Callable[[], int],
+        version: Callable[[], int],
+        batch_bytes: Callable[[], int],
     ) -> None:
         self.config = config
         self.transactions: dict[str, Transaction] = {}
@@ -77,6 +114,7 @@ class TransactionShard:
         """Transactional ids with a request that needed a record of version 1 at level 0, and when that ends (ms)."""
         self._new_producer_id = new_producer_id
         self._version = version
+        self._batch_bytes = batch_bytes
         self._handlers: dict[type, Callable[[int, Any], Result | ResultSteps]] = {
             InitProducerId: self._init,
             AddPartitions: self._add,
@@ -90,19 +128,58 @@ class TransactionShard:
 
     def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
         try:
-            return self._handlers[type(request)](now_ms, request)
+            result = self._handlers[type(request)](now_ms, request)
         except KafkaError as error:
             return Result(request.failed(error.code))
+        return result if isinstance(result, Result) else _refused_in_steps(request, result)
 
     def dropped(self, request: Request, error: ErrorCode) -> Any:
         return request.failed(error)
 
-    def _record(self, transactional_id: str, transaction: Transaction) -> SimpleRecord:
-        version = min(self._version(), 1)
-        return SimpleRecord(encode_key(transactional_id), encode_value(transaction, version))
+    def _write(
+        self,
+        transactional_id: str,
+        after: Transaction,
+        make: Callable[[TransactionRecord], Result],
+        *,
+        reserved_bytes: int = 0,
+    ) -> Result | ResultSteps:
+        """Returns the result that ``make`` returns for the record of ``after``, in steps if it has many partitions.
 
-    def _checked_record(self, now_ms: int, transactional_id: str, transaction: Transaction) -> SimpleRecord:
-        """The record of a change by a request. Raises KafkaError if the level of the feature does not allow it."""
+        ``make`` may change soft state. Raises KafkaError (UNKNOWN_SERVER_ERROR, as in Kafka), here or in the steps, if
+        a batch cannot hold the record and ``reserved_bytes`` more.
+        """
+        version = min(self._version(), 1)
+        if len(after.partitions) > STEP_WORK:
+            return self._write_in_steps(transactional_id, after, make, version, reserved_bytes)
+        return make(self._record(transactional_id, after, version, encode_value(after, version), reserved_bytes))
+
+    def _write_in_steps(
+        self,
+        transactional_id: str,
+        after: Transaction,
+        make: Callable[[TransactionRecord], Result],
+        version: int,
+        reserved_bytes: int,
+    ) -> ResultSteps:
+        value = yield from encode_value_in_steps(after, version)
+        return make(self._record(transactional_id, after, version, value, reserved_bytes))
+
+    def _record(
+        self, transactional_id: str, after: Transaction, version: int, value: bytes, reserved_bytes: int
+    ) -> TransactionRecord:
+        record = TransactionRecord(encode_key(transactional_id), value, None, transactional_id, stored(after, version))
+        limit = self._batch_bytes()
+        if limit and most_bytes(record) + reserved_bytes > limit:
+            raise KafkaError(
+                ErrorCode.unknown_server_error,
+                f"the record of transactional id {transactional_id!r} with {len(after.partitions):,} partitions is "
+                "larger than max.message.bytes of __transaction_state",
+            )
+        return record
+
+    def _check_level(self, now_ms: int, transactional_id: str, transaction: Transaction) -> None:
+        """Raises KafkaError if the level of the feature does not allow the record of a change by a request."""
         if transaction.client_version and not self._version():
             self._blocked[transactional_id] = now_ms + transaction.timeout_ms
             log.warning(
@@ -115,11 +192,10 @@ class TransactionShard:
                 f"transactional id {transactional_id!r}: a record at level 0 of transaction.version cannot hold the "
                 f"client's version {transaction.client_version}",
             )
-        return self._record(transactional_id, transaction)
 
     # --- InitProducerId ---------------------------------------------------------------------------------------
 
-    def _init(self, now_ms: int, request: InitProducerId) -> Result:
+    def _init(self, now_ms: int, request: InitProducerId) -> Result | ResultSteps:
         if not request.transactional_id:
             return Result(ProducerReply(ErrorCode.invalid_request))
         if not 0 < request.timeout_ms <= self.config.max_timeout_ms:
@@ -133,18 +209,20 @@ class TransactionShard:
         if request.expected is not None and not _may_continue(current, last, request.expected):
             return Result(ProducerReply(ErrorCode.producer_fenced))
         if current.state is TransactionState.ONGOING:
-            out = self._fence(now_ms, request.transactional_id, current)
-            out.reply = ProducerReply(ErrorCode.concurrent_transactions)
-            return out
+            reply = ProducerReply(ErrorCode.concurrent_transactions)
+            return self._fence(now_ms, request.transactional_id, current, reply)
         return self._start_epoch(now_ms, request, current)
 
-    def _start_epoch(self, now_ms: int, request: InitProducerId, current: Transaction) -> Result:
+    def _start_epoch(self, now_ms: int, request: InitProducerId, current: Transaction) -> Result | ResultSteps:
         producer_id, epoch, last_epoch = self._next_epoch(request, current)
         after = transitions.initialized(current, producer_id, epoch, request.timeout_ms, now_ms)
-        self.last_producers[request.transactional_id] = ProducerIdentity(current.producer_id, last_epoch)
         # At level 0 the record loses the version of the last transaction. Kafka refuses the request for ever instead.
-        record = self._record(request.transactional_id, after)
-        return Result(ProducerReply(producer=ProducerIdentity(producer_id, epoch)), [record])
+
+        def make(record: TransactionRecord) -> Result:
+            self.last_producers[request.transactional_id] = ProducerIdentity(current.producer_id, last_epoch)
+            return Result(ProducerReply(producer=ProducerIdentity(producer_id, epoch)), [record])
+
+        return self._write(request.transactional_id, after, make)
 
     def _next_epoch(self, request: InitProducerId, current: Transaction) -> tuple[int, int, int]:
         """Returns the producer id, its epoch and the last epoch. Raises KafkaError."""
@@ -167,44 +245,62 @@ class TransactionShard:
             f"epoch {expected.producer_epoch} of producer {current.producer_id} is not the current epoch {epoch}",
         )
 
-    def _fence(self, now_ms: int, transactional_id: str, current: Transaction) -> Result:
+    def _fence(
+        self, now_ms: int, transactional_id: str, current: Transaction, reply: ProducerReply | None = None
+    ) -> Result | ResultSteps:
         """Aborts the open transaction under a new epoch, so that its producer can write no more."""
-        version = self._version()
-        epoch = min(current.producer_epoch + 1, MAX_EPOCH)
+        version, last_epoch = self._version(), current.producer_epoch
         if version < EPOCH_PER_TRANSACTION:
-            return self._prepare(
-                now_ms, transactional_id, current, commit=False, epoch=epoch, last_epoch=NO_PRODUCER_EPOCH, version=0
-            )
+            version, last_epoch = 0, NO_PRODUCER_EPOCH
+        epoch = min(current.producer_epoch + 1, MAX_EPOCH)
         return self._prepare(
-            now_ms, transactional_id, current,
-            commit=False, epoch=epoch, last_epoch=current.producer_epoch, version=version,
-        )  # fmt: skip
+            now_ms, transactional_id, current, _Decision(False, epoch, last_epoch, version), Result(reply)
+        )
 
     # --- partitions -------------------------------------------------------------------------------------------
 
-    def _add(self, now_ms: int, request: AddPartitions) -> Result:
+    def _add(self, now_ms: int, request: AddPartitions) -> Result | ResultSteps:
         if request.transactional_id in self._blocked:
             return Result(ErrorCode.concurrent_transactions)
         error = self._partition_error(request.transactional_id, request.producer)
         if error is not ErrorCode.none:
             return Result(error)
         current = self.transactions[request.transactional_id]
-        added = frozenset(request.partitions)
-        if current.state is TransactionState.ONGOING and added <= current.partitions:
+        if len(request.partitions) > STEP_WORK:
+            return self._add_in_steps(now_ms, request, current)
+        if current.state is TransactionState.ONGOING and current.partitions.issuperset(request.partitions):
             return Result(ErrorCode.none)
-        after = transitions.with_partitions(current, added, request.client_version, now_ms)
-        return Result(ErrorCode.none, [self._checked_record(now_ms, request.transactional_id, after)])
+        return self._write_added(now_ms, request, current)
 
-    def _verify(self, now_ms: int, request: VerifyPartitions) -> Result:
+    def _add_in_steps(self, now_ms: int, request: AddPartitions, current: Transaction) -> ResultSteps:
+        is_new = current.state is not TransactionState.ONGOING
+        pace = Pace()
+        for partition in request.partitions:
+            if is_new or partition not in current.partitions:
+                steps = self._write_added(now_ms, request, current)
+                return steps if isinstance(steps, Result) else (yield from steps)
+            if pace.spend():
+                yield None
+        return Result(ErrorCode.none)
+
+    def _write_added(self, now_ms: int, request: AddPartitions, current: Transaction) -> Result | ResultSteps:
+        after = transitions.with_partitions(current, request.partitions, request.client_version, now_ms)
+        self._check_level(now_ms, request.transactional_id, after)
+        return self._write(
+            request.transactional_id,
+            after,
+            lambda record: Result(ErrorCode.none, [record]),
+            reserved_bytes=_END_BYTES,  # otherwise the transaction could not end
+        )
+
+    def _verify(self, now_ms: int, request: VerifyPartitions) -> Result | ResultSteps:
         error = self._partition_error(request.transactional_id, request.producer)
         if error is not ErrorCode.none:
             return Result(request.failed(error))
         members = self.transactions[request.transactional_id].partitions
-
-        def code(partition: Partition) -> ErrorCode:
-            return ErrorCode.none if partition in members else ErrorCode.transaction_abortable
-
-        return Result({partition: code(partition) for partition in request.partitions})
+        if len(request.partitions) > STEP_WORK:
+            return _verified_in_steps(request.partitions, members)
+        return Result({partition: _verified(partition, members) for partition in request.partitions})
 
     def _partition_error(self, transactional_id: str, producer: ProducerIdentity) -> ErrorCode:
         if not transactional_id:
@@ -218,7 +314,7 @@ class TransactionShard:
 
     # --- the end of a transaction -----------------------------------------------------------------------------
 
-    def _end(self, now_ms: int, request: EndTransaction) -> Result:
+    def _end(self, now_ms: int, request: EndTransaction) -> Result | ResultSteps:
         if not request.transactional_id:
             return Result(ProducerReply(ErrorCode.invalid_request))
         current = self.transactions.get(request.transactional_id)
@@ -232,27 +328,18 @@ class TransactionShard:
             return Result(ProducerReply(producer=producer))
         if isinstance(action, ErrorCode):
             return Result(ProducerReply(action))
-        epoch, last_epoch, version = current.producer_epoch, None, 0
+        decision = _Decision(request.commit, current.producer_epoch, None, 0)
         if request.client_version >= EPOCH_PER_TRANSACTION:
-            epoch, last_epoch, version = min(epoch + 1, MAX_EPOCH), epoch, request.client_version
-        out = self._prepare(
-            now_ms, request.transactional_id, current,
-            commit=request.commit, epoch=epoch, last_epoch=last_epoch, version=version,
-        )  # fmt: skip
-        out.effects.insert(0, Park(request.transactional_id))
-        return out
+            epoch = current.producer_epoch
+            decision = _Decision(request.commit, min(epoch + 1, MAX_EPOCH), epoch, request.client_version)
+        out = Result(effects=[Park(request.transactional_id)])
+        return self._prepare(now_ms, request.transactional_id, current, decision, out)
 
     def _prepare(
-        self,
-        now_ms: int,
-        transactional_id: str,
-        current: Transaction,
-        *,
-        commit: bool,
-        epoch: int,
-        last_epoch: int | None,
-        version: int,
-    ) -> Result:
+        self, now_ms: int, transactional_id: str, current: Transaction, decision: _Decision, out: Result
+    ) -> Result | ResultSteps:
+        """Adds the record of a decision and its announcement to ``out``."""
+        commit, epoch, last_epoch, version = decision
         next_producer_id = NO_PRODUCER_ID
         if version >= EPOCH_PER_TRANSACTION and is_exhausted(current.producer_epoch):
             next_producer_id = self._new_producer_id()
@@ -260,22 +347,24 @@ class TransactionShard:
             current, commit=commit, epoch=epoch, next_producer_id=next_producer_id, client_version=version,
             now_ms=now_ms,
         )  # fmt: skip
-        record = self._checked_record(now_ms, transactional_id, after)
-        if last_epoch is not None:
-            self.last_producers[transactional_id] = ProducerIdentity(current.producer_id, last_epoch)
-        return Result(records=[record], effects=[Announce(_markers(transactional_id, after))])
+        self._check_level(now_ms, transactional_id, after)
 
-    def _on_markers_written(self, now_ms: int, request: MarkersWritten) -> Result:
+        def make(record: TransactionRecord) -> Result:
+            if last_epoch is not None:
+                self.last_producers[transactional_id] = ProducerIdentity(current.producer_id, last_epoch)
+            out.records.append(record)
+            out.effects.append(Announce(_markers(transactional_id, after)))
+            return out
+
+        return self._write(transactional_id, after, make)
+
+    def _on_markers_written(self, now_ms: int, request: MarkersWritten) -> Result | ResultSteps:
         current = self._decided(request.transactional_id, request.producer)
         if current is None:  # a repeated report, or the report of an earlier shard
             return Result(ErrorCode.none)
         after = transitions.completed(current, now_ms)
-        reply = self._end_reply(after)
-        return Result(
-            ErrorCode.none,
-            [self._record(request.transactional_id, after)],
-            [Complete(request.transactional_id, reply)],
-        )
+        effects: list[Effect] = [Complete(request.transactional_id, self._end_reply(after))]
+        return self._write(request.transactional_id, after, lambda record: Result(ErrorCode.none, [record], effects))
 
     def _on_markers_delayed(self, now_ms: int, request: MarkersDelayed) -> Result:
         current = self._decided(request.transactional_id, request.producer)
@@ -318,7 +407,13 @@ class TransactionShard:
     # --- the log ----------------------------------------------------------------------------------------------
 
     def replay(self, offset: int, record: SimpleRecord) -> None:
-        decoded = decode(record.key, record.value)
+        if isinstance(record, TransactionRecord):
+            self.apply((record.transactional_id, record.transaction))
+        else:
+            self.apply(decode(record.key, record.value))
+
+    def apply(self, decoded: Decoded) -> None:
+        """Applies a decoded record."""
         if isinstance(decoded, UnreadableTransaction):
             self.skipped[decoded.reason] += 1
             return
@@ -371,8 +466,9 @@ class TransactionShard:
             current = self.transactions[transactional_id]
             if current.start_ms + current.timeout_ms < now_ms:
                 try:
-                    part = self._fence(now_ms, transactional_id, current)
-                except KafkaError:  # no new producer id now: the next search tries again
+                    fenced = self._fence(now_ms, transactional_id, current)
+                    part = fenced if isinstance(fenced, Result) else (yield from fenced)
+                except KafkaError:  # no new producer id now, or no room for the record: the next search tries again
                     continue
                 self._blocked.pop(transactional_id, None)
                 out.records += part.records
@@ -416,6 +512,27 @@ def _markers(transactional_id: str, transaction: Transaction) -> Markers:
         transaction.partitions,
         transaction.client_version,
     )
+
+
+def _refused_in_steps(request: Request, steps: ResultSteps) -> ResultSteps:
+    try:
+        return (yield from steps)
+    except KafkaError as error:
+        return Result(request.failed(error.code))
+
+
+def _verified(partition: Partition, members: Collection[Partition]) -> ErrorCode:
+    return ErrorCode.none if partition in members else ErrorCode.transaction_abortable
+
+
+def _verified_in_steps(partitions: Collection[Partition], members: Collection[Partition]) -> ResultSteps:
+    found: dict[Partition, ErrorCode] = {}
+    pace = Pace()
+    for partition in partitions:
+        found[partition] = _verified(partition, members)
+        if pace.spend():
+            yield None
+    return Result(found)
 
 
 def _may_continue(current: Transaction, last: ProducerIdentity, expected: ProducerIdentity) -> bool:

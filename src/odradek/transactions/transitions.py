@@ -17,6 +17,8 @@ is 32,766 gets a new producer id with epoch 0, at version 2 when its transaction
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from odradek.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from odradek.core.transaction_records import Transaction, TransactionState
 from odradek.transactions.messages import Partition
@@ -57,13 +59,13 @@ def initialized(current: Transaction, producer_id: int, epoch: int, timeout_ms: 
 
 
 def with_partitions(
-    current: Transaction, partitions: frozenset[Partition], client_version: int, now_ms: int
+    current: Transaction, partitions: Collection[Partition], client_version: int, now_ms: int
 ) -> Transaction:
     """Returns the state after partitions were added. The first ones begin the transaction."""
     return current._replace(
         previous_producer_id=current.producer_id,
         state=TransactionState.ONGOING,
-        partitions=current.partitions | partitions,
+        partitions=current.partitions.union(partitions),
         start_ms=current.start_ms if current.state is TransactionState.ONGOING else now_ms,
         last_update_ms=now_ms,
         client_version=client_version,

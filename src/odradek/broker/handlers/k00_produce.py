@@ -182,15 +182,15 @@ class _Produce:
     """One request and the parts of its reply so far."""
 
     __slots__ = (
-        "_acks", "_awaited", "_errors_left", "_long", "_timeout", "_topics", "_transactional_id", "_verification",
-        "broker", "context",
+        "_acks", "_awaited", "_errors_left", "_long", "_message", "_timeout", "_topics", "_verification", "broker",
+        "context",
     )  # fmt: skip
 
     def __init__(self, broker: BrokerServices, context: Context, message: ProduceRequest) -> None:
         self.broker = broker
         self.context = context
         self._acks: int = message.acks
-        self._transactional_id = message.transactional_id
+        self._message = message
         self._verification: BatchVerification | None = None
         self._timeout = message.timeout
         self._awaited: list[_Awaited] | None = None
@@ -207,12 +207,7 @@ class _Produce:
 
         ``parts``: its partitions, if the caller has already removed duplicate entries.
         """
-        if self.context.version >= 13:
-            topic = self.broker.catalog.topic_by_id(topic_data.topic_id) if topic_data.topic_id is not None else None
-            name = topic.name if topic is not None else None
-            key: str | bytes = topic_data.topic_id.bytes if topic_data.topic_id is not None else _NO_ID
-        else:
-            name = key = topic_data.name
+        name, key = self._name_and_key(topic_data)
         refused = _refused(self.context, name, self._acks)
         done: list[ProducedPartition] = []
         if parts is not None:
@@ -223,6 +218,15 @@ class _Produce:
                 parts = {part.index: part for part in parts}.values()  # of duplicates the last counts, as in Kafka
         self._topics.append((key, done))
         return name or "", refused, iter(parts), done
+
+    def _name_and_key(self, topic_data: TopicProduceData) -> tuple[str | None, str | bytes]:
+        """Returns the name of a topic, None if it is unknown, and the topic's field in the reply."""
+        if self.context.version < 13:
+            return topic_data.name, topic_data.name
+        if topic_data.topic_id is None:
+            return None, _NO_ID
+        topic = self.broker.catalog.topic_by_id(topic_data.topic_id)
+        return (None if topic is None else topic.name), topic_data.topic_id.bytes
 
     def reply(self) -> bytes | Deferred[Any] | None:
         if self._awaited is not None:
@@ -283,6 +287,16 @@ class _Produce:
             raise Hangup(f"produce without acks failed: {', '.join(names)}")
 
     def produce(self, topic: str, part: PartitionProduceData) -> ProducedPartition | Steps[ProducedPartition]:
+        found = self._batch(topic, part)
+        if isinstance(found, ProducedPartition):
+            return found
+        partition, data = found
+        if _attributes(data) & _TRANSACTIONAL:
+            return self._verify(partition, part.index, data)
+        return self._append(partition, part.index, data)
+
+    def _batch(self, topic: str, part: PartitionProduceData) -> tuple[Partition, bytes] | ProducedPartition:
+        """Returns the partition and its batch, or its refusal."""
         partition = self.broker.partition(topic, part.index)
         if partition is None:
             return ProducedPartition(part.index, ErrorCode.unknown_topic_or_partition)
@@ -290,12 +304,9 @@ class _Produce:
             data = _one_batch(part.records or b"")
         except KafkaError as error:
             return ProducedPartition(part.index, error.code, error_message=error.message or None)
-        attributes = data[_ATTRIBUTES_LOW_BYTE] if len(data) > _ATTRIBUTES_LOW_BYTE else 0
-        if self.context.version < 7 and attributes & _COMPRESSION == _ZSTD:
+        if self.context.version < 7 and _attributes(data) & _COMPRESSION == _ZSTD:
             return ProducedPartition(part.index, ErrorCode.unsupported_compression_type)
-        if attributes & _TRANSACTIONAL:
-            return self._verify(partition, part.index, data)
-        return self._append(partition, part.index, data)
+        return partition, data
 
     def _append(
         self, partition: Partition, index: int, data: bytes, guard: Guard = None
@@ -315,9 +326,47 @@ class _Produce:
         if self._verification is None:
             from odradek.broker.transaction_verification import BatchVerification
 
-            self._verification = BatchVerification(self.broker, self._transactional_id, self.context.version)
+            message = self._message
+            self._verification = BatchVerification(self.broker, message.transactional_id, self.context.version)
+            counts = [len(topic.partition_data) for topic in message.topic_data[: STEP_PARTITIONS + 1]]
+            steps = self._verification.ask([(partition, data)] if counts == [1] else self._transactional_batches())
+            if len(counts) + sum(counts) > STEP_PARTITIONS:
+                return self._verify_in_steps(steps, partition, index, data)
+            for _ in steps:
+                pass
+        return self._append_verified(self._verification, partition, index, data)
+
+    def _verify_in_steps(
+        self, steps: Iterable[None], partition: Partition, index: int, data: bytes
+    ) -> Steps[ProducedPartition]:
+        yield from steps
+        assert self._verification is not None
+        result = self._append_verified(self._verification, partition, index, data)
+        return result if isinstance(result, ProducedPartition) else (yield from result)
+
+    def _transactional_batches(self) -> Iterator[tuple[Partition, bytes] | None]:
+        """Yields the partitions with a transactional batch, and None for the other entries.
+
+        Of several entries for one partition the last counts.
+        """
+        seen: set[tuple[str | None, int]] = set()
+        for topic in reversed(self._message.topic_data):
+            name, _ = self._name_and_key(topic)
+            if _refused(self.context, name, self._acks) is not None:
+                continue
+            for part in reversed(topic.partition_data):
+                found = None if (name, part.index) in seen else self._batch(name or "", part)
+                seen.add((name, part.index))
+                if found is None or isinstance(found, ProducedPartition) or not _attributes(found[1]) & _TRANSACTIONAL:
+                    yield None
+                else:
+                    yield found
+
+    def _append_verified(
+        self, verification: BatchVerification, partition: Partition, index: int, data: bytes
+    ) -> ProducedPartition | Steps[ProducedPartition]:
         try:
-            guard, answer = self._verification.begin(partition, data)
+            guard, answer = verification.result(partition)
         except KafkaError as error:
             return ProducedPartition(index, error.code)
         if answer is None:
@@ -416,6 +465,11 @@ def _refused(context: Context, name: str | None, acks: int) -> KafkaError | None
 
 def _failed(index: int, error: KafkaError) -> ProducedPartition:
     return ProducedPartition(index, error.code, error_message=error.message or None)
+
+
+def _attributes(data: bytes) -> int:
+    """Returns the low byte of a batch's attributes."""
+    return data[_ATTRIBUTES_LOW_BYTE] if len(data) > _ATTRIBUTES_LOW_BYTE else 0
 
 
 def _one_batch(data: bytes) -> bytes:

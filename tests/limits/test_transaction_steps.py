@@ -1,0 +1,189 @@
+"""Transactions of many partitions: work on all partitions is done in steps of limited size."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from counting import lines_run
+from support.world import Process, World
+from support.world_log import WorldLog
+
+from odradek.broker.transaction_markers import MarkerWriter
+from odradek.broker.transaction_runtime import TransactionRuntime
+from odradek.core.deferred import Deferred
+from odradek.core.effects import result_of
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import TRANSACTION_TOPIC, ProducerIdentity
+from odradek.core.pace import sorted_in_steps
+from odradek.core.transaction_records import TransactionState
+from odradek.transactions.config import TransactionConfig
+from odradek.transactions.messages import (
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    VerifyPartitions,
+)
+from odradek.transactions.shard import TransactionShard
+
+LINES_PER_STEP = 30_000
+"""Lines of the broker's code: about a millisecond."""
+PARTITIONS = frozenset((f"topic-{number:05}", number % 3) for number in range(16_000))
+TIMEOUT_MS = 60_000
+OK = ErrorCode.none
+
+
+class Writer(MarkerWriter):
+    """Keeps the markers instead of logs."""
+
+    written: list[tuple[str, int]]
+
+    def exists(self, partition: tuple[str, int]) -> bool:
+        return True
+
+    def write_marker(self, partition: tuple[str, int], marker: Any) -> Deferred[ErrorCode]:
+        self.written.append(partition)
+        return Deferred.of(OK)
+
+
+class Coordinator:
+    """A coordinator with one transactional id. It records the lines of code that run between two ticks."""
+
+    def __init__(self) -> None:
+        self.lines: list[int] = []
+        self.world = World()
+        self.log = WorldLog(self.world, 0, topic=TRANSACTION_TOPIC)
+        self.writer = Writer(SimpleNamespace(), lambda topic, index: self.log, lambda index, marker: Deferred.of(OK))  # type: ignore[arg-type]
+        self.writer.written = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.process = Process(self.world)
+        self.runtime = TransactionRuntime(
+            TransactionConfig(), self.process.environment(), new_producer_id=lambda: 1000, version=lambda: 2,
+            markers=self.writer,
+        )  # fmt: skip
+        self.runtime.partition_count = 1
+        self._count(lambda: self.runtime.load(0, self.log))
+        self.settle()
+
+    def restart(self) -> None:
+        self.process.kill()
+        self.log.crash()
+        self._begin()
+
+    def _count(self, call: Callable[[], Any]) -> None:
+        self.lines.append(lines_run(call))
+
+    def settle(self) -> None:
+        while self.world.is_due:
+            self._count(self.world.step)
+
+    def ask(self, request: Any) -> Any:
+        answers: list[Deferred[Any]] = []
+        self._count(lambda: answers.append(self.runtime.ask("t", request)))
+        self.settle()
+        return answers[0].value
+
+    @property
+    def shard(self) -> TransactionShard:
+        shard = self.runtime.shard(0)
+        assert shard is not None
+        return shard
+
+    @property
+    def longest(self) -> int:
+        """The lines of the longest step since the last call."""
+        lines, self.lines = self.lines, []
+        return max(lines)
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+@pytest.fixture
+def producer(coordinator: Coordinator) -> ProducerIdentity:
+    """The producer of an open transaction with all partitions."""
+    found = coordinator.ask(InitProducerId("t", TIMEOUT_MS)).producer
+    assert coordinator.ask(AddPartitions("t", found, PARTITIONS, 2)) is OK
+    assert coordinator.shard.transactions["t"].partitions == PARTITIONS
+    assert isinstance(found, ProducerIdentity)
+    return found
+
+
+class Counted(int):
+    """A number that counts its comparisons."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) < int(other)
+
+
+def test_values_are_sorted_in_steps() -> None:
+    rng = random.Random(1)
+    values = [Counted(rng.randrange(1 << 40)) for _ in range(12_000)]
+    steps = sorted_in_steps(values)
+    counts = []
+
+    def counted() -> Generator[None, None, list[Counted]]:
+        before = Counted.compared
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            counts.append(Counted.compared - before)
+            before = Counted.compared
+            yield
+
+    assert result_of(counted()) == sorted(values)
+    assert max(counts) < 6000, "a comparison takes a fraction of a microsecond"
+
+
+def test_partitions_are_added_in_steps(coordinator: Coordinator, producer: ProducerIdentity) -> None:
+    assert coordinator.longest < LINES_PER_STEP
+    assert coordinator.ask(AddPartitions("t", producer, PARTITIONS, 2)) is OK
+    assert coordinator.ask(AddPartitions("t", producer, [("another", 0)], 2)) is OK
+    assert coordinator.longest < LINES_PER_STEP
+    assert coordinator.log.log_end_offset == 3, "partitions that are known already need no record"
+
+
+def test_partitions_are_verified_in_steps(coordinator: Coordinator, producer: ProducerIdentity) -> None:
+    found = coordinator.ask(VerifyPartitions("t", producer, [*PARTITIONS, ("another", 0)]))
+    assert {partition for partition, error in found.items() if error is OK} == PARTITIONS
+    assert found["another", 0] is ErrorCode.transaction_abortable
+    assert coordinator.longest < LINES_PER_STEP
+
+
+def test_a_transaction_of_many_partitions_ends_in_steps(coordinator: Coordinator, producer: ProducerIdentity) -> None:
+    assert coordinator.ask(EndTransaction("t", producer, True, 2)).error is OK
+    assert coordinator.longest < LINES_PER_STEP
+    assert coordinator.writer.written == sorted(PARTITIONS)
+
+
+def test_a_transaction_of_many_partitions_times_out_in_steps(
+    coordinator: Coordinator, producer: ProducerIdentity
+) -> None:
+    for _ in range(20):
+        coordinator.world.now_ms += 10_000
+        coordinator.settle()
+    assert coordinator.shard.transactions["t"].state is TransactionState.COMPLETE_ABORT
+    assert coordinator.writer.written == sorted(PARTITIONS)
+    assert coordinator.longest < LINES_PER_STEP
+
+
+def test_a_transaction_of_many_partitions_is_loaded_in_steps(
+    coordinator: Coordinator, producer: ProducerIdentity
+) -> None:
+    before = coordinator.shard.transactions
+    coordinator.lines.clear()
+    coordinator.restart()
+    assert coordinator.shard.transactions == before
+    assert coordinator.longest < LINES_PER_STEP
