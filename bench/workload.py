@@ -292,9 +292,9 @@ LOADS: dict[str, Callable[..., dict[str, float]]] = {
 
 
 def _loads() -> dict[str, Callable[..., dict[str, float]]]:
-    from bench import groups, transaction_load  # they import this module
+    from bench import groups, transaction_workload  # they import this module
 
-    return LOADS | groups.LOADS | transaction_load.LOADS
+    return LOADS | groups.LOADS | transaction_workload.LOADS
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from counting import lines_run
+from counters import lines_run
 from support.world import Process, World
 from support.world_log import WorldLog
 

@@ -1,6 +1,6 @@
 """The loads of ``bench.transactions``: raw transactions of one record, transactions of 100 ms, many transactional ids.
 
-``python -m bench.load`` calls each of them. All replies are checked.
+``python -m bench.workload`` calls each of them. All replies are checked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from confluent_kafka import Producer
 from crc32c import crc32c
 
-from bench.load import RECORD, confluent_producer, create_topic, flush
+from bench.workload import RECORD, confluent_producer, create_topic, flush
 from bench.raw import Connection
 from odradek.batches.encode import pack_record, seal_transactional_batch
 from odradek.core.effects import SimpleRecord
@@ -106,7 +106,7 @@ def _initialize(connection: Connection, transactional_id: str) -> ProducerIdenti
     deadline = time.monotonic() + _READY_S
     while time.monotonic() < deadline:
         reply = connection.call(_init_request(transactional_id))
-        _, answer = frames.decode_response(INIT_PRODUCER_ID, INIT_VERSION, reply)
+        _, answer = frames.decode_reply(INIT_PRODUCER_ID, INIT_VERSION, reply)
         if answer.error_code == ErrorCode.none:
             return ProducerIdentity(answer.producer_id, answer.producer_epoch)
         time.sleep(0.05)
