@@ -13,8 +13,8 @@ from collections.abc import Callable
 from confluent_kafka import Producer
 from crc32c import crc32c
 
-from bench.workload import RECORD, confluent_producer, create_topic, flush
 from bench.raw import Connection
+from bench.workload import RECORD, confluent_producer, create_topic, flush
 from odradek.batches.encode import pack_record, seal_transactional_batch
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
