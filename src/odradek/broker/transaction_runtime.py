@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from odradek.broker.transaction_markers import MarkerWriter, PendingMarkers
+from odradek.broker.transaction_runs import TransactionRuns
 from odradek.coordinator.runtime import Environment, Runtime
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Request
@@ -14,7 +15,6 @@ from odradek.core.ids import TRANSACTION_TOPIC
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import Markers, MarkersDelayed, MarkersWritten, Partition
 from odradek.transactions.shard import TransactionShard
-from odradek.transactions.transaction_runs import TransactionRuns
 
 
 class TransactionRuntime(Runtime[TransactionShard]):
