@@ -91,8 +91,8 @@ def in_kafka(admin: Admin, group: str, topic: str) -> int | None:
     return found.offset if found else None
 
 
-@pytest.mark.claim(113)
-@pytest.mark.claim(115, part="a")
+@pytest.mark.claim(113, by="by clients")
+@pytest.mark.claim(115, part="a", by="by clients")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_old_consumers_commit_to_zookeeper_and_resume_there(
     old: Callable[[str], OldKafka], serving: ServingKafka, serving_admin: Admin, kazoo: KazooClient, old_topic: str,
@@ -114,7 +114,7 @@ def test_old_consumers_commit_to_zookeeper_and_resume_there(
     assert in_kafka(serving_admin, group, old_topic) is None
 
 
-@pytest.mark.claim(115, part="a")
+@pytest.mark.claim(115, part="a", by="by clients")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_old_consumers_commit_to_the_topic_with_storage_kafka(
     old: Callable[[str], OldKafka], serving_admin: Admin, kazoo: KazooClient, old_topic: str, group: str, version: str
@@ -126,7 +126,7 @@ def test_old_consumers_commit_to_the_topic_with_storage_kafka(
     assert read_and_stop(old(version).consumer(group, *arguments, "8", **storage)) == range_of(8, 12)
 
 
-@pytest.mark.claim(114)
+@pytest.mark.claim(114, by="by clients")
 def test_a_crash_repeats_what_came_since_the_last_commit(
     old: Callable[[str], OldKafka], serving: ServingKafka, kazoo: KazooClient, old_topic: str, group: str
 ) -> None:
@@ -153,7 +153,7 @@ def test_a_crash_repeats_what_came_since_the_last_commit(
     assert ConsumerConfig(bootstrap_servers=serving.bootstrap, group_id="g").enable_auto_commit is True
 
 
-@pytest.mark.claim(118)
+@pytest.mark.claim(118, by="by clients")
 def test_while_zookeeper_is_down_commits_to_the_topic_go_on(
     old: Callable[[str], OldKafka], serving: ServingKafka, serving_admin: Admin, kazoo: KazooClient, old_topic: str,
     zookeeper: odradek.ZooKeeper,

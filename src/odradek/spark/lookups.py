@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -19,8 +19,9 @@ from odradek.spark.data_loss import UNKNOWN_CAUSES
 from odradek.spark.offset_ranges import LogRange, Range
 from odradek.spark.options import OnGroupReset, ReadOptions
 from odradek.spark.patterns import java_pattern
-from odradek.spark.plan import Commits, Settlement, disorder_ms
+from odradek.spark.plan import Commits, NoCommittedOffset, Settlement, disorder_ms
 from odradek.spark.source_offset import Offsets, SourceOffset
+from odradek.spark.zookeeper_start import offsets_in_zookeeper
 
 log = logging.getLogger("odradek.spark.commits")
 
@@ -271,6 +272,18 @@ class Lookups:
                 f"group {self.group_id} has offsets of an open transaction of another query: wait for its timeout, or "
                 "find it with `odradek transactions list` and end it with `odradek transactions force-terminate`"
             ) from error
+
+    def in_zookeeper(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Returns the offsets of startingOffsets=zookeeper. Raises ConfigError, NoCommittedOffset, ZooKeeperErrors."""
+        start = self.options.zookeeper
+        assert start is not None  # used only with such a start
+        found = offsets_in_zookeeper(start, partitions)
+        missing = [start.layout.path(start.group, tp) for tp in partitions if tp not in found]
+        if missing and self.options.auto_offset_reset == "none":
+            raise NoCommittedOffset(
+                f"ZooKeeper has no offset at {', '.join(sorted(missing))}, and kafka.auto.offset.reset is none"
+            )
+        return found
 
     def acknowledge(self, commits: Commits) -> bool:
         """Commits offsets that the next micro-batch starts from, and returns whether that succeeded.

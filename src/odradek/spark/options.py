@@ -19,6 +19,7 @@ from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.core.json_depth import parse_json
 from odradek.core.printable import shortened
 from odradek.spark.patterns import java_pattern
+from odradek.spark.zookeeper_start import LAST_READ, OPTIONS, PREFIX, ZooKeeperStart, zookeeper_start
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")  # in order of precedence
@@ -45,7 +46,7 @@ OTHERS = (
     "progressTo",  # for the pipelines: see progress.py
     "topicIds",  # for the pipelines: the ids of the topics to read, so that a topic created again is not read
 )
-KNOWN = {name.lower(): name for name in (*SUBSCRIPTIONS, *STARTING, *ENDING, *OTHERS)}
+KNOWN = {name.lower(): name for name in (*SUBSCRIPTIONS, *STARTING, *ENDING, *OTHERS, *OPTIONS)}
 
 REFUSED = {
     "key.deserializer": "keys are always bytes; decode them with DataFrame operations",
@@ -84,6 +85,7 @@ class Start(StrEnum):
     EARLIEST = "earliest"
     LATEST = "latest"
     COMMITTED = "committed"
+    ZOOKEEPER = "zookeeper"
     OFFSETS = "offsets"
     TIMESTAMP = "timestamp"
 
@@ -115,6 +117,7 @@ class ReadOptions:
     assigned: tuple[TopicPartition, ...] = ()
     starting: Position = Position(Start.EARLIEST)
     ending: Position = Position(Start.LATEST)
+    zookeeper: ZooKeeperStart | None = None
     latest_where_no_record_is_that_young: bool = False
     group_id: str | None = None
     auto_offset_reset: str = "earliest"
@@ -154,11 +157,13 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
     isolation_level = _one_of("kafka.isolation.level", kafka.pop("isolation.level", "read_uncommitted"), _ISOLATION)
     _check_positions(options, starting, ending, group_id, streaming)
     committing = _committing(options, group_id, streaming)
+    subscription = _subscription(options)
     return ReadOptions(
         client=client_config(kafka, strict=flag(options, "strictOptions", True)),
-        **_subscription(options),
+        **subscription,
         starting=starting,
         ending=ending,
+        zookeeper=_zookeeper(options, starting, group_id, subscription),
         latest_where_no_record_is_that_young=_strategy(options),
         group_id=group_id,
         auto_offset_reset=auto_offset_reset,
@@ -289,7 +294,7 @@ def _position(options: Mapping[str, str], names: tuple[str, str, str], default: 
         stamps = _per_partition(by_timestamp, options[by_timestamp.lower()], '{"topicA":{"0":1000}}', 0)
         return Position(Start.TIMESTAMP, timestamps_ms=stamps)
     text = options.get(by_offset.lower(), default).strip()
-    words = ("earliest", "latest", "committed") if by_offset == "startingOffsets" else ("earliest", "latest")
+    words = ("earliest", "latest", "committed", "zookeeper")[: None if by_offset == "startingOffsets" else 2]
     if text.lower() in words:
         return Position(Start(text.lower()))
     if not text.startswith("{"):
@@ -338,12 +343,25 @@ def _check_positions(
         raise ConfigError("endingOffsets: a batch read cannot end at earliest (-2)")
 
 
+def _zookeeper(
+    options: Mapping[str, str], starting: Position, group_id: str | None, subscription: Mapping[str, Any]
+) -> ZooKeeperStart | None:
+    """Returns where startingOffsets=zookeeper finds its offsets, None for other starts. Raises ConfigError."""
+    if starting.kind is Start.ZOOKEEPER:
+        topics = {*subscription.get("topics", ()), *(tp.topic for tp in subscription.get("assigned", ()))}
+        return zookeeper_start(options, group_id, topics, last_read=flag(options, LAST_READ, False))
+    for name in options:
+        if name.startswith(PREFIX):
+            raise ConfigError(f"option {KNOWN.get(name, name)} has no effect without startingOffsets=zookeeper")
+    return None
+
+
 def _auto_offset_reset(given: str | None, starting: Position) -> str:
     if given is None:
         return "earliest"
-    if starting.kind is not Start.COMMITTED:
+    if starting.kind not in (Start.COMMITTED, Start.ZOOKEEPER):
         raise ConfigError(
-            "option kafka.auto.offset.reset is not supported without startingOffsets=committed: "
+            "option kafka.auto.offset.reset is not supported without startingOffsets=committed or zookeeper: "
             "set the start with startingOffsets"
         )
     return _one_of("kafka.auto.offset.reset", given, ("earliest", "latest", "none"))

@@ -233,7 +233,7 @@ def starting_offsets(
         return {tp: bounds.start for tp, bounds in log.items()}
     if position.kind is Start.LATEST:
         return {tp: bounds.end for tp, bounds in log.items()}
-    if position.kind is Start.COMMITTED:
+    if position.kind in (Start.COMMITTED, Start.ZOOKEEPER):
         epoch_ends = epoch_ends or {}
         given = {
             tp: resume_offset(commit.offset, epoch_ends.get(tp), log[tp])

@@ -257,7 +257,11 @@ def narrowed(lookups: Lookups, whole: list[Range], pushed: pushdown.Pushed) -> l
 def _commits(
     lookups: Lookups, partitions: Collection[TopicPartition], committed: Commits | None = None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Returns the group's commits if the read starts from them. ``committed``: the commits if they are known."""
+    """Returns the group's commits if the read starts from them. ``committed``: the commits if they are known.
+
+    With startingOffsets=zookeeper, the offsets there take their place."""
+    if lookups.options.starting.kind is Start.ZOOKEEPER:
+        return lookups.in_zookeeper(partitions)
     if lookups.options.starting.kind is not Start.COMMITTED:
         return {}
     known = lookups.committed(partitions) if committed is None else committed
@@ -269,7 +273,7 @@ def _starting_offsets(
 ) -> dict[TopicPartition, int]:
     options = lookups.options
     epoch_ends: Offsets = {}
-    if options.starting.kind is Start.COMMITTED:
+    if options.starting.kind in (Start.COMMITTED, Start.ZOOKEEPER):
         epoch_ends = _epoch_ends_of(lookups, committed)
         _check_committed(lookups, committed, log, epoch_ends)
     return plan.starting_offsets(

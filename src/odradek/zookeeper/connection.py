@@ -7,7 +7,6 @@ whether it was carried out (``store``).
 from __future__ import annotations
 
 import logging
-import ssl
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
@@ -219,6 +218,8 @@ class ZooKeeperConnection:
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
         """Turns kazoo's errors into ours."""
+        import ssl
+
         from kazoo import exceptions as kazoo
         from kazoo.handlers.threading import KazooTimeoutError
         from kazoo.retry import RetryFailedError
