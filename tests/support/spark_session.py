@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.client.admin import Admin
+from support.fork_server import ForkServer
 
 # Without new records a query asks for offsets every 10 ms, which keeps a processor busy while a test waits.
 CONFIG = {"spark.sql.streaming.pollingDelay": "50ms"}
 
 
 @pytest.fixture(scope="session")
-def spark(bootstrap: str) -> Iterator[Any]:
+def spark(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Depends on the broker, so that the broker starts before the session and ends after it."""
     from odradek.spark.registration import register
     from odradek.spark.session import session
 
-    running = session("odradek tests", config=CONFIG)
+    with _forks(tmp_path_factory.mktemp("forks")):
+        running = session("odradek tests", config=CONFIG)
     register(running)
     yield running
     running.stop()
+
+
+@contextlib.contextmanager
+def _forks(place: Path) -> Iterator[None]:
+    """Within the block, Spark starts with a Python that forks. Processes that tests start themselves do not have it."""
+    if sys.platform != "linux":
+        yield
+        return
+    names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(ForkServer(place).python))
+        yield
+    for name in names:
+        os.environ.pop(name, None)
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session")
