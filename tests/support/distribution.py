@@ -37,12 +37,21 @@ def place(path: str) -> int:
 
 
 def arrange(items: list[pytest.Item]) -> None:
-    """Changes the order of the files; the order within a file does not change."""
-    items.sort(key=lambda item: (place(item.nodeid), _rank(item.nodeid)))
+    """Changes the order of the files; the order within a file does not change.
+
+    In the first folders, files without the shared session come after the others: a process that takes one of them at
+    the end starts no session.
+    """
+    sharing = {_file(item) for item in items if "spark" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: (place(item.nodeid), _rank(_file(item)), _file(item) not in sharing))
 
 
-def _rank(nodeid: str) -> int:
-    name = nodeid.partition("::")[0].rpartition("/")[2].removesuffix(".py")
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _rank(path: str) -> int:
+    name = path.rpartition("/")[2].removesuffix(".py")
     return LONG.index(name) if name in LONG else len(LONG)
 
 
