@@ -77,8 +77,8 @@ def child(mode: str, bootstrap: str) -> dict[str, float]:
     config = as_config(bootstrap)
     with Admin(config) as admin:
         ranges = history_ranges(admin)
-    tp, (first, _) = next(iter(ranges.items()))
-    for batch in PartitionReader(config, tp, NEEDED, "read_committed").read(first, first + 1000):
+    tp, (first, last) = next(iter(ranges.items()))
+    for batch in PartitionReader(config, tp, NEEDED, "read_committed").read(first, min(first + 1000, last)):
         Journal().add(decode_batch(batch))
     rows, journal = 0, Journal()
     began, worked = time.perf_counter(), time.process_time()

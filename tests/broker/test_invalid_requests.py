@@ -26,7 +26,7 @@ TOKENS = (38, 39, 40)
 """CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken."""
 DESCRIBE_TRANSACTIONS = 65
 NOT_ALLOWED = ErrorCode.delegation_token_request_not_allowed.to_bytes(2, "big")
-SEEDS = 4
+SEEDS = 2
 
 
 @pytest.fixture

@@ -37,13 +37,10 @@ def _forks(place: Path) -> Iterator[None]:
     if sys.platform != "linux":
         yield
         return
-    names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-    before = {name: os.environ[name] for name in names if name in os.environ}
+    before = {name: os.environ.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(ForkServer(place).python))
         yield
-    for name in names:
-        os.environ.pop(name, None)
     os.environ.update(before)
 
 
