@@ -15,7 +15,6 @@ from demo_runs import command, read_table, run_demo
 from odradek.core.errors import ConfigError
 from odradek.pipelines.demo.checks import count_with_spark
 from odradek.pipelines.lake import Lake, check_spark_sees
-from odradek.spark.session import session
 
 NAMES = [
     "a b",
@@ -35,11 +34,6 @@ NAMES = [
     "[a]:",
     "a:{b}",
 ]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Any:
-    return session("odradek demo paths")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from demo_runs import read_table
@@ -41,8 +41,8 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def demo(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
-    """Runs in this process, so that Java starts once for this file; the broker runs in a separate process."""
+def demo(spark: Any, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
+    """Runs in this process, with the shared session; the broker runs in a separate process."""
 
     def start(*options: str) -> Output:
         code = run(["demo", "--data-dir", str(data_dir), *options])
