@@ -137,8 +137,8 @@ def test_consecutive_batches_are_committed_only_by_the_planner(
         commit(lookups, commits)
 
     monkeypatch.setattr(Lookups, "commit", counted)
-    running.start({"processingTime": "0 seconds"}, maxOffsetsPerTrigger="1")
-    running.wait_for_batch(29)
+    running.start({"processingTime": "0 seconds"}, maxOffsetsPerTrigger="2")
+    running.wait_for_batch(14)
     running.wait_for_commit(30)
     assert len(written) <= 3, "a machine may pause between two triggers"
 
