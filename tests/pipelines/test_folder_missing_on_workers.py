@@ -48,7 +48,8 @@ def records(bootstrap: str) -> str:
 def check_refused(done: subprocess.CompletedProcess[str], output: Path) -> None:
     """Exit code 1, and one line with the path, the host and the remedy."""
     assert done.returncode == 1, done
-    (line,) = done.stderr.splitlines()
+    line = done.stderr.strip()
+    assert "\n" not in line, line
     assert str(output.parent) in line, line
     assert "127.0.0.1" in line or socket.gethostname() in line, line
     assert "shared" in line, line

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 FIRST = ("pipelines", "spark", "demo")
 LAST = ("cli", "interop", "client", "broker")
 
-# The files of the first folders that take a minute or more, longest first: at the end, when the processes meet, only
+# The files of the first folders that take the most CPU time, longest first: at the end, when the processes meet, only
 # small files are left.
 LONG = (
-    "test_ingest_each_record_once", "test_ingest_kill", "test_both_writers_agree", "test_ingest_without_new_records",
-    "test_ingest_cli", "test_ingest_deleted_records", "test_replay_of_ranges", "test_spark_stream",
-    "test_spark_commits", "test_spark_sink",
+    "test_both_writers_agree", "test_ingest_each_record_once", "test_folder_missing_on_workers", "test_ingest_kill",
+    "test_value_decoders", "test_replay_of_ranges", "test_ingest_deleted_records", "test_spark_stream",
+    "test_spark_commits", "test_spark_history", "test_spark_sink",
 )  # fmt: skip
 
 
