@@ -14,9 +14,10 @@ from aiokafka import TopicPartition as PythonTopicPartition
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonPartition
+from kafka.admin import KafkaAdminClient
 from kafka.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError
 from support.brokers import eventually, unique
-from support.publish import committed, consumer, create_topic, log_end, numbers, publish, read
+from support.publish import commit, committed, consumer, create_topic, log_end, numbers, publish, read
 
 import odradek
 from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
@@ -205,3 +206,32 @@ def test_idle_auto_commit(broker: odradek.Broker, topic: str, group: str) -> Non
     assert 4 <= commits_so_far(servers, other) - before <= 12
     assert committed(servers, other) == {(topic, 0): 100}
     busy.close(autocommit=False)
+
+
+@pytest.mark.claim(13)
+def test_a_commit_of_offset_one_million_has_as_many_bytes_as_one_of_offset_1(bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic)
+    group = unique("group")
+    partition = partition_for_group(group, 50)
+    commit(bootstrap, group, {(topic, 0): 0})
+    at = log_end(bootstrap, OFFSETS_TOPIC, partition)
+    sizes = []
+    for offset in (1, 1_000_000):
+        before = log_bytes(bootstrap, OFFSETS_TOPIC, partition)
+        commit(bootstrap, group, {(topic, 0): offset})
+        sizes.append(log_bytes(bootstrap, OFFSETS_TOPIC, partition) - before)
+    assert sizes[0] == sizes[1]
+    assert 0 < sizes[0] < 300, "one record in a batch of its own, however many records the group has read"
+    assert log_end(bootstrap, OFFSETS_TOPIC, partition) == at + 2
+    assert committed(bootstrap, group) == {(topic, 0): 1_000_000}
+
+
+def log_bytes(bootstrap: str, topic: str, partition: int) -> int:
+    """The size of a partition's log in bytes, as DescribeLogDirs of kafka-python's admin client reports it."""
+    client = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        (broker,) = client.describe_log_dirs({topic: [partition]})
+        (found,) = [row for path in broker["log_dirs"] for name in path["topics"] for row in name["partitions"]]
+        return int(found["partition_size"])
+    finally:
+        client.close()

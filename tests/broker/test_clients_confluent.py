@@ -413,7 +413,6 @@ def test_none_is_an_error_without_a_commit(bootstrap: str, ten: str, group: str)
 def test_two_members_share_five_partitions(
     bootstrap: str, topic: str, group: str, assignor: str, shares: list[set[int]]
 ) -> None:
-    # claim 59, claim 66 (range), claim 67 (roundrobin)
     create_topic(bootstrap, topic, 5)
     with (
         Member("confluent", bootstrap, group, topic, assignor=assignor) as one,

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from support.brokers import RunningBroker, Wire, eventually, unique
-from support.publish import committed, create_topic, publish
+from support.publish import admin, committed, consumer, create_topic, log_end, publish, read
+
+from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
 
 PARTITIONS = 4
 
@@ -161,3 +163,49 @@ def test_classic_and_kip_848_members_in_one_group(broker: RunningBroker) -> None
     eventually(lambda: set(old.poll().values) == set(range(8)))
     old.consumer.commit(asynchronous=False)
     old.consumer.close()
+
+
+@pytest.mark.claim(66)
+def test_the_broker_s_range_assignor_gives_five_partitions_to_two_members(
+    broker: RunningBroker, topic: str, group: str
+) -> None:
+    create_topic(broker.bootstrap, topic, 5)
+    readers = [Reader(broker.bootstrap, group, topic, group_remote_assignor="range") for _ in range(2)]
+    eventually(shared(readers, {topic: 5}))
+    assert sorted([{number for _, number in one.assigned} for one in readers], key=min) == [{0, 1, 2}, {3, 4}]
+    for one in readers:
+        one.consumer.close()
+
+
+@pytest.mark.claim(86, part="a")
+def test_a_group_writes_records_of_the_types_3_to_8(broker: RunningBroker, topic: str, group: str) -> None:
+    """The group has members while it writes the types 3 and 5 to 8. Its deletion writes tombstones, also of type 4:
+    Kafka 4.3 writes no other record of this type."""
+    create_topic(broker.bootstrap, topic, PARTITIONS)
+    partition = partition_for_group(group, 50)
+    reader = Reader(broker.bootstrap, group, topic)
+    eventually(lambda: len(reader.poll().assigned) == PARTITIONS)
+    # Each key begins with its type. A tombstone has no value.
+    found = kinds(broker.bootstrap, partition)
+    assert {kind for kind, is_tombstone in found if not is_tombstone} == {3, 5, 6, 7, 8}
+    reader.consumer.close()
+    eventually(lambda: _deletes(broker.bootstrap, group))
+    found = kinds(broker.bootstrap, partition)
+    assert {kind for kind, is_tombstone in found if is_tombstone} == {3, 4, 5, 6, 7, 8}
+
+
+def kinds(bootstrap: str, partition: int) -> list[tuple[int, bool]]:
+    """The types of the records in a partition of the offsets topic, and whether each is a tombstone."""
+    source = consumer(bootstrap, unique("reader"))
+    source.assign([TopicPartition(OFFSETS_TOPIC, partition, 0)])
+    messages = read(source, log_end(bootstrap, OFFSETS_TOPIC, partition))
+    source.close()
+    return [(int.from_bytes(message.key()[:2], "big"), message.value() is None) for message in messages]
+
+
+def _deletes(bootstrap: str, group: str) -> bool:
+    try:
+        admin(bootstrap).delete_consumer_groups([group])[group].result(10)
+    except KafkaException:
+        return False  # the member is still in the group
+    return True

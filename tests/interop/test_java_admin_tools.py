@@ -181,6 +181,17 @@ def test_the_quorum_is_this_broker(tool: Tool) -> None:
     assert re.search(r"MaxFollowerLag: +0\n", status)
 
 
+@pytest.mark.claim(115, part="b")
+def test_offset_commit_starts_at_version_2_and_no_tool_knows_zookeeper(tool: Tool, kafka_tools: KafkaTools) -> None:
+    """Versions 0 and 1 of OffsetCommit were those of offsets in ZooKeeper and of the first offsets topic."""
+    versions = tool(tools("BrokerApiVersionsCommand"))
+    assert re.search(r"\tOffsetCommit\(8\): 2 to 10 \[usable: 10\]", versions), versions
+    for name in (tools("consumer.group.ConsumerGroupCommand"), tools("TopicCommand")):
+        done = kafka_tools.run(name, "--zookeeper", "127.0.0.1:2181", "--list")
+        assert done.returncode != 0
+        assert "zookeeper is not a recognized option" in done.stdout + done.stderr
+
+
 def test_kafka_reads_our_metadata_log(running: BrokerProcess, tool: Tool, java_tool: Tool) -> None:
     client = unique("client")
     tool(

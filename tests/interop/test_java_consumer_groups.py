@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,6 +112,46 @@ def test_two_java_consumers_share_a_topic_and_the_tool_describes_them(
     first.terminate()
     first.wait(timeout=60)
     eventually(lambda: described(broker.bootstrap, group).group_state == "Empty")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("assignor", "shares"),
+    [
+        pytest.param("RangeAssignor", ["0,1,2", "3,4"], marks=pytest.mark.claim(66)),
+        pytest.param("RoundRobinAssignor", ["0,2,4", "1,3"], marks=pytest.mark.claim(67)),
+    ],
+)
+def test_kafka_s_assignors_give_five_partitions_to_two_java_consumers(
+    broker: RunningBroker,
+    kafka_tools: KafkaTools,
+    java: Callable[..., list[str]],
+    topic: str,
+    group: str,
+    assignor: str,
+    shares: list[str],
+) -> None:
+    """Kafka's tool prints the assignment of each member. In a classic group a member computes it and the broker passes
+    it on."""
+    create_topic(broker.bootstrap, topic, 5)
+    command = java(
+        "consumer.ConsoleConsumer", "--bootstrap-server", broker.bootstrap, "--topic", topic, "--group", group,
+        "--consumer-property", f"partition.assignment.strategy=org.apache.kafka.clients.consumer.{assignor}",
+    )  # fmt: skip
+
+    def assignments() -> list[str]:
+        what = ("--describe", "--group", group, "--members", "--verbose")
+        done = kafka_tools.run(GROUPS, "--bootstrap-server", broker.bootstrap, *what)
+        return sorted(re.findall(rf"\b{topic}:([\d,]+)", done.stdout))
+
+    members = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
+    try:
+        eventually(lambda: len(assignments()) == 2, within_s=90, what="two members with partitions")
+        assert assignments() == shares
+    finally:
+        for member in members:
+            member.kill()
+            member.wait()
 
 
 def _offsets(bootstrap: str, group: str, topic: str) -> list[int]:

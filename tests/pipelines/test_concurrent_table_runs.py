@@ -181,7 +181,7 @@ def test_with_an_unreadable_log_the_files_stay_and_the_next_run_decides(
     table = delta_table(tmp_path, "a" * 32)
     table.add(Rows(1), 0, QUERY)
     answers = Answers(monkeypatch, error, lands=lands, is_read=False)
-    with pytest.raises(StorageError, match=r"will have batch 1 .*files stay, and the next run checks the log"):
+    with pytest.raises(StorageError, match=r"will have micro-batch 1 .*files stay, and the next run checks the log"):
         table.add(Rows(5), 1, QUERY)
     answers.restore()
     table.close()
