@@ -1,4 +1,4 @@
-# make setup | demo | test | check | test-long | bench | docs: each prepares what it needs.
+# make setup | demo | test | check | test-long | package | bench | docs: each prepares what it needs.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 # Processes that run tests; each has a broker of its own. Twice the usual two processors, since tests also wait.
 JOBS ?= 4
@@ -13,7 +13,8 @@ ARCHIVE := build/spark.jsa
 # Tests start hundreds of Python processes. Without bytecode each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test run-tests check check-here bytecode test-long test-lowest test-newest bench oracle clean docs
+.PHONY: setup demo test run-tests check check-here bytecode test-long test-lowest test-newest package bench oracle clean
+.PHONY: docs
 
 setup: $(STAMP)
 
@@ -55,6 +56,10 @@ test: setup
 run-tests: bytecode $(ARCHIVE)
 	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
+# Both archives, installed and used in empty environments; UNIT=--unit also runs the unit tests of the sdist.
+package: setup
+	$(BIN)/python scripts/package_check.py $(UNIT)
+
 test-long: setup
 	$(MAKE) -j2 check $(ARCHIVE)
 	$(BIN)/python -m pytest
@@ -67,6 +72,7 @@ test-lowest: setup
 	build/lowest/bin/python -m pytest tests/unit -n 2
 
 test-newest: setup
+	@test -n "$(NEWEST)" || { echo "make test-newest needs Python 3.13 or newer; none was found. Set NEWEST=/path/to/python3.13" >&2; exit 2; }
 	test -x build/newest/bin/python || $(NEWEST) -m venv build/newest
 	$(BIN)/uv pip install --quiet --python build/newest --upgrade -e '.[test]'
 	build/newest/bin/python -m pytest tests/unit -n 2
