@@ -209,9 +209,11 @@ def test_idle_auto_commit(broker: odradek.Broker, topic: str, group: str) -> Non
 
 
 @pytest.mark.claim(13)
-def test_a_commit_of_offset_one_million_has_as_many_bytes_as_one_of_offset_1(bootstrap: str, topic: str) -> None:
+def test_a_commit_of_offset_one_million_has_as_many_bytes_as_one_of_offset_1(
+    broker: odradek.Broker, topic: str, group: str
+) -> None:
+    bootstrap = broker.bootstrap_servers
     create_topic(bootstrap, topic)
-    group = unique("group")
     partition = partition_for_group(group, 50)
     commit(bootstrap, group, {(topic, 0): 0})
     at = log_end(bootstrap, OFFSETS_TOPIC, partition)
