@@ -124,7 +124,9 @@ class Commands:
         finished, planned = newest(checkpoint / "commits"), newest(checkpoint / "offsets")
         done_to, planned_to = position(checkpoint, finished), position(checkpoint, planned)
         if planned_to >= rows:
-            raise RuntimeError("the run had planned its last batch before it was killed: take a smaller batch size")
+            raise RuntimeError(
+                "the run had planned its last micro-batch before the kill: choose a smaller --batch-size"
+            )
         read = self._sampled(command)[0]["rows"]
         if read != rows - done_to:
             raise RuntimeError(f"the run after the kill read {read:,} records; {rows - done_to:,} were not finished")

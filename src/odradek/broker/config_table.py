@@ -74,7 +74,7 @@ metadata.max.retention.bytes | long | 104857600 | | Largest size of the metadata
 metadata.max.retention.ms | long | 604800000 | | Age at which a snapshot, and the log before the next one, is deleted.
 producer.id.expiration.ms | int | 86400000 | 1.. | Time after which the state of an inactive producer is removed.
 producer.id.expiration.check.interval.ms | int | 600000 | 1.. | Interval of the search for inactive producers.
-fetch.max.bytes | int | 57671680 | 1024.. | Most bytes of records in one fetch response.
+fetch.max.bytes | int | 57671680 | 1024.. | Most bytes of records in one reply to a fetch.
 max.incremental.fetch.session.cache.slots | int | 1000 | 0.. | Largest number of fetch sessions.
 max.request.partition.size.limit | int | 2000 | 1.. | Most partitions in one reply to DescribeTopicPartitions.
 socket.request.max.bytes | int | 104857600 | 1.. | Longest accepted request in bytes.
@@ -96,9 +96,9 @@ group.consumer.min.assignment.interval.ms | int | 0 | 0.. | Shortest assignment 
 group.consumer.max.assignment.interval.ms | int | 15000 | 0.. | Longest assignment interval that a group may set.
 transaction.state.log.num.partitions | int | 50 | 1..10000 | Partitions of __transaction_state.
 transaction.state.log.replication.factor | short | 1 | 1.. | Replicas of __transaction_state. Kafka's default is 3.
-transaction.state.log.min.isr | int | 2 | 1.. | min.insync.replicas of __transaction_state; at most all replicas count.
+transaction.state.log.min.isr | int | 2 | 1.. | min.insync.replicas of __transaction_state, capped at its replicas.
 transaction.state.log.segment.bytes | int | 104857600 | 1048576.. | Segment size of __transaction_state.
-transaction.partition.verification.enable | boolean | true | | Whether older producers' partitions are verified.
+transaction.partition.verification.enable | boolean | true | | Whether transactions of older producers are verified.
 quota.window.num | int | 11 | 1.. | Number of windows over which a client's rate is measured.
 quota.window.size.seconds | int | 1 | 1.. | Length of a window of quota.window.num.
 controller.quota.window.num | int | 11 | 1.. | Number of windows over which permits for partition changes accumulate.

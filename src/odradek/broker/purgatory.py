@@ -153,9 +153,9 @@ class ParkedRequest(ABC):
 
 
 class ParkedFetch(ParkedRequest):
-    """A waiting fetch. Appends of one turn share one reply.
+    """A waiting fetch. All appends of one turn of the loop are answered by one reply.
 
-    An append that wakes a thousand fetches does not read for all of them in one turn.
+    If an append completes a thousand fetches, they read in several later turns, not all in the turn of the append.
     """
 
     __slots__ = ("_changed", "_complete", "_missing", "_partitions", "committed")

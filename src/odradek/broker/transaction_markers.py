@@ -1,7 +1,7 @@
 """Writes the markers that end a transaction in its partitions.
 
-A partition of ``__consumer_offsets`` gets its marker through the group coordinator, because it writes that log alone
-and has to make the offsets of the transaction visible. A partition that does not exist needs no marker.
+A partition of ``__consumer_offsets`` gets its marker through the group coordinator: only the group coordinator writes
+that log, and it has to make the offsets of the transaction visible. A partition that does not exist needs no marker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ RETRY_MS = 100
 """The time before the second attempt to write a marker. It doubles with each attempt that writes none."""
 MAX_RETRY_MS = 10_000
 REFUSED_RETRY_MS = 10_000
-"""The same after a refusal, which only a deletion of the topic or the expiry of the producer can change."""
+"""The time before the next attempt after a refusal. Only a deletion of the topic or the expiry of the producer changes
+a refusal."""
 REFUSALS = (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced)
 """Refusals of a marker: the partition has one with a newer epoch of the producer or of the coordinator."""
 _NOT_LOADED = (

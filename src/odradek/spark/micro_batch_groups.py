@@ -92,7 +92,7 @@ class MicroBatchGroups:
         entry = self._execution.offsetLog().get(batch)
         if entry.isEmpty():
             raise MicroBatchRefused(
-                f"the checkpoint has no offsets of batch {batch} yet: set asyncProgressTrackingEnabled=false"
+                f"the checkpoint has no offsets of micro-batch {batch} yet: set asyncProgressTrackingEnabled=false"
             )
         if entry.get().getClass().getSimpleName() != "OffsetSeq":
             raise MicroBatchRefused(
@@ -102,8 +102,8 @@ class MicroBatchGroups:
         offsets = entry.get().offsets()
         if offsets.size() != self._count:
             raise MicroBatchRefused(
-                f"batch {batch} has {offsets.size()} sources in the checkpoint and {self._count} in the query: load "
-                "each source once, or set commitOffsets=false"
+                f"micro-batch {batch} has {offsets.size()} sources in the checkpoint and {self._count} in the query: "
+                "load each source once, or set commitOffsets=false"
             )
         found = [(lookups, offsets.apply(number)) for number, lookups in self._sources.items()]
         return [

@@ -51,11 +51,11 @@ class MigrateLine(KafkaLine):
         typer.Option(
             "--on-conflict",
             metavar="fail|source|target|largest",
-            help="Which offset the target gets where it has another one.",
+            help="What happens if both stores have different offsets: refuse, or write this one.",
         ),
     ] = "fail"
     skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Leave out what is no offset at which a consumer can resume.")
+        bool, typer.Option("--skip-invalid", help="Leave out znodes and offsets from which no consumer can continue.")
     ] = False
     execute: Execute = False
     undo_file: UndoFile = None
@@ -75,8 +75,9 @@ class MigrateLine(KafkaLine):
 def migrate(line: MigrateLine) -> None:
     """Copy the offsets of groups without live members to the other store. The source stays as it is.
 
-    Shows the offsets before and after. With --execute, writes what the target had to an undo file, then each group at
-    once, reads it back and compares. A run that was killed is completed by the next one.
+    Shows the offsets before and after. With --execute the command first writes the target's present offsets to an undo
+    file. Then it writes the offsets of each group together, reads them back and compares them. If a run was killed, the
+    next run completes it.
     """
     rules = line.rules()
     if bool(line.group) == line.all_groups:
