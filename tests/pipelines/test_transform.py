@@ -190,8 +190,8 @@ def test_a_function_makes_the_rows(
     found = committed_records(bootstrap, target)
     values = [b'{"id":%d,"name":"x"}' % n for count in (20, 5) for n in range(count)]
     assert sorted(record.value for record in found) == sorted([*values, *(value.upper() for value in values)])
-    times = {record.timestamp for record in committed_records(bootstrap, source)}
-    assert {record.timestamp for record in found} <= times
+    times = {record.timestamp_ms for record in committed_records(bootstrap, source)}
+    assert {record.timestamp_ms for record in found} <= times
 
 
 AVRO = {"type": "record", "name": "P", "fields": [{"name": "id", "type": "long"}]}

@@ -563,6 +563,11 @@ def test_the_cause_of_a_failed_query_is_our_error_if_there_is_one() -> None:
     assert cause_of(RuntimeError(text)) == "flights is gone"
     text = "Query failed\nTraceback\n  File x\nAttributeError: no such thing\n\tat org.apache.Y\norg.apache.X: Boom\n"
     assert cause_of(RuntimeError(text)) == "AttributeError: no such thing"
+    home = "Query failed\nTraceback\n  File x\npyspark.errors.exceptions.captured."
+    text = f"{home}SparkRuntimeException: [USER_RAISED_EXCEPTION] t-0: bad SQLSTATE: P0001\n\n"
+    assert cause_of(RuntimeError(text)) == "t-0: bad", "of SQL's raise_error, in a function for foreachBatch"
+    text = f"{home}ArithmeticException: [DIVIDE_BY_ZERO] Division by zero.\n"
+    assert cause_of(RuntimeError(text)) == "[DIVIDE_BY_ZERO] Division by zero."
     assert cause_of(RuntimeError("first line\nsecond")) == "first line"
     assert (
         cause_of(RuntimeError("An error occurred while calling o1.x.\n: java.io.X: Boom\n\tat y")) == "java.io.X: Boom"

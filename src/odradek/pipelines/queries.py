@@ -79,6 +79,10 @@ def spark_failures(what: str) -> Iterator[None]:
 _PY4J = "An error occurred while calling "
 # The last line of a Python traceback. The class name of a Java exception does not match: it has a package with dots.
 _PYTHON = re.compile(r"^(\w+(?:Error|Exception): .+)$", re.MULTILINE)
+# An error of Spark in the traceback of a function for foreachBatch. Spark's SQL function raise_error adds the brackets
+# and the SQLSTATE to its message.
+_SPARK = re.compile(r"^pyspark\.errors\.[\w.]+: (.+)$", re.MULTILINE)
+_RAISED = re.compile(r"^\[USER_RAISED_EXCEPTION\] (.+) SQLSTATE: \w+$")
 
 
 def cause_of(error: BaseException) -> str:
@@ -89,6 +93,8 @@ def cause_of(error: BaseException) -> str:
     text = str(error)
     if found := _PYTHON.findall(text):
         return str(found[-1])
+    if found := _SPARK.findall(text):
+        return _RAISED.sub(r"\1", str(found[-1]).strip())
     lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if not line.startswith(_PY4J)] or lines
     return causes[0] if causes else type(error).__name__
