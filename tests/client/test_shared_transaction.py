@@ -16,6 +16,7 @@ from odradek.client import (
     IllegalState,
     NewTopic,
     ProducerFenced,
+    TransactionAbortable,
 )
 from odradek.client.producer import DeliveryFailed, SharedTransaction
 from odradek.core.errors import ConfigError
@@ -130,6 +131,18 @@ def test_an_aborted_transaction_of_joined_producers_alone_holds_up_no_reader(
             one for one in admin.list_transactions() if one.transactional_id == topic and one.state == "Ongoing"
         ]
     assert committed(bootstrap, topic, 2) == []
+
+
+def test_a_shared_transaction_without_records_is_refused_and_the_next_one_commits(
+    bootstrap: str, owner: Producer, topic: str
+) -> None:
+    write(bootstrap, shared(owner, topic), topic, 0)
+    with pytest.raises(TransactionAbortable, match=r"neither records nor offsets.*call abort_transaction\(\)"):
+        owner.commit_transaction()
+    owner.abort_transaction()
+    write(bootstrap, shared(owner, topic), topic, 0, b"a")
+    owner.commit_transaction()
+    assert committed(bootstrap, topic, 3) == [b"a"]
 
 
 def test_a_joined_producer_of_an_ended_transaction_is_refused(bootstrap: str, owner: Producer, topic: str) -> None:

@@ -32,7 +32,9 @@ from odradek.client import (
     TransactionAbortable,
     TransactionFatal,
 )
+from odradek.client.admin import transaction_operations
 from odradek.client.config import as_config
+from odradek.client.model import TransactionFilter
 from odradek.core.effects import SimpleRecord
 from odradek.wire.api_keys import PRODUCE, TXN_OFFSET_COMMIT
 
@@ -382,6 +384,39 @@ def test_a_hanging_transaction_is_found_and_aborted(admin: Admin, hanging: Topic
     admin.abort_transaction(hanging, ProducerIdentity(77_000, 3), 0)
     assert admin.find_hanging_transactions([hanging]) == []
     assert admin.list_offsets({hanging: -1}, isolation_level="read_committed")[hanging].offset == 2
+
+
+def test_a_transaction_that_ends_during_the_search_is_not_hanging(
+    kafka: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends after the partitions are described and before the coordinators are asked."""
+    tp = TopicPartition(topic, 0)
+    list_transactions = transaction_operations.list_transactions
+
+    def is_closed() -> bool:
+        with Admin(kafka) as other:
+            return other.describe_producers([tp])[tp][0].transaction_start_offset is None
+
+    with Producer(kafka, transactional_id=topic) as one:
+        one.init_transactions()
+        one.begin_transaction()
+        one.send(topic, b"1", partition=0)
+        one.flush()
+        named = []
+
+        async def list_after_the_end(cluster: Any, wanted: TransactionFilter) -> Any:
+            def end() -> None:
+                one.commit_transaction()
+                eventually(is_closed)
+
+            # another thread: this loop also serves the producer
+            await asyncio.to_thread(end)
+            named.append(wanted.producer_ids)
+            return await list_transactions(cluster, wanted)
+
+        monkeypatch.setattr(transaction_operations, "list_transactions", list_after_the_end)
+        assert admin.find_hanging_transactions([tp], max_timeout_ms=-60_000) == []
+    assert len(named) == 1, "the transaction was open when the partition was described"
 
 
 def output(capsys: Capture, *arguments: str) -> str:

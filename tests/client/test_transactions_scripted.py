@@ -454,6 +454,39 @@ def test_close_aborts_an_open_transaction(cluster: ScriptedCluster) -> None:
     assert scripted_broker.ended == [(0, False)]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_close_waits_for_the_abort_no_longer_than_its_timeout(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture, is_async: bool
+) -> None:
+    ScriptedCoordinator(cluster, 2, cuts={END_TXN: 1_000_000})
+    settings = {"transactional_id": "x", "max_block_ms": 600_000, "retry_backoff_ms": 5, "linger_ms": 0}
+
+    async def use() -> None:
+        one = aio.Producer(cluster.bootstrap, **settings)
+        await one.init_transactions()
+        one.begin_transaction()
+        await one.send("t", b"1", partition=0)
+        await one.flush()
+        await one.close(0.3)
+
+    def use_both() -> None:
+        if is_async:
+            asyncio.run(use())
+            return
+        one = Producer(cluster.bootstrap, **settings)
+        one.init_transactions()
+        one.begin_transaction()
+        one.send("t", b"1", partition=0)
+        one.flush()
+        one.close(0.3)
+
+    closing = threading.Thread(target=use_both, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive(), "close() still waits for the abort"
+    assert "was not aborted within 0.3 s; the coordinator aborts it after transaction_timeout_ms=60000" in caplog.text
+
+
 def test_an_exception_in_the_block_aborts_and_stays_the_error(cluster: ScriptedCluster) -> None:
     scripted_broker = ScriptedCoordinator(cluster, 2)
 

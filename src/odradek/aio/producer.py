@@ -228,13 +228,15 @@ class Producer(AsyncCloseable):
     async def close(self, timeout: float | None = None) -> None:
         """Delivers the remaining records, then closes the connections. Aborts an open transaction.
 
-        Raises the errors of ``flush``."""
+        ``timeout`` is in seconds, for all of it; None means that the abort waits for ``max_block_ms`` and the records
+        without a limit. Raises the errors of ``flush``."""
         if self._closed:
             return
+        deadline = None if timeout is None else time.monotonic() + timeout
         try:
             if self._made is not None and isinstance(self._made[0], TransactionalEngine):
-                await self._made[0].abort_open()
-            await self.flush(timeout)
+                await self._made[0].abort_open(timeout)
+            await self.flush(None if deadline is None else max(deadline - time.monotonic(), 0))
         finally:
             self._closed = True
             if self._made is not None:

@@ -202,7 +202,9 @@ def _abort_error(code: ErrorCode, what: str, producer: ProducerIdentity, coordin
 async def find_hanging_transactions(
     cluster: Cluster, partitions: Collection[TopicPartition] | None, max_timeout_ms: int, broker_id: int | None = None
 ) -> list[HangingTransaction]:
-    """The open transactions without a write for ``max_timeout_ms`` that no coordinator knows."""
+    """The open transactions without a write for ``max_timeout_ms`` that no coordinator knows.
+
+    A transaction that ends between the requests would look like one, so the partitions are asked again at the end."""
     if partitions is None:
         found = await topic_requests.describe_topics(cluster, None)
         partitions = [
@@ -234,4 +236,21 @@ async def find_hanging_transactions(
                 raise
             continue
         known.update((producer_id, tp) for tp in described.partitions)
-    return [one for one in old if (one.producer.producer_id, one.partition) not in known]
+    hanging = [one for one in old if (one.producer.producer_id, one.partition) not in known]
+    if not hanging:
+        return []
+    now_open = await describe_producers(cluster, {one.partition for one in hanging}, broker_id)
+    return [
+        HangingTransaction(one.partition, producer)
+        for one in hanging
+        for producer in now_open.get(one.partition, ())
+        if _has_same_transaction(producer, one.producer)
+    ]
+
+
+def _has_same_transaction(one: ActiveProducer, other: ActiveProducer) -> bool:
+    return (one.producer_id, one.producer_epoch, one.transaction_start_offset) == (
+        other.producer_id,
+        other.producer_epoch,
+        other.transaction_start_offset,
+    )

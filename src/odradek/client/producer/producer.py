@@ -200,8 +200,9 @@ class Producer(Closeable):
         """Opens the current transaction to ``Producer(…, shared_transaction=…)`` in any process.
 
         ``partitions`` are all partitions that the other producers write. Only one producer of a transaction may write a
-        partition. Before the commit, wait for the others' ``flush``, and add a record or offsets with this producer.
-        Raises the errors of ``send`` in a transaction, RequestTimedOut."""
+        partition. Before the commit, wait for the others' ``flush``. If no producer has added a record or offsets, the
+        commit raises TransactionAbortable at transaction.version 2. Raises the errors of ``send`` in a transaction,
+        RequestTimedOut."""
         return loop.run(self._transactional().share(partitions))
 
     def commit_transaction(self) -> None:
@@ -253,16 +254,18 @@ class Producer(Closeable):
     def close(self, timeout: float | None = None) -> None:
         """Delivers the remaining records, then closes the connections. Aborts an open transaction.
 
-        Raises the errors of ``flush``."""
+        ``timeout`` is in seconds, for all of it; None means that the abort waits for ``max_block_ms`` and the records
+        without a limit. Raises the errors of ``flush``."""
         if self._closed:
             return
+        deadline = None if timeout is None else time.monotonic() + timeout
         if self._process != os.getpid():
             self._closed = True
             return
         try:
             if isinstance(self._engine, TransactionalEngine):
-                loop.run(self._engine.abort_open())
-            self.flush(timeout)
+                loop.run(self._engine.abort_open(timeout))
+            self.flush(None if deadline is None else max(deadline - time.monotonic(), 0))
         finally:
             self._closed = True
             _open.pop(self._engine, None)

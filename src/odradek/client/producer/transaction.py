@@ -143,6 +143,7 @@ class ProducerTransaction:
         self._added: set[TopicPartition] = set()
         self._groups: set[str] = set()
         self._is_begun = False  # whether the coordinator may know of this transaction
+        self._has_sent = False  # whether this producer itself may have added something
         self._end_is_sent = False
         self._needs_epoch = False
         self._is_shared = False  # whether other producers write into this transaction
@@ -206,7 +207,8 @@ class ProducerTransaction:
         self.failure = None
         self._added.clear()
         self._groups.clear()
-        self._is_begun = self._end_is_sent = self._needs_epoch = self._is_shared = False
+        self._is_begun = self._is_shared = self._has_sent = False
+        self._end_is_sent = self._needs_epoch = False
 
     def end(self, *, commit: bool) -> None:
         """The start of a commit or abort: no record is accepted any more."""
@@ -237,11 +239,11 @@ class ProducerTransaction:
 
     def shared(self) -> None:
         self._is_shared = self._epoch_was_shared = True
-        self.sending()  # other producers' records have to be ended, too
+        self._is_begun = True  # other producers' records have to be ended, too
 
     def sending(self) -> None:
         """A request is sent that adds to the transaction."""
-        self._is_begun = True
+        self._is_begun = self._has_sent = True
 
     def added(self, partitions: Iterable[TopicPartition] = (), group_id: str | None = None) -> None:
         self._added.update(partitions)
@@ -262,6 +264,12 @@ class ProducerTransaction:
         """Whether an abort's error means that the coordinator had no transaction: no request to add succeeded."""
         nothing = not self._added and not self._groups and self.version < BY_ITSELF
         return code is ErrorCode.invalid_txn_state and self.state is TransactionPhase.ABORTING and nothing
+
+    def is_empty_share(self, code: ErrorCode) -> bool:
+        """Whether a commit's error means that no producer has added anything to the shared transaction. At version 2
+        each transaction has its own epoch, so the code cannot be about another one."""
+        alone = self._is_shared and not self._has_sent and self.version >= BY_ITSELF
+        return code is ErrorCode.invalid_txn_state and self.state is TransactionPhase.COMMITTING and alone
 
     def ended(self, producer: ProducerIdentity) -> bool:
         """The end of the transaction. Returns whether the producer has another identity: sequences restart at 0."""

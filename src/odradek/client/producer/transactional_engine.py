@@ -38,6 +38,9 @@ from odradek.wire.api_keys import END_TXN, FIND_COORDINATOR, PRODUCE
 logger = logging.getLogger("odradek.producer")
 
 _FEATURE = "transaction.version"
+_EMPTY_SHARE = (
+    "the shared transaction has neither records nor offsets, and brokers commit no empty one: call abort_transaction()"
+)
 _ORDER = (Verdict.FENCED, Verdict.FATAL, Verdict.ABORTABLE, Verdict.FIND_COORDINATOR, Verdict.RETRY)
 
 
@@ -141,15 +144,23 @@ class TransactionalEngine(ProducerEngine):
             with self.lock:
                 self.failure = None
 
-    async def abort_open(self) -> None:
-        """Aborts an open transaction, and drops the records of a failed one, before the producer is closed."""
+    async def abort_open(self, timeout_s: float | None) -> None:
+        """Aborts an open transaction, and drops the records of a failed one, before the producer is closed.
+
+        After ``timeout_s`` it leaves the transaction to the coordinator, which aborts it at its timeout."""
         try:
             if self.transaction.is_open or self.transaction.state is TransactionPhase.ABORTING:
-                await self.abort()
+                async with asyncio.timeout(timeout_s):
+                    await self.abort()
             elif self.transaction.state is TransactionPhase.COMMITTING:
                 logger.warning(
                     "transactional id %s: closed without an answer to the commit, which may have succeeded", self._id
                 )
+        except TimeoutError:
+            logger.warning(
+                "transactional id %s: the open transaction was not aborted within %s s; the coordinator aborts it "
+                "after transaction_timeout_ms=%d", self._id, timeout_s, self.producer_config.transaction_timeout_ms,
+            )  # fmt: skip
         except OdradekError as error:
             logger.warning("transactional id %s: the open transaction was not aborted: %s", self._id, error)
         if self.transaction.failure is not None:
@@ -252,6 +263,8 @@ class TransactionalEngine(ProducerEngine):
                 verdict = verdict_on(request.api_key, worst.code)
                 if request.api_key == END_TXN and self.transaction.is_no_transaction(worst.code):
                     return None
+                if request.api_key == END_TXN and self.transaction.is_empty_share(worst.code):
+                    raise self._fail(Verdict.ABORTABLE, worst.code, f"{request.text}: {_EMPTY_SHARE}")
                 if verdict is Verdict.FIND_COORDINATOR:
                     self._forget_coordinator(request)
                 elif verdict is not Verdict.RETRY:
