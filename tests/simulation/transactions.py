@@ -2,7 +2,7 @@
 
 python -m tests.simulation.transactions 4711               the result of seed 4711, and its trace
 python -m tests.simulation.transactions 0-9999 --jobs 2    10,000 seeds in two processes
-python -m tests.simulation.transactions 0-99 --planted "a marker is lost"      with a fault that the seeds must find
+python -m tests.simulation.transactions 0-99 --planted "a marker is lost"   with a fault, up to the seed that finds it
 """
 
 from __future__ import annotations
@@ -50,9 +50,17 @@ def one(seed: int) -> int:
     return 0
 
 
-def many(first: int, last: int, jobs: int) -> int:
+def many(first: int, last: int, jobs: int, *, to_failure: bool = False) -> int:
+    """Runs the seeds, with ``to_failure`` up to the first one that fails."""
     seeds = range(first, last + 1)
-    if jobs == 1:
+    if to_failure:
+        results = []
+        for seed in seeds:
+            results.append(attempt(seed))
+            if results[-1][2]:
+                break
+        seeds = seeds[: len(results)]
+    elif jobs == 1:
         results = [attempt(seed) for seed in seeds]
     else:
         with ProcessPoolExecutor(jobs) as pool:
@@ -76,7 +84,7 @@ def main() -> int:
     if options.planted:
         FAULTS[options.planted]()
     first, _, last = options.seeds.partition("-")
-    return many(int(first), int(last), options.jobs) if last else one(int(first))
+    return many(int(first), int(last), options.jobs, to_failure=bool(options.planted)) if last else one(int(first))
 
 
 if __name__ == "__main__":

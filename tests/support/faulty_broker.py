@@ -1,6 +1,6 @@
 """A broker process with a planted fault: ``python -m support.faulty_broker FAULT`` and the broker's arguments.
 
-The checker of transactions has to find each of them.
+The checker and the simulator of transactions have to find each of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.transaction_coordinator import TransactionCoordinator
+from odradek.broker.group_runtime import GroupRuntime
 from odradek.broker.transaction_markers import MarkerWriter
 from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.core.deferred import Deferred
@@ -60,22 +60,22 @@ def take_sequences_twice() -> None:
 
 def apply_offsets_at_prepare() -> None:
     """The decision, whichever it is, makes the offsets of the transaction committed ones, before the markers."""
-    new_runtime, announced = TransactionCoordinator.new_runtime, TransactionRuntime.on_announced
-    groups: list[Any] = []
+    make, announced = GroupRuntime.__init__, TransactionRuntime.on_announced
+    runtimes: list[GroupRuntime] = []
 
-    def known(self: TransactionCoordinator, broker: Any) -> TransactionRuntime:
-        groups.append(broker)
-        return new_runtime(self, broker)
+    def known(self: GroupRuntime, *arguments: Any) -> None:
+        make(self, *arguments)
+        runtimes[:] = [self]
 
     def applied(self: TransactionRuntime, index: int, value: Markers) -> None:
         for topic, partition in value.partitions:
-            shard = groups[-1].groups.shard(partition) if topic == OFFSETS_TOPIC else None
+            shard = runtimes[0].shard(partition) if topic == OFFSETS_TOPIC and runtimes else None
             if shard is not None:
                 for _ in shard.end_transaction(value.producer.producer_id, commit=True):
                     pass
         announced(self, index, value)
 
-    TransactionCoordinator.new_runtime = known  # type: ignore[method-assign]  # the planted fault
+    GroupRuntime.__init__ = known  # type: ignore[method-assign]  # the planted fault
     TransactionRuntime.on_announced = applied  # type: ignore[method-assign]  # the planted fault
 
 
