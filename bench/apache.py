@@ -62,6 +62,14 @@ _CONNECT_POM = f"""\
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>
 """
+_STREAMS_POM = f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>odradek-interop</groupId><artifactId>odradek-streams</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId><version>{VERSION}</version>
+</dependency>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+</dependencies></project>
+"""
 # The Hadoop version that Spark brings. Hadoop itself comes with Spark.
 _S3A_POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -119,6 +127,12 @@ def connect_class_path(timeout_s: float = FETCH_TIMEOUT_S) -> str:
     """The class path of Kafka Connect, its file connectors and MirrorMaker 2, fetched likewise. Raises Unavailable."""
     java()
     return f"{_jars(f'connect-{VERSION}', _CONNECT_POM, timeout_s)}/*"
+
+
+def streams_class_path(timeout_s: float = FETCH_TIMEOUT_S) -> str:
+    """The class path of Kafka Streams with its stores in RocksDB, fetched likewise. Raises Unavailable."""
+    java()
+    return f"{_jars(f'streams-{VERSION}', _STREAMS_POM, timeout_s)}/*"
 
 
 def s3a_jars(timeout_s: float = 2 * FETCH_TIMEOUT_S) -> list[Path]:

@@ -73,15 +73,21 @@ def test_both_tools_find_and_abort_a_hanging_transaction(tool: Tool, unverified:
     create_topic(unverified, topic)
     where = ("--topic", topic, "--partition", "0")
 
-    def both() -> list[list[str]]:
+    def both(*search: str) -> list[list[str]]:
         """What both tools find, without the time of the last write, which each prints in a form of its own."""
-        theirs = [[*row[:6], row[-1]] for row in rows(tool("find-hanging", *where))]
-        assert [[*row[:6], row[-1]] for row in rows(ours(unverified, "find-hanging", *where))] == theirs
+        search = search or where
+        theirs = [[*row[:6], row[-1]] for row in rows(tool("find-hanging", *search))]
+        assert [[*row[:6], row[-1]] for row in rows(ours(unverified, "find-hanging", *search))] == theirs
         return theirs
 
     assert both() == []
     hang(wire, topic, 77_000)
-    assert both() == [[topic, "0", "77000", "3", "-1", "0", "60"]]
+    hanging = [[topic, "0", "77000", "3", "-1", "0", "60"]]
+    assert both() == hanging
+    for search in (("--topic", topic), ("--broker-id", "1"), ("--broker-id", "1", *where)):
+        assert both(*search) == hanging
+    assert both(*where, "--max-transaction-timeout", "59") == hanging
+    assert both(*where, "--max-transaction-timeout", "61") == []
     tool("abort", *where, "--start-offset", "0")
     assert both() == []
     hang(wire, topic, 77_001)
@@ -108,6 +114,7 @@ def test_the_tool_lists_describes_and_terminates(tool: Tool, unverified: str, wi
     assert described[-1] == f"{topic}-0"
     (producer,) = rows(tool("describe-producers", "--topic", topic, "--partition", "0"))
     assert producer[:2] == [str(one.producer_id), str(one.epoch)]
+    assert rows(tool("describe-producers", "--topic", topic, "--partition", "0", "--broker-id", "1")) == [producer]
     assert rows(ours(unverified, "describe-producers", "--topic", topic, "--partition", "0"))[0][:2] == producer[:2]
     tool("forceTerminateTransaction", "--transactionalId", topic)
     assert one.end() in ("invalid_producer_epoch", "producer_fenced")

@@ -46,11 +46,13 @@ def kafka_command(kafka_cp: str, classes: Path | None = None, heap: str = "256m"
     return [java(), f"-Xmx{heap}", *kafka_java_options(), "-cp", f"{kafka_cp}:{classes}" if classes else kafka_cp]
 
 
-def java_classes(kafka_cp: str) -> Path:
-    """Compiles the tests' own Java programs once, because Java's compiler takes seconds. Raises Unavailable."""
+def java_classes(kafka_cp: str, folder: str = "java") -> Path:
+    """Compiles the tests' own Java programs in folders of this name once, because Java's compiler takes seconds.
+
+    Raises Unavailable."""
     from bench.apache import java
 
-    sources = sorted(TESTS.glob("*/java/*.java"))
+    sources = sorted(TESTS.glob(f"*/{folder}/*.java"))
     digest = hashlib.sha256(kafka_cp.encode() + b"".join(path.read_bytes() for path in sources))
     classes = BUILD / f"classes-{digest.hexdigest()[:16]}"
     if not classes.exists():

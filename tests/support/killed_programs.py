@@ -44,6 +44,11 @@ class Victim:
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
+    def end_input(self) -> None:
+        """Closes its standard input, which asks some programs to end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
     def wait(self) -> int:
         """Waits until it ends, and returns its exit code."""
         code = self._process.wait(timeout=60)
