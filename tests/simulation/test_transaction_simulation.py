@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.planted_broker import FAULTS
+from support.faulty_broker import FAULTS
 
 FOUND = {
     "a marker is lost": "before the marker of epoch|open transactions of producers",
