@@ -37,7 +37,7 @@ CONFIG = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(CLEANUP_INTERVAL_MS),
     "log.cleaner.enable": "false",  # the audit reads every batch of __consumer_offsets
 }
-END_WITHIN_S = 15.0
+END_WITHIN_S = 60.0
 FOUND = {
     "a marker is lost": "before the marker of epoch|holds readers|open transactions",
     "a marker has a wrong epoch": "ends the transaction of epoch",
@@ -232,7 +232,7 @@ class Trial:
                 by_ms = TRANSACTION_TIMEOUT_MS + 2 * CLEANUP_INTERVAL_MS
                 self.broker.command("advance", by_ms=by_ms)
                 self.broker.clock_ahead_ms += by_ms
-            eventually(lambda: not self.open_ones(wire), within_s=END_WITHIN_S, what="every transaction ends")
+            self.wait_for_ends(wire)
             for partition in range(PARTITIONS):
                 ends = [end_offset(wire, TOPIC, partition, committed=committed) for committed in (True, False)]
                 assert ends[0] == ends[1], (
@@ -251,6 +251,17 @@ class Trial:
         for name, seen in self.seen_offsets.items():
             without = seen - committed.get(name, set()) - {-1}
             assert not without, f"{name}: a reader got the offsets {without} without their records"
+
+    def wait_for_ends(self, wire: Wire) -> None:
+        left: list[str] = []
+
+        def ended() -> bool:
+            left[:] = self.open_ones(wire)
+            return not left
+
+        with contextlib.suppress(AssertionError):
+            eventually(ended, within_s=END_WITHIN_S)
+        assert not left, f"transactions do not end within {END_WITHIN_S} s: {left}"
 
     @staticmethod
     def open_ones(wire: Wire) -> list[str]:

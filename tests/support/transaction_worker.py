@@ -55,6 +55,8 @@ class Worker:
             except OdradekError as error:
                 sys.stderr.write(f"{self.name} {number}: {type(error).__name__}: {error}\n")
                 self.give_up()
+        if self.producer is None:  # the last transaction may be open: a successor ends it
+            self.producer = self.made()
 
     def made(self) -> Producer:
         while True:
