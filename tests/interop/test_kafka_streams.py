@@ -19,9 +19,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as RdPartition
 from support.brokers import RunningBroker, eventually, unique
 from support.jvm import java_classes, kafka_command
+from support.killed_programs import Victim
 from support.publish import create_topic
 from support.transactions import restart
-from support.victims import Victim
 
 from odradek import TopicPartition
 from odradek.client import LATEST, Admin

@@ -20,9 +20,9 @@ from confluent_kafka import Producer
 from programs import go_program
 from support.brokers import RunningBroker, eventually
 from support.jvm import java_classes, kafka_command
+from support.killed_programs import Victim
 from support.publish import committed, create_topic, log_end
 from support.transactions import restart
-from support.victims import Victim
 from test_transactional_copy import output
 
 HERE = Path(__file__).parent
