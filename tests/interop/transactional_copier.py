@@ -181,7 +181,7 @@ class KafkaPython:
 
 
 class Watchdog:
-    """Starts the process anew if a step takes too long, as a supervisor does.
+    """Starts the process again if a step takes too long, as a supervisor does.
 
     kafka-python 3.0.12 drops a transaction's request if the connection to the coordinator is refused at that moment;
     the call that waits for it has no time limit (``Sender._maybe_send_pending_request``)."""
