@@ -67,6 +67,7 @@ def test_a_paused_node_answers_later(zookeeper: odradek.ZooKeeper, client: Kazoo
     assert reading.get(timeout=10)[0] == b"7"
 
 
+@pytest.mark.slow
 def test_three_nodes_go_on_without_their_leader(ensemble: odradek.ZooKeeper) -> None:
     client = KazooClient(ensemble.connect_string)
     client.start()

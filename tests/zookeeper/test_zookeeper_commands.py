@@ -271,6 +271,38 @@ def test_another_layout_is_described_and_reset(line: Line, kazoo: KazooClient, f
     assert json.loads(kazoo.get("/storm/spout/partition_0")[0]) == {"offset": 5, "broker": {"host": "h"}}
 
 
+def test_the_undo_file_is_written_first(
+    line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from odradek.zookeeper.connection import ZooKeeperConnection
+    from odradek.zookeeper.errors import ZnodeChanged
+
+    def refuse(connection: ZooKeeperConnection, operations: object) -> None:
+        assert undo_file(tmp_path).read_text() == f"/consumers/{group}/offsets/{filled}/0:4\n"
+        raise ZnodeChanged("another writer was faster")
+
+    put(kazoo, group, filled, {0: "4"})
+    monkeypatch.setattr(ZooKeeperConnection, "commit", refuse)
+    assert line("reset", "--group", group, "--all-topics", "--to-latest", "--execute") == 1
+    assert line.err == "odradek: another writer was faster\n"
+    undo_file(tmp_path).unlink()
+    assert line("delete", "--group", group, "--execute", kafka=False) == 1
+    assert undo_file(tmp_path).exists()
+
+
+def test_unknown_groups_and_unreachable_servers(line: Line, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["describe"], ["export"], ["migrate", "--to", "kafka"], ["delete"]):
+        assert line(*arguments, "--group", "typo", kafka=arguments[0] == "migrate") == 2
+        assert line.err == "odradek: ZooKeeper has no group typo\n"
+    assert line("migrate", "--to", "zookeeper", "--group", "typo") == 0
+    assert line.out.startswith("Group typo: no offsets in the source.\n")
+    file = tmp_path / "zookeeper.properties"
+    file.write_text("zookeeper.connection.timeout.ms=300\nzookeeper.connect=127.0.0.1:1\n")
+    assert run(["zookeeper", "groups", "--zookeeper-config", str(file)]) == 1
+    expected = "odradek: no node of ZooKeeper at 127.0.0.1:1 answered within 300 ms\n"
+    assert capsys.readouterr().err == expected
+
+
 # --- migration -------------------------------------------------------------------------------------------------------
 
 

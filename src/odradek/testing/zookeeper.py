@@ -39,12 +39,18 @@ DEFAULTS = {
 }
 START_TIMEOUT_S = 60.0
 _ATTEMPTS = 3
+_INVALID_CONFIG = 2
+"""ZooKeeper's exit code."""
 _POLL_S = 0.02
 _TAIL_BYTES = 4000
 
 
 class ZooKeeperFailed(OdradekError):
-    """ZooKeeper cannot be started, or has ended. The message says why."""
+    """ZooKeeper cannot be started, or has ended. The message says why. ``exit_code``: of a node that has ended."""
+
+    def __init__(self, message: str, exit_code: int | None = None) -> None:
+        self.exit_code = exit_code
+        super().__init__(message)
 
 
 class ZooKeeperNode:
@@ -113,11 +119,12 @@ class ZooKeeperNode:
         while not self.mode():
             assert self._watch is not None
             if self._watch.poll() is not None or time.monotonic() > deadline:
-                ended = "" if self._watch.poll() is None else f" (exit code {self._watch.poll()})"
+                code = self._watch.poll()
+                ended = "" if code is None else f" (exit code {code})"
                 hint = "" if "ODRADEK_LOG_LEVEL" in os.environ else "; with ODRADEK_LOG_LEVEL=WARN its log says why"
                 self.kill()
                 raise ZooKeeperFailed(
-                    f"node {self.number} of ZooKeeper did not start{ended}{hint}\n{self.log_tail()}".strip()
+                    f"node {self.number} of ZooKeeper did not start{ended}{hint}\n{self.log_tail()}".strip(), code
                 )
             pause.wait(_POLL_S)
 
@@ -214,9 +221,9 @@ class ZooKeeper:
             try:
                 self._start_nodes()
                 return self
-            except ZooKeeperFailed:  # another process may have taken a port
+            except ZooKeeperFailed as error:  # another process may have taken a port
                 self.kill()
-                if attempt == _ATTEMPTS:
+                if attempt == _ATTEMPTS or error.exit_code == _INVALID_CONFIG:
                     raise
         raise AssertionError
 

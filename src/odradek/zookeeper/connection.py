@@ -165,6 +165,8 @@ class ZooKeeperConnection:
         Raises ZnodeChanged if a node exists already, is missing or has another version, TransactionTooLarge, and
         ZooKeeperUnreachable if the answer was lost: the outcome is unknown then."""
         chosen = list(operations)
+        if not chosen:
+            return
         size = sum(_OPERATION_BYTES + len(one.path.encode()) + len(getattr(one, "data", None) or b"") for one in chosen)
         if size > MAX_REQUEST_BYTES:
             raise TransactionTooLarge(
@@ -174,7 +176,7 @@ class ZooKeeperConnection:
         request = self._client.transaction()
         for one in chosen:
             _add(request, one)
-        with self._errors(chosen[0].path if chosen else ""):
+        with self._errors(chosen[0].path):
             results = request.commit_async().get(self.config.timeout_ms / 1000)
         for one, result in zip(chosen, results, strict=True):
             if isinstance(result, Exception) and type(result).__name__ not in (

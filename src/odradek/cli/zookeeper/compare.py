@@ -10,7 +10,15 @@ import typer
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import fitting
 from odradek.cli.terminal import EXIT_FAILED, note, note_table, print_json, progress
-from odradek.cli.zookeeper.scope import AllGroups, Groups, KafkaLine, ZooKeeperLine, chosen_groups, warn_of_invalid
+from odradek.cli.zookeeper.scope import (
+    AllGroups,
+    Groups,
+    KafkaLine,
+    ZooKeeperLine,
+    check_scope,
+    group_names,
+    warn_of_invalid,
+)
 
 if TYPE_CHECKING:
     from odradek.core.ids import TopicPartition
@@ -40,10 +48,11 @@ def compare(line: CompareLine) -> None:
 
     A positive difference: Kafka is ahead. --all-groups: all groups in ZooKeeper.
     """
+    check_scope(line.group, line.all_groups)
     rows: list[Row] = []
     invalid: list[InvalidZnode] = []
     with line.store() as store, line.admin("it has the other offsets") as admin:
-        names = chosen_groups(store, line.group, line.all_groups)
+        names = store.groups() if line.all_groups else group_names(line.group)  # a group may be in Kafka only
         with progress("Comparing", len(names), "groups") as advance:
             for name in names:
                 found = store.read(name)

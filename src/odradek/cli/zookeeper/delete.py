@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import fitting
-from odradek.cli.terminal import CommandError, counted, note, note_table, print_json
+from odradek.cli.terminal import counted, note, note_table, print_json
 from odradek.cli.undo_file import write_undo
 from odradek.cli.zookeeper.scope import (
     Execute,
@@ -15,6 +15,7 @@ from odradek.cli.zookeeper.scope import (
     UndoFile,
     ZooKeeperLine,
     group_names,
+    known_groups,
     refuse_live_members,
     warn_of_invalid,
 )
@@ -45,14 +46,11 @@ def delete(line: DeleteLine) -> None:
     """
     from odradek.zookeeper.export_file import format_offsets
 
-    names = group_names(line.group)
+    group_names(line.group)
     with line.store() as store:
+        names = known_groups(store, line.group)
         refuse_live_members(store, names)
         found = [store.read(name, line.topic) for name in names]
-        known = set(store.groups())
-        for one in found:
-            if one.group not in known:
-                raise CommandError(f"ZooKeeper has no group {one.group}")
         rows = [
             (one.group, tp.topic, str(tp.partition), str(stored.offset))
             for one in found

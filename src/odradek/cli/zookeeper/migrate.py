@@ -23,7 +23,16 @@ from odradek.cli.terminal import (
     warning_lines,
 )
 from odradek.cli.undo_file import write_undo
-from odradek.cli.zookeeper.scope import AllGroups, Execute, Groups, KafkaLine, UndoFile, ZooKeeperLine
+from odradek.cli.zookeeper.scope import (
+    AllGroups,
+    Execute,
+    Groups,
+    KafkaLine,
+    UndoFile,
+    ZooKeeperLine,
+    check_scope,
+    known_groups,
+)
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -36,6 +45,8 @@ EPILOG = (
     "  odradek zookeeper migrate --to kafka --all-groups --on-conflict largest --execute \\\n"
     "      -z 127.0.0.1:2181/kafka -b 127.0.0.1:9092"
 )
+_TYPES = ("", "classic", "consumer")
+"""The types of groups with committed offsets; "" of brokers that do not report types."""
 _HEAD = ("GROUP", "TOPIC", "PARTITION", "SOURCE", "BEFORE", "AFTER")
 
 
@@ -80,10 +91,7 @@ def migrate(line: MigrateLine) -> None:
     next run completes it.
     """
     rules = line.rules()
-    if bool(line.group) == line.all_groups:
-        raise CommandError(
-            "missing option '--group' or '--all-groups'" if not line.group else "--group or --all-groups"
-        )
+    check_scope(line.group, line.all_groups)
     with line.store() as store, line.admin("it is the other store") as admin:
         plans = _plans(store, admin, line, rules)
         if not line.as_json:
@@ -111,7 +119,10 @@ def _plans(store: OffsetStore, admin: Admin, line: MigrateLine, rules: Migration
 
     names = names_given(line.group or [], "--group")
     if line.all_groups:
-        names = store.groups() if rules.to == "kafka" else [row.group_id for row in admin.list_groups()]
+        kafkas = [row.group_id for row in admin.list_groups() if row.type.lower() in _TYPES]
+        names = store.groups() if rules.to == "kafka" else kafkas
+    elif rules.to == "kafka":
+        names = known_groups(store, names)
     found = []
     with progress("Reading both stores", len(names), "groups") as advance:
         for name in names:
@@ -168,6 +179,8 @@ def _show(plans: list[GroupMigration]) -> None:
     if cells:
         note_table(fitting(_HEAD, cells, right=frozenset({2, 3, 4, 5})))
     for plan in plans:
+        if not plan.rows and not plan.skipped and not plan.refusals:
+            note(f"Group {plan.group}: no offsets in the source.")
         for one in plan.skipped:
             warning_lines(f"{one.where}: {one.reason}")
         if plan.only_in_target:

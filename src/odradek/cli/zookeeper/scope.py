@@ -141,11 +141,25 @@ def group_names(groups: list[str] | None) -> list[str]:
     return names
 
 
-def chosen_groups(store: OffsetStore, groups: list[str] | None, all_groups: bool) -> list[str]:
-    """Returns the groups that a command works on. Raises CommandError."""
+def check_scope(groups: list[str] | None, all_groups: bool) -> None:
+    """Raises CommandError unless either --group or --all-groups is given."""
     if bool(groups) == all_groups:
         raise CommandError("missing option '--group' or '--all-groups'" if not groups else "--group or --all-groups")
-    return store.groups() if all_groups else group_names(groups)
+
+
+def chosen_groups(store: OffsetStore, groups: list[str] | None, all_groups: bool) -> list[str]:
+    """Returns the groups that a command works on. Raises CommandError, also for a group that does not exist."""
+    check_scope(groups, all_groups)
+    return store.groups() if all_groups else known_groups(store, groups)
+
+
+def known_groups(store: OffsetStore, groups: list[str] | None) -> list[str]:
+    """Returns the names of --group. Raises CommandError for a group that ZooKeeper does not have."""
+    names, known = group_names(groups), set(store.groups())
+    for name in names:
+        if name not in known:
+            raise CommandError(f"ZooKeeper has no group {name}")
+    return names
 
 
 def warn_of_invalid(found: list[InvalidZnode]) -> None:
