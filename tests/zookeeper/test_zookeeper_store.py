@@ -151,7 +151,10 @@ def test_a_lost_answer_and_a_second_writer(
 ) -> None:
     write(store, "g", {A: 5})
 
+    sent = []
+
     def lost(operations: list[object]) -> None:
+        sent.append(operations)
         kazoo.set("/consumers/g/offsets/orders/0", b"70")
         raise ZooKeeperUnreachable("the answer is lost")
 
@@ -159,6 +162,7 @@ def test_a_lost_answer_and_a_second_writer(
     with pytest.raises(ZooKeeperUnreachable):
         write(store, "g", {A: 6})
     assert store.read("g").next_offsets() == {A: 70}
+    assert len(sent) == 1, "a transaction that cannot succeed any more is not repeated"
 
 
 def test_an_expired_session_is_an_error_of_one_line(zookeeper: odradek.ZooKeeper, store: OffsetStore) -> None:
