@@ -49,7 +49,10 @@ def place(frame: DataFrame, options: WriteOptions, count: int, order: Sequence[s
     binary = [col(name).cast("binary").alias(name) if name in ("key", "value") else col(name) for name in names]
     sent = frame.select(*binary, *order)
     kept = [field for field in sent.schema.fields if field.name != TARGET]
-    schema = StructType([*kept, StructField(TARGET, IntegerType())])
+    # Nullable, because the columns of a marker are null.
+    schema = StructType(
+        [*(StructField(field.name, field.dataType) for field in kept), StructField(TARGET, IntegerType())]
+    )
     tasks = _tasks(frame, count)
     choose = partial(choose_partitions, count, tasks, to_arrow_schema(schema, timezone="UTC"))
     target = col(TARGET)
