@@ -154,7 +154,10 @@ def demo(
     *,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Folder of the broker's log and the table. Default: odradek/demo in your user data folder."),
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the broker's log and the table. Default: odradek/demo in your user data folder.",
+        ),
     ] = None,
     more: Annotated[int | None, typer.Option(min=1, help="Publish this many further events first.")] = None,
     rewind: Annotated[
@@ -185,7 +188,7 @@ def demo(
     "  odradek serve --data-dir d --listen 127.0.0.1:0 --config num.partitions=4",
 )
 def serve(
-    data_dir: Annotated[Path, typer.Option(help="Folder of the broker's logs; created if missing.")],
+    data_dir: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the broker's logs; created if missing.")],
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address for clients; port 0 chooses a free port.")],
     config: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A broker setting by Kafka's name. Repeatable.")
@@ -220,9 +223,14 @@ def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to send to.")],
     *,
     bootstrap: Bootstrap,
-    file: Annotated[Path | None, typer.Option(help="The file to send. Default: standard input.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The file to send. Default: standard input.")
+    ] = None,
     form: Annotated[
-        str, typer.Option("--format", help="Format of the input: lines, json (lines), csv, parquet.")
+        str,
+        typer.Option(
+            "--format", metavar="lines|json|csv|parquet", help="Format of the input; json is one object a line."
+        ),
     ] = "lines",
     no_create: Annotated[bool, typer.Option("--no-create", help="Refuse a topic that does not exist.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the number of sent records as JSON.")] = False,

@@ -42,7 +42,7 @@ app.command(short_help=SUMMARY, epilog=EPILOG)(history)
 )
 @of_fields(PipelineOptions, PipelineLine)
 def ingest(request: IngestLine) -> None:
-    """Read the records of topics that a group has not read into a Parquet or Delta table, each record once.
+    """Write the records that a group has not read yet into a Parquet or Delta table, each record once.
 
     The next run completes a run that was killed. With --trigger, Ctrl-C and SIGTERM end the run after the current
     micro-batch, otherwise at once. Each micro-batch is committed to the group after it is in the table.
@@ -89,7 +89,7 @@ def replay(request: ReplayLine) -> None:
 )
 @of_fields()
 def transform(request: TransformLine) -> None:
-    """Read the records of topics that a group has not read, and write rows made of them to a topic, exactly once.
+    """Transform the records that a group has not read yet, and write the rows to a topic, exactly once.
 
     Each micro-batch is one transaction of the rows and the group's offsets: consumers with read_committed see all of it
     or nothing, also after a kill. The next run completes a run that was killed. --sql reads the view 'records', with

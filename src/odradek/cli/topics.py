@@ -109,10 +109,10 @@ def create(
     *,
     bootstrap: Bootstrap,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Partitions of each topic. Default: the broker's.")
+        int | None, typer.Option(min=1, metavar="N", help="Partitions of each topic. Default: the broker's.")
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(min=1, help="Replicas of each partition. Default: the broker's.")
+        int | None, typer.Option(min=1, metavar="N", help="Replicas of each partition. Default: the broker's.")
     ] = None,
     config: Configs = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Ignore topics that already exist.")] = False,
@@ -212,7 +212,8 @@ def alter(
     *,
     bootstrap: Bootstrap,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="The new number of partitions. Keys can then go to other partitions.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="The new number of partitions. Keys can then go to other partitions."),
     ] = None,
     config: Configs = None,
     delete_config: Annotated[

@@ -20,10 +20,12 @@ def list_(
     *,
     bootstrap: Bootstrap,
     state: Annotated[
-        list[str] | None, typer.Option(help="Only groups in this state (Stable, Empty, …). Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="STATE", help="Only groups in this state (Stable, Empty, …). Repeatable."),
     ] = None,
     kind: Annotated[
-        list[str] | None, typer.Option("--type", help="Only groups of this type: classic, consumer. Repeatable.")
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="Only groups of this type: classic, consumer. Repeatable."),
     ] = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,

@@ -48,7 +48,7 @@ def abort(
 ) -> None:
     """Abort a hanging transaction in one partition.
 
-    The command writes an abort marker past the coordinator. Use it only for a transaction that "find-hanging" has
+    The command writes an abort marker without the coordinator. Use it only for a transaction that "find-hanging" has
     found. "force-terminate" ends a transaction that a coordinator knows.
     """
     from odradek.core.ids import TopicPartition

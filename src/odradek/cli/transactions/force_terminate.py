@@ -21,7 +21,7 @@ def force_terminate(
 ) -> None:
     """Fence the producers of a transactional id and abort its open transaction.
 
-    A producer that runs fails at its next request.
+    A running producer with this id fails at its next request.
     """
     name = given(transactional_id, "--transactional-id")
     with connect(bootstrap, timeout_ms, command_config) as admin:

@@ -56,12 +56,12 @@ class ZooKeeperLine:
             "--path", metavar="TEMPLATE", help="Where offsets are: /consumers/{group}/offsets/{topic}/{partition}."
         ),
     ] = None
-    path_group: Annotated[str | None, typer.Option("--path-group", help="The group of a --path without {group}.")] = (
-        None
-    )
-    path_topic: Annotated[str | None, typer.Option("--path-topic", help="The topic of a --path without {topic}.")] = (
-        None
-    )
+    path_group: Annotated[
+        str | None, typer.Option("--path-group", metavar="GROUP", help="The group of a --path without {group}.")
+    ] = None
+    path_topic: Annotated[
+        str | None, typer.Option("--path-topic", metavar="TOPIC", help="The topic of a --path without {topic}.")
+    ] = None
     json_field: Annotated[
         str | None,
         typer.Option("--json-field", metavar="NAME", help="Values are JSON objects with the offset in NAME."),
