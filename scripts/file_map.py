@@ -23,11 +23,11 @@ def file_map() -> str:
     files = sorted(found, key=lambda path: (path.parent, path.name))
     files = [path for path in files if path.parent.name != "handlers"]
     lines = ["| file | what it is |", "|---|---|"]
-    for room, members in groupby(files, key=lambda path: path.parent.relative_to(SOURCE).as_posix()):
+    for package, members in groupby(files, key=lambda path: path.parent.relative_to(SOURCE).as_posix()):
         for path in members:
-            name = path.name if room == "." else f"{room}/{path.name}"
+            name = path.name if package == "." else f"{package}/{path.name}"
             lines.append(f"| `{name}` | {summary(path)} |")
-        if room == "broker":
+        if package == "broker":
             lines.append(
                 "| `broker/handlers/kNN_….py` | One API each; the file's first lines say what each version changed. |"
             )

@@ -15,39 +15,39 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 PROJECT = ROOT / "pyproject.toml"
 PACKAGE = "odradek"
-BEGIN, END = "# rooms: python scripts/import_contracts.py\n", "# end of rooms\n"
+BEGIN, END = "# packages: python scripts/import_contracts.py\n", "# end of packages\n"
 _WIDTH = 120
 _NAME = re.compile(r"`([\w/]+?)/?`")
 _EXCEPTION = re.compile(r"`([\w/]+)\.py` also `(\w+)`")
 
 
 @dataclass(frozen=True)
-class Room:
+class PackageRow:
     """A row of the table. ``exceptions``: single modules that import one more package."""
 
     imports: frozenset[str]
     exceptions: tuple[tuple[str, str], ...] = ()
 
 
-def rooms(page: str) -> dict[str, Room]:
-    """The rows of the table of rooms, by room."""
-    found: dict[str, Room] = {}
-    for line in page.split("## Rooms", 1)[1].split("\n## ", 1)[0].splitlines():
+def packages(page: str) -> dict[str, PackageRow]:
+    """The rows of the table of packages, by package."""
+    found: dict[str, PackageRow] = {}
+    for line in page.split("## Packages", 1)[1].split("\n## ", 1)[0].splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if len(cells) != 3 or not cells[0].startswith("`"):
             continue
         rule, _, also = cells[2].partition(";")
-        room = Room(frozenset(_NAME.findall(rule)), tuple(_EXCEPTION.findall(also)))
-        if (not room.imports and rule != "–") or bool(also) != bool(room.exceptions):
+        package = PackageRow(frozenset(_NAME.findall(rule)), tuple(_EXCEPTION.findall(also)))
+        if (not package.imports and rule != "–") or bool(also) != bool(package.exceptions):
             raise ValueError(f"docs/architecture.md: the row of {cells[0]} cannot be read: {cells[2]}")
-        found |= dict.fromkeys(_NAME.findall(cells[0]), room)
+        found |= dict.fromkeys(_NAME.findall(cells[0]), package)
     return found
 
 
-def reachable(room: str, table: dict[str, Room]) -> set[str]:
-    """What a room may import: the rooms and modules in its row, and what these rooms may import."""
+def reachable(package: str, table: dict[str, PackageRow]) -> set[str]:
+    """What a package may import: the packages and modules in its row, and what these packages may import."""
     found: set[str] = set()
-    left = [room]
+    left = [package]
     while left:
         for name in table[left.pop()].imports - found:
             found.add(name)
@@ -55,10 +55,10 @@ def reachable(room: str, table: dict[str, Room]) -> set[str]:
     return found
 
 
-def forbidden(room: str, table: dict[str, Room], modules: frozenset[str]) -> list[str]:
-    """The rooms, and modules of rooms, that a room may not import."""
-    allowed = reachable(room, table) | {room}
-    inside = room.partition("/")[0]
+def forbidden(package: str, table: dict[str, PackageRow], modules: frozenset[str]) -> list[str]:
+    """The packages, and modules of packages, that a package may not import."""
+    allowed = reachable(package, table) | {package}
+    inside = package.partition("/")[0]
     found = []
     for name in table:
         outer = name.partition("/")[0]
@@ -70,22 +70,22 @@ def forbidden(room: str, table: dict[str, Room], modules: frozenset[str]) -> lis
     return found
 
 
-def modules_in(room: str, modules: frozenset[str]) -> set[str]:
-    """The modules directly in a room."""
-    return {module for module in modules if module.rpartition("/")[0] == room and not module.endswith("__init__")}
+def modules_in(package: str, modules: frozenset[str]) -> set[str]:
+    """The modules directly in a package."""
+    return {module for module in modules if module.rpartition("/")[0] == package and not module.endswith("__init__")}
 
 
-def contracts(table: dict[str, Room], modules: frozenset[str]) -> str:
-    """The contracts as TOML. The package's ``__init__`` names classes of its rooms, but loads none of them."""
+def contracts(table: dict[str, PackageRow], modules: frozenset[str]) -> str:
+    """The contracts as TOML. The package's ``__init__`` names classes of its packages, but loads none of them."""
     has_rooms = {name.partition("/")[0] for name in table if "/" in name}
     parts = []
-    for room, row in table.items():
-        refused = [_dotted(name) for name in forbidden(room, table, modules)]
+    for package, row in table.items():
+        refused = [_dotted(name) for name in forbidden(package, table, modules)]
         if not refused:
             continue
-        sources = sorted(modules_in(room, modules)) if room in has_rooms else [room]
-        title = ", ".join(sorted(row.imports)) or "no room"
-        lines = ["[[tool.importlinter.contracts]]", f'name = "{room} imports {title}"', 'type = "forbidden"']
+        sources = sorted(modules_in(package, modules)) if package in has_rooms else [package]
+        title = ", ".join(sorted(row.imports)) or "no package"
+        lines = ["[[tool.importlinter.contracts]]", f'name = "{package} imports {title}"', 'type = "forbidden"']
         lines += _array("source_modules", [_dotted(name) for name in sources])
         lines += _array("forbidden_modules", refused)
         if row.exceptions:
@@ -116,12 +116,14 @@ def main() -> int:
     project = PROJECT.read_text()
     head, rest = project.split(BEGIN)
     tail = rest.split(END)[1]
-    written = contracts(rooms(PAGE.read_text()), modules_of(ROOT / "src" / PACKAGE))
+    written = contracts(packages(PAGE.read_text()), modules_of(ROOT / "src" / PACKAGE))
     wanted = head + BEGIN + "\n" + written + "\n" + END + tail
     if wanted == project:
         return 0
     if "--check" in sys.argv[1:]:
-        print("pyproject.toml: the contracts differ from the table of rooms (run: python scripts/import_contracts.py)")
+        print(
+            "pyproject.toml: the contracts differ from the table of packages (run: python scripts/import_contracts.py)"
+        )
         return 1
     PROJECT.write_text(wanted)
     return 0

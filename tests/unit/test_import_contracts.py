@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.import_contracts import BEGIN, END, contracts, modules_of, rooms
+from scripts.import_contracts import BEGIN, END, contracts, modules_of, packages
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = ROOT / "src" / "odradek"
@@ -18,12 +18,12 @@ MODULES = modules_of(SOURCE)
 
 
 def written(page: str, modules: frozenset[str] = MODULES) -> str:
-    return contracts(rooms(page), modules).strip()
+    return contracts(packages(page), modules).strip()
 
 
-def forbidden(page: str, room: str, modules: frozenset[str] = MODULES) -> set[str]:
+def forbidden(page: str, package: str, modules: frozenset[str] = MODULES) -> set[str]:
     parsed: list[dict[str, Any]] = tomllib.loads(written(page, modules))["tool"]["importlinter"]["contracts"]
-    (found,) = [one["forbidden_modules"] for one in parsed if one["source_modules"] == [f"odradek.{room}"]]
+    (found,) = [one["forbidden_modules"] for one in parsed if one["source_modules"] == [f"odradek.{package}"]]
     return {name.removeprefix("odradek.") for name in found}
 
 
@@ -34,7 +34,7 @@ def test_the_contracts_agree_with_the_table() -> None:
 
 def test_every_package_has_a_row() -> None:
     folders = {path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("__init__.py")} - {"."}
-    table = rooms(PAGE)
+    table = packages(PAGE)
     assert {name.partition("/")[0] for name in folders} == {name.partition("/")[0] for name in table}
     assert {name for name in folders if name.startswith("client/")} == {name for name in table if "/" in name}
 
@@ -62,7 +62,7 @@ def test_a_new_module_of_a_package_is_in_its_contracts() -> None:
 def test_a_row_that_cannot_be_read_is_refused() -> None:
     for cell in ("all of the above", "`client`; `cli/serve` as well"):
         with pytest.raises(ValueError, match="cannot be read"):
-            rooms(PAGE.replace("| the lag table and its evaluation | `client` |", f"| the lag table | {cell} |"))
+            packages(PAGE.replace("| the lag table and its evaluation | `client` |", f"| the lag table | {cell} |"))
 
 
 def test_contracts_forbid_what_no_row_allows() -> None:
