@@ -299,7 +299,7 @@ def test_a_session_replies_when_the_last_stable_offset_has_moved(run_scene) -> N
     run_scene(scenario)
 
 
-@pytest.mark.behaviour(50, part="b")
+@pytest.mark.behaviour(50)
 def test_list_offsets_ends_at_the_last_stable_offset(run_scene) -> None:
     async def scenario(scene: Scene) -> None:
         scene.append(scene.plain())

@@ -177,6 +177,19 @@ def test_a_snapshot_restores_open_transactions_in_order(path: Path) -> None:
     assert again.last_stable_offset == 2
 
 
+def test_a_truncation_changes_the_batch_with_the_log_start(path: Path) -> None:
+    log = open_log(path)
+    send(log, 7, 5)
+    put(log, batch(3))
+    log.delete_before(6)
+    assert log.last_stable_offset == 5
+    log.truncate_to(6, T0)
+    for _ in range(3):
+        put(log, batch(1))
+    log.delete_before(6)
+    assert log.last_stable_offset == 6
+
+
 def test_deleted_records_of_an_open_transaction_do_not_count(path: Path) -> None:
     log = open_log(path)
     send(log, 7, 5)

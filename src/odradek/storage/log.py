@@ -423,6 +423,7 @@ class Log(LogTransactions):
 
     def _truncate(self, offset: int, now_ms: int) -> None:
         self._changes += 1
+        self._cut_batch = -1, -1
         while len(self._segments) > 1 and self._bases[-1] >= offset:
             self._remove([self._segments.pop()])
             self._bases.pop()
