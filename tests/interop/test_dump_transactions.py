@@ -148,6 +148,7 @@ def test_kafkas_tools_read_our_transaction_log(tmp_path: Path, kafka_tools: Kafk
     assert [printed_row(row["key"]["data"], (row["value"] or {}).get("data")) for row in found] == expected
     assert {row["value"]["version"] for row in found} == {0, 1}
     assert {row["value"]["transactionStatus"] for row in expected} == {0, 1, 2, 3, 4, 5}
+    assert {row["value"]["clientTransactionVersion"] for row in expected} == {0, 2}
 
     printed = dump(kafka_tools, [path], "--transaction-log-decoder")
     pairs = re.findall(r"key: (\{.*\}) payload: (\{.*\})", printed)
