@@ -118,7 +118,7 @@ def test_a_start_finishes_the_transactions_of_apache_kafka(tmp_path: Path, *, re
 
 
 def test_a_repeated_end_of_a_prepared_transaction_gets_its_result(tmp_path: Path) -> None:
-    """The producer that Apache Kafka has not told the result asks this broker."""
+    """The producer has no reply of Apache Kafka and repeats its request here."""
     data = tmp_path / "data"
     with odradek.Broker(data, CONFIG) as broker:
         take_over(broker, data)
