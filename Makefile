@@ -86,6 +86,7 @@ bench: setup
 	$(BIN)/python -m bench.sending
 	$(BIN)/python -m bench.order_of_writes
 	$(BIN)/python -m bench.kinds_of_commits
+	$(BIN)/python -m bench.transactions
 
 oracle: setup
 	$(BIN)/python -m tests.oracle.record $(BOOTSTRAP)

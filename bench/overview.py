@@ -13,7 +13,7 @@ from pathlib import Path
 from bench import overview_plot, report
 from bench.overview_plot import Bars
 from bench.page_tables import CONTINUATION, Table, number, tables
-from bench.pages import BROKER, CLIENTS, FOLDER, HISTORY, MECHANISMS, OVERVIEW, SPARK, TABLES
+from bench.pages import BROKER, CLIENTS, FOLDER, HISTORY, MECHANISMS, OVERVIEW, SPARK, TABLES, TRANSACTIONS
 
 NAME = "overview"
 _NO_FIGURE = "–"
@@ -174,10 +174,15 @@ def _command(name: str, heading: str, column: str, ratio: str) -> Figure:
     )
 
 
+def _transactions(name: str, title: str, cpu: str = "") -> Figure:
+    return _beside(TRANSACTIONS, _KAFKA, name, title, cpu)
+
+
 _SINGLE = "single produce of 100 B, one in flight, p50, ms"
 _FAN_OUT = "8 raw consumers, one cached topic: broker CPU per GB, s"
 _COMMITS = "OffsetCommit, pipelined, 8 connections, requests/s"
 _WIDE = "OffsetCommit of 100 partitions, 8 connections, partitions/s"
+_TRANSACTION_CPU = CONTINUATION + "broker CPU per thousand transactions, s"
 _OFFSETS = "OffsetFetch of 10,000 partitions, no commits in between, partitions/s"
 _KEPT = "read into Arrow, 100 B, none, rows/s … all records kept, none, rows/s"
 _ALL = "seconds of the whole command"
@@ -208,6 +213,17 @@ GROUPS = (
         _broker("restart after kill -9, 2 million commits",
                 "restart after kill -9, 2 million commits, to the last group, s"),
         _broker("compaction", "compaction of a log, start to end, s"),
+    )),
+    Group("Transactions", "Apache Kafka 4.3", TRANSACTIONS, (
+        _transactions("one record each, 1 producer",
+                      "transactions of one record, back to back, 1 producer, transactions/s", _TRANSACTION_CPU),
+        _transactions("one record each, 16 producers",
+                      "transactions of one record, back to back, 16 producers, transactions/s", _TRANSACTION_CPU),
+        _transactions("produce in transactions of 100 ms",
+                      "produce in transactions of 100 ms, confluent-kafka, 100 B, rows/s",
+                      CONTINUATION + _BROKER_CPU),
+        _transactions("restart, 100,000 transactional ids",
+                      "restart after kill -9, 100,000 transactional ids, to their list, s"),
     )),
     Group("Clients", "another client on the same broker", CLIENTS, (
         _client("Arrow table, beside confluent-kafka", _KEPT, "confluent-kafka"),

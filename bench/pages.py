@@ -12,6 +12,7 @@ MECHANISMS = FOLDER / "mechanisms.md"
 CLIENTS = FOLDER / "clients.md"
 SPARK = FOLDER / "spark.md"
 TABLES = FOLDER / "tables.md"
+TRANSACTIONS = FOLDER / "transactions.md"
 HISTORY = FOLDER / "history.md"
 
 

@@ -37,6 +37,7 @@ class LedgerCoordinator:
     key_type = SHARE
     name = "accounts"
     topic = LEDGER_TOPIC
+    is_frequent = False
     partitions_setting = "num.partitions"
 
     def topic_spec(self, config: BrokerConfig) -> TopicSpec:
@@ -210,3 +211,25 @@ def test_two_coordinators_share_neither_keys_nor_a_topic(key_type: int, topic: s
     broker = BrokerServer(BrokerConfig({}), tmp_path, ("127.0.0.1", 0))
     with pytest.raises(ValueError, match="another coordinator"):
         broker.coordinators.register(other)
+
+
+def test_a_rarely_used_coordinator_is_loaded_only_if_its_topic_exists(tmp_path: Path) -> None:
+    """Its state machine would take memory in each idle broker."""
+    made: list[str] = []
+
+    class Noting(LedgerCoordinator):
+        def new_runtime(self, broker: Any) -> Any:
+            made.append(self.topic)
+            return super().new_runtime(broker)
+
+    async def scenario() -> None:
+        for expected in ([], [LEDGER_TOPIC]):
+            broker = await start(tmp_path, Noting())
+            for load in broker.coordinators.loaders():
+                load()
+            assert made == expected
+            await find(broker, SHARE, "a")  # creates the topic
+            await broker.stop()
+            made.clear()
+
+    run(scenario)

@@ -56,6 +56,10 @@ class CoordinatorType(Protocol[R]):
     def partitions_setting(self) -> str:
         """The name of the broker's setting with the topic's number of partitions."""
 
+    @property
+    def is_frequent(self) -> bool:
+        """Whether the broker loads the state machine soon after each start; otherwise only if its topic exists."""
+
     def topic_spec(self, config: BrokerConfig) -> TopicSpec:
         """Returns the topic as the broker creates it at the first use."""
 

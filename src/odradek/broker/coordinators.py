@@ -111,8 +111,8 @@ class Coordinators:
         return self.runtime(GROUPS)
 
     def loaders(self) -> Iterator[Callable[[], object]]:
-        """Yields functions that import the state machines."""
-        return (partial(self.runtime, each.type) for each in self)
+        """Yields functions that import the state machines that will soon be used."""
+        return (partial(self.runtime, each.type) for each in self if each.type.is_frequent or each.has_topic)
 
     def stop(self) -> None:
         """Appends the waiting records of all coordinators and unloads them."""

@@ -18,6 +18,7 @@ class GroupCoordinator:
     key_type = 0
     name = "groups"
     topic = OFFSETS_TOPIC
+    is_frequent = True
     partitions_setting = "offsets.topic.num.partitions"
 
     def topic_spec(self, config: BrokerConfig) -> TopicSpec:

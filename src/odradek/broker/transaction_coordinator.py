@@ -24,6 +24,7 @@ class TransactionCoordinator:
     key_type = 1
     name = "transactional ids"
     topic = TRANSACTION_TOPIC
+    is_frequent = False
     partitions_setting = "transaction.state.log.num.partitions"
 
     def topic_spec(self, config: BrokerConfig) -> TopicSpec:

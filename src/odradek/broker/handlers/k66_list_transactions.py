@@ -57,7 +57,9 @@ def _find(
     request = ListTransactions(states, frozenset(message.producer_id_filters), duration_ms)
     found: list[ListedTransaction] = []
     runtime = broker.coordinators.runtime(TRANSACTIONS)
-    for index in runtime.loaded():
+    # As in Kafka, a partition that still loads is the reply for all. The loaded ones would be listed in vain.
+    indexes = sorted(runtime.loaded(), key=lambda index: runtime.shard(index) is not None)
+    for index in indexes:
         answer = yield runtime.submit(index, request)
         if answer.error is not ErrorCode.none:
             return answer.error, []
