@@ -11,7 +11,7 @@ from odradek.core.errors import ErrorCode
 from odradek.transactions.messages import ListedTransactions
 
 
-def test_no_partition_is_listed_in_vain_while_another_one_loads() -> None:
+def test_no_partition_is_listed_while_another_one_loads() -> None:
     """Tools ask again and again until all have loaded, so each of these lists would delay the load."""
     asked: list[int] = []
 

@@ -385,11 +385,7 @@ class Connection(asyncio.Protocol):
             log.exception("a request from %s could not be served", self.client_host)
             self._hang_up("a request failed with the unexpected error above")
             return
-        if (
-            not isinstance(reply, Deferred)
-            and not (self._slots or self._backlog or self._sending)
-            and self._write_short(reply)
-        ):
+        if type(reply) is list and not (self._slots or self._backlog or self._sending) and self._write_short(reply):
             return
         slot = _Slot(len(frame))
         self._slots.append(slot)

@@ -223,6 +223,8 @@ class Router:
         finally:
             if count_time is not None:
                 count_time(context, perf_counter() - started_s)
+        if type(reply) is bytes:  # the usual reply of frequent requests
+            return reply
         if isinstance(reply, GeneratorType):
             return self._run(_with_reply_packed(context, reply), context)
         if _is_long(context, reply):
@@ -287,6 +289,9 @@ class Router:
 
     def _pack(self, head: RequestHead, context: Context, reply: Any) -> list[Chunk]:
         """Packs a reply, or the reply for an exception. Raises Hangup if the version has no reply for it."""
+        if type(reply) is bytes and not context.throttle_ms and len(reply) < LONG_REPLY_BYTES:
+            start = reply_head(head.api_key, head.version, head.correlation_id)
+            return [(len(start) + len(reply)).to_bytes(4, "big") + start + reply]
         if reply is None:
             return []
         if isinstance(reply, Hangup):

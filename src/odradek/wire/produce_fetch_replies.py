@@ -86,13 +86,22 @@ def produce_reply(version: int, topics: ProducedTopics, throttle_ms: int = 0) ->
 
     A topic has its name, from version 13 on the 16 bytes of its id.
     """
-    out = [_count(version >= 9, len(topics))]
-    for topic, partitions in topics:
-        out.append(_produced_topic(version, topic, len(partitions)))
-        _pack_all_produced(out, version, partitions)
-        if version >= 9:
+    if version >= 9:
+        out = [uvarint(len(topics) + 1)]
+        for topic, partitions in topics:
+            name = topic if type(topic) is bytes else _compact_text(topic)  # type: ignore[arg-type]  # a str
+            out += (name, uvarint(len(partitions) + 1))
+            for partition in partitions:
+                _pack_produced_flexible(out, partition)
             out.append(b"\0")
-    out.append(produced_end(version, throttle_ms))
+        out.append(_I32(throttle_ms) + b"\0")
+        return b"".join(out)
+    out = [_I32(len(topics))]
+    for topic, partitions in topics:
+        out += (_short_text(topic), _I32(len(partitions)))  # type: ignore[arg-type]  # a str: ids come with version 13
+        for partition in partitions:
+            _pack_produced(out, version, partition)
+    out.append(_I32(throttle_ms))
     return b"".join(out)
 
 

@@ -391,7 +391,7 @@ def _entity_writer(entity: Any) -> Writer:
     plain = [(field.name, field.write, field.default) for field in fields_without_tag]
 
     def write_entity(out: list[bytes], message: Any) -> None:
-        values = _as_mapping(message)
+        values = message if type(message) is dict else _as_mapping(message)
         for name, write, default in plain:
             value = values.get(name, default)
             if value is _MISSING:
@@ -454,7 +454,7 @@ def _arrays_of(entity: Any) -> _Arrays:
 
 def _left(arrays: _Arrays, message: Any, left: int) -> int:
     """Returns ``left`` minus the number of structures in these arrays. It stops counting below 0."""
-    values = _as_mapping(message)
+    values = message if type(message) is dict else _as_mapping(message)
     for name, inner in arrays:
         array = values.get(name)
         if not array or type(array) is Elements:
@@ -485,7 +485,7 @@ def encode_in_steps(
 
 
 def _written_in_steps(entity: Any, out: list[bytes], message: Any) -> Generator[None, None, None]:
-    values = _as_mapping(message)
+    values = message if type(message) is dict else _as_mapping(message)
     plain, tagged = _fields_of(entity)
     flexible = bool(entity.__flexible__)
     for name, write, default, inner in plain:

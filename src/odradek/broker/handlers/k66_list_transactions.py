@@ -57,7 +57,7 @@ def _find(
     request = ListTransactions(states, frozenset(message.producer_id_filters), duration_ms)
     found: list[ListedTransaction] = []
     runtime = broker.coordinators.runtime(TRANSACTIONS)
-    # As in Kafka, a partition that still loads is the reply for all. The loaded ones would be listed in vain.
+    # As in Kafka, a partition that still loads is the reply for all. The lists of the others would be thrown away.
     indexes = sorted(runtime.loaded(), key=lambda index: runtime.shard(index) is not None)
     for index in indexes:
         answer = yield runtime.submit(index, request)
