@@ -16,7 +16,7 @@ from odradek.broker.handlers import k01_fetch
 from odradek.broker.partition import Partition
 from odradek.broker.server import BrokerServer
 from odradek.core.errors import ErrorCode
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.append_info import AppendInfo
 from odradek.wire import frames
 from odradek.wire.api_keys import FETCH, LIST_OFFSETS

@@ -16,7 +16,7 @@ from odradek.broker.transaction_markers import MarkerWriter
 from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.transactions.messages import Partition
 from odradek.wire.api_keys import END_TXN
 

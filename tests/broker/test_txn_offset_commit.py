@@ -17,7 +17,7 @@ from odradek.broker.server import BrokerServer
 from odradek.core.effects import Result
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.log import Log
 from odradek.wire.api_keys import (
     ADD_OFFSETS_TO_TXN,

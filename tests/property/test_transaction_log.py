@@ -15,7 +15,7 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
 from odradek.core.effects import SimpleRecord
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.config import LogConfig
 from odradek.storage.files import Crash, MemoryFiles
 from odradek.storage.log import Log

@@ -38,7 +38,7 @@ from odradek.broker.transaction_verification import PartitionVerification
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_SEQUENCE, OFFSETS_TOPIC, TRANSACTION_TOPIC, ProducerIdentity
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import OffsetCommit, TopicCommit, TxnOffsetCommit
 from odradek.groups.shard import GroupShard

@@ -16,7 +16,7 @@ from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.log_transactions import LogTransactions
 from odradek.storage.producers import Producers
 from odradek.transactions.messages import Markers, Partition

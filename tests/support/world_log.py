@@ -16,7 +16,7 @@ from odradek.broker.partition import Partition
 from odradek.core.errors import KafkaError
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.records import Decoded, decode
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.clean_jobs import measure
 from odradek.storage.config import DAY_MS, LogConfig
 from odradek.storage.files import MemoryFiles

@@ -18,7 +18,7 @@ from odradek.coordinator.runtime import Runtime
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import ProducerIdentity
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 
 A, B = ProducerIdentity(7, 0), ProducerIdentity(8, 3)
 MANY = 600

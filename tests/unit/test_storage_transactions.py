@@ -12,7 +12,7 @@ from support.logs import T0, batch, code_of, open_log, put, sequenced
 
 from odradek.batches.header import scan
 from odradek.core.errors import ErrorCode
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.aborted_index import AbortedEntry
 from odradek.storage.config import LogConfig
 from odradek.storage.files import MemoryFiles

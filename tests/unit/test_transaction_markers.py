@@ -19,7 +19,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC, ProducerIdentity
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import (
     AddPartitions,

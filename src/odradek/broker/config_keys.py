@@ -46,8 +46,9 @@ class ConfigSource(IntEnum):
     GROUP = 8
 
 
-_THROTTLED_REPLICA = re.compile(r"\d+:\d+")
-_JAVA_DOUBLE = re.compile(r"([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?", re.ASCII)
+# Texts, compiled at their first use: a start of the broker needs none of them.
+_THROTTLED_REPLICA = r"\d+:\d+"
+_JAVA_DOUBLE = r"(?a:([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?)"
 _BITS = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 
 
@@ -92,7 +93,7 @@ class ConfigKey(NamedTuple):
                 raise self._type_fault(f"Not a number of type {kind.name}", text)
             return number
         if kind is ConfigType.DOUBLE:
-            number_text = _JAVA_DOUBLE.fullmatch(text)
+            number_text = re.fullmatch(_JAVA_DOUBLE, text)
             if number_text is None:
                 raise self._type_fault("Not a number of type DOUBLE", text)
             return float(number_text[1])
@@ -111,7 +112,7 @@ class ConfigKey(NamedTuple):
             allowed = limits[3:].split(",")
             return "" if value in allowed else f"String must be one of: {', '.join(allowed)}"
         if limits == "replicas":
-            well_formed = all(_THROTTLED_REPLICA.fullmatch(part) for part in value)
+            well_formed = all(re.fullmatch(_THROTTLED_REPLICA, part) for part in value)
             return "" if value == ("*",) or well_formed else "Must be the wildcard or partitionId:brokerId pairs"
         if limits.startswith("list "):
             allowed = limits[5:].split(",")

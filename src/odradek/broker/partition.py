@@ -15,7 +15,7 @@ from odradek.batches.header import LOG_OVERHEAD, size_of_batch
 from odradek.batches.steps import BatchSteps
 from odradek.broker.watermark_waits import Wait, WatermarkWaits
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.append_info import AppendInfo
 from odradek.storage.log import Log
 from odradek.storage.verification import VerificationGuard

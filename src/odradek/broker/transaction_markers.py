@@ -15,7 +15,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from odradek.core.pace import sorted_in_steps
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.transactions.messages import Markers, Partition
 
 if TYPE_CHECKING:

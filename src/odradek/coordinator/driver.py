@@ -35,7 +35,7 @@ from odradek.core.effects import (
 )
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
 from odradek.core.ids import ProducerIdentity
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 
 log = logging.getLogger("odradek.broker")
 

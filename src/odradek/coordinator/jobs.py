@@ -11,7 +11,7 @@ from odradek.coordinator.loader import S
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Request, Result, ResultSteps
 from odradek.core.errors import ErrorCode
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 
 Waiting = tuple[Request, Promise] | Callable[[S, int], Result | ResultSteps]
 """A request or a call of the shard that waits for the current job."""

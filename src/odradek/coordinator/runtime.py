@@ -46,7 +46,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import USUAL_NAME_CHARS, partition_for_key
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 
 log = logging.getLogger("odradek.broker")
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from odradek.batches.encode import encode_batch, pack_record, seal_batch
 from odradek.core.effects import LogEntry, SimpleRecord
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 
 
 class Appended(Protocol):

@@ -24,7 +24,6 @@ from odradek.core.varints import read_uvarint, uvarint
 __all__ = [
     "TRANSACTION_LOG",
     "Decoded",
-    "EndTransactionMarker",
     "Transaction",
     "TransactionRecord",
     "TransactionState",
@@ -71,19 +70,6 @@ class Transaction(NamedTuple):
     start_ms: int
     last_update_ms: int
     client_version: int
-
-
-class EndTransactionMarker(NamedTuple):
-    """The end of a producer's transaction in a partition. ``transaction_version`` decides which epochs it may have.
-
-    With version 2 its epoch is one above the epoch of the transaction's records.
-    """
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    commit: bool
-    transaction_version: int
 
 
 @dataclass(slots=True, frozen=True)

@@ -25,7 +25,7 @@ from odradek.batches.search import RecordMatch
 from odradek.batches.steps import BatchSteps, finish
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.append_info import AppendInfo, Origin
 from odradek.storage.client_batch import Batches, Ready, check_client_batch, refused_records
 from odradek.storage.config import LogConfig

@@ -29,7 +29,7 @@ from odradek.batches.header import BatchHeader
 from odradek.core.crc import crc32c
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.files import Files
 from odradek.storage.verification import Verifications
 

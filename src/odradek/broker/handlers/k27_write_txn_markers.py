@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.long_replies import elements, reply
 from odradek.broker.transaction_coordinator import TRANSACTIONS
 from odradek.core.errors import ErrorCode
-from odradek.core.transaction_records import EndTransactionMarker
+from odradek.core.transaction_marker import EndTransactionMarker
 
 if TYPE_CHECKING:
     from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest

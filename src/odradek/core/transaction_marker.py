@@ -1,0 +1,18 @@
+"""The marker that ends a transaction in a partition, as the coordinator sends it and the log takes it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class EndTransactionMarker(NamedTuple):
+    """The end of a producer's transaction in a partition. ``transaction_version`` decides which epochs it may have.
+
+    With version 2 its epoch is one above the epoch of the transaction's records.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int
