@@ -385,7 +385,7 @@ class Scenario:
 
     def check_position(self, tp: TopicPartition, timeout_ms: int = 100) -> None:
         try:
-            position = self.face.call("position", tp, timeout_ms)
+            position = self.face.call("position", tp, timeout=timeout_ms / 1000)
         except RequestTimedOut:
             return
         with self.cluster.changed:

@@ -145,7 +145,7 @@ def test_a_delta_table_holds_each_record_once(
     assert committed(admin, group) == checkpoint_end(checkpoint) == ends(admin, topic)
     (output / "_odradek").rename(tmp_path / "state")
     checkpoint.rename(tmp_path / "old")
-    with pytest.raises(ConfigError, match="holds batches of a query whose checkpoint is not"):
+    with pytest.raises(ConfigError, match="holds micro-batches of a query whose checkpoint is not"):
         run()
 
 
@@ -515,7 +515,7 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
         table.close()
 
     table = Table(Target(str(tmp_path / "t"), checkpoint=str(tmp_path / "new")), None)
-    with pytest.raises(ConfigError, match="holds batches of a query whose checkpoint is not"):
+    with pytest.raises(ConfigError, match="holds micro-batches of a query whose checkpoint is not"):
         bind(table.checkpoint, table.location, "id", has_batches=True)
     table.close()
 

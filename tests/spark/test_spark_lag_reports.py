@@ -46,7 +46,9 @@ def test_a_query_with_lag_reports_its_offsets_and_time(
     assert path.read_text() == ""
     messages = [record.getMessage() for record in caplog.records if record.name == "odradek.spark.lag"]
     lines = [message for message in messages if message.startswith("query lake,")]
-    assert lines[0].startswith("query lake, source 0, batch 0: 20 offsets behind latest (min 5, max 15, avg 10.0), 36")
+    assert lines[0].startswith(
+        "query lake, source 0, micro-batch 0: 20 offsets behind latest (min 5, max 15, avg 10.0), 36"
+    )
     assert lines[0].endswith(" s behind")
     assert lines[1].endswith("batch 1: 0 offsets behind latest (min 0, max 0, avg 0.0), 0.0 s behind")
     assert 'odradek_spark_total_offsets_behind_latest{query="lake"' in served

@@ -328,7 +328,7 @@ def test_the_package_imports_no_tenant_and_no_broker(path: Path) -> None:
     assert imports_of(path) <= {"storage", "batches", "core", "coordinator"}
     assert names_in(path) & classes_of("groups") == set()
     assert "__consumer_offsets" not in path.read_text()
-    source = path.read_text().replace("odradek.core.transaction_records", "")  # the marker is in it
+    source = path.read_text().replace("odradek.core.transaction_marker", "")
     assert re.findall(r"(?i)\w*(?:group|member|transaction_)\w*", source) == []
 
 

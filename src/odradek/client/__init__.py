@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from odradek.core.lazy_import import loader
 
 if TYPE_CHECKING:
+    from odradek.batches.row_sets import ColumnsMissing, RowBatch
     from odradek.client.admin import Admin
     from odradek.client.config import ClientConfig
     from odradek.client.consumer.errors import (
@@ -62,6 +63,7 @@ __all__ = [
     "BrokerUnreachable",
     "BufferExhausted",
     "ClientConfig",
+    "ColumnsMissing",
     "CommitFailed",
     "ConfigError",
     "ConnectionLost",
@@ -93,6 +95,7 @@ __all__ = [
     "ReplyTooLarge",
     "RequestTimedOut",
     "RetriableCommitFailed",
+    "RowBatch",
     "TopicPartition",
     "TopicRecreated",
     "TransactionAbortable",
@@ -120,6 +123,7 @@ _NAMES = {
     "odradek.client.model": "ListedOffset NewTopic",
     "odradek.client.producer.engine": "BufferExhausted DeliveryFailed RecordMetadata",
     "odradek.client.producer.errors": "ProducerFenced TransactionAbortable TransactionFatal",
+    "odradek.batches.row_sets": "ColumnsMissing RowBatch",
     "odradek.client.reader": "PartitionReader read_range",
     "odradek.core.errors": "ConfigError CorruptRecord ErrorCode KafkaError OdradekError",
     "odradek.core.ids": """
