@@ -5,7 +5,8 @@ later, or never if the query ends with this micro-batch. Spark reports the micro
 driver commits by the planner's rules (``plan.settle``). Where the next trigger begins at once, the planner commits and
 the listener does nothing.
 
-The listener reads the source's options from the query's plan in Spark's Java process and writes them nowhere.
+The listener reads the source's options from the query's plan in Spark's Java process. It writes them to no log and no
+file.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ log = logging.getLogger("odradek.spark.commits")
 # Spark reports a micro-batch shortly before its trigger ends. After this time, either the next trigger is active and
 # its planner commits, or no trigger is due.
 _REPORT_DELAY_S = 0.1
-# The time until the next look at a query with an active trigger. Its planner commits, unless the trigger was the last.
+# The time until the listener checks a query with an active trigger again. Its planner commits, except after the last
+# trigger.
 _TRIGGER_RETRY_S = 1.0
 # The time after which a failed commit is tried again, even if no micro-batch follows.
 _COMMIT_RETRY_S = 10.0
@@ -63,7 +65,7 @@ class GroupCommits:
     """The listener of one session. Spark calls it from its own threads, with Java's event objects.
 
     It reads only the fields that it uses: reading a whole event, as PySpark's listeners do, takes a hundred calls to
-    Java per batch.
+    Java per micro-batch.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -210,7 +212,7 @@ def _is_in_a_trigger(run: _Run) -> bool:
 
 
 def _settle(run: _Run) -> bool:
-    """Commits the end of the last finished batch. Returns whether a commit failed.
+    """Commits the end of the last finished micro-batch. Returns whether a commit failed.
 
     Raises nothing: a failed commit must end neither the query nor the listener, nor prevent commits of other queries.
     """

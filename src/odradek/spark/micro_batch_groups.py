@@ -1,8 +1,8 @@
-"""The sources' groups whose offsets a micro-batch's transaction commits. Runs in the driver.
+"""The groups of the sources. A micro-batch's transaction commits their offsets. Runs in the driver.
 
-A source with ``commitOffsets=transaction`` does not commit to its group. The end of a micro-batch, which the checkpoint
-has before the micro-batch runs, becomes part of the micro-batch's transaction. The rules of ``plan`` decide what is
-committed: a reset to follow stays in the group, and the planner follows it with the next batch.
+A source with ``commitOffsets=transaction`` does not commit to its group. The checkpoint has the end of a
+micro-batch before Spark runs it. The micro-batch's transaction commits this end. The rules of ``plan`` decide what is
+committed: a reset that the query has to follow stays in the group, and the planner follows it in the next micro-batch.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class MicroBatchGroups:
             lookups.close()
 
     def commits(self, batch: int) -> list[GroupCommit]:
-        """Returns the groups' commits for a batch. Raises MicroBatchRefused, GroupReset, and what Admin raises."""
+        """Returns the groups' commits for a micro-batch. Raises MicroBatchRefused, GroupReset, and Admin's errors."""
         self._overwriting = []
         if not self._sources:
             return []
         return [self._commit(lookups, end) for lookups, end in self._ends(batch)]
 
     def committed(self) -> None:
-        """To be called after the transaction has committed: warns of other clients' commits that are overwritten."""
+        """Warns of other clients' commits that the transaction has overwritten. Call it after the commit."""
         for one in self._overwriting:
             one.lookups.warn_of_overwritten(one.settlement, one.commits, one.query)
         self._overwriting = []

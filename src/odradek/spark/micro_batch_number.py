@@ -1,4 +1,4 @@
-"""The number of a query's last written micro-batch, which a consumer group keeps. Pure.
+"""The number of the last micro-batch that a query has written; a consumer group stores it. Pure.
 
 The transaction of a micro-batch commits the number together with the records. So after any crash the number says
 whether a micro-batch that Spark runs again is in the topic already.
@@ -13,18 +13,18 @@ BATCH_MARK = "odradek-batch:1:"
 
 
 class MicroBatchRefused(OdradekError):
-    """A micro-batch that is not written, because it could be written twice or lost; the message says what helps."""
+    """The writer refuses a micro-batch that it could write twice or lose; the message names the remedy."""
 
 
 def commit_of(batch: int, query: str) -> OffsetAndMetadata:
-    """The commit that keeps the number of a batch."""
+    """Returns the commit that stores the number of a micro-batch."""
     return OffsetAndMetadata(batch, metadata=BATCH_MARK + query)
 
 
 def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_batch: int | None) -> bool:
     """Returns whether a micro-batch is in the topic already.
 
-    ``first_batch``: the user's word that earlier micro-batches without a number are in the topic, and this one is not.
+    ``first_batch``: the user states that this micro-batch is not in the topic, and that all earlier ones are.
     Raises MicroBatchRefused.
     """
     last = None if commit is None else commit.offset

@@ -3,10 +3,11 @@
 The driver begins the transaction, and the tasks of one stage write into it, each into partitions of its own. Then the
 driver adds the number of the micro-batch, as a committed offset of the group ``odradek-<query id>``, and the offsets of
 sources with ``commitOffsets=transaction`` (``micro_batch_groups``), and ends the transaction. Spark runs a micro-batch
-again if the driver ends before it has noted the micro-batch as finished; the number says whether the micro-batch is in
-the topic already.
+again if the driver ends before the checkpoint has the micro-batch's commit. The number says whether the micro-batch is
+in the topic already.
 
-An attempt in which Spark has repeated a task or a stage is aborted and made again (``transaction_attempts``).
+If Spark repeats a task or a stage, the driver aborts the transaction and writes the micro-batch again
+(``transaction_attempts``).
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class TransactionalWriter:
         self.topic = options.topic
         self.first_batch = first_batch
         self.last_rows = 0
-        """The rows that the last call has written; 0 if its batch was in the topic already."""
+        """The rows that the last call has written; 0 if its micro-batch was in the topic already."""
         self._run: _WriterRun | None = None
         replace(options.producer, transactional_id="checked here")  # acks and idempotence have to allow transactions
 
@@ -159,7 +160,7 @@ class TransactionalWriter:
     def _is_written(self, run: _WriterRun, batch: int) -> bool:
         if run.last is not None:  # a later driver would fence this one, so no other number can be in the group
             return is_written(batch, commit_of(run.last, run.query), run.name, None)
-        # The partition is named: asked for all partitions, Kafka leaves out those with a pending offset.
+        # Kafka's reply for all partitions leaves out those with a pending offset, so the request names the partition.
         place = TopicPartition(self.topic, 0)
         commits = run.admin.list_group_offsets(run.name, [place], require_stable=True)
         return is_written(batch, commits.get(place), run.name, self.first_batch)

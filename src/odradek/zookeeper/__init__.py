@@ -4,8 +4,7 @@
 session, over kazoo; its errors are in ``errors``. ``layout``: paths and values of offsets, Kafka's and others (pure).
 ``store``: reads and writes the offsets of groups, one group or several in one transaction. ``members``: registered
 consumers and the owners of partitions. ``export_file``: the files of Kafka's ExportZkOffsets (pure). ``bounds``: the
-checks against the logs of a Kafka cluster. ``changes``: offsets before and after a write, with an undo file.
-``migration``: offsets of a group from ZooKeeper to Kafka and back.
+checks against the logs of a Kafka cluster. ``migration``: offsets of a group from ZooKeeper to Kafka and back.
 
-kazoo is loaded with the first connection (extra ``odradek[zookeeper]``).
+The first connection imports kazoo, which the extra ``odradek[zookeeper]`` installs.
 """

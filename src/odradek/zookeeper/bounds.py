@@ -11,7 +11,7 @@ from odradek.lag.reset import PartitionBounds, Scenario, log_bounds
 
 
 class ClusterLogs(NamedTuple):
-    """The logs of partitions, why others have none, and the number of partitions of each known topic."""
+    """The logs of known partitions, the reason for each unknown one, and the partition count of each known topic."""
 
     logs: dict[TopicPartition, PartitionBounds]
     unknown: dict[TopicPartition, str]
@@ -33,7 +33,7 @@ class ClusterLogs(NamedTuple):
 
 
 def cluster_logs(admin: Admin, partitions: Iterable[TopicPartition], scenario: Scenario | None = None) -> ClusterLogs:
-    """Looks up the logs of partitions; with a scenario also the offsets for its time. Raises the errors of Admin."""
+    """Looks up the logs of partitions, and the offsets for a scenario's time. Raises the errors of Admin."""
     wanted = list(partitions)
     described = admin.describe_topics(sorted({tp.topic for tp in wanted}), missing_ok=True) if wanted else {}
     counts = {name: len(topic.partitions) for name, topic in described.items()}

@@ -1,7 +1,7 @@
 """The files of Kafka's ExportZkOffsets: a line ``/consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET`` for each offset.
 
-Pure. Kafka's ImportZkOffsets stops at an empty line and writes what is no number; here a file is valid as a whole, or
-refused with the number of the line.
+Pure. Kafka's ImportZkOffsets stops at an empty line, and writes a value that is not a number. ``parse_offsets`` refuses
+the whole file if one line is wrong, and names the line.
 """
 
 from __future__ import annotations

@@ -38,13 +38,13 @@ class ConsumerRegistration(NamedTuple):
         return found
 
     def _matching(self, pattern: str, topics: Sequence[str]) -> list[str]:
-        """Kafka takes a comma for an alternative, and matches whole names."""
+        """As in Kafka, a comma separates alternatives, and the pattern matches whole names."""
         compiled = re.compile(pattern.strip().strip("\"'").replace(",", "|").replace(" ", ""))
         return [t for t in topics if (compiled.fullmatch(t) is not None) == (self.pattern == "white_list")]
 
 
 class GroupMembers(NamedTuple):
-    """The members of a group in ZooKeeper, the owner (a thread's id) of each owned partition, and what is neither."""
+    """The members of a group in ZooKeeper, the owner (a thread's id) of each owned partition, and invalid znodes."""
 
     group: str
     consumers: tuple[ConsumerRegistration, ...]
@@ -54,7 +54,7 @@ class GroupMembers(NamedTuple):
     def live(self) -> list[str]:
         """Returns the names of all that read this group: registered consumers, and owners without a registration.
 
-        A registration that cannot be read counts, too: its consumer lives."""
+        An invalid registration counts, too: its znode exists only while its consumer has a session."""
         ids = [one.consumer_id for one in self.consumers]
         ids += [one.path.rpartition("/")[2] for one in self.invalid if "/ids/" in one.path]
         others = {thread for thread in self.owners.values() if not thread.startswith(tuple(f"{id_}-" for id_ in ids))}
@@ -100,7 +100,7 @@ def read_members(connection: ZooKeeperConnection, group: str) -> GroupMembers:
 
 
 def parse_registration(consumer_id: str, data: bytes | None) -> ConsumerRegistration | str:
-    """Reads the JSON of a registration. Returns why it is none otherwise."""
+    """Reads the JSON of a registration. Returns the reason if it is not valid."""
     try:
         found = json.loads(data or b"")
         subscription = {str(topic): int(count) for topic, count in found["subscription"].items()}
@@ -127,7 +127,7 @@ def broker_partitions(connection: ZooKeeperConnection) -> dict[str, list[int]]:
 def check_owners(members: GroupMembers, partitions: Mapping[str, Sequence[int]]) -> list[OwnerRow]:
     """Checks that each partition of each subscribed topic has an owner, and that it is a thread of a live member.
 
-    The rules are those of Kafka's VerifyConsumerRebalance. A partition with an owner that has no subscriber is a
+    The rules are those of Kafka's VerifyConsumerRebalance. An owned partition without a subscriber is a
     row, too."""
     threads: dict[str, set[str]] = {}
     for consumer in members.consumers:

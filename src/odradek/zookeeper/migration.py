@@ -73,7 +73,7 @@ class GroupMigration(NamedTuple):
 class MigrationRules(NamedTuple):
     """``to``: the target. ``on_conflict``: which offset the target gets where it has another one than the source.
 
-    ``skip_invalid``: leave out what is no offset at which a consumer can resume, instead of refusing the group."""
+    ``skip_invalid``: leave out entries at which no consumer can resume, instead of refusing the group."""
 
     to: Target
     on_conflict: OnConflict = "fail"
@@ -153,7 +153,7 @@ def _refusals(
 
 
 def _unwritable(store: OffsetStore, stored: StoredOffsets, rows: Iterable[MigrationRow]) -> list[str]:
-    """Why ZooKeeper cannot take the rows: names, values, and znodes that are no offsets in the way."""
+    """Returns why ZooKeeper cannot store the rows: a name, a value, or an invalid znode at the path of an offset."""
     in_the_way = {one.path: one.reason for one in stored.invalid}
     for row in rows:
         before = stored.offsets.get(row.tp)
@@ -197,7 +197,7 @@ def execute(store: OffsetStore, admin: Admin, planned: GroupMigration) -> None:
 
 
 def differences(store: OffsetStore, admin: Admin, planned: GroupMigration) -> list[str]:
-    """Reads both stores after the write. Returns what is not as the plan says, and members that have started."""
+    """Reads both stores after the write. Returns the offsets that differ from the plan, and live members."""
     partitions = [row.tp for row in planned.rows]
     stored = store.read(planned.group).next_offsets() if partitions else {}
     committed = {tp: one.offset for tp, one in admin.list_group_offsets(planned.group, partitions).items()}
