@@ -667,7 +667,7 @@ class Scenario:
             if all(old.cut is not None for old in reading.old_logs):
                 return not any(visible.none_between(start, 1 << 60) for start in starts)
         try:
-            position = self.face.call("position", tp, 1_000)
+            position = self.face.call("position", tp, timeout=1.0)
         except RequestTimedOut:
             return True
         return position > lead.log.end or not visible.none_between(position, 1 << 60)

@@ -593,3 +593,22 @@ def test_a_producer_without_transactions_is_unchanged(cluster: ScriptedCluster) 
     assert scripted_broker.batches == [(7, 0, 0, False)]
     assert scripted_broker.messages(PRODUCE)[0].transactional_id is None
     assert METADATA in {key for key, _, _ in cluster.brokers[1].asked}
+
+
+def test_a_cancelled_call_that_adds_offsets_makes_the_commit_fail(cluster: ScriptedCluster) -> None:
+    scripted_broker = ScriptedCoordinator(cluster, 2, cuts={TXN_OFFSET_COMMIT: 1_000_000})
+
+    async def work() -> None:
+        async with aio.Producer(cluster.bootstrap, transactional_id="x", linger_ms=0, retry_backoff_ms=5) as one:
+            await one.init_transactions()
+            one.begin_transaction()
+            await one.send_and_wait("t", b"1", partition=0)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await one.send_offsets_to_transaction({T0: 5}, GROUP)
+            with pytest.raises(TransactionAbortable, match="offsets of group g were not added"):
+                await one.commit_transaction()
+            await one.abort_transaction()
+
+    asyncio.run(work())
+    assert [commit for _, commit in scripted_broker.ended] == [False]

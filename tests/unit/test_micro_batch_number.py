@@ -13,6 +13,8 @@ from odradek.spark.micro_batch_number import MicroBatchRefused, commit_of, is_wr
     [
         (0, None, None, False),
         (0, 0, None, True),
+        (0, None, 1, True),
+        (0, None, 0, False),
         (1, 0, None, False),
         (7, 6, None, False),
         (7, 7, None, True),

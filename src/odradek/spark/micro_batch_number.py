@@ -41,6 +41,8 @@ def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_b
             f"micro-batch {last} is in the topic. Restore the checkpoint, or start with a new one behind the records "
             "in the topic"
         )
+    if last is None and first_batch is not None and batch <= first_batch:
+        return batch < first_batch
     if batch == (0 if last is None else last + 1):
         return False
     if first_batch is not None and batch <= first_batch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.functions import col, lit, monotonically_increasing_id, reflect, when
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -38,7 +38,17 @@ class TasksRepeated(OdradekError):
     """Spark has repeated a task in each attempt of a transaction, so nothing was written."""
 
 
-def place(frame: DataFrame, options: WriteOptions, count: int, order: Sequence[str] = ()) -> DataFrame:
+class Placement(NamedTuple):
+    """Rows with their partitions of the topic, and the number of tasks that write them.
+
+    The number is fixed here: executors may come and go before the rows are written.
+    """
+
+    frame: DataFrame
+    tasks: int
+
+
+def place(frame: DataFrame, options: WriteOptions, count: int, order: Sequence[str] = ()) -> Placement:
     """Returns the rows with their partitions of the topic, which has ``count``. One task has all rows of a partition.
 
     ``order``: columns by which the rows of a task are sorted; without them, their order is undefined. Raises
@@ -61,7 +71,8 @@ def place(frame: DataFrame, options: WriteOptions, count: int, order: Sequence[s
     if order:
         placed = placed.sortWithinPartitions(*order)
     is_first = monotonically_increasing_id().bitwiseAND(lit(_ROW_NUMBER)) == 0
-    return placed.withColumn(THREAD_NAME, when(is_first, reflect(lit("java.lang.Thread"), lit("currentThread"))))
+    thread = when(is_first, reflect(lit("java.lang.Thread"), lit("currentThread")))
+    return Placement(placed.withColumn(THREAD_NAME, thread), tasks)
 
 
 def _tasks(frame: DataFrame, count: int) -> int:
@@ -72,7 +83,7 @@ def _tasks(frame: DataFrame, count: int) -> int:
 def write_once(
     producer: Producer,
     options: WriteOptions,
-    placed: DataFrame,
+    placed: Placement,
     partitions: list[TopicPartition],
     add_offsets: Callable[[], None],
 ) -> int:
@@ -86,8 +97,8 @@ def write_once(
         try:
             producer.begin_transaction()
             shared = producer.share_transaction(partitions)
-            reports = _write(options, shared, placed)
-            if is_each_row_written_once(reports, _tasks(placed, len(partitions))):
+            reports = _write(options, shared, placed.frame)
+            if is_each_row_written_once(reports, placed.tasks):
                 add_offsets()
                 producer.commit_transaction()
                 return sum(report.rows for report in reports)

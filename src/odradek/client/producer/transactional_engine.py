@@ -125,6 +125,11 @@ class TransactionalEngine(ProducerEngine):
                 self.transaction.added(group_id=group.group_id)
             except RequestTimedOut as error:  # the offsets may be missing, so the transaction must not commit
                 raise self._fail(Verdict.ABORTABLE, ErrorCode.request_timed_out, str(error), error) from error
+            except BaseException as error:  # also a cancelled call: its caller may go on to commit
+                if self.transaction.state is TransactionPhase.OPEN:
+                    text = f"offsets of group {group.group_id} were not added: {type(error).__name__}"
+                    self._fail(Verdict.ABORTABLE, ErrorCode.unknown_server_error, text)
+                raise
 
     async def commit(self) -> None:
         async with self._ending(commit=True) as deadline:
