@@ -1,15 +1,35 @@
-"""The target of a reset: the one option of several, and its scenario."""
+"""The options of a reset that choose partitions and the target, and the scenario of the one target that is given."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from odradek.cli.terminal import CommandError
 
 if TYPE_CHECKING:
     from odradek.lag.reset import Scenario
+
+
+ResetTopic = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some partitions. Repeatable.")
+]
+AllTopics = Annotated[bool, typer.Option("--all-topics", help="All partitions with an offset of the group.")]
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="To the log start.")]
+ToLatest = Annotated[bool, typer.Option("--to-latest", help="To the log end.")]
+ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="To this offset.")]
+ShiftBy = Annotated[int | None, typer.Option("--shift-by", metavar="N", help="By N records; N < 0 moves back.")]
+ToDatetime = Annotated[
+    str | None,
+    typer.Option("--to-datetime", metavar="TIME", help="To the first record at or after YYYY-MM-DDTHH:mm:SS.sss."),
+]
+ByDuration = Annotated[
+    str | None,
+    typer.Option("--by-duration", metavar="PnDTnHnMnS", help="To the first record after now minus this duration."),
+]
 
 
 def only_target(given: Mapping[str, object], command: str) -> str:

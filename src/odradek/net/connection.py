@@ -177,7 +177,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _decoded(self, api_key: int, version: int, data: memoryview) -> Any:
         try:
-            reply = frames.decode_reply(api_key, version, data)[1]  # type: ignore[arg-type]  # read alike
+            reply = frames.decode_reply(api_key, version, data)[1]
         except ValueError as error:
             raise self._unreadable(error) from error
         if throttle_time := getattr(reply, "throttle_time", None):
@@ -257,10 +257,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
             data = await self.exchange(key, version, _SOFTWARE)
             code = int.from_bytes(data[4:6], "big", signed=True)
             if code == ErrorCode.unsupported_version.value and version > 0:
-                ranges = frames.decode_reply(key, 0, data)[1].api_keys  # type: ignore[arg-type]
+                ranges = frames.decode_reply(key, 0, data)[1].api_keys
                 version = max([min(version, k.max_version) for k in ranges if k.api_key == key], default=0)
                 continue
-            reply = frames.decode_reply(key, version, data)[1]  # type: ignore[arg-type]
+            reply = frames.decode_reply(key, version, data)[1]
             if reply.error_code is not ErrorCode.none:
                 refusal = f"{self.address} refused ApiVersions"
                 if reply.error_code is ErrorCode.unsupported_version:

@@ -134,7 +134,7 @@ def _loaded(given: str) -> Callable[[DataFrame], DataFrame]:
         ) from error
     found: Any = getattr(module, name, None)
     if callable(found):
-        return found  # type: ignore[no-any-return]
+        return found  # type: ignore[no-any-return]  # the user's function, found by its name
     if hasattr(module, name):
         raise ConfigError(f"function {given}: {name} is not a function")
     near = difflib.get_close_matches(name, [one for one in vars(module) if callable(getattr(module, one))], 1)

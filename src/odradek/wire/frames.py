@@ -172,7 +172,7 @@ def encode_request(
     return frame(head, body)
 
 
-def decode_reply(api_key: int, version: int, data: bytes) -> tuple[int, Any]:
+def decode_reply(api_key: int, version: int, data: bytes | memoryview) -> tuple[int, Any]:
     """Returns a reply's correlation id and message from a frame without its length prefix. Raises ValueError."""
     if len(data) < 4:
         raise FrameError("the reply is shorter than a correlation id")

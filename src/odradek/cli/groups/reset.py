@@ -22,7 +22,18 @@ from odradek.cli.options import (
     names_given,
     parse_partitions,
 )
-from odradek.cli.reset_targets import only_target, scenario_for
+from odradek.cli.reset_targets import (
+    AllTopics,
+    ByDuration,
+    ResetTopic,
+    ShiftBy,
+    ToDatetime,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    only_target,
+    scenario_for,
+)
 from odradek.cli.terminal import (
     EXIT_FAILED,
     CommandError,
@@ -61,28 +72,15 @@ class ResetLine:
     bootstrap: Bootstrap
     group: Groups = None
     all_groups: AllGroups = False
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some partitions. Repeatable."),
-    ] = None
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="All partitions with an offset of the group.")] = (
-        False
-    )
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start.")] = False
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the log end.")] = False
+    topic: ResetTopic = None
+    all_topics: AllTopics = False
+    to_earliest: ToEarliest = False
+    to_latest: ToLatest = False
     to_current: Annotated[bool, typer.Option("--to-current", help="To the committed offset, else the log end.")] = False
-    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", help="To this offset.")] = None
-    shift_by: Annotated[int | None, typer.Option("--shift-by", metavar="N", help="By N records; N < 0 moves back.")] = (
-        None
-    )
-    to_datetime: Annotated[
-        str | None,
-        typer.Option("--to-datetime", metavar="TIME", help="To the first record at or after YYYY-MM-DDTHH:mm:SS.sss."),
-    ] = None
-    by_duration: Annotated[
-        str | None,
-        typer.Option("--by-duration", metavar="PnDTnHnMnS", help="To the first record after now minus this duration."),
-    ] = None
+    to_offset: ToOffset = None
+    shift_by: ShiftBy = None
+    to_datetime: ToDatetime = None
+    by_duration: ByDuration = None
     from_file: Annotated[
         Path | None,
         typer.Option("--from-file", metavar="CSV", help="To the offsets in a file: [group,]topic,partition,offset."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from odradek.cli.option_fields import of_fields
 from odradek.cli.terminal import EXIT_FAILED, CommandError, counted, note, print_json, progress, writing_out
+from odradek.cli.undo_file import write_new
 from odradek.cli.zookeeper.scope import AllGroups, Groups, Topics, ZooKeeperLine, chosen_groups, warn_of_invalid
 
 EPILOG = (
@@ -58,7 +58,7 @@ def export(line: ExportLine) -> None:
             sys.stdout.write(text)
             sys.stdout.flush()
     else:
-        _write(line.output, text)
+        write_new(line.output, text, "--output", lambda why: f"--output {line.output}: {why}")
         if line.as_json:
             listed = [{"path": one.path, "reason": one.reason} for one in invalid]
             print_json({"file": str(line.output), "groups": len(names), "offsets": count, "invalid": listed}, indent=2)
@@ -68,15 +68,3 @@ def export(line: ExportLine) -> None:
         warn_of_invalid(invalid)
     if invalid:
         raise typer.Exit(EXIT_FAILED)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        raise CommandError(f"--output {path} exists and is not overwritten: give another file") from None
-    except OSError as error:
-        raise CommandError(f"--output {path}: {error.strerror}") from error

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import parse_partitions
-from odradek.cli.reset_targets import only_target, scenario_for
+from odradek.cli.reset_targets import (
+    AllTopics,
+    ByDuration,
+    ResetTopic,
+    ShiftBy,
+    ToDatetime,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    only_target,
+    scenario_for,
+)
 from odradek.cli.terminal import CommandError, note, print_json, warning_lines
 from odradek.cli.zookeeper.scope import (
     Execute,
@@ -43,27 +52,14 @@ class ZooKeeperResetLine(KafkaLine):
     """The command line."""
 
     group: Groups = None
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some partitions. Repeatable."),
-    ] = None
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="All partitions with an offset of the group.")] = (
-        False
-    )
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start.")] = False
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the log end.")] = False
-    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", help="To this offset.")] = None
-    shift_by: Annotated[int | None, typer.Option("--shift-by", metavar="N", help="By N records; N < 0 moves back.")] = (
-        None
-    )
-    to_datetime: Annotated[
-        str | None,
-        typer.Option("--to-datetime", metavar="TIME", help="To the first record at or after YYYY-MM-DDTHH:mm:SS.sss."),
-    ] = None
-    by_duration: Annotated[
-        str | None,
-        typer.Option("--by-duration", metavar="PnDTnHnMnS", help="To the first record after now minus this duration."),
-    ] = None
+    topic: ResetTopic = None
+    all_topics: AllTopics = False
+    to_earliest: ToEarliest = False
+    to_latest: ToLatest = False
+    to_offset: ToOffset = None
+    shift_by: ShiftBy = None
+    to_datetime: ToDatetime = None
+    by_duration: ByDuration = None
     execute: Execute = False
     undo_file: UndoFile = None
 
