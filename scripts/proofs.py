@@ -9,9 +9,11 @@ compares the tables with the tests that pytest has collected.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +26,14 @@ WAYS = (CLIENTS, US, MEASURED, SCRIPTED)
 PART, OPEN = "in part", "open"
 FOREIGN = ("aiokafka", "confluent_kafka", "kafka")
 """Python clients of other projects."""
+FOREIGN_IMPORT = re.compile(rf"^\s*(import|from) ({'|'.join(FOREIGN)})\b", re.MULTILINE)
+FOREIGN_FIXTURES = {"java", "kafka_cp", "kafka_tools"}
+"""Fixtures that give a test Apache Kafka's own programs."""
+FOREIGN_STARTERS = {"Member", "go_program", "java_classes", "kafka_command", "node_modules"}
+"""What builds or starts a client of another project in a process of its own."""
+PREPARATIONS = {"admin", "commit", "create_topic", "publish"}
+"""Functions of the tests that prepare topics, records and commits with confluent-kafka. A test of another client may
+call them, so they do not count."""
 SIMULATED = ("support.scripted", "support.simulated_cluster")
 """Modules with simulated brokers."""
 BROKER_FIXTURES = {"bootstrap", "own_broker"}
@@ -51,19 +61,85 @@ class Proof(NamedTuple):
         return side in self.part if isinstance(self.part, str) else not self.part
 
 
+@cache
+def definitions(path: Path) -> dict[str, ast.AST]:
+    """The functions, classes and constants that a module defines, and its imports, by name."""
+    found: dict[str, ast.AST] = {}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name.partition(".")[0]: node for alias in node.names}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found[node.name] = node
+        elif isinstance(node, ast.Assign):
+            found |= {target.id: node for target in node.targets if isinstance(target, ast.Name)}
+    return found
+
+
+def uses_of(node: ast.AST) -> Iterator[str]:
+    """The names that a definition reads, and the modules that it imports."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name):
+            yield part.id
+        elif isinstance(part, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in part.names)
+
+
+def texts_of(node: ast.AST) -> Iterator[str]:
+    """The strings in a definition; some are programs."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+
+
+def imported_file(node: ast.ImportFrom, path: Path) -> Path | None:
+    """The file below ``tests`` from which a module imports a name; None for a module of another folder."""
+    name = f"{(node.module or '').replace('.', '/')}.py"
+    return next((folder / name for folder in (path.parent, TESTS) if (folder / name).is_file()), None)
+
+
+def uses_a_foreign_client(path: Path, names: Iterable[str]) -> bool:
+    """Whether a test uses a client of another project. ``names`` are the test and its fixtures in the module ``path``.
+    The functions, classes and constants that they use count, too, except those that only prepare topics and records.
+    """
+    left = [(path, name) for name in names]
+    seen: set[tuple[Path, str]] = set()
+    while left:
+        module, name = left.pop()
+        node = definitions(module).get(name)
+        if name in FOREIGN_FIXTURES or (name in FOREIGN_STARTERS and isinstance(node, ast.ImportFrom)):
+            return True
+        if node is None or name in PREPARATIONS or (module, name) in seen:
+            continue
+        seen.add((module, name))
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+            if {one.partition(".")[0] for one in modules} & set(FOREIGN):
+                return True
+            source = imported_file(node, module) if isinstance(node, ast.ImportFrom) else None
+            if source is not None:
+                left += [(source, one.name) for one in node.names if name == (one.asname or one.name)]
+        elif FOREIGN_IMPORT.search("\n".join(texts_of(node))):
+            return True
+        else:
+            left += [(module, used) for used in uses_of(node)]
+    return False
+
+
 def way_of(item: Any) -> str:
     """By clients: a broker, and a client that is not ours. By a scripted broker: our client, and replies from a
     table or a simulated cluster. By us: our own code on both sides, or one module of it."""
-    path = item.path.relative_to(TESTS)
+    folder = item.path.relative_to(TESTS).parts[0]
+    if "java" in item.fixturenames:
+        return CLIENTS
+    if folder in ("broker", "interop") and uses_a_foreign_client(
+        item.path, (item.function.__name__, *item.fixturenames)
+    ):
+        return CLIENTS
     modules = {
         getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(item.module).values()
     }
-    roots = {str(name).partition(".")[0] for name in modules}
-    if path.parts[0] == "interop" or "java" in item.fixturenames:
-        return CLIENTS
-    if path.parts[0] == "broker" and roots & set(FOREIGN):
-        return CLIENTS
-    if path.parts[0] == "client" and modules & set(SIMULATED) and not BROKER_FIXTURES & set(item.fixturenames):
+    if folder == "client" and modules & set(SIMULATED) and not BROKER_FIXTURES & set(item.fixturenames):
         return SCRIPTED
     return US
 

@@ -5,46 +5,21 @@ Apache Kafka 4.3 passes all of it (ODRADEK_TEST_BOOTSTRAP).
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import go_program
 from support.brokers import unique
 
 SOURCES = Path(__file__).parent / "franz"
-BUILD_S = 300
 
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    """The built program, cached by the contents of its sources. Skips if it cannot be built."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("there is no go to build the franz-go program with")
-    digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum", "main.go"):
-        digest.update((SOURCES / name).read_bytes())
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odradek-interop"
-    path = cache / f"franz-{digest.hexdigest()[:16]}"
-    if not path.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        command = [go, "build", "-o", str(fresh), "."]
-        try:
-            subprocess.run(command, cwd=SOURCES, check=True, capture_output=True, text=True, timeout=BUILD_S)
-        except subprocess.CalledProcessError as error:
-            if "main.go:" in error.stderr:
-                raise AssertionError(f"the program does not compile: {error.stderr}") from error
-            pytest.skip(f"the franz-go program cannot be built: {error.stderr.strip()[-300:]}")
-        except subprocess.TimeoutExpired:
-            pytest.skip(f"the franz-go program was not built within {BUILD_S} s")
-        fresh.rename(path)
-    return path
+    return go_program(SOURCES)
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from scripts.proofs import CLIENTS, MEASURED, SCRIPTED, US, Proof, filled, sides_of, state_of
+from scripts.proofs import CLIENTS, MEASURED, SCRIPTED, US, Proof, filled, sides_of, state_of, uses_a_foreign_client
 
 WHOLE, TWO = sides_of("A claim."), sides_of("A claim. Observed: (a) this; (b) that (s001).")
 
@@ -56,3 +58,67 @@ def test_marks_without_a_matching_claim_are_errors() -> None:
         filled("claim", page, {1: [proof(US, "c")]})
     with pytest.raises(ValueError, match=r"no claim has the numbers \[7\]"):
         filled("claim", page, {7: [proof(US)]})
+
+
+MODULE = """
+import subprocess
+from aiokafka import AIOKafkaConsumer as Consumer
+from programs import go_program
+from odradek import Producer
+
+PROGRAM = "import kafka\\nkafka.KafkaConsumer()"
+
+class Reader:
+    def read(self):
+        return Consumer("t")
+
+def read():
+    return Reader().read()
+
+def publish():
+    Consumer("t")
+
+def fixture():
+    return Consumer("t")
+
+def built():
+    return go_program("franz")
+
+def test_with_a_helper():
+    read()
+
+def test_with_an_import():
+    from confluent_kafka import Consumer as Imported
+
+def test_with_a_program():
+    subprocess.run(["python", "-c", PROGRAM])
+
+def test_with_a_fixture(fixture): ...
+
+def test_with_a_go_program(built): ...
+
+def test_with_kafkas_tools(kafka_tools): ...
+
+def test_without_a_client():
+    publish()
+    Producer()
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["test_with_a_helper"], True),
+        (["test_with_an_import"], True),
+        (["test_with_a_program"], True),
+        (["test_with_a_fixture", "fixture"], True),
+        (["test_with_a_go_program", "built"], True),
+        (["test_with_kafkas_tools", "kafka_tools"], True),
+        (["test_without_a_client"], False),
+    ],
+)
+def test_a_test_is_by_clients_only_if_it_uses_one(tmp_path: Path, names: list[str], expected: bool) -> None:
+    """The module imports a client of another project. That alone does not make each of its tests one by clients."""
+    path = tmp_path / "test_example.py"
+    path.write_text(MODULE)
+    assert uses_a_foreign_client(path, names) == expected
