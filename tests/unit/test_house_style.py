@@ -238,10 +238,10 @@ def test_names_are_not_vague() -> None:
     assert offenders(MODULES, vague) == {}
 
 
-def private_words(folder: Path) -> list[str]:
+def private_words(paths: Iterable[Path]) -> list[str]:
     return [
         f"{name_of(path)}:{number}: {line.strip()}"
-        for path in sorted(folder.rglob("*.py"))
+        for path in sorted(paths)
         if path.name != Path(__file__).name
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if PRIVATE_WORDS.search(line)
@@ -249,7 +249,9 @@ def private_words(folder: Path) -> list[str]:
 
 
 def test_sentences_have_no_old_fashioned_words() -> None:
-    assert [line for name in ("src", "tests", "bench", "scripts") for line in private_words(ROOT / name)] == []
+    code = (path for name in ("src", "tests", "bench", "scripts") for path in (ROOT / name).rglob("*.py"))
+    pages = (path for name in ("docs", "tests") for path in (ROOT / name).rglob("*.md"))
+    assert private_words([*code, *pages, *ROOT.glob("*.md")]) == []
 
 
 def test_modules_are_nouns() -> None:
