@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from counters import lines_run
-from support.group_rig import Rig, subscription
+from support.group_harness import GroupHarness, subscription
 
 from odradek.broker.handlers.k11_join_group import MAX_PROTOCOLS
 from odradek.coordinator.driver import EFFECTS_AT_ONCE
@@ -49,9 +49,9 @@ class LargeGroup:
 
     def __init__(self, members: int = MEMBERS, topics: int = TOPICS, *, counts: bool = True) -> None:
         self.counts = counts
-        self.rig = Rig(GroupConfig(group_initial_rebalance_delay_ms=FIRST_WAIT_MS), partition_count=1)
-        self.rig.partitions[0].max_message_bytes = 1 << 30
-        self.rig.catalog.add("t")
+        self.harness = GroupHarness(GroupConfig(group_initial_rebalance_delay_ms=FIRST_WAIT_MS), partition_count=1)
+        self.harness.partitions[0].max_message_bytes = 1 << 30
+        self.harness.catalog.add("t")
         self.lines: list[int] = []
         self.ids = [f"member-{number:04}" for number in range(members)]
         self.topics = topics
@@ -63,7 +63,7 @@ class LargeGroup:
 
     def ask(self, request: Any) -> Deferred[Any]:
         answers: list[Deferred[Any]] = []
-        self._count(lambda: answers.append(self.rig.runtime.submit(0, request)))
+        self._count(lambda: answers.append(self.harness.runtime.submit(0, request)))
         return answers[0]
 
     def _count(self, call: Callable[[], Any]) -> None:
@@ -73,9 +73,9 @@ class LargeGroup:
             call()
 
     def tick(self) -> bool:
-        if not self.rig.world.is_due:
+        if not self.harness.world.is_due:
             return False
-        self._count(self.rig.world.step)
+        self._count(self.harness.world.step)
         return True
 
     def settle(self) -> None:
@@ -84,7 +84,7 @@ class LargeGroup:
 
     def pass_time(self, by_ms: int) -> None:
         self.settle()
-        self.rig.world.now_ms += by_ms
+        self.harness.world.now_ms += by_ms
         self.settle()
 
     def join(self, number: int, *, known: bool = False, instance: str | None = None) -> Deferred[Any]:
@@ -129,7 +129,7 @@ class LargeGroup:
 
     @property
     def group(self) -> ClassicGroup:
-        group = self.rig.shard("g").groups["g"]
+        group = self.harness.shard("g").groups["g"]
         assert isinstance(group, ClassicGroup)
         return group
 
@@ -179,16 +179,16 @@ def test_an_assignment_for_many_members_is_stored_in_steps_and_read_back() -> No
     large_group.settle()
     assert [answer.value.assignment for answer in answers] == list(plan.values())
     assert max(large_group.lines) < LINES_PER_STEP
-    before = large_group.rig.shard("g").durable_state()
+    before = large_group.harness.shard("g").durable_state()
     topics = large_group.group.subscribed_topics
-    large_group.rig.restart()
-    assert large_group.rig.shard("g").durable_state() == before
+    large_group.harness.restart()
+    assert large_group.harness.shard("g").durable_state() == before
     assert large_group.group.subscribed_topics == topics
 
 
 def test_an_assignment_too_large_for_the_log_makes_many_members_rejoin_in_steps() -> None:
     large_group = LargeGroup().all_joined()
-    large_group.rig.partitions[0].max_message_bytes = 100_000
+    large_group.harness.partitions[0].max_message_bytes = 100_000
     answers = [large_group.sync(number) for number in range(1, MEMBERS)]
     answers.append(large_group.sync(0, dict.fromkeys(large_group.ids, bytes(1000))))
     large_group.settle()
@@ -264,11 +264,11 @@ def test_the_return_of_a_static_member_to_a_large_group_is_written_in_steps() ->
 
 def test_after_a_load_many_sessions_start_in_steps() -> None:
     large_group = LargeGroup().stable()
-    shard = large_group.rig.shard("g")
+    shard = large_group.harness.shard("g")
     group = large_group.group
-    large_group.rig.runtime._drivers[0].step(lambda shard, now_ms: shard.on_loaded(now_ms))
+    large_group.harness.runtime._drivers[0].step(lambda shard, now_ms: shard.on_loaded(now_ms))
     large_group.settle()
-    assert shard is large_group.rig.shard("g")
+    assert shard is large_group.harness.shard("g")
     assert len(group.subscribed_topics or ()) == MEMBERS + TOPICS
     assert max(large_group.lines) < LINES_PER_STEP
 
@@ -286,7 +286,7 @@ def test_a_large_group_is_converted_in_steps() -> None:
     joined = large_group.ask(_heartbeat("newcomer", 0))
     large_group.settle()
     assert joined.value.error is OK
-    group = large_group.rig.shard("g").consumer_groups["g"]
+    group = large_group.harness.shard("g").consumer_groups["g"]
     assert set(group.members) == {*large_group.ids, "newcomer"}
     left = large_group.ask(_heartbeat("newcomer", -1))
     large_group.settle()
@@ -301,9 +301,9 @@ def test_a_large_group_is_converted_in_steps() -> None:
 def _in_mid_step(large_group: LargeGroup) -> None:
     """Stops between two steps of the completion of a rebalance."""
     answers = [large_group.join(number) for number in range(len(large_group.ids))]
-    while not large_group.rig.runtime._drivers[0]._current:
+    while not large_group.harness.runtime._drivers[0]._current:
         if not large_group.tick():
-            large_group.rig.world.now_ms += FIRST_WAIT_MS
+            large_group.harness.world.now_ms += FIRST_WAIT_MS
     assert not any(answer.resolved for answer in answers)
     large_group.answers = answers
 
@@ -335,7 +335,7 @@ def test_each_member_is_answered_once_when_the_partition_is_unloaded(
         large_group.tick()
     described = large_group.ask(DescribeGroup("g"))
     with caplog.at_level(logging.ERROR):
-        large_group.rig.runtime.unload(0)
+        large_group.harness.runtime.unload(0)
         large_group.settle()
     assert described.resolved
     answers = large_group.answers
@@ -351,11 +351,11 @@ def test_the_last_member_to_join_is_answered_once_when_the_partition_is_unloaded
     large_group = LargeGroup(topics=1, counts=False).stable()
     answers = [large_group.join(0, known=True)]  # the leader requests another rebalance
     answers += [large_group.join(number, known=True) for number in range(1, MEMBERS)]
-    driver = large_group.rig.runtime._drivers[0]
+    driver = large_group.harness.runtime._drivers[0]
     while not (driver._current and driver._current.origin.answers):
         assert large_group.tick()
     with caplog.at_level(logging.ERROR):
-        large_group.rig.runtime.unload(0)
+        large_group.harness.runtime.unload(0)
         large_group.settle()
     assert all(answer.resolved for answer in answers)
     assert not caplog.records
@@ -364,9 +364,9 @@ def test_the_last_member_to_join_is_answered_once_when_the_partition_is_unloaded
 def test_answers_are_sent_at_once_when_the_broker_stops() -> None:
     large_group = LargeGroup(topics=1, counts=False)
     _in_mid_step(large_group)
-    while large_group.rig.runtime._drivers[0]._current:
+    while large_group.harness.runtime._drivers[0]._current:
         large_group.tick()
-    large_group.rig.runtime.stop()
+    large_group.harness.runtime.stop()
     assert all(answer.resolved for answer in large_group.answers)
 
 
@@ -374,8 +374,8 @@ def test_answers_are_sent_at_once_when_the_broker_stops() -> None:
 def test_sessions_continue_when_the_time_jumps_between_two_steps(jump_ms: int) -> None:
     large_group = LargeGroup(topics=1, counts=False)
     _in_mid_step(large_group)
-    large_group.rig.world.jumped_ms += jump_ms
-    large_group.rig.runtime.clock()
+    large_group.harness.world.jumped_ms += jump_ms
+    large_group.harness.runtime.clock()
     large_group.settle()
     large_group.pass_time(SESSION_MS - 2_000)
     assert len(large_group.group.members) == MEMBERS
@@ -397,8 +397,8 @@ def test_effects_are_performed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None
 def _upgrading(large_group: LargeGroup) -> Deferred[Any]:
     """A KIP-848 member joins. Stops when the records of the conversion are in the log and some of them are replayed."""
     joining = large_group.ask(_heartbeat("newcomer", 0))
-    log_end = large_group.rig.partitions[0].log_end_offset
-    while large_group.rig.partitions[0].log_end_offset == log_end:
+    log_end = large_group.harness.partitions[0].log_end_offset
+    while large_group.harness.partitions[0].log_end_offset == log_end:
         assert large_group.tick()
     assert not joining.resolved
     return joining
@@ -414,26 +414,26 @@ def test_requests_during_a_long_replay_wait_for_its_end() -> None:
     assert joining.value.error is OK
     assert [(group.group_id, group.type) for group in listed.value.groups] == [("g", "consumer")]
     assert beating.value in (OK, ErrorCode.rebalance_in_progress)
-    before = large_group.rig.shard("g").durable_state()
-    large_group.rig.restart()
-    assert large_group.rig.shard("g").durable_state() == before
+    before = large_group.harness.shard("g").durable_state()
+    large_group.harness.restart()
+    assert large_group.harness.shard("g").durable_state() == before
 
 
 def test_the_partition_is_unloaded_during_a_long_replay(caplog: pytest.LogCaptureFixture) -> None:
     large_group = LargeGroup(topics=1, counts=False).stable()
     joining = _upgrading(large_group)
     with caplog.at_level(logging.ERROR):
-        large_group.rig.runtime.unload(0)
+        large_group.harness.runtime.unload(0)
         large_group.settle()
     assert joining.value.error is ErrorCode.not_coordinator
     assert not caplog.records
-    large_group.rig.restart()
-    assert set(large_group.rig.shard("g").consumer_groups["g"].members) == {*large_group.ids, "newcomer"}
+    large_group.harness.restart()
+    assert set(large_group.harness.shard("g").consumer_groups["g"].members) == {*large_group.ids, "newcomer"}
 
 
 def test_a_failed_append_of_many_records_does_not_change_the_group(caplog: pytest.LogCaptureFixture) -> None:
     large_group = LargeGroup(topics=1, counts=False).stable()
-    large_group.rig.partitions[0].fail_with = KafkaError(ErrorCode.not_enough_replicas)
+    large_group.harness.partitions[0].fail_with = KafkaError(ErrorCode.not_enough_replicas)
     joining = large_group.ask(_heartbeat("newcomer", 0))
     behind = large_group.ask(Heartbeat("g", large_group.ids[3], 1))
     large_group.settle()
@@ -460,17 +460,17 @@ def test_many_records_whose_replay_raises_are_read_again(monkeypatch: pytest.Mon
     joining = large_group.ask(_heartbeat("newcomer", 0))
     large_group.settle()
     assert joining.value.error is ErrorCode.unknown_server_error
-    assert set(large_group.rig.shard("g").consumer_groups["g"].members) == {*large_group.ids, "newcomer"}
+    assert set(large_group.harness.shard("g").consumer_groups["g"].members) == {*large_group.ids, "newcomer"}
 
 
 def test_a_group_too_large_for_a_conversion_stays_classic() -> None:
     large_group = LargeGroup(topics=1, counts=False).stable()
-    shard = large_group.rig.shard("g")
-    large_group.rig.partitions[0].max_message_bytes = 100_000
+    shard = large_group.harness.shard("g")
+    large_group.harness.partitions[0].max_message_bytes = 100_000
     joining = large_group.ask(_heartbeat("newcomer", 0))
     large_group.settle()
     assert joining.value.error is ErrorCode.unknown_server_error
-    assert large_group.rig.shard("g") is shard, "other groups of the partition are not affected"
+    assert large_group.harness.shard("g") is shard, "other groups of the partition are not affected"
     assert large_group.state() == "Stable"
     assert large_group.ask(Heartbeat("g", large_group.ids[3], 1)).value is OK
 
@@ -532,5 +532,5 @@ def test_many_kip_848_members_are_removed_in_steps() -> None:
     left = large_group.ask(LeaveGroup("g", [*map(LeavingMember, large_group.ids), LeavingMember("unknown")]))
     large_group.settle()
     assert Counter(code for _, code in left.value.members) == {OK: MEMBERS, ErrorCode.unknown_member_id: 1}
-    assert not large_group.rig.shard("g").consumer_groups["g"].members
+    assert not large_group.harness.shard("g").consumer_groups["g"].members
     assert max(large_group.lines) < LINES_PER_STEP

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from counters import bytes_kept, lines_run
-from support.group_rig import Rig
+from support.group_harness import GroupHarness
 
 from odradek.broker import commit_fast_path
 from odradek.broker.commit_fast_path import CommitLane
@@ -185,12 +185,12 @@ def test_replies_of_many_lengths_use_little_memory() -> None:
 
 
 class Broker:
-    """A rig with topic ``t`` of many partitions. The steps are counted in lines of code."""
+    """A harness with topic ``t`` of many partitions. The steps are counted in lines of code."""
 
     def __init__(self, partitions: int = 1_000_000, max_message_bytes: int = 1_048_588) -> None:
-        self.rig = Rig(partition_count=1)
-        self.rig.catalog.add("t", partitions)
-        self.rig.partitions[0].max_message_bytes = max_message_bytes
+        self.harness = GroupHarness(partition_count=1)
+        self.harness.catalog.add("t", partitions)
+        self.harness.partitions[0].max_message_bytes = max_message_bytes
         self.steps: list[int] = []
         commit_plan.offset_deltas(0, MANY)  # this table is created only once
 
@@ -201,15 +201,15 @@ class Broker:
 
         def begin() -> None:
             context: Any = SimpleNamespace(version=version)
-            broker: Any = self.rig
+            broker: Any = self.harness
             reply = k08_offset_commit.handle(broker, context, request)
             if isinstance(reply, GeneratorType):
-                reply = Scheduler(self.rig.process.call_soon, clock=self._step).start(reply)
+                reply = Scheduler(self.harness.process.call_soon, clock=self._step).start(reply)
             reply.then(answers.append) if isinstance(reply, Deferred) else answers.append(reply)
 
         self._count(begin)
         while not answers:
-            self._count(self.rig.world.step)
+            self._count(self.harness.world.step)
         (reply,) = answers
         return schemas.decode(8, version, Kind.RESPONSE, b"".join(reply) if isinstance(reply, list) else reply)[0]
 
@@ -243,7 +243,7 @@ def test_a_commit_too_large_for_a_batch_is_refused_before_its_records_are_create
     assert len(reply.topics[0].partitions) == 60_000
     assert broker.errors(reply) == {ErrorCode.unknown_server_error}, "the same code as Apache Kafka"
     assert planned < 20_000
-    assert broker.rig.partitions[0].raw() == []
+    assert broker.harness.partitions[0].raw() == []
     assert max(broker.steps) < LINES_PER_STEP
 
 
@@ -252,9 +252,9 @@ def test_a_commit_as_large_as_a_batch_is_written_in_one_batch() -> None:
     reply = broker.commit(message("g", 14_000, first=7))
     assert broker.errors(reply) == {0}
     assert [row.partition_index for row in reply.topics[0].partitions] == list(range(14_000))
-    assert len(broker.rig.partitions[0].batches) == 1
-    assert len(broker.rig.partitions[0].raw()) == 14_000
-    shard = broker.rig.shard("g")
+    assert len(broker.harness.partitions[0].batches) == 1
+    assert len(broker.harness.partitions[0].raw()) == 14_000
+    shard = broker.harness.shard("g")
     assert all(shard.committed("g", "t", index).offset == 7 + index for index in range(0, 14_000, 999))
 
 
@@ -262,10 +262,10 @@ def test_a_commit_with_a_retention_time_is_served_in_steps() -> None:
     broker = Broker()
     reply = broker.commit(message("g", 6000) | {"retention_time": 60_000}, 3)
     assert broker.errors(reply) == {0}
-    assert broker.rig.shard("g").committed("g", "t", 5999).expire_timestamp_ms != -1
+    assert broker.harness.shard("g").committed("g", "t", 5999).expire_timestamp_ms != -1
     refused = broker.commit(message("h", 60_000) | {"retention_time": 60_000}, 3)
     assert broker.errors(refused) == {ErrorCode.unknown_server_error}
-    assert broker.rig.shard("g").committed("h", "t", 0) is None
+    assert broker.harness.shard("g").committed("h", "t", 0) is None
 
 
 @pytest.mark.parametrize("topics", [1, 5000])
@@ -301,8 +301,8 @@ def test_too_long_metadata_is_refused_only_for_its_partition() -> None:
     codes = [row.error_code for row in reply.topics[0].partitions]
     assert codes[1500] == ErrorCode.offset_metadata_too_large
     assert [code for code in codes if code] == [codes[1500]]
-    assert broker.rig.shard("g").committed("g", "t", 1500) is None
-    assert broker.rig.shard("g").committed("g", "t", 1501).offset == 1501
+    assert broker.harness.shard("g").committed("g", "t", 1500) is None
+    assert broker.harness.shard("g").committed("g", "t", 1501).offset == 1501
 
 
 # --- requests that wait for a long commit -----------------------------------------------------------------------
@@ -312,73 +312,73 @@ def _long(group: str = "g", count: int = 5000, offset: int = 3) -> OffsetCommit:
     return OffsetCommit(group, [TopicCommit("t", bytes(15) + b"\1", [(i, offset, -1, "") for i in range(count)])])
 
 
-def _submit(rig: Rig, request: Any, answers: list[tuple[str, Any]], name: str) -> None:
-    rig.runtime.submit(0, request).then(lambda reply: answers.append((name, reply)))
+def _submit(harness: GroupHarness, request: Any, answers: list[tuple[str, Any]], name: str) -> None:
+    harness.runtime.submit(0, request).then(lambda reply: answers.append((name, reply)))
 
 
 def test_requests_after_a_long_commit_are_handled_in_order() -> None:
-    rig = Rig(partition_count=1)
+    harness = GroupHarness(partition_count=1)
     answers: list[tuple[str, Any]] = []
-    _submit(rig, _long(), answers, "long")
-    _submit(rig, OffsetFetch("g", [("t", (4999,))]), answers, "fetch")
-    _submit(rig, _long(count=1, offset=9), answers, "short")
-    _submit(rig, _long(count=3000, offset=11), answers, "long again")
-    _submit(rig, OffsetFetch("g", [("t", (0, 2999, 3000))]), answers, "fetch again")
+    _submit(harness, _long(), answers, "long")
+    _submit(harness, OffsetFetch("g", [("t", (4999,))]), answers, "fetch")
+    _submit(harness, _long(count=1, offset=9), answers, "short")
+    _submit(harness, _long(count=3000, offset=11), answers, "long again")
+    _submit(harness, OffsetFetch("g", [("t", (0, 2999, 3000))]), answers, "fetch again")
     assert answers == []
-    rig.world.settle()
+    harness.world.settle()
     assert [name for name, _ in answers] == ["long", "fetch", "short", "long again", "fetch again"]
     fetched = dict(answers)
     assert [row[0] for row in next(iter(fetched["fetch"].topics))[1].values] == [3]
     assert [row[0] for row in next(iter(fetched["fetch again"].topics))[1].values] == [11, 11, 3]
-    _submit(rig, OffsetFetch("g", [("t", (0,))]), answers, "at once")
+    _submit(harness, OffsetFetch("g", [("t", (0,))]), answers, "at once")
     assert answers[-1][0] == "at once", "no request waits any more"
 
 
 def test_topics_deleted_during_a_long_commit_lose_their_offsets_after_it() -> None:
-    rig = Rig(partition_count=1)
+    harness = GroupHarness(partition_count=1)
     answers: list[tuple[str, Any]] = []
-    _submit(rig, _long(), answers, "long")
-    rig.runtime.on_topics_deleted(["t"])
-    rig.world.settle()
+    _submit(harness, _long(), answers, "long")
+    harness.runtime.on_topics_deleted(["t"])
+    harness.world.settle()
     assert [name for name, _ in answers] == ["long"]
-    assert rig.shard("g").committed("g", "t", 0) is None
+    assert harness.shard("g").committed("g", "t", 0) is None
 
 
 def test_an_unload_answers_the_long_commit_and_the_requests_behind_it() -> None:
-    rig = Rig(partition_count=1)
+    harness = GroupHarness(partition_count=1)
     answers: list[tuple[str, Any]] = []
-    _submit(rig, _long(), answers, "long")
-    _submit(rig, Heartbeat("g", 1, "m"), answers, "behind")
-    rig.world.step()
-    rig.runtime.unload(0)
+    _submit(harness, _long(), answers, "long")
+    _submit(harness, Heartbeat("g", 1, "m"), answers, "behind")
+    harness.world.step()
+    harness.runtime.unload(0)
     assert answers == [
         ("long", OffsetCommitReply(ErrorCode.not_coordinator)),
         ("behind", ErrorCode.not_coordinator),
     ]
-    rig.world.settle()
+    harness.world.settle()
     assert len(answers) == 2
-    rig.runtime.load(0, rig.partitions[0])
-    rig.world.settle()
-    _submit(rig, _long(), answers, "later")
-    rig.world.settle()
+    harness.runtime.load(0, harness.partitions[0])
+    harness.world.settle()
+    _submit(harness, _long(), answers, "later")
+    harness.world.settle()
     assert answers[-1][1].error is ErrorCode.none
 
 
 def test_a_failed_append_during_a_long_commit_answers_all_requests() -> None:
     from odradek.core.errors import KafkaError
 
-    rig = Rig(partition_count=1)
+    harness = GroupHarness(partition_count=1)
     answers: list[tuple[str, Any]] = []
-    rig.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
-    _submit(rig, _long(count=1), answers, "short")  # its append fails in the next tick
-    _submit(rig, _long(), answers, "long")
-    _submit(rig, OffsetFetch("g", [("t", (0,))]), answers, "fetch")
-    rig.world.settle()
+    harness.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
+    _submit(harness, _long(count=1), answers, "short")  # its append fails in the next tick
+    _submit(harness, _long(), answers, "long")
+    _submit(harness, OffsetFetch("g", [("t", (0,))]), answers, "fetch")
+    harness.world.settle()
     assert {name: reply.error for name, reply in answers} == {
         "short": ErrorCode.not_coordinator,
         "long": ErrorCode.not_coordinator,
         "fetch": ErrorCode.not_coordinator,
     }
-    _submit(rig, _long(), answers, "later")
-    rig.world.settle()
+    _submit(harness, _long(), answers, "later")
+    harness.world.settle()
     assert answers[-1][1].error is ErrorCode.none

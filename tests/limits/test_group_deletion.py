@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from counters import lines_run
-from support.group_rig import Rig
+from support.group_harness import GroupHarness
 
 from odradek.batches.header import scan
 from odradek.core.errors import ErrorCode, KafkaError
@@ -19,129 +19,129 @@ LINES_PER_STEP = 30_000
 GROUPS, PARTITIONS = 40, 400
 
 
-def _rig() -> Rig:
-    rig = Rig(GroupConfig(offsets_retention_ms=1_000_000), partition_count=1)
-    rig.catalog.add("t", PARTITIONS)
-    rig.catalog.add("u", PARTITIONS)
+def _harness() -> GroupHarness:
+    harness = GroupHarness(GroupConfig(offsets_retention_ms=1_000_000), partition_count=1)
+    harness.catalog.add("t", PARTITIONS)
+    harness.catalog.add("u", PARTITIONS)
     for number in range(GROUPS):
         for topic in ("t", "u"):
-            _commit(rig, f"g{number}", topic, PARTITIONS)
-    rig.world.settle()
-    return rig
+            _commit(harness, f"g{number}", topic, PARTITIONS)
+    harness.world.settle()
+    return harness
 
 
-def _commit(rig: Rig, group: str, topic: str, partitions: int) -> None:
-    found = rig.catalog.topic(topic)
+def _commit(harness: GroupHarness, group: str, topic: str, partitions: int) -> None:
+    found = harness.catalog.topic(topic)
     assert found is not None
     rows = [(index, 7, -1, "") for index in range(partitions)]
     for first in range(0, partitions, 5000):
         some = rows[first : first + 5000]
-        rig.runtime.submit(0, OffsetCommit(group, [TopicCommit(topic, found.id.bytes, some)]))
-        rig.world.settle()
+        harness.runtime.submit(0, OffsetCommit(group, [TopicCommit(topic, found.id.bytes, some)]))
+        harness.world.settle()
 
 
-def _kept(rig: Rig, topic: str) -> int:
-    return sum(key.topic == topic for key in rig.shard("g").durable_state().offsets)
+def _kept(harness: GroupHarness, topic: str) -> int:
+    return sum(key.topic == topic for key in harness.shard("g").durable_state().offsets)
 
 
-def _settle(rig: Rig, lines: list[int]) -> None:
+def _settle(harness: GroupHarness, lines: list[int]) -> None:
     """Runs all callbacks that are due, and counts the work of each."""
-    while rig.world.is_due:
-        lines.append(lines_run(rig.world.step))
+    while harness.world.is_due:
+        lines.append(lines_run(harness.world.step))
 
 
-def _run_some(rig: Rig, count: int) -> None:
+def _run_some(harness: GroupHarness, count: int) -> None:
     for _ in range(count):
-        rig.world.step()
+        harness.world.step()
 
 
-def _matches_its_log(rig: Rig) -> bool:
+def _matches_its_log(harness: GroupHarness) -> bool:
     """Returns whether a restart would load the current state."""
-    lived = rig.shard("g").durable_state()
-    rig.runtime.load(0, rig.partitions[0])
-    rig.world.settle()
-    return bool(rig.shard("g").durable_state() == lived)
+    lived = harness.shard("g").durable_state()
+    harness.runtime.load(0, harness.partitions[0])
+    harness.world.settle()
+    return bool(harness.shard("g").durable_state() == lived)
 
 
 def test_the_offsets_of_a_deleted_topic_are_removed_in_steps() -> None:
-    rig = _rig()
+    harness = _harness()
     lines: list[int] = []
-    rig.catalog.remove("t")
-    lines.append(lines_run(lambda: rig.runtime.on_topics_deleted(["t"])))
-    _settle(rig, lines)
-    assert (_kept(rig, "t"), _kept(rig, "u")) == (0, GROUPS * PARTITIONS)
+    harness.catalog.remove("t")
+    lines.append(lines_run(lambda: harness.runtime.on_topics_deleted(["t"])))
+    _settle(harness, lines)
+    assert (_kept(harness, "t"), _kept(harness, "u")) == (0, GROUPS * PARTITIONS)
     assert max(lines) < LINES_PER_STEP
-    assert _matches_its_log(rig)
+    assert _matches_its_log(harness)
 
 
 def test_offsets_expire_in_steps() -> None:
-    rig = _rig()
+    harness = _harness()
     lines: list[int] = []
-    rig.world.now_ms += 2_000_000
-    _settle(rig, lines)
-    assert (_kept(rig, "t"), _kept(rig, "u")) == (0, 0)
-    assert rig.shard("g").durable_state().groups == {}
+    harness.world.now_ms += 2_000_000
+    _settle(harness, lines)
+    assert (_kept(harness, "t"), _kept(harness, "u")) == (0, 0)
+    assert harness.shard("g").durable_state().groups == {}
     assert max(lines) < LINES_PER_STEP
-    assert _matches_its_log(rig)
+    assert _matches_its_log(harness)
 
 
 def test_the_first_part_of_the_tombstones_is_written_too() -> None:
     """One topic has more partitions than one part."""
-    rig = Rig(partition_count=1)
-    rig.catalog.add("t", 1000)
-    _commit(rig, "g", "t", 1000)
-    rig.runtime.on_topics_deleted(["t"])
-    rig.world.settle()
-    assert _kept(rig, "t") == 0
-    assert sum(value is None for _, value in rig.partitions[0].raw()) == 1000
+    harness = GroupHarness(partition_count=1)
+    harness.catalog.add("t", 1000)
+    _commit(harness, "g", "t", 1000)
+    harness.runtime.on_topics_deleted(["t"])
+    harness.world.settle()
+    assert _kept(harness, "t") == 0
+    assert sum(value is None for _, value in harness.partitions[0].raw()) == 1000
 
 
 def test_requests_wait_until_the_offsets_of_a_topic_are_removed() -> None:
-    rig = _rig()
+    harness = _harness()
     fetched: list[Any] = []
-    rig.runtime.on_topics_deleted(["t"])
-    rig.runtime.submit(0, OffsetFetch("g39", [("t", (0,)), ("u", (0,))])).then(fetched.append)
+    harness.runtime.on_topics_deleted(["t"])
+    harness.runtime.submit(0, OffsetFetch("g39", [("t", (0,)), ("u", (0,))])).then(fetched.append)
     assert fetched == []
-    rig.world.settle()
+    harness.world.settle()
     assert [rows.values[0][0] for _, rows in fetched[0].topics] == [-1, 7]
 
 
 def test_groups_are_deleted_in_steps_and_completely() -> None:
-    rig = _rig()
+    harness = _harness()
     lines: list[int] = []
     answers: list[Any] = []
     some = [f"g{number}" for number in range(10)]
 
     def ask() -> None:
-        rig.runtime.submit(0, DeleteGroups([*some, "unknown"])).then(answers.append)
+        harness.runtime.submit(0, DeleteGroups([*some, "unknown"])).then(answers.append)
 
     lines.append(lines_run(ask))
-    _settle(rig, lines)
+    _settle(harness, lines)
     assert dict(answers[0]) == {**dict.fromkeys(some, ErrorCode.none), "unknown": ErrorCode.group_id_not_found}
-    assert _kept(rig, "t") == (GROUPS - 10) * PARTITIONS
+    assert _kept(harness, "t") == (GROUPS - 10) * PARTITIONS
     assert max(lines) < LINES_PER_STEP, "one step writes all records, so earlier steps encode them"
-    (_, header) = next(scan(rig.partitions[0].batches[-1]))
+    (_, header) = next(scan(harness.partitions[0].batches[-1]))
     assert header.record_count == 10 * (2 * PARTITIONS + 1)
-    assert _matches_its_log(rig)
+    assert _matches_its_log(harness)
 
 
 def test_groups_with_too_many_offsets_for_a_batch_are_not_deleted() -> None:
-    rig = _rig()
-    rig.partitions[0].max_message_bytes = 20_000
+    harness = _harness()
+    harness.partitions[0].max_message_bytes = 20_000
     answers: list[Any] = []
-    rig.runtime.submit(0, DeleteGroups(["g0", "g1"])).then(answers.append)
-    rig.world.settle()
+    harness.runtime.submit(0, DeleteGroups(["g0", "g1"])).then(answers.append)
+    harness.world.settle()
     assert answers == [[("g0", ErrorCode.unknown_server_error), ("g1", ErrorCode.unknown_server_error)]]
-    assert _kept(rig, "t") == GROUPS * PARTITIONS
+    assert _kept(harness, "t") == GROUPS * PARTITIONS
 
 
 def test_each_part_is_written_before_the_next_is_created() -> None:
-    rig = _rig()
-    rig.catalog.remove("t")
-    before = len(rig.partitions[0].batches)
-    rig.runtime.on_topics_deleted(["t"])
-    rig.world.settle()
-    counts = [header.record_count for batch in rig.partitions[0].batches[before:] for _, header in scan(batch)]
+    harness = _harness()
+    harness.catalog.remove("t")
+    before = len(harness.partitions[0].batches)
+    harness.runtime.on_topics_deleted(["t"])
+    harness.world.settle()
+    counts = [header.record_count for batch in harness.partitions[0].batches[before:] for _, header in scan(batch)]
     assert sum(counts) == GROUPS * PARTITIONS
     assert max(counts) <= PART_RECORDS
 
@@ -149,103 +149,103 @@ def test_each_part_is_written_before_the_next_is_created() -> None:
 @pytest.mark.parametrize("partitions", [20, 20_000])
 def test_the_offsets_of_a_topic_are_searched_in_steps(partitions: int) -> None:
     """No offset has expired here, and the search runs in steps nevertheless."""
-    rig = Rig(GroupConfig(offsets_retention_ms=10_000_000), partition_count=1)
-    rig.catalog.add("t", partitions)
-    _commit(rig, "g", "t", partitions)
+    harness = GroupHarness(GroupConfig(offsets_retention_ms=10_000_000), partition_count=1)
+    harness.catalog.add("t", partitions)
+    _commit(harness, "g", "t", partitions)
     lines: list[int] = []
-    rig.world.now_ms += 2_000_000
-    _settle(rig, lines)
-    assert _kept(rig, "t") == partitions
+    harness.world.now_ms += 2_000_000
+    _settle(harness, lines)
+    assert _kept(harness, "t") == partitions
     assert max(lines) < LINES_PER_STEP
 
 
 def test_commits_between_two_parts_are_kept() -> None:
     """The topic is deleted, created again and gets commits while the old offsets are removed."""
-    rig = _rig()
-    rig.catalog.remove("t")
-    rig.runtime.on_topics_deleted(["t"])
-    _run_some(rig, 3)
-    assert 0 < _kept(rig, "t") < GROUPS * PARTITIONS
-    rig.catalog.add("t", 1)
+    harness = _harness()
+    harness.catalog.remove("t")
+    harness.runtime.on_topics_deleted(["t"])
+    _run_some(harness, 3)
+    assert 0 < _kept(harness, "t") < GROUPS * PARTITIONS
+    harness.catalog.add("t", 1)
     answers: list[Any] = []
     for group in ("g0", "g39"):  # the old offset of the first group is removed, that of the other is not
-        rig.runtime.submit(0, OffsetCommit(group, [TopicCommit("t", None, [(0, 8, -1, "")])])).then(answers.append)
-    rig.world.settle()
+        harness.runtime.submit(0, OffsetCommit(group, [TopicCommit("t", None, [(0, 8, -1, "")])])).then(answers.append)
+    harness.world.settle()
     assert [answer.error for answer in answers] == [ErrorCode.none] * 2
-    assert [rig.shard("g").committed(group, "t", 0).offset for group in ("g0", "g39")] == [8, 8]
-    assert _kept(rig, "t") == 2
-    assert _matches_its_log(rig)
+    assert [harness.shard("g").committed(group, "t", 0).offset for group in ("g0", "g39")] == [8, 8]
+    assert _kept(harness, "t") == 2
+    assert _matches_its_log(harness)
 
 
 def test_a_commit_during_the_expiry_restarts_the_retention() -> None:
-    rig = _rig()
-    rig.world.now_ms += 2_000_000
-    rig.runtime.timers.run_due()
-    _run_some(rig, 3)
-    assert 0 < _kept(rig, "t") < GROUPS * PARTITIONS
-    rig.runtime.submit(0, OffsetCommit("g39", [TopicCommit("t", None, [(0, 8, -1, "")])]))
-    rig.world.settle()
-    assert rig.shard("g").committed("g39", "t", 0).offset == 8
-    assert (_kept(rig, "t"), _kept(rig, "u")) == (1, 0)
-    assert _matches_its_log(rig)
+    harness = _harness()
+    harness.world.now_ms += 2_000_000
+    harness.runtime.timers.run_due()
+    _run_some(harness, 3)
+    assert 0 < _kept(harness, "t") < GROUPS * PARTITIONS
+    harness.runtime.submit(0, OffsetCommit("g39", [TopicCommit("t", None, [(0, 8, -1, "")])]))
+    harness.world.settle()
+    assert harness.shard("g").committed("g39", "t", 0).offset == 8
+    assert (_kept(harness, "t"), _kept(harness, "u")) == (1, 0)
+    assert _matches_its_log(harness)
 
 
 def test_after_a_crash_between_two_parts_the_rest_is_removed_too() -> None:
-    rig = _rig()
-    rig.catalog.remove("t")
-    rig.runtime.on_topics_deleted(["t"])
-    _run_some(rig, 3)
-    left = _kept(rig, "t")
+    harness = _harness()
+    harness.catalog.remove("t")
+    harness.runtime.on_topics_deleted(["t"])
+    _run_some(harness, 3)
+    left = _kept(harness, "t")
     assert 0 < left < GROUPS * PARTITIONS
-    rig.restart()
-    assert (_kept(rig, "t"), _kept(rig, "u")) == (0, GROUPS * PARTITIONS)
-    assert _matches_its_log(rig)
+    harness.restart()
+    assert (_kept(harness, "t"), _kept(harness, "u")) == (0, GROUPS * PARTITIONS)
+    assert _matches_its_log(harness)
 
 
 def test_after_a_crash_during_the_expiry_the_rest_expires_in_the_next_round() -> None:
-    rig = _rig()
-    rig.world.now_ms += 2_000_000
-    rig.runtime.timers.run_due()
-    _run_some(rig, 3)
-    left = _kept(rig, "t")
+    harness = _harness()
+    harness.world.now_ms += 2_000_000
+    harness.runtime.timers.run_due()
+    _run_some(harness, 3)
+    left = _kept(harness, "t")
     assert 0 < left < GROUPS * PARTITIONS
-    rig.restart()
-    assert _kept(rig, "t") == left
-    rig.advance(rig.config.offsets_retention_check_interval_ms)
-    assert rig.shard("g").durable_state().offsets == {}
-    assert rig.shard("g").groups == {}
-    assert _matches_its_log(rig)
+    harness.restart()
+    assert _kept(harness, "t") == left
+    harness.advance(harness.config.offsets_retention_check_interval_ms)
+    assert harness.shard("g").durable_state().offsets == {}
+    assert harness.shard("g").groups == {}
+    assert _matches_its_log(harness)
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
 def test_unloading_the_partition_ends_a_running_step(comes_back: bool) -> None:
-    rig = _rig()
-    rig.catalog.remove("t")
-    rig.runtime.on_topics_deleted(["t"])
+    harness = _harness()
+    harness.catalog.remove("t")
+    harness.runtime.on_topics_deleted(["t"])
     fetched: list[Any] = []
-    _run_some(rig, 3)
-    rig.runtime.submit(0, OffsetFetch("g39", [("t", (0,))])).then(fetched.append)
-    written = rig.partitions[0].log_end_offset
-    rig.runtime.unload(0)
+    _run_some(harness, 3)
+    harness.runtime.submit(0, OffsetFetch("g39", [("t", (0,))])).then(fetched.append)
+    written = harness.partitions[0].log_end_offset
+    harness.runtime.unload(0)
     assert [reply.error for reply in fetched] == [ErrorCode.not_coordinator]
     if comes_back:
-        rig.runtime.load(0, rig.partitions[0])
-    rig.world.settle()
+        harness.runtime.load(0, harness.partitions[0])
+    harness.world.settle()
     if comes_back:
-        assert _kept(rig, "t") == 0
+        assert _kept(harness, "t") == 0
     else:
-        assert rig.partitions[0].log_end_offset == written
+        assert harness.partitions[0].log_end_offset == written
 
 
 @pytest.mark.parametrize("parts_before", [0, 3])
 def test_a_failed_append_between_parts_leaves_the_state_of_the_log(parts_before: int) -> None:
-    rig = _rig()
-    rig.catalog.remove("t")
-    rig.runtime.on_topics_deleted(["t"])
-    _run_some(rig, parts_before)
-    rig.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
-    rig.world.settle()
-    assert 0 < _kept(rig, "t") <= GROUPS * PARTITIONS
-    rig.advance(11_000)  # the rebuilt shard checks again
-    assert _kept(rig, "t") == 0
-    assert _matches_its_log(rig)
+    harness = _harness()
+    harness.catalog.remove("t")
+    harness.runtime.on_topics_deleted(["t"])
+    _run_some(harness, parts_before)
+    harness.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
+    harness.world.settle()
+    assert 0 < _kept(harness, "t") <= GROUPS * PARTITIONS
+    harness.advance(11_000)  # the rebuilt shard checks again
+    assert _kept(harness, "t") == 0
+    assert _matches_its_log(harness)

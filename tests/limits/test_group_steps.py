@@ -11,8 +11,8 @@ import pytest
 from counters import lines_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.consumer_rig import ConsumerRig
-from support.group_rig import Pending
+from support.consumer_harness import ConsumerHarness
+from support.group_harness import Pending
 
 from odradek.broker.handlers import k68_consumer_group_heartbeat
 from odradek.broker.scheduler import Scheduler
@@ -30,16 +30,16 @@ LINES_PER_STEP = 30_000
 
 
 class Steps:
-    """A rig that records the number of lines of code between two ticks."""
+    """A harness that records the number of lines of code between two ticks."""
 
     def __init__(self, topics: int, partitions: int = 1) -> None:
-        self.rig = ConsumerRig(partition_count=1)
+        self.harness = ConsumerHarness(partition_count=1)
         for number in range(topics):
-            self.rig.catalog.add(f"topic-{number:05}", partitions)
+            self.harness.catalog.add(f"topic-{number:05}", partitions)
         self.lines: list[int] = []
         ticks = itertools.count()
         # Each step ends a share.
-        self.rig.scheduler = Scheduler(self.rig.process.call_soon, clock=lambda: float(next(ticks)))
+        self.harness.scheduler = Scheduler(self.harness.process.call_soon, clock=lambda: float(next(ticks)))
 
     def beat(self, member: str, epoch: int, **said: Any) -> Any:
         """Returns the reply to a heartbeat. A member that joins sends all fields."""
@@ -55,13 +55,13 @@ class Steps:
         context: Any = SimpleNamespace(
             api_key=68, version=1, client_id="c", client_host="/h", grow_reply=lambda size: None
         )
-        broker: Any = self.rig
+        broker: Any = self.harness
         answers: list[Any] = []
 
         def begin() -> None:
             answer = k68_consumer_group_heartbeat.handle(broker, context, request)
             if isinstance(answer, GeneratorType):
-                answer = self.rig.scheduler.start(answer)
+                answer = self.harness.scheduler.start(answer)
             answer.then(answers.append)
 
         self.lines.append(lines_run(begin))
@@ -72,22 +72,22 @@ class Steps:
         return pending.reply
 
     def pass_time(self, by_ms: int) -> None:
-        self.rig.world.now_ms += by_ms
+        self.harness.world.now_ms += by_ms
         while self._tick():
             pass
 
     def _tick(self) -> bool:
-        if not self.rig.world.is_due:
+        if not self.harness.world.is_due:
             return False
-        self.lines.append(lines_run(self.rig.world.step))
+        self.lines.append(lines_run(self.harness.world.step))
         return True
 
     def names(self) -> list[str]:
-        return sorted(self.rig.catalog._topics)
+        return sorted(self.harness.catalog._topics)
 
     @property
     def group(self) -> ConsumerGroup:
-        return self.rig.shard("g").consumer_groups["g"]
+        return self.harness.shard("g").consumer_groups["g"]
 
 
 def _assigned(reply: Any) -> int:
@@ -172,7 +172,7 @@ def _in_mid_step(steps: Steps, message: dict[str, Any]) -> Any:
         "group_id": "g", "instance_id": None, "rack_id": None, "rebalance_timeout": 60_000,
         "subscribed_topic_regex": None, "server_assignor": None, "topic_partitions": [],
     }  # fmt: skip
-    pending = steps.rig.submit(68, 1, full | message)
+    pending = steps.harness.submit(68, 1, full | message)
     for _ in range(3):
         steps._tick()
     assert not pending.answered
@@ -181,12 +181,12 @@ def _in_mid_step(steps: Steps, message: dict[str, Any]) -> Any:
 
 def test_topics_that_change_between_two_steps_are_read_again() -> None:
     steps = Steps(2000)
-    rig = steps.rig
+    harness = steps.harness
     names = steps.names()
     pending = _in_mid_step(steps, {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": names})
-    rig.catalog.remove(names[0])
-    rig.catalog._topics[names[1]].partition_count = 4
-    rig.runtime.on_topics_changed([names[0], names[1]])
+    harness.catalog.remove(names[0])
+    harness.catalog._topics[names[1]].partition_count = 4
+    harness.runtime.on_topics_changed([names[0], names[1]])
     while steps._tick():
         pass
     assert pending.reply.error_code is ErrorCode.none
@@ -194,7 +194,7 @@ def test_topics_that_change_between_two_steps_are_read_again() -> None:
     for _ in range(3):
         steps.pass_time(2000)
         epoch = steps.beat("m", epoch).member_epoch
-    found = {rig.topic_name(UUID(bytes=topic_id)): len(numbers) for topic_id, numbers in
+    found = {harness.topic_name(UUID(bytes=topic_id)): len(numbers) for topic_id, numbers in
              steps.group.members["m"].assigned.items()}  # fmt: skip
     assert found == {name: 4 if name == names[1] else 1 for name in names[1:]}
 
@@ -244,7 +244,7 @@ def test_records_made_in_steps_equal_those_made_at_once(
             result_of(consumer_records.current_in_steps("g", who, Pace())),
         ]
     assert [(record.key, record.value) for record in in_steps] == [(record.key, record.value) for record in at_once]
-    lived, read = ConsumerRig(partition_count=1).shard("g"), ConsumerRig(partition_count=1).shard("g")
+    lived, read = ConsumerHarness(partition_count=1).shard("g"), ConsumerHarness(partition_count=1).shard("g")
     for one, other in zip(in_steps, at_once, strict=True):
         lived.replay(0, one)
         read.replay(0, other)
@@ -257,7 +257,7 @@ def test_records_made_in_steps_equal_those_made_at_once(
 def test_long_replies_are_encoded_like_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     def replies() -> list[Any]:
         steps = Steps(7, 3)
-        steps.rig._uuids = iter(range(1, 1000))  # type: ignore[assignment]
+        steps.harness._uuids = iter(range(1, 1000))  # type: ignore[assignment]
         joined = steps.beat("m", 0, subscribed_topic_names=steps.names())
         return [joined, steps.beat("m", joined.member_epoch)]
 

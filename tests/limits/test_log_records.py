@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.group_rig import Rig
+from support.group_harness import GroupHarness
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.host_limits import OVERRIDES, HostLimits
@@ -81,8 +81,8 @@ def test_a_host_name_set_at_run_time_is_shown_with_escapes(shown: io.StringIO) -
 
 
 def test_a_load_that_fails_shows_group_and_topic_with_escapes(shown: io.StringIO) -> None:
-    rig = Rig(partition_count=1)
-    machine = rig.shard("g")
+    harness = GroupHarness(partition_count=1)
+    machine = harness.shard("g")
 
     def fail(*_: object) -> None:
         raise ValueError(EVIL)
@@ -93,13 +93,13 @@ def test_a_load_that_fails_shows_group_and_topic_with_escapes(shown: io.StringIO
 
 
 def test_a_request_that_fails_shows_its_error_with_escapes(shown: io.StringIO) -> None:
-    rig = Rig(partition_count=1)
+    harness = GroupHarness(partition_count=1)
 
     def fail(now_ms: int, request: Any) -> Any:
         raise RuntimeError(request.group_id)
 
-    rig.shard("g")._handlers[OffsetDelete] = fail
-    rig.runtime.submit(0, OffsetDelete(EVIL, []))
+    harness.shard("g")._handlers[OffsetDelete] = fail
+    harness.runtime.submit(0, OffsetDelete(EVIL, []))
     text = shown.getvalue()
     assert "RuntimeError: evil" in text
     assert ACTIVE.findall(text) == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kio.schema.index import api_key_map
 from kio.serial._introspect import classify_field
-from support.group_rig import Rig
+from support.group_harness import GroupHarness
 from support.instances import Instances, plain
 from support.world import START_MS
 
@@ -135,42 +135,42 @@ COMMIT = OffsetCommitValue(42, 3, "m", START_MS)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_a_stored_commit_with_a_long_id_is_loaded_and_expires(length: int) -> None:
     group = "ü" + "g" * (length - 2)
-    rig = Rig()
-    rig.catalog.add("t")
-    rig.catalog.add("u")
+    harness = GroupHarness()
+    harness.catalog.add("t")
+    harness.catalog.add("u")
     where = partition_for_group(group, 2)
-    partition = rig.partitions[where]
+    partition = harness.partitions[where]
     partition.put(*((old_key(1, group, name, partition=3), records.offset_value(COMMIT)) for name in ("t", "u")))
-    rig.restart()
-    assert not rig.runtime.skipped_records
-    shard = rig.runtime.shard(where)
+    harness.restart()
+    assert not harness.runtime.skipped_records
+    shard = harness.runtime.shard(where)
     assert shard is not None
     assert shard.committed(group, "t", 3) == COMMIT
     # The deletion of the topic removes the offset, and the group expires later. Both write records with this group id.
-    rig.catalog.remove("t")
-    rig.runtime.on_topics_deleted(["t"])
-    rig.world.settle()
+    harness.catalog.remove("t")
+    harness.runtime.on_topics_deleted(["t"])
+    harness.world.settle()
     assert shard.committed(group, "t", 3) is None
     assert partition.records()[-1] == OffsetCommitRecord(OffsetKey(group, "t", 3), None)
     assert shard.committed(group, "u", 3) == COMMIT
-    rig.world.advance(8 * 86_400_000)
+    harness.world.advance(8 * 86_400_000)
     assert partition.records()[-2:] == [
         OffsetCommitRecord(OffsetKey(group, "u", 3), None), GroupRecord(GroupKey(group), None)
     ]  # fmt: skip
-    rig.restart()
-    again = rig.runtime.shard(where)
+    harness.restart()
+    again = harness.runtime.shard(where)
     assert again is not None
     assert not again.groups
-    assert not rig.runtime.skipped_records
+    assert not harness.runtime.skipped_records
 
 
 def test_groups_with_ids_too_long_for_a_request_are_not_listed() -> None:
-    rig = Rig(partition_count=1)
+    harness = GroupHarness(partition_count=1)
     for name in ("€" * 10_922, "€" * 10_923, "g" * 40_000, "g"):  # 32,766 bytes, 32,769 bytes
-        rig.partitions[0].put((old_key(1, name, "t", partition=0), records.offset_value(COMMIT)))
-    rig.restart()
+        harness.partitions[0].put((old_key(1, name, "t", partition=0), records.offset_value(COMMIT)))
+    harness.restart()
     for version in (0, 5):
-        listed = rig.call(LIST_GROUPS, version, states_filter=(), types_filter=())
+        listed = harness.call(LIST_GROUPS, version, states_filter=(), types_filter=())
         assert [group.group_id[:1] for group in listed.groups] == ["€", "g"]
         assert [len(group.group_id) for group in listed.groups] == [10_922, 1]
 
@@ -220,24 +220,24 @@ def test_values_that_could_not_be_read_are_not_written() -> None:
 
 
 def test_a_member_whose_id_would_be_too_long_is_refused() -> None:
-    rig = Rig(partition_count=1)
+    harness = GroupHarness(partition_count=1)
     join = {"group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 10_000, "member_id": "",
             "group_instance_id": None, "protocol_type": "consumer", "reason": None,
             "protocols": [{"name": "range", "metadata": b""}]}  # fmt: skip
     for version in (2, 5, 9):
-        reply = rig.call(JOIN_GROUP, version, **join, client_id="c" * 32_731)
+        reply = harness.call(JOIN_GROUP, version, **join, client_id="c" * 32_731)
         assert reply.error_code is ErrorCode.unknown_server_error, version
-        reply = rig.call(JOIN_GROUP, version, **(join | {"group_instance_id": "ü" * 16_366}), client_id="c")
+        reply = harness.call(JOIN_GROUP, version, **(join | {"group_instance_id": "ü" * 16_366}), client_id="c")
         assert (reply.error_code is ErrorCode.unknown_server_error) == (version >= 5)
-    rig = Rig(partition_count=1)
-    joining = rig.start(JOIN_GROUP, 5, **(join | {"group_instance_id": "i" * 32_730}), client_id="c")
-    rig.world.advance(4_000)
+    harness = GroupHarness(partition_count=1)
+    joining = harness.start(JOIN_GROUP, 5, **(join | {"group_instance_id": "i" * 32_730}), client_id="c")
+    harness.world.advance(4_000)
     assert len(joining.reply.member_id) == 32_767
     sync = {"group_id": "g", "generation_id": 1, "member_id": joining.reply.member_id,
             "group_instance_id": "i" * 32_730, "assignments": []}  # fmt: skip
-    assert rig.call(14, 3, **sync).error_code is ErrorCode.none
-    rig.restart()
-    shard = rig.runtime.shard(0)
+    assert harness.call(14, 3, **sync).error_code is ErrorCode.none
+    harness.restart()
+    shard = harness.runtime.shard(0)
     assert shard is not None
     assert list(shard.groups["g"].members) == [joining.reply.member_id]
 

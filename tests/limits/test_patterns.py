@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import re2
 from counters import bytes_kept
-from support.consumer_rig import ConsumerRig
+from support.consumer_harness import ConsumerHarness
 
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
@@ -187,34 +187,34 @@ def test_the_number_of_cached_patterns_is_limited(monkeypatch: pytest.MonkeyPatc
 # --- resolution -------------------------------------------------------------------------------------------------
 
 
-def _rig(topics: int) -> ConsumerRig:
-    rig = ConsumerRig(partition_count=1)
+def _harness(topics: int) -> ConsumerHarness:
+    harness = ConsumerHarness(partition_count=1)
     for number in range(topics):
-        rig.catalog.add(f"topic-{number:05}", 1)
-    return rig
+        harness.catalog.add(f"topic-{number:05}", 1)
+    return harness
 
 
-def _joined(rig: ConsumerRig, member: str, pattern: str, group: str = "g") -> Any:
-    return rig.beat(group, member, 0, pattern=pattern, owned={}, rebalance_ms=60_000)
+def _joined(harness: ConsumerHarness, member: str, pattern: str, group: str = "g") -> Any:
+    return harness.beat(group, member, 0, pattern=pattern, owned={}, rebalance_ms=60_000)
 
 
-def _heartbeat(rig: ConsumerRig, member: str, pattern: str) -> Any:
+def _heartbeat(harness: ConsumerHarness, member: str, pattern: str) -> Any:
     """Joins. No step of the heartbeat has run yet."""
     message = {
         "group_id": "g", "member_id": member, "member_epoch": 0, "instance_id": None, "rack_id": None,
         "rebalance_timeout": 60_000, "subscribed_topic_names": None, "subscribed_topic_regex": pattern,
         "server_assignor": None, "topic_partitions": [],
     }  # fmt: skip
-    return rig.submit(68, 1, message)
+    return harness.submit(68, 1, message)
 
 
-def _tick(rig: ConsumerRig) -> bool:
+def _tick(harness: ConsumerHarness) -> bool:
     """Runs one callback that is due, if there is any."""
-    return rig.world.step()
+    return harness.world.step()
 
 
 def test_many_topics_are_matched_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = _rig(3000)
+    harness = _harness(3000)
     matches: list[int] = []
     compile_pattern = regex._compile
 
@@ -229,26 +229,26 @@ def test_many_topics_are_matched_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch
             return self._inner.fullmatch(name)
 
     monkeypatch.setattr(regex, "_compile", lambda pattern: (Counted(compile_pattern(pattern)[0]), ""))
-    pending = _heartbeat(rig, "m", "topic-0.*")
+    pending = _heartbeat(harness, "m", "topic-0.*")
     matches.append(0)
-    while _tick(rig):
+    while _tick(harness):
         matches.append(0)
     assert pending.reply.error_code == 0
-    assert len(rig.shard("g").consumer_groups["g"].patterns["topic-0.*"].topics) == 3000
+    assert len(harness.shard("g").consumer_groups["g"].patterns["topic-0.*"].topics) == 3000
     assert sum(matches) == 3000
     assert max(matches) <= regex.STEP_MATCHES
 
 
 def test_a_group_of_many_topics_and_patterns_is_resolved_completely() -> None:
-    rig = _rig(2000)
+    harness = _harness(2000)
     epochs: dict[str, int] = {}
     for number in range(4):
-        epochs[f"m{number}"] = _joined(rig, f"m{number}", f"topic-0{number}.*").epoch
+        epochs[f"m{number}"] = _joined(harness, f"m{number}", f"topic-0{number}.*").epoch
         for _ in range(3):
-            rig.advance(4_000)
+            harness.advance(4_000)
             for member, epoch in epochs.items():
-                epochs[member] = rig.beat("g", member, epoch, owned={}).epoch
-    group = rig.shard("g").consumer_groups["g"]
+                epochs[member] = harness.beat("g", member, epoch, owned={}).epoch
+    group = harness.shard("g").consumer_groups["g"]
     assert {pattern: len(resolved.topics) for pattern, resolved in group.patterns.items()} == {
         "topic-00.*": 1000,
         "topic-01.*": 1000,
@@ -258,50 +258,52 @@ def test_a_group_of_many_topics_and_patterns_is_resolved_completely() -> None:
 
 
 def test_a_pattern_whose_members_left_during_its_resolution_is_not_written() -> None:
-    rig = _rig(2000)
-    _joined(rig, "stays", "topic-00.*")
-    rig.advance(20_000)
-    pending = _heartbeat(rig, "leaves", "topic-.*")
-    while not any(step.__qualname__.startswith("Runtime._run") for step in rig.world.due()):
-        _tick(rig)
+    harness = _harness(2000)
+    _joined(harness, "stays", "topic-00.*")
+    harness.advance(20_000)
+    pending = _heartbeat(harness, "leaves", "topic-.*")
+    while not any(step.__qualname__.startswith("Runtime._run") for step in harness.world.due()):
+        _tick(harness)
     for _ in range(5):
-        _tick(rig)
-    rig.beat("g", "leaves", -1)
+        _tick(harness)
+    harness.beat("g", "leaves", -1)
     assert pending.reply.error_code == 0
-    assert set(rig.shard("g").consumer_groups["g"].patterns) == {"topic-00.*"}
-    assert not rig.shard("g")._consumers.patterns.due
+    assert set(harness.shard("g").consumer_groups["g"].patterns) == {"topic-00.*"}
+    assert not harness.shard("g")._consumers.patterns.due
 
 
 def test_a_pattern_with_too_many_topics_for_a_record_matches_none() -> None:
-    rig = _rig(2000)
-    shard = rig.shard("g")
-    rig.partitions[0].max_message_bytes = 5000
-    _joined(rig, "m", "topic-.*")
-    rig.advance(20_000)
-    assert rig.shard("g") is shard, "the shard was not rebuilt"
+    harness = _harness(2000)
+    shard = harness.shard("g")
+    harness.partitions[0].max_message_bytes = 5000
+    _joined(harness, "m", "topic-.*")
+    harness.advance(20_000)
+    assert harness.shard("g") is shard, "the shard was not rebuilt"
     assert {pattern: len(known.topics) for pattern, known in shard.consumer_groups["g"].patterns.items()} == {
         "topic-.*": 0
     }
 
 
 def test_the_number_of_patterns_of_a_group_is_limited() -> None:
-    rig = _rig(3)
+    harness = _harness(3)
     for number in range(100):
-        assert _joined(rig, f"m{number}", f"topic-{number}").error is ErrorCode.none
-    refused = _joined(rig, "one more", "another")
+        assert _joined(harness, f"m{number}", f"topic-{number}").error is ErrorCode.none
+    refused = _joined(harness, "one more", "another")
     assert refused.error is ErrorCode.group_max_size_reached
     assert refused.text is not None
     assert "100 regular expressions" in refused.text
-    assert _joined(rig, "same", "topic-7").error is ErrorCode.none
-    assert _joined(rig, "other", "another", group="h").error is ErrorCode.none
+    assert _joined(harness, "same", "topic-7").error is ErrorCode.none
+    assert _joined(harness, "other", "another", group="h").error is ErrorCode.none
 
 
 def test_refused_patterns_are_not_cached() -> None:
-    rig = _rig(3)
+    harness = _harness(3)
 
     def attack() -> None:
         for number in range(60):
-            assert _joined(rig, f"m{number}", "(" * 2000 + f"{number}").error is ErrorCode.invalid_regular_expression
+            assert (
+                _joined(harness, f"m{number}", "(" * 2000 + f"{number}").error is ErrorCode.invalid_regular_expression
+            )
 
-    _joined(rig, "m", "(")
+    _joined(harness, "m", "(")
     assert bytes_kept(attack) < 1 << 20

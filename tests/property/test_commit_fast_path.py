@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.group_rig import Rig
+from support.group_harness import GroupHarness
 
 from odradek.batches.encode import encode_batch
 from odradek.broker import commit_fast_path
@@ -206,13 +206,13 @@ def test_a_block_equals_its_records(
 
 
 class Line:
-    """The processing of one connection in a rig: frames in, replies out, in order."""
+    """The processing of one connection in a harness: frames in, replies out, in order."""
 
     def __init__(self, *, short: bool) -> None:
-        self.rig = Rig(partition_count=2)
-        self.rig.catalog.add("t", 4)
-        self.rig.catalog.add("topic-two", 3)
-        self.lane = CommitLane(self.rig) if short else None  # type: ignore[arg-type]
+        self.harness = GroupHarness(partition_count=2)
+        self.harness.catalog.add("t", 4)
+        self.harness.catalog.add("topic-two", 3)
+        self.lane = CommitLane(self.harness) if short else None  # type: ignore[arg-type]
         self.slots: list[list[bytes]] = []
         self.taken = 0
 
@@ -239,10 +239,10 @@ class Line:
             pieces = reply if isinstance(reply, list) else [reply]
             slot.append(frames.frame(frames.reply_head(8, head.version, head.correlation_id), *pieces))
 
-        reply = k08_offset_commit.handle(self.rig, SimpleNamespace(version=head.version), message)  # type: ignore[arg-type]
+        reply = k08_offset_commit.handle(self.harness, SimpleNamespace(version=head.version), message)  # type: ignore[arg-type]
         if isinstance(reply, GeneratorType):
-            reply = Shares(self.rig.process.call_soon).start(reply)
-            self.rig.world.settle()  # its connection serves no other request meanwhile
+            reply = Shares(self.harness.process.call_soon).start(reply)
+            self.harness.world.settle()  # its connection serves no other request meanwhile
         reply.then(answer) if isinstance(reply, Deferred) else answer(reply)
 
     def replies(self) -> bytes:
@@ -275,7 +275,7 @@ def _frame(line: Line, kind: Any, number: int) -> bytes:
     group, version, topics, metadata, generation = kind
     listed = []
     for name, indexes in topics:
-        topic = line.rig.catalog.topic(name)
+        topic = line.harness.catalog.topic(name)
         rows = [
             {
                 "partition_index": index,
@@ -308,26 +308,28 @@ def _play(line: Line, script: list[Any]) -> None:
                 sent.append(_frame(line, kind, number))
             line.feed(sent)
         elif event == "fail":
-            line.rig.world.settle()
-            for partition in line.rig.partitions:
+            line.harness.world.settle()
+            for partition in line.harness.partitions:
                 partition.fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
         elif event == "recreate":
-            line.rig.world.settle()
-            line.rig.catalog.remove("t")
-            line.rig.runtime.on_topics_deleted(["t"])
-            line.rig.world.settle()
-            line.rig.catalog.add("t", 4)
+            line.harness.world.settle()
+            line.harness.catalog.remove("t")
+            line.harness.runtime.on_topics_deleted(["t"])
+            line.harness.world.settle()
+            line.harness.catalog.add("t", 4)
         elif event == "load":
-            line.rig.world.settle()
-            line.rig.runtime.load(0, line.rig.partitions[0])  # not awaited: commits arrive while the shard loads
+            line.harness.world.settle()
+            line.harness.runtime.load(
+                0, line.harness.partitions[0]
+            )  # not awaited: commits arrive while the shard loads
         elif event == "advance":
-            line.rig.advance(1000)
+            line.harness.advance(1000)
         else:
-            line.rig.world.settle()
-    line.rig.world.settle()
-    for partition in line.rig.partitions:
+            line.harness.world.settle()
+    line.harness.world.settle()
+    for partition in line.harness.partitions:
         partition.fail_with = None  # a failure now would delay the check of a rebuilt shard beyond the end
-    line.rig.advance(CATCH_UP_MS)  # a rebuilt shard then checks for deleted topics
+    line.harness.advance(CATCH_UP_MS)  # a rebuilt shard then checks for deleted topics
 
 
 @given(script=events, room=st.sampled_from([1, 4000, 20_000, 10 << 20]))
@@ -341,17 +343,17 @@ def test_the_fast_path_equals_the_normal_path(script: list[Any], room: int) -> N
         for line in (short, long):
             _play(line, script)
     assert short.replies() == long.replies()
-    for one, other in zip(short.rig.partitions, long.rig.partitions, strict=True):
+    for one, other in zip(short.harness.partitions, long.harness.partitions, strict=True):
         assert one.raw() == other.raw()
     for index in range(2):
-        shards = [line.rig.runtime.shard(index) for line in (short, long)]
+        shards = [line.harness.runtime.shard(index) for line in (short, long)]
         assert shards[0] is not None
         assert shards[1] is not None
         assert shards[0].durable_state() == shards[1].durable_state()
         live = shards[0].durable_state()
-        short.rig.runtime.load(index, short.rig.partitions[index])
-        short.rig.world.settle()
-        reloaded = short.rig.runtime.shard(index)
+        short.harness.runtime.load(index, short.harness.partitions[index])
+        short.harness.world.settle()
+        reloaded = short.harness.runtime.shard(index)
         assert reloaded is not None
         assert reloaded.durable_state() == live
 
@@ -369,7 +371,7 @@ def test_commits_in_steps_have_the_same_answers_and_records(script: list[Any], s
     script = [each for event in script for each in (event, "tick")]
     at_once, in_steps = Line(short=False), Line(short=False)
     for line in (at_once, in_steps):
-        for partition in line.rig.partitions:
+        for partition in line.harness.partitions:
             partition.max_message_bytes = max_bytes
     _play(at_once, script)
     with pytest.MonkeyPatch.context() as patch:
@@ -380,17 +382,17 @@ def test_commits_in_steps_have_the_same_answers_and_records(script: list[Any], s
         _play(in_steps, script)
     if max_bytes > 250:  # the estimated size of a block is more exact than that of single records
         assert in_steps.replies() == at_once.replies()
-        for one, other in zip(in_steps.rig.partitions, at_once.rig.partitions, strict=True):
+        for one, other in zip(in_steps.harness.partitions, at_once.harness.partitions, strict=True):
             assert one.raw() == other.raw()
     for index in range(2):
-        shard = in_steps.rig.runtime.shard(index)
+        shard = in_steps.harness.runtime.shard(index)
         assert shard is not None
         live = shard.durable_state()
         if max_bytes > 250:
-            assert live == at_once.rig.runtime.shard(index).durable_state()  # type: ignore[union-attr]
-        in_steps.rig.runtime.load(index, in_steps.rig.partitions[index])
-        in_steps.rig.world.settle()
-        assert in_steps.rig.runtime.shard(index).durable_state() == live  # type: ignore[union-attr]
+            assert live == at_once.harness.runtime.shard(index).durable_state()  # type: ignore[union-attr]
+        in_steps.harness.runtime.load(index, in_steps.harness.partitions[index])
+        in_steps.harness.world.settle()
+        assert in_steps.harness.runtime.shard(index).durable_state() == live  # type: ignore[union-attr]
     assert in_steps.replies() or not in_steps.slots
 
 
@@ -419,6 +421,6 @@ def test_equal_commits_use_the_fast_path_from_the_third_on() -> None:
     kind = ("g", 8, (("t", (0, 1)),), "", -1)
     line.feed([_frame(line, kind, number) for number in range(50)])
     assert line.taken == 48
-    line.rig.world.settle()
+    line.harness.world.settle()
     assert line.replies()
-    assert [len(line.rig.partition_of("g").batches), len(line.rig.partition_of("g").raw())] == [1, 100]
+    assert [len(line.harness.partition_of("g").batches), len(line.harness.partition_of("g").raw())] == [1, 100]

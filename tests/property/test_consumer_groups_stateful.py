@@ -16,8 +16,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.consumer_rig import Client, ConsumerRig
-from support.group_rig import Pending
+from support.consumer_harness import Client, ConsumerHarness
+from support.group_harness import Pending
 
 from odradek.core import pace
 from odradek.core.effects import SimpleRecord
@@ -49,7 +49,7 @@ def subscription(topics: tuple[str, ...], owned: dict[str, list[int]]) -> bytes:
 class Classic:
     """A classic consumer that rebalances cooperatively, and makes assignments when it is the leader."""
 
-    rig: ConsumerRig
+    harness: ConsumerHarness
     topics: tuple[str, ...] = ("t",)
     member_id: str = ""
     generation: int = -1
@@ -70,7 +70,7 @@ class Classic:
         elif self.generation < 0:
             self._join()
         else:
-            error = self.rig.heartbeat(GROUP, self.member_id, self.generation)
+            error = self.harness.heartbeat(GROUP, self.member_id, self.generation)
             if error is ErrorCode.rebalance_in_progress:
                 self._join()
             elif error is not OK:
@@ -78,7 +78,9 @@ class Classic:
 
     def _join(self) -> None:
         metadata = subscription(self.topics, self.owned or {})
-        self.joining = self.rig.join(GROUP, self.member_id, metadata=metadata, session_ms=45_000, rebalance_ms=30_000)
+        self.joining = self.harness.join(
+            GROUP, self.member_id, metadata=metadata, session_ms=45_000, rebalance_ms=30_000
+        )
 
     def _joined(self, reply: object) -> None:
         self.joining = None
@@ -99,10 +101,10 @@ class Classic:
             counts = {name: self._count(name) for name in read_subscription(row.metadata).topics}
             first = {name: list(range(count)) for name, count in counts.items()} if number == 0 else {}
             plan[row.member_id] = pack_assignment(1, first.items())
-        self.syncing = self.rig.sync(GROUP, self.member_id, self.generation, plan)
+        self.syncing = self.harness.sync(GROUP, self.member_id, self.generation, plan)
 
     def _count(self, name: str) -> int:
-        topic = self.rig.catalog.topic(name)
+        topic = self.harness.catalog.topic(name)
         return 0 if topic is None else topic.partition_count
 
     def _synced(self, reply: object) -> None:
@@ -122,9 +124,9 @@ class Classic:
 class Groups(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
-        self.rig = ConsumerRig(GroupConfig(), partition_count=1)
-        self.rig.catalog.add("t", 3)
-        self.rig.catalog.add("u", 2)
+        self.harness = ConsumerHarness(GroupConfig(), partition_count=1)
+        self.harness.catalog.add("t", 3)
+        self.harness.catalog.add("u", 2)
         self.clients: dict[str, Client] = {}
         self.classic: list[Classic] = []
 
@@ -135,7 +137,7 @@ class Groups(RuleBasedStateMachine):
         """A member joins, or changes its subscription."""
         client = self.clients.get(name)
         if client is None:
-            client = self.clients[name] = Client(self.rig, GROUP, name, instance=f"i-{name}" if static else None)
+            client = self.clients[name] = Client(self.harness, GROUP, name, instance=f"i-{name}" if static else None)
         client.topics, client.pattern = how[0], how[1] or ("" if client.epoch else None)
         client.beat()
 
@@ -156,7 +158,7 @@ class Groups(RuleBasedStateMachine):
     @rule()
     def appear_classic(self) -> None:
         if len(self.classic) < 2:
-            self.classic.append(Classic(self.rig))
+            self.classic.append(Classic(self.harness))
 
     @rule(number=st.integers(0, 1), times=st.integers(1, 4))
     def act_classic(self, number: int, times: int) -> None:
@@ -168,34 +170,34 @@ class Groups(RuleBasedStateMachine):
         if number < len(self.classic):
             member = self.classic.pop(number)
             if member.member_id:
-                self.rig.leave(GROUP, member.member_id)
+                self.harness.leave(GROUP, member.member_id)
 
     @rule(name=st.sampled_from(["t", "u", "w"]))
     def change_topic(self, name: str) -> None:
-        topic = self.rig.catalog.topic(name)
+        topic = self.harness.catalog.topic(name)
         if topic is None:
-            self.rig.catalog.add(name, 2)
+            self.harness.catalog.add(name, 2)
         elif topic.partition_count < 6:
             topic.partition_count += 1
-        self.rig.change_topics(name, created=topic is None)
+        self.harness.change_topics(name, created=topic is None)
 
     @rule(by_ms=st.sampled_from([500, 1_000, 5_000, 12_000]))
     def wait(self, by_ms: int) -> None:
-        self.rig.advance(by_ms)
+        self.harness.advance(by_ms)
 
     @rule()
     def restart(self) -> None:
-        before = self.rig.shard(GROUP).durable_state()
-        self.rig.restart()
+        before = self.harness.shard(GROUP).durable_state()
+        self.harness.restart()
         for member in self.classic:
             member.forget()  # a waiting member has lost its connection
-        assert self.rig.shard(GROUP).durable_state() == before
+        assert self.harness.shard(GROUP).durable_state() == before
 
     # --- invariants -------------------------------------------------------------------------------------------
 
     @invariant()
     def no_partition_has_two_owners(self) -> None:
-        group = self.rig.shard(GROUP).consumer_groups.get(GROUP)
+        group = self.harness.shard(GROUP).consumer_groups.get(GROUP)
         if group is None:
             return
         seen: dict[tuple[bytes, int], str] = {}
@@ -208,16 +210,16 @@ class Groups(RuleBasedStateMachine):
         for client in self.clients.values():
             if client.member_id in group.members and client.epoch == group.members[client.member_id].epoch:
                 for name, numbers in client.owned.items():
-                    topic = self.rig.catalog.topic(name)
+                    topic = self.harness.catalog.topic(name)
                     assert topic is not None
                     for number in numbers:
                         assert seen.get((topic.id.bytes, number), client.member_id) == client.member_id
 
     @invariant()
     def replay_gives_what_was_lived(self) -> None:  # behaviour 36
-        lived = self.rig.shard(GROUP)
-        replayed = GroupShard(self.rig.config, self.rig.image)
-        for offset, (key, value) in enumerate(self.rig.partition_of(GROUP).raw()):
+        lived = self.harness.shard(GROUP)
+        replayed = GroupShard(self.harness.config, self.harness.image)
+        for offset, (key, value) in enumerate(self.harness.partition_of(GROUP).raw()):
             assert key is not None
             replayed.replay(offset, SimpleRecord(key, value))
         assert replayed.durable_state().consumer_groups == lived.durable_state().consumer_groups
@@ -230,17 +232,17 @@ class Groups(RuleBasedStateMachine):
             for member in self.classic:
                 for _ in range(4):
                     member.act()
-            self.rig.advance(3_000)
+            self.harness.advance(3_000)
 
     def teardown(self) -> None:
         """All remaining members follow the protocol: the group becomes stable, and all subscribed partitions are
         owned."""
-        if not hasattr(self, "rig"):
+        if not hasattr(self, "harness"):
             return
         self._obey(30)
         self.change_topic("t")  # the last change
         self._obey(10)
-        group = self.rig.shard(GROUP).consumer_groups.get(GROUP)
+        group = self.harness.shard(GROUP).consumer_groups.get(GROUP)
         if group is None or not self.clients:
             return
         assert group.state.value == "Stable"
@@ -251,11 +253,11 @@ class Groups(RuleBasedStateMachine):
             for partition in partitions
         )
         read = set().union(*(group.topics_of(member) for member in group.members.values()))
-        found = [topic for topic in map(self.rig.image.topic, read) if topic is not None]
+        found = [topic for topic in map(self.harness.image.topic, read) if topic is not None]
         assert owned == sorted((topic.topic_id, number) for topic in found for number in range(topic.partition_count))
         for client in self.clients.values():
             held = {
-                self.rig.topic_name(UUID(bytes=topic_id)): sorted(partitions)
+                self.harness.topic_name(UUID(bytes=topic_id)): sorted(partitions)
                 for topic_id, partitions in group.members[client.member_id].assigned.items()
             }
             assert {name: numbers for name, numbers in client.owned.items() if numbers} == held

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
-from support.group_rig import Pending, Rig, subscription
+from support.group_harness import GroupHarness, Pending, subscription
 
 from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import ErrorCode, KafkaError
@@ -55,8 +55,8 @@ class Groups(RuleBasedStateMachine):
 
     @initialize(delay_ms=st.sampled_from([0, 3_000]))
     def begin(self, delay_ms: int) -> None:
-        self.rig = Rig(GroupConfig(group_initial_rebalance_delay_ms=delay_ms), partition_count=1)
-        self.rig.catalog.add("t", PARTITIONS)
+        self.harness = GroupHarness(GroupConfig(group_initial_rebalance_delay_ms=delay_ms), partition_count=1)
+        self.harness.catalog.add("t", PARTITIONS)
         self.incarnation = 0
         self.owners: dict[tuple[int, int], dict[int, str]] = {}  # for each generation: partition → member id
         self.committed: dict[int, int] = {}
@@ -93,7 +93,7 @@ class Groups(RuleBasedStateMachine):
     @rule(member=members)
     def leave(self, member: Member) -> None:
         if member.member_id:
-            self.rig.leave(GROUP, member.member_id, instance=member.instance)
+            self.harness.leave(GROUP, member.member_id, instance=member.instance)
         member.forget()
 
     @rule(member=consumes(members))
@@ -109,7 +109,7 @@ class Groups(RuleBasedStateMachine):
     @rule(partition=st.integers(0, PARTITIONS - 1), offset=st.integers(0, 99), version=st.sampled_from([3, 5, 6, 9]))
     def commit_from_outside(self, partition: int, offset: int, version: int) -> None:
         """Version 3 with its own retention time, which writes another version of the record."""
-        codes = self.rig.commit(
+        codes = self.harness.commit(
             GROUP, "t", {partition: offset}, version=version, leader_epoch=3, metadata="m", retention_ms=1_000_000_000
         )
         if codes[partition] is OK:
@@ -117,13 +117,13 @@ class Groups(RuleBasedStateMachine):
 
     def _commit(self, member_id: str, generation: int, instance: str | None, partition: int, offset: int) -> None:
         asked = {"member": member_id, "generation": generation, "instance": instance}
-        codes = self.rig.commit(GROUP, "t", {partition: offset}, **asked)  # type: ignore[arg-type]
+        codes = self.harness.commit(GROUP, "t", {partition: offset}, **asked)  # type: ignore[arg-type]
         if codes[partition] is OK:
             self.committed[partition] = offset
 
     def _join(self, member: Member) -> None:
         member.syncing = None
-        member.joining = self.rig.join(
+        member.joining = self.harness.join(
             GROUP,
             member.member_id,
             instance=member.instance,
@@ -146,7 +146,7 @@ class Groups(RuleBasedStateMachine):
             member.member_id, member.generation = reply.member_id, reply.generation_id
             names = sorted(row.member_id for row in reply.members)
             plan = {name: bytes(range(place, PARTITIONS, len(names))) for place, name in enumerate(names)}
-            member.syncing = self.rig.sync(
+            member.syncing = self.harness.sync(
                 GROUP,
                 member.member_id,
                 member.generation,
@@ -170,7 +170,7 @@ class Groups(RuleBasedStateMachine):
                 member.forget()
 
     def _heartbeat(self, member: Member) -> None:
-        error = self.rig.heartbeat(GROUP, member.member_id, member.generation, member.instance)
+        error = self.harness.heartbeat(GROUP, member.member_id, member.generation, member.instance)
         if error is ErrorCode.rebalance_in_progress:
             self._join(member)
         elif error is ErrorCode.illegal_generation:
@@ -182,20 +182,20 @@ class Groups(RuleBasedStateMachine):
 
     @rule(by_ms=st.sampled_from([1, 500, 3_000, 9_999, 10_001, 20_000, 60_000, 310_000]))
     def wait(self, by_ms: int) -> None:
-        self.rig.advance(by_ms)
+        self.harness.advance(by_ms)
 
     @precondition(lambda self: self.crashes < 5)
     @rule()
     def restart(self) -> None:
         self.crashes += 1
-        self.rig.restart()
+        self.harness.restart()
 
     @precondition(lambda self: self.crashes < 5)
     @rule(member=members)
     def a_write_fails(self, member: Member) -> None:
         """The disk is full for the next write that this member causes."""
         self.crashes += 1
-        log = self.rig.partitions[0]
+        log = self.harness.partitions[0]
         log.fail_with = KafkaError(ErrorCode.kafka_storage_error, "disk full")
         self.go_on(member)
         log.fail_with = None
@@ -204,9 +204,9 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def replay_gives_the_state_of_the_coordinator(self) -> None:  # behaviour 36
-        live = self.rig.shard(GROUP)
-        replayed = GroupShard(self.rig.config)
-        for offset, (key, value) in enumerate(self.rig.partitions[0].raw()):
+        live = self.harness.shard(GROUP)
+        replayed = GroupShard(self.harness.config)
+        for offset, (key, value) in enumerate(self.harness.partitions[0].raw()):
             assert key is not None
             replayed.replay(offset, SimpleRecord(key, value))
         assert replayed.durable_state() == live.durable_state()
@@ -214,7 +214,7 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def a_group_without_a_rebalance_has_the_state_of_the_log(self) -> None:  # behaviour 36
-        group = self.rig.shard(GROUP).groups.get(GROUP)
+        group = self.harness.shard(GROUP).groups.get(GROUP)
         if group is None or group.persisted is None or group.state not in (State.STABLE, State.EMPTY):
             return
         living, written = result_of(group_record(group, Pace())).decoded.value, group.persisted
@@ -228,22 +228,22 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def commits_do_not_get_lost(self) -> None:  # claim 92
-        if GROUP not in self.rig.shard(GROUP).groups:
+        if GROUP not in self.harness.shard(GROUP).groups:
             self.incarnation += 1
             assert not self.committed, "a group with offsets was removed"
         for partition, offset in self.committed.items():
-            assert self.rig.offset(GROUP, "t", partition) == offset
+            assert self.harness.offset(GROUP, "t", partition) == offset
 
     @invariant()
     def every_rebalance_ends(self) -> None:  # behaviour 44, behaviour 45
-        group = self.rig.shard(GROUP).groups.get(GROUP)
+        group = self.harness.shard(GROUP).groups.get(GROUP)
         if group is not None and group.state in (State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE):
             longest = REBALANCE_MS * 2 + SESSION_MS
-            assert self.rig.world.now_ms - group.state_since_ms <= longest
+            assert self.harness.world.now_ms - group.state_since_ms <= longest
 
     @invariant()
     def members_are_consistent(self) -> None:
-        group = self.rig.shard(GROUP).groups.get(GROUP)
+        group = self.harness.shard(GROUP).groups.get(GROUP)
         if group is None:
             return
         assert (group.state is State.EMPTY) <= (not group.members)
@@ -255,13 +255,13 @@ class Groups(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Without requests from members the group becomes empty, and no request stays unanswered."""
-        if not hasattr(self, "rig"):
+        if not hasattr(self, "harness"):
             return
-        self.rig.advance(2 * 310_000)
-        group = self.rig.shard(GROUP).groups.get(GROUP)
+        self.harness.advance(2 * 310_000)
+        group = self.harness.shard(GROUP).groups.get(GROUP)
         assert group is None or group.state is State.EMPTY
-        assert not self.rig.runtime._drivers[0]._parked
-        last = [record for record in self.rig.partitions[0].records() if isinstance(record, GroupRecord)][-1:]
+        assert not self.harness.runtime._drivers[0]._parked
+        last = [record for record in self.harness.partitions[0].records() if isinstance(record, GroupRecord)][-1:]
         assert all(record.value is None or not record.value.members for record in last)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.group_rig import Rig
+from support.group_harness import GroupHarness
 from support.world import START_MS
 
 from odradek.batches.encode import encode_batch
@@ -85,13 +85,13 @@ logs = st.lists(
 )
 
 
-def _write(rig: Rig, log: Any) -> None:
+def _write(harness: GroupHarness, log: Any) -> None:
     for pieces, codec, has_times in log:
         rows = [
             SimpleNamespace(key=key, value=value, timestamp_ms=START_MS + number * 37 if has_times else None)
             for number, (key, value) in enumerate(record for piece in pieces for record in piece)
         ]
-        rig.partitions[0].append(encode_batch(rows, now_ms=START_MS, compression=codec))
+        harness.partitions[0].append(encode_batch(rows, now_ms=START_MS, compression=codec))
 
 
 def _loaded(batches: list[bytes], first_offset: int) -> GroupShard:
@@ -107,9 +107,9 @@ def _loaded(batches: list[bytes], first_offset: int) -> GroupShard:
 @given(log=logs, pending=st.sampled_from([1, 50, 20_000]), first_offset=st.sampled_from([0, 0, 1, 30]))
 @settings(max_examples=100)
 def test_loading_a_log_in_runs_equals_replaying_it(log: Any, pending: int, first_offset: int) -> None:
-    rig = Rig(partition_count=1)
-    _write(rig, log)
-    batches = rig.partitions[0].batches
+    harness = GroupHarness(partition_count=1)
+    _write(harness, log)
+    batches = harness.partitions[0].batches
     replayed = GroupShard(GroupConfig())
     for batch in batches:
         for row in iter_records(batch):
@@ -128,9 +128,9 @@ def test_loading_a_log_in_runs_equals_replaying_it(log: Any, pending: int, first
 def test_a_record_with_the_layout_of_a_commit_may_be_another_record() -> None:
     key, value = offset_key("g", "t", 0), offset_value(OffsetCommitValue(5, 1, "", START_MS))
     stray = offset_value(OffsetCommitValue(6, 1, "", START_MS))
-    rig = Rig(partition_count=1)
-    rig.partitions[0].put(*[(key, value)] * 5, (b"\1\1" + key[2:], stray), (b"\0\0" + key[2:], stray), (key, value))
-    loaded = _loaded(rig.partitions[0].batches, 0)
+    harness = GroupHarness(partition_count=1)
+    harness.partitions[0].put(*[(key, value)] * 5, (b"\1\1" + key[2:], stray), (b"\0\0" + key[2:], stray), (key, value))
+    loaded = _loaded(harness.partitions[0].batches, 0)
     assert loaded.committed("g", "t", 0) == OffsetCommitValue(5, 1, "", START_MS)
     assert loaded.skipped.total() == 1
 
@@ -141,8 +141,8 @@ def test_only_the_last_commits_of_a_run_are_decoded() -> None:
         (offset_key("g", "t", number % 20), offset_value(OffsetCommitValue(number, 0, "", START_MS + number)))
         for number in range(2000)
     ]
-    rig = Rig(partition_count=1)
-    rig.partitions[0].put(*made)
+    harness = GroupHarness(partition_count=1)
+    harness.partitions[0].put(*made)
     shard = GroupShard(GroupConfig())
     seen: list[int] = []
     replay_commits = shard.replay_commits
@@ -154,8 +154,8 @@ def test_only_the_last_commits_of_a_run_are_decoded() -> None:
     shard.replay_commits = count  # type: ignore[method-assign]
     shard.replay = None  # type: ignore[method-assign, assignment]
     reader = Loader(shard, "log", commit_runs.CommitRuns)
-    ((position, header),) = scan(rig.partitions[0].batches[0])
-    deque(reader.take(rig.partitions[0].batches[0], position, header, 0), 0)
+    ((position, header),) = scan(harness.partitions[0].batches[0])
+    deque(reader.take(harness.partitions[0].batches[0], position, header, 0), 0)
     deque(reader.finish(), 0)
     assert seen == [20]
     assert shard.committed("g", "t", 19) == OffsetCommitValue(1999, 0, "", START_MS + 1999)

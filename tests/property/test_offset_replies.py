@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.group_rig import Rig
+from support.group_harness import GroupHarness
 
 from odradek.core.errors import ErrorCode
 from odradek.groups import offsets
@@ -106,22 +106,22 @@ steps_of = st.sampled_from(["commit", "commit", "fetch", "everything", "delete"]
 @given(steps=st.lists(st.tuples(steps_of, st.sets(st.integers(0, 5), min_size=1)), max_size=30))
 @settings(max_examples=50)
 def test_the_cache_of_a_fetch_ends_with_the_next_commit(steps: list[tuple[str, set[int]]]) -> None:
-    rig = Rig(partition_count=1)
-    rig.catalog.add("t", 6)
+    harness = GroupHarness(partition_count=1)
+    harness.catalog.add("t", 6)
     expected: dict[int, int] = {}
     before, offsets.KEPT_FROM_ROWS = offsets.KEPT_FROM_ROWS, 1
     try:
         for number, (step, partitions) in enumerate(steps):
             if step == "commit":
-                rig.commit("g", "t", dict.fromkeys(partitions, number))
+                harness.commit("g", "t", dict.fromkeys(partitions, number))
                 expected |= dict.fromkeys(partitions, number)
             elif step == "delete":
                 rows = [{"partition_index": index} for index in partitions]
-                rig.call(47, 0, group_id="g", topics=[{"name": "t", "partitions": rows}])
+                harness.call(47, 0, group_id="g", topics=[{"name": "t", "partitions": rows}])
                 expected = {index: offset for index, offset in expected.items() if index not in partitions}
             else:
                 asked = None if step == "everything" else [{"name": "t", "partition_indexes": list(partitions)}]
-                reply = rig.call(9, 8, groups=[{"group_id": "g", "topics": asked}], require_stable=False)
+                reply = harness.call(9, 8, groups=[{"group_id": "g", "topics": asked}], require_stable=False)
                 found = {
                     row.partition_index: row.committed_offset for t in reply.groups[0].topics for row in t.partitions
                 }

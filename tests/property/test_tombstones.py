@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.group_rig import Rig
+from support.group_harness import GroupHarness
 from support.world import START_MS
 
 from odradek.batches.encode import encode_batch, seal_batch
@@ -44,7 +44,7 @@ def test_they_are_encoded_like_single_records(of: list[tuple[str, str | None, li
 
 @given(rows)
 def test_they_are_replayed_like_single_records(of: list[tuple[str, str | None, list[int]]]) -> None:
-    shards = [GroupShard(Rig().config) for _ in range(2)]
+    shards = [GroupShard(GroupHarness().config) for _ in range(2)]
     block = _block(of)
     for shard in shards:
         for group, topic, indexes in of:
@@ -63,17 +63,17 @@ def test_they_are_replayed_like_single_records(of: list[tuple[str, str | None, l
 @settings(max_examples=30)
 @given(st.lists(st.tuples(names, names, partitions), max_size=6), st.lists(names, min_size=1, max_size=4))
 def test_deleted_groups_stay_deleted(commits: list[tuple[str, str, list[int]]], gone: list[str]) -> None:
-    rig = Rig(partition_count=1)
+    harness = GroupHarness(partition_count=1)
     value = offset_value(OffsetCommitValue(1, -1, "", START_MS, -1, None))
     for group, topic, indexes in commits:
         for index in indexes:
-            rig.partitions[0].put((offset_key(group, topic, index), value))
-            rig.catalog.add(topic)
-    rig.restart()
-    rig.runtime.submit(0, DeleteGroups(gone))
-    rig.world.settle()
-    lived = rig.shard("g").durable_state()
+            harness.partitions[0].put((offset_key(group, topic, index), value))
+            harness.catalog.add(topic)
+    harness.restart()
+    harness.runtime.submit(0, DeleteGroups(gone))
+    harness.world.settle()
+    lived = harness.shard("g").durable_state()
     assert {key.group for key in lived.offsets} == {name for name, _, indexes in commits if indexes} - {*gone}
-    assert all(len([*scan(batch)]) == 1 for batch in rig.partitions[0].batches)
-    rig.restart()
-    assert rig.shard("g").durable_state() == lived
+    assert all(len([*scan(batch)]) == 1 for batch in harness.partitions[0].batches)
+    harness.restart()
+    assert harness.shard("g").durable_state() == lived

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.transaction_rig import TransactionRig
+from support.transaction_harness import TransactionHarness
 
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import ProducerIdentity
@@ -63,9 +63,9 @@ class Model:
 class Transactions(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
-        self.rig = TransactionRig(partition_count=1)
+        self.harness = TransactionHarness(partition_count=1)
         for topic in TOPICS:
-            self.rig.catalog.add(topic, PARTITIONS)
+            self.harness.catalog.add(topic, PARTITIONS)
         self.model = Model()
         self.offset = 0
 
@@ -82,13 +82,13 @@ class Transactions(RuleBasedStateMachine):
     @rule(group=groups, topic=topics, chosen=partitions, producer=producers)
     def commit_in_a_transaction(self, group: str, topic: str, chosen: set[int], producer: ProducerIdentity) -> None:
         offsets = self._offsets(chosen)
-        assert self.rig.txn_commit(group, topic, offsets, producer) is OK
+        assert self.harness.txn_commit(group, topic, offsets, producer) is OK
         self._noted(group, topic, offsets, producer.producer_id)
 
     @rule(group=groups, topic=topics, chosen=partitions)
     def commit(self, group: str, topic: str, chosen: set[int]) -> None:
         offsets = self._offsets(chosen)
-        assert set(self.rig.commit(group, topic, offsets).values()) == {OK}
+        assert set(self.harness.commit(group, topic, offsets).values()) == {OK}
         self._noted(group, topic, offsets)
 
     @rule(group=groups, topic=topics, chosen=partitions)
@@ -96,8 +96,8 @@ class Transactions(RuleBasedStateMachine):
         offsets = self._offsets(chosen)
         rows = [(partition, 0, -1, "") for partition in offsets]
         plan = CommitPlan(OffsetCommit(group, [TopicCommit(topic, None, rows)]))
-        self.rig.runtime.submit(0, PlannedCommits(plan, list(offsets.values()), None))
-        self.rig.world.settle()
+        self.harness.runtime.submit(0, PlannedCommits(plan, list(offsets.values()), None))
+        self.harness.world.settle()
         self._noted(group, topic, offsets)
 
     @rule(group=groups, topic=topics, first=producers, second=producers, ends=st.lists(producers, max_size=3))
@@ -109,32 +109,32 @@ class Transactions(RuleBasedStateMachine):
         for producer in (first, None, second) if len(ends) % 2 else (None, first, second):
             offsets = self._offsets({0, 1})
             if producer is not None:
-                promises.append(self.rig.begin_txn_commit(group, topic, offsets, producer))
+                promises.append(self.harness.begin_txn_commit(group, topic, offsets, producer))
             else:
                 rows = [(partition, offset, -1, "") for partition, offset in offsets.items()]
-                promises.append(self.rig.runtime.submit(0, OffsetCommit(group, [TopicCommit(topic, None, rows)])))
+                promises.append(self.harness.runtime.submit(0, OffsetCommit(group, [TopicCommit(topic, None, rows)])))
             self._noted(group, topic, offsets, None if producer is None else producer.producer_id)
         for producer in ends:
             self.end(producer, commit=True)
-        self.rig.world.settle()
+        self.harness.world.settle()
         assert [promise.value.error for promise in promises] == [OK, OK, OK]
 
     @rule(producer=producers, commit=st.booleans())
     def end(self, producer: ProducerIdentity, commit: bool) -> None:
-        assert self.rig.end(producer, commit=commit) is OK
+        assert self.harness.end(producer, commit=commit) is OK
         self.model.end(producer.producer_id, commit=commit)
 
     @rule(producer=producers, commit=st.booleans())
     def a_marker_fails(self, producer: ProducerIdentity, commit: bool) -> None:
-        self.rig.partitions[0].fail_with = KafkaError(ErrorCode.not_enough_replicas, "no replica")
-        assert self.rig.end(producer, commit=commit) is ErrorCode.coordinator_not_available
+        self.harness.partitions[0].fail_with = KafkaError(ErrorCode.not_enough_replicas, "no replica")
+        assert self.harness.end(producer, commit=commit) is ErrorCode.coordinator_not_available
 
     # --- deletions --------------------------------------------------------------------------------------------
 
     @rule(group=groups, topic=topics, chosen=partitions)
     def delete_offsets(self, group: str, topic: str, chosen: set[int]) -> None:
         rows = [{"partition_index": partition} for partition in sorted(chosen)]
-        reply = self.rig.call(47, 0, group_id=group, topics=[{"name": topic, "partitions": rows}])
+        reply = self.harness.call(47, 0, group_id=group, topics=[{"name": topic, "partitions": rows}])
         if reply.error_code is OK:
             for partition in chosen:
                 self.model.delete((group, topic, partition))
@@ -143,22 +143,22 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(group=groups)
     def delete_the_group(self, group: str) -> None:
-        self.rig.call(42, 2, groups_names=[group])
+        self.harness.call(42, 2, groups_names=[group])
         for key in (*self.model.committed, *self.model.unstable):
             if key[0] == group:
                 self.model.delete(key)
 
     @rule(topic=topics)
     def delete_the_topic(self, topic: str) -> None:
-        self.rig.runtime.on_topics_deleted([topic])
-        self.rig.world.settle()
+        self.harness.runtime.on_topics_deleted([topic])
+        self.harness.world.settle()
         for key in (*self.model.committed, *self.model.unstable):
             if key[1] == topic:
                 self.model.delete(key)
 
     @rule()
     def all_stable_offsets_expire(self) -> None:
-        self.rig.advance(RETENTION_MS + 2 * CHECK_MS)
+        self.harness.advance(RETENTION_MS + 2 * CHECK_MS)
         for key in set(self.model.committed) - self.model.unstable:
             self.model.delete(key)
 
@@ -166,14 +166,14 @@ class Transactions(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        before = self.rig.shard("g").durable_state()
-        self.rig.restart()
-        assert self.rig.shard("g").durable_state() == before
-        assert not self.rig.shard("g").skipped
+        before = self.harness.shard("g").durable_state()
+        self.harness.restart()
+        assert self.harness.shard("g").durable_state() == before
+        assert not self.harness.shard("g").skipped
 
     @rule()
     def compact_and_restart(self) -> None:
-        log = self.rig.partitions[0]
+        log = self.harness.partitions[0]
         log.roll()
         log.compact()
         self.restart()
@@ -187,9 +187,9 @@ class Transactions(RuleBasedStateMachine):
         for group in ("g", "h"):
             committed = {key[1:]: offset for key, (_, offset) in self.model.committed.items() if key[0] == group}
             pending = {key[1:] for key in unstable if key[0] == group}
-            plain = self.rig.fetched(group, named, require_stable=False)
-            stable = self.rig.fetched(group, named)
-            every = self.rig.fetched(group)
+            plain = self.harness.fetched(group, named, require_stable=False)
+            stable = self.harness.fetched(group, named)
+            every = self.harness.fetched(group)
             for topic in TOPICS:
                 for partition in range(PARTITIONS):
                     key = topic, partition
@@ -201,7 +201,7 @@ class Transactions(RuleBasedStateMachine):
 
     @invariant()
     def the_machine_has_the_pending_offsets_of_the_model(self) -> None:
-        pending = self.rig.shard("g")._offsets.pending
+        pending = self.harness.shard("g")._offsets.pending
         known = {producer_id: {tuple(key) for key in offsets} for producer_id, offsets in pending.state().items()}
         assert known == {producer_id: set(offsets) for producer_id, offsets in self.model.pending.items() if offsets}
         opened = {

@@ -1,4 +1,4 @@
-"""KIP-848 members on the rig of ``group_rig``: heartbeats with topic names, and a member that follows the protocol."""
+"""The group harness with KIP-848 members: heartbeats with topic names, and a member that follows the protocol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 from odradek.core.errors import ErrorCode
 from odradek.wire.schemas import milliseconds
-from support.group_rig import Rig
+from support.group_harness import GroupHarness
 
 Assigned = dict[str, list[int]]
 
@@ -26,7 +26,7 @@ class Beat:
     text: str | None
 
 
-class ConsumerRig(Rig):
+class ConsumerHarness(GroupHarness):
     def topic_name(self, topic_id: UUID) -> str:
         topic = self.catalog.topic_by_id(topic_id)
         return str(topic_id) if topic is None else topic.name
@@ -114,7 +114,7 @@ class Client:
     """A member that follows the protocol: it gives up revoked partitions at its next heartbeat, and reports its
     partitions."""
 
-    rig: ConsumerRig
+    harness: ConsumerHarness
     group_id: str
     member_id: str
     topics: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class Client:
 
     def beat(self) -> Beat:
         joins = self.epoch == 0
-        reply = self.rig.beat(
+        reply = self.harness.beat(
             self.group_id,
             self.member_id,
             self.epoch,
@@ -148,18 +148,18 @@ class Client:
         return reply
 
     def leave(self) -> Beat:
-        reply = self.rig.beat(self.group_id, self.member_id, -1, instance=self.instance)
+        reply = self.harness.beat(self.group_id, self.member_id, -1, instance=self.instance)
         self.epoch, self.owned = 0, {}
         return reply
 
 
-def settle(rig: ConsumerRig, *clients: Client, rounds: int = 12) -> None:
+def settle(harness: ConsumerHarness, *clients: Client, rounds: int = 12) -> None:
     """Members send heartbeats until nothing changes. The assignment interval passes between them."""
     for _ in range(rounds):
         before = [(client.epoch, client.owned) for client in clients]
         for client in clients:
             client.beat()
-        rig.advance(1_000)
+        harness.advance(1_000)
         if before == [(client.epoch, client.owned) for client in clients] and all(c.epoch for c in clients):
             return
     raise AssertionError("the group does not become stable")

@@ -1,7 +1,7 @@
 """The group coordinator without sockets: its runtime, shards and handlers in a simulated world.
 
-``Rig.call`` passes a request through encode, decode, handler, runtime and back, like a connection; ``Rig.start`` does
-not wait for the answer. Time passes only in ``Rig.advance``.
+``GroupHarness.call`` passes a request through encode, decode, handler and runtime, and its reply back, as a connection
+does. ``GroupHarness.start`` does not wait for the reply. Time passes only in ``GroupHarness.advance``.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class FakeCatalog:
         return next((topic for topic in self._topics.values() if topic.id == topic_id), None)
 
 
-class RigMetadataImage:
+class HarnessMetadataImage:
     """The view of groups: the catalogue's topics, and ``settings`` of single groups by (group, name)."""
 
     def __init__(self, catalog: FakeCatalog) -> None:
@@ -130,15 +130,15 @@ class Pending:
         return message
 
 
-class RigGroups(Coordinator[GroupRuntime]):
-    """The group coordinator of the rig. The offsets topic exists from the start, but not in the catalogue."""
+class HarnessGroups(Coordinator[GroupRuntime]):
+    """The group coordinator of the harness. The offsets topic exists from the start, but not in the catalogue."""
 
     @property
     def has_topic(self) -> bool:
         return True
 
 
-class Rig:
+class GroupHarness:
     """The part of a broker that the group handlers use."""
 
     node_id = 1
@@ -152,7 +152,7 @@ class Rig:
         self._uuids = itertools.count(1)
         self.reply_bytes: list[int] = []
         """The bytes that handlers have counted for long replies."""
-        self.image = RigMetadataImage(self.catalog)
+        self.image = HarnessMetadataImage(self.catalog)
         self.start_process()
 
     def restart(self) -> None:
@@ -172,7 +172,7 @@ class Rig:
             topic_id=self._topic_id,
             image=self.image,
         )
-        groups = RigGroups(GROUPS, self)  # type: ignore[arg-type]  # a rig has fewer parts than a broker
+        groups = HarnessGroups(GROUPS, self)  # type: ignore[arg-type]  # a harness has fewer parts than a broker
         groups.made_runtime = self.runtime
         self.coordinators = SimpleNamespace(of_key_type={groups.type.key_type: groups}.get)
         self.runtime.partition_count = len(self.partitions)

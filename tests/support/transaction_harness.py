@@ -1,4 +1,4 @@
-"""A rig with transactional commits: requests of the shard and markers, without a transaction coordinator."""
+"""The group harness with transactional commits: requests and markers, without a transaction coordinator."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from odradek.core.errors import ErrorCode
 from odradek.core.ids import ProducerIdentity
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, TopicCommit, TxnOffsetCommit
-from support.consumer_rig import ConsumerRig
+from support.consumer_harness import ConsumerHarness
 
 PRODUCER = ProducerIdentity(1000, 0)
 OTHER = ProducerIdentity(1001, 5)
 
 
-class TransactionRig(ConsumerRig):
+class TransactionHarness(ConsumerHarness):
     def begin_txn_commit(
         self,
         group_id: str,

@@ -1,7 +1,7 @@
 """A simulated world: one clock, its alarms, one random generator. All events follow from the seed.
 
-The rigs of the unit tests and the simulator run the real runtime of the coordinators in it (``Process.environment``),
-on real logs in memory (``support.world_log``). Times are in ms of the world's steady clock.
+The harnesses of the unit tests and the simulator run the real runtime of the coordinators in this world
+(``Process.environment``), on real logs in memory (``support.world_log``). Times are in ms of the world's steady clock.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-class Rig:
+class GroupHarness:
     """Workers and a scheduler on a loop that tests run."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -83,13 +83,13 @@ class Rig:
 
 
 @pytest.fixture
-def rig(loop: asyncio.AbstractEventLoop) -> Iterator[Rig]:
-    rig = Rig(loop)
-    yield rig
-    rig.workers.stop()
+def harness(loop: asyncio.AbstractEventLoop) -> Iterator[GroupHarness]:
+    harness = GroupHarness(loop)
+    yield harness
+    harness.workers.stop()
 
 
-def test_steps_get_memory_and_the_values_of_calls(rig: Rig) -> None:
+def test_steps_get_memory_and_the_values_of_calls(harness: GroupHarness) -> None:
     used: list[int] = []
     kept: list[mmap] = []
 
@@ -97,20 +97,22 @@ def test_steps_get_memory_and_the_values_of_calls(rig: Rig) -> None:
         yield Claim(1000)
         memory = yield Map(20 * MIB)
         kept.append(memory)
-        used.append(rig.used)
+        used.append(harness.used)
         memory[5:8] = b"abc"
         name = yield Call(lambda: threading.current_thread().name)
         yield None
         return len(memory), name
 
-    size, name = rig.result(work())
+    size, name = harness.result(work())
     assert (size, used) == (20 * MIB, [20 * MIB + 1000])
     assert name.startswith("odradek-worker")
-    rig.until(lambda: rig.used == 0)
+    harness.until(lambda: harness.used == 0)
     assert kept[0].closed
 
 
-def test_an_error_of_a_call_is_raised_in_the_steps_and_an_error_of_the_steps_is_the_result(rig: Rig) -> None:
+def test_an_error_of_a_call_is_raised_in_the_steps_and_an_error_of_the_steps_is_the_result(
+    harness: GroupHarness,
+) -> None:
     def work(*, handles: bool) -> BatchSteps[str]:
         yield Claim(10)
         try:
@@ -121,15 +123,15 @@ def test_an_error_of_a_call_is_raised_in_the_steps_and_an_error_of_the_steps_is_
             raise
         return "nothing was raised"
 
-    assert rig.result(work(handles=True)) == "handled"
-    assert isinstance(rig.result(work(handles=False)), ZeroDivisionError)
-    assert rig.used == 0
+    assert harness.result(work(handles=True)) == "handled"
+    assert isinstance(harness.result(work(handles=False)), ZeroDivisionError)
+    assert harness.used == 0
     assert finish(work(handles=True)) == "handled"
     with pytest.raises(ZeroDivisionError):
         finish(work(handles=False))
 
 
-def test_abandoned_work_keeps_its_memory_until_its_thread_ends(rig: Rig) -> None:
+def test_abandoned_work_keeps_its_memory_until_its_thread_ends(harness: GroupHarness) -> None:
     entered, may_end = threading.Event(), threading.Event()
 
     def work() -> BatchSteps[None]:
@@ -142,22 +144,22 @@ def test_abandoned_work_keeps_its_memory_until_its_thread_ends(rig: Rig) -> None
 
         yield Call(write)
 
-    steps = rig.workers.run(work())
+    steps = harness.workers.run(work())
     assert next(steps) is not None
     steps.send(None)
     assert entered.wait(20)
     steps.close()
-    assert rig.used == SMALL_CLAIM_BYTES, "a thread still writes into the memory"
+    assert harness.used == SMALL_CLAIM_BYTES, "a thread still writes into the memory"
     may_end.set()
-    rig.until(lambda: rig.used == 0)
+    harness.until(lambda: harness.used == 0)
 
 
-def test_abandoned_work_stops_waiting_for_memory(rig: Rig) -> None:
+def test_abandoned_work_stops_waiting_for_memory(harness: GroupHarness) -> None:
     def work() -> BatchSteps[None]:
         yield Map(LARGE_MEMORY_BYTES)
         yield None
 
-    first, second = rig.workers.run(work()), rig.workers.run(work())
+    first, second = harness.workers.run(work()), harness.workers.run(work())
     assert next(first).resolved  # type: ignore[union-attr]
     waiting = next(second)
     assert waiting is not None
@@ -165,30 +167,30 @@ def test_abandoned_work_stops_waiting_for_memory(rig: Rig) -> None:
     second.close()
     first.close()
     assert not waiting.resolved
-    rig.until(lambda: rig.used == 0)
+    harness.until(lambda: harness.used == 0)
 
 
-def test_small_claims_do_not_wait_behind_large_ones(rig: Rig) -> None:
+def test_small_claims_do_not_wait_behind_large_ones(harness: GroupHarness) -> None:
     def work(size: int) -> BatchSteps[None]:
         yield Claim(size)
         yield None
 
-    large = [rig.workers.run(work(LARGE_MEMORY_BYTES)) for _ in range(3)]
-    small = [rig.workers.run(work(SMALL_CLAIM_BYTES)) for _ in range(5)]
+    large = [harness.workers.run(work(LARGE_MEMORY_BYTES)) for _ in range(3)]
+    small = [harness.workers.run(work(SMALL_CLAIM_BYTES)) for _ in range(5)]
     granted = [next(steps) for steps in (*large, *small)]
     assert [promise.resolved for promise in granted if promise is not None] == [
         True, False, False, True, True, True, True, False,
     ]  # fmt: skip
-    assert rig.used <= LARGE_MEMORY_BYTES + SMALL_MEMORY_BYTES
+    assert harness.used <= LARGE_MEMORY_BYTES + SMALL_MEMORY_BYTES
 
 
-def test_work_that_is_submitted_after_the_close_fails(rig: Rig) -> None:
-    rig.workers.stop()
+def test_work_that_is_submitted_after_the_close_fails(harness: GroupHarness) -> None:
+    harness.workers.stop()
 
     def work() -> BatchSteps[None]:
         yield Call(lambda: None)
 
-    assert isinstance(rig.result(work()), RuntimeError)
+    assert isinstance(harness.result(work()), RuntimeError)
 
 
 def test_a_generator_that_has_started_continues_in_the_workers() -> None:

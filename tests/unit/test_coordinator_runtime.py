@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from support.group_rig import Pending, Rig
+from support.group_harness import GroupHarness, Pending
 from support.world import START_MS
 from support.world_log import WorldLog
 
@@ -24,14 +24,14 @@ OK = ErrorCode.none
 
 
 @pytest.fixture
-def rig() -> Rig:
+def harness() -> GroupHarness:
     """All groups in one log."""
-    made = Rig(partition_count=1)
+    made = GroupHarness(partition_count=1)
     made.catalog.add("t")
     return made
 
 
-def _commit(rig: Rig, group: str, offset: int, *, partition: int = 0, metadata: str = "") -> Pending:
+def _commit(harness: GroupHarness, group: str, offset: int, *, partition: int = 0, metadata: str = "") -> Pending:
     """A commit in the current tick, which has not ended."""
     row = {
         "partition_index": partition,
@@ -46,7 +46,7 @@ def _commit(rig: Rig, group: str, offset: int, *, partition: int = 0, metadata: 
         "group_instance_id": None,
         "topics": [{"name": "t", "partitions": [row]}],
     }
-    return rig.submit(8, 9, message)
+    return harness.submit(8, 9, message)
 
 
 def _code(pending: Pending) -> ErrorCode:
@@ -71,77 +71,77 @@ def _code(pending: Pending) -> ErrorCode:
     ],
 )
 def test_a_groups_partition_is_the_same_as_in_kafka(group: str, count: int, partition: int) -> None:
-    assert Rig(partition_count=count).runtime.partition_of(group) == partition
+    assert GroupHarness(partition_count=count).runtime.partition_of(group) == partition
 
 
 @pytest.mark.claim(60, part=True)
-def test_the_coordinator_is_the_leader_of_that_partition(rig: Rig) -> None:
+def test_the_coordinator_is_the_leader_of_that_partition(harness: GroupHarness) -> None:
     for version in range(7):
-        reply = rig.call(10, version, key="g", key_type=0, coordinator_keys=["g"])
+        reply = harness.call(10, version, key="g", key_type=0, coordinator_keys=["g"])
         found = reply.coordinators[0] if version >= 4 else reply
         assert (found.error_code, found.node_id, found.host, found.port) == (OK, 1, "localhost", 9092)
-    reply = rig.call(10, 6, key_type=0, coordinator_keys=["a", "b", "c"])
+    reply = harness.call(10, 6, key_type=0, coordinator_keys=["a", "b", "c"])
     assert [found.key for found in reply.coordinators] == ["a", "b", "c"]
-    index = rig.runtime.partition_of("g")
-    rig.runtime.unload(index)
-    found = rig.call(10, 4, key_type=0, coordinator_keys=["g"]).coordinators[0]
+    index = harness.runtime.partition_of("g")
+    harness.runtime.unload(index)
+    found = harness.call(10, 4, key_type=0, coordinator_keys=["g"]).coordinators[0]
     assert (found.error_code, found.node_id) == (ErrorCode.coordinator_not_available, -1)
-    assert rig.commit("g", "t", {0: 1}) == {0: ErrorCode.not_coordinator}
-    assert rig.heartbeat("g", "m", 1) is ErrorCode.not_coordinator
+    assert harness.commit("g", "t", {0: 1}) == {0: ErrorCode.not_coordinator}
+    assert harness.heartbeat("g", "m", 1) is ErrorCode.not_coordinator
 
 
 @pytest.mark.parametrize(("version", "key_type"), [(1, 1), (4, 2), (6, 2), (3, 9)])
-def test_other_kinds_of_coordinators_are_refused(rig: Rig, version: int, key_type: int) -> None:
-    reply = rig.call(10, version, key="k", key_type=key_type, coordinator_keys=["k"])
+def test_other_kinds_of_coordinators_are_refused(harness: GroupHarness, version: int, key_type: int) -> None:
+    reply = harness.call(10, version, key="k", key_type=key_type, coordinator_keys=["k"])
     found = reply.coordinators[0] if version >= 4 else reply
     assert (found.error_code, found.node_id, found.port) == (ErrorCode.invalid_request, -1, -1)
 
 
 @pytest.mark.claim(77, part=True)
-def test_before_the_offsets_topic_exists_there_is_no_coordinator(rig: Rig) -> None:
-    rig.runtime.stop()
-    rig.runtime.partition_count = None
-    assert rig.runtime.partition_of("g") == -1
-    assert rig.commit("g", "t", {0: 1}) == {0: ErrorCode.not_coordinator}
-    assert rig.call(16, 5, states_filter=[], types_filter=[]).error_code is OK
+def test_before_the_offsets_topic_exists_there_is_no_coordinator(harness: GroupHarness) -> None:
+    harness.runtime.stop()
+    harness.runtime.partition_count = None
+    assert harness.runtime.partition_of("g") == -1
+    assert harness.commit("g", "t", {0: 1}) == {0: ErrorCode.not_coordinator}
+    assert harness.call(16, 5, states_filter=[], types_filter=[]).error_code is OK
 
 
 # --- appending --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.claim(82, part=True)
-def test_commits_of_one_tick_share_a_batch_and_are_answered_after_it(rig: Rig) -> None:
-    log = rig.partition_of("g")
-    waiting = [_commit(rig, "g", offset, partition=offset % 4) for offset in range(100)]
+def test_commits_of_one_tick_share_a_batch_and_are_answered_after_it(harness: GroupHarness) -> None:
+    log = harness.partition_of("g")
+    waiting = [_commit(harness, "g", offset, partition=offset % 4) for offset in range(100)]
     assert not any(commit.answered for commit in waiting)
     assert log.batches == []
-    rig.world.settle()
+    harness.world.settle()
     assert {_code(commit) for commit in waiting} == {OK}
     assert len(log.batches) == 1
     assert log.log_end_offset == 100
-    assert [rig.offset("g", "t", p) for p in range(4)] == [96, 97, 98, 99]
+    assert [harness.offset("g", "t", p) for p in range(4)] == [96, 97, 98, 99]
 
 
-def test_a_request_after_a_commit_sees_it(rig: Rig) -> None:
+def test_a_request_after_a_commit_sees_it(harness: GroupHarness) -> None:
     """Pipelined on one connection: the fetch arrives before the end of the tick."""
-    commit = _commit(rig, "g", 7)
+    commit = _commit(harness, "g", 7)
     asked = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}], "require_stable": True}
-    fetch = rig.submit(9, 7, asked)
+    fetch = harness.submit(9, 7, asked)
     assert commit.answered
     assert fetch.reply.topics[0].partitions[0].committed_offset == 7
 
 
-def test_a_heartbeat_does_not_end_a_batch(rig: Rig) -> None:
-    (member,) = rig.stable("g")
-    batches = len(rig.partition_of("g").batches)
+def test_a_heartbeat_does_not_end_a_batch(harness: GroupHarness) -> None:
+    (member,) = harness.stable("g")
+    batches = len(harness.partition_of("g").batches)
     beat = {"group_id": "g", "member_id": member, "generation_id": 1, "group_instance_id": None}
-    first = _commit(rig, "h", 1)
-    heartbeat = rig.submit(12, 4, beat)
+    first = _commit(harness, "h", 1)
+    heartbeat = harness.submit(12, 4, beat)
     assert not heartbeat.answered
-    second = _commit(rig, "h", 2)
-    rig.world.settle()
+    second = _commit(harness, "h", 2)
+    harness.world.settle()
     assert (heartbeat.reply.error_code, _code(first), _code(second)) == (OK, OK, OK)
-    assert len(rig.partition_of("g").batches) == batches + 1
+    assert len(harness.partition_of("g").batches) == batches + 1
 
 
 @pytest.mark.parametrize(
@@ -157,131 +157,137 @@ def test_a_heartbeat_does_not_end_a_batch(rig: Rig) -> None:
         (KafkaError(ErrorCode.record_list_too_large), "unknown_server_error"),
     ],
 )
-def test_a_failed_append_has_the_error_code_of_kafka(rig: Rig, failure: Any, expected: str) -> None:
-    _commit(rig, "g", 1)
-    rig.world.settle()
-    rig.partition_of("g").fail_with = failure
-    waiting = [_commit(rig, "g", 2), _commit(rig, "g", 3)]
-    rig.world.settle()
+def test_a_failed_append_has_the_error_code_of_kafka(harness: GroupHarness, failure: Any, expected: str) -> None:
+    _commit(harness, "g", 1)
+    harness.world.settle()
+    harness.partition_of("g").fail_with = failure
+    waiting = [_commit(harness, "g", 2), _commit(harness, "g", 3)]
+    harness.world.settle()
     assert {_code(commit) for commit in waiting} == {ErrorCode[expected]}
-    assert rig.offset("g", "t", 0) == 1  # the failed commits changed nothing
-    assert rig.commit("g", "t", {0: 4}) == {0: OK}
-    assert rig.offset("g", "t", 0) == 4
+    assert harness.offset("g", "t", 0) == 1  # the failed commits changed nothing
+    assert harness.commit("g", "t", {0: 4}) == {0: OK}
+    assert harness.offset("g", "t", 0) == 4
 
 
 @pytest.mark.behaviour(36, part=True)
-def test_a_failed_append_of_an_assignment_reverts_the_generation(rig: Rig) -> None:
-    first, second = rig.stable("g", 2)
-    before = rig.generation("g")
-    joins = [rig.join("g", member) for member in (first, second)]
+def test_a_failed_append_of_an_assignment_reverts_the_generation(harness: GroupHarness) -> None:
+    first, second = harness.stable("g", 2)
+    before = harness.generation("g")
+    joins = [harness.join("g", member) for member in (first, second)]
     generation = joins[0].reply.generation_id
-    waiting = rig.sync("g", second, generation)
-    parked = rig.join("other-in-same-log", rig.member("other-in-same-log"))
-    rig.partition_of("g").fail_with = KafkaError(ErrorCode.not_enough_replicas)
-    leader = rig.sync("g", first, generation, {first: b"x", second: b"y"})
+    waiting = harness.sync("g", second, generation)
+    parked = harness.join("other-in-same-log", harness.member("other-in-same-log"))
+    harness.partition_of("g").fail_with = KafkaError(ErrorCode.not_enough_replicas)
+    leader = harness.sync("g", first, generation, {first: b"x", second: b"y"})
     assert leader.reply.error_code is ErrorCode.coordinator_not_available
     assert waiting.reply.error_code is ErrorCode.coordinator_not_available
-    assert rig.generation("g") == before
-    assert rig.heartbeat("g", second, before) is OK
+    assert harness.generation("g") == before
+    assert harness.heartbeat("g", second, before) is OK
     assert parked.answered
 
 
-def test_a_failed_append_answers_parked_requests(rig: Rig) -> None:
-    (member,) = rig.stable("g")
-    parked = rig.join("g", rig.member("g"))
+def test_a_failed_append_answers_parked_requests(harness: GroupHarness) -> None:
+    (member,) = harness.stable("g")
+    parked = harness.join("g", harness.member("g"))
     assert not parked.answered
-    rig.partition_of("g").fail_with = KafkaError(ErrorCode.kafka_storage_error)
-    assert rig.commit("g", "t", {0: 1}, member=member, generation=1) == {0: ErrorCode.not_coordinator}
+    harness.partition_of("g").fail_with = KafkaError(ErrorCode.kafka_storage_error)
+    assert harness.commit("g", "t", {0: 1}, member=member, generation=1) == {0: ErrorCode.not_coordinator}
     assert parked.reply.error_code is ErrorCode.not_coordinator
-    assert rig.join("g", member).reply.error_code is OK
+    assert harness.join("g", member).reply.error_code is OK
 
 
-def test_batches_are_split_at_max_message_bytes(rig: Rig) -> None:
-    log = rig.partition_of("g")
+def test_batches_are_split_at_max_message_bytes(harness: GroupHarness) -> None:
+    log = harness.partition_of("g")
     log.max_message_bytes = 1_000
-    waiting = [_commit(rig, "g", offset, metadata="m" * 100) for offset in range(30)]
-    rig.world.settle()
+    waiting = [_commit(harness, "g", offset, metadata="m" * 100) for offset in range(30)]
+    harness.world.settle()
     assert {_code(commit) for commit in waiting} == {OK}
     assert len(log.batches) > 4
     assert max(map(len, log.batches)) <= 1_000
     assert log.log_end_offset == 30
-    assert rig.offset("g", "t", 0) == 29
+    assert harness.offset("g", "t", 0) == 29
 
 
-def test_only_the_request_too_large_for_one_batch_fails(rig: Rig) -> None:
-    rig.partition_of("g").max_message_bytes = 1_000
-    parked = rig.join("g", rig.member("g"))
-    before, large, after = _commit(rig, "h", 1), _commit(rig, "i", 2, metadata="m" * 2_000), _commit(rig, "h", 3)
-    rig.world.settle()
+def test_only_the_request_too_large_for_one_batch_fails(harness: GroupHarness) -> None:
+    harness.partition_of("g").max_message_bytes = 1_000
+    parked = harness.join("g", harness.member("g"))
+    before, large, after = (
+        _commit(harness, "h", 1),
+        _commit(harness, "i", 2, metadata="m" * 2_000),
+        _commit(harness, "h", 3),
+    )
+    harness.world.settle()
     assert [_code(commit) for commit in (before, large, after)] == [OK, ErrorCode.unknown_server_error, OK]
-    assert (rig.offset("i", "t", 0), rig.offset("h", "t", 0)) == (-1, 3)
+    assert (harness.offset("i", "t", 0), harness.offset("h", "t", 0)) == (-1, 3)
     assert parked.reply.error_code is OK
 
 
-def test_an_assignment_too_large_for_one_batch_restarts_only_its_own_rebalance(rig: Rig) -> None:
+def test_an_assignment_too_large_for_one_batch_restarts_only_its_own_rebalance(harness: GroupHarness) -> None:
     """As in Kafka: each member that waits for the assignment gets an error, its group rebalances, other groups are not
     affected."""
-    stable = rig.stable("stable")
-    parked = [rig.join("h", rig.member("h"))]
-    parked.append(rig.join("h", rig.member("h")))  # waits for the first member to rejoin
-    leader = rig.member("g")
-    generation = rig.join("g", leader).reply.generation_id
-    other = rig.member("g")
-    waiting = rig.join("g", other), rig.join("g", leader)
+    stable = harness.stable("stable")
+    parked = [harness.join("h", harness.member("h"))]
+    parked.append(harness.join("h", harness.member("h")))  # waits for the first member to rejoin
+    leader = harness.member("g")
+    generation = harness.join("g", leader).reply.generation_id
+    other = harness.member("g")
+    waiting = harness.join("g", other), harness.join("g", leader)
     generation = waiting[1].reply.generation_id
-    rig.partition_of("g").max_message_bytes = 1_000
-    follower = rig.sync("g", other, generation)
-    reply = rig.sync("g", leader, generation, {leader: b"x" * 2_000}).reply
+    harness.partition_of("g").max_message_bytes = 1_000
+    follower = harness.sync("g", other, generation)
+    reply = harness.sync("g", leader, generation, {leader: b"x" * 2_000}).reply
     assert (reply.error_code, reply.assignment) == (ErrorCode.unknown_server_error, b"")
     assert (follower.reply.error_code, follower.reply.assignment) == (ErrorCode.unknown_server_error, b"")
-    assert rig.state("g") == "PreparingRebalance"
-    assert rig.heartbeat("g", leader, generation) is ErrorCode.rebalance_in_progress
+    assert harness.state("g") == "PreparingRebalance"
+    assert harness.heartbeat("g", leader, generation) is ErrorCode.rebalance_in_progress
     assert not parked[1].answered
-    assert rig.heartbeat("stable", stable[0], 1) is OK
-    again = rig.join("g", leader), rig.join("g", other)
+    assert harness.heartbeat("stable", stable[0], 1) is OK
+    again = harness.join("g", leader), harness.join("g", other)
     assert {join.reply.error_code for join in again} == {OK}
-    rig.sync("g", other, generation + 1)
-    assert rig.sync("g", leader, generation + 1, {leader: b"x"}).reply.assignment == b"x"
-    assert rig.state("g") == "Stable"
+    harness.sync("g", other, generation + 1)
+    assert harness.sync("g", leader, generation + 1, {leader: b"x"}).reply.assignment == b"x"
+    assert harness.state("g") == "Stable"
 
 
-def test_a_deletion_too_large_for_one_batch_answers_no_parked_request(rig: Rig) -> None:
-    rig.catalog.add("wide", 100)
-    rig.commit("g", "wide", {index: index for index in range(100)})
-    rig.join("h", rig.member("h"))
-    parked = rig.join("h", rig.member("h"))
-    rig.partition_of("g").max_message_bytes = 1_000
-    (answer,) = rig.call(42, 2, groups_names=["g"]).results
+def test_a_deletion_too_large_for_one_batch_answers_no_parked_request(harness: GroupHarness) -> None:
+    harness.catalog.add("wide", 100)
+    harness.commit("g", "wide", {index: index for index in range(100)})
+    harness.join("h", harness.member("h"))
+    parked = harness.join("h", harness.member("h"))
+    harness.partition_of("g").max_message_bytes = 1_000
+    (answer,) = harness.call(42, 2, groups_names=["g"]).results
     assert answer.error_code is ErrorCode.unknown_server_error
-    assert rig.offset("g", "wide", 99) == 99
+    assert harness.offset("g", "wide", 99) == 99
     assert not parked.answered
 
 
-def test_a_callback_that_raises_does_not_affect_other_answers(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    index = rig.runtime.partition_of("g")
+def test_a_callback_that_raises_does_not_affect_other_answers(
+    harness: GroupHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    index = harness.runtime.partition_of("g")
 
     def refuse(_: Any) -> None:
         raise ZeroDivisionError
 
     def ask(partition: int) -> Deferred[Any]:
         rows = [(partition, 5, -1, "")]
-        return rig.runtime.submit(index, OffsetCommit("g", [TopicCommit("t", None, rows)]))
+        return harness.runtime.submit(index, OffsetCommit("g", [TopicCommit("t", None, rows)]))
 
     first, second, third = ask(0), ask(1), ask(2)
     first.then(refuse)
     mapped = second.map(lambda _: 1 // 0)
-    rig.world.settle()
+    harness.world.settle()
     assert third.value.error is OK
     assert isinstance(mapped.value, ZeroDivisionError), "the caller gets an error and does not wait for ever"
     assert "could not be sent" in caplog.text
-    assert rig.commit("g", "t", {3: 1}) == {3: OK}
+    assert harness.commit("g", "t", {3: 1}) == {3: OK}
 
 
 def test_a_record_whose_replay_raises_fails_its_batch_and_restarts_the_shard(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The record is written, but its replay raises: the log is read again, without records that cannot be read."""
-    rig.commit("g", "t", {0: 1})
+    harness.commit("g", "t", {0: 1})
     replay = GroupShard.replay
 
     def choke(shard: GroupShard, offset: int, record: Any) -> None:
@@ -298,116 +304,120 @@ def test_a_record_whose_replay_raises_fails_its_batch_and_restarts_the_shard(
 
     monkeypatch.setattr(GroupShard, "replay", choke)
     monkeypatch.setattr(GroupShard, "replay_commits", choke_on_many)
-    waiting = [_commit(rig, "g", 2), _commit(rig, "choke", 3), _commit(rig, "h", 4)]
-    rig.world.settle()
+    waiting = [_commit(harness, "g", 2), _commit(harness, "choke", 3), _commit(harness, "h", 4)]
+    harness.world.settle()
     assert {_code(commit) for commit in waiting} == {ErrorCode.unknown_server_error}
-    assert (rig.offset("g", "t", 0), rig.offset("choke", "t", 0), rig.offset("h", "t", 0)) == (2, -1, 4)
-    assert rig.commit("g", "t", {0: 5}) == {0: OK}
-    assert rig.runtime.skipped_records == 1
+    assert (harness.offset("g", "t", 0), harness.offset("choke", "t", 0), harness.offset("h", "t", 0)) == (2, -1, 4)
+    assert harness.commit("g", "t", {0: 5}) == {0: OK}
+    assert harness.runtime.skipped_records == 1
     assert "the replay of the new record at offset" in caplog.text
 
 
 @pytest.mark.behaviour(18, 23, part=True)
 def test_records_without_a_request_are_split_into_batches() -> None:
-    rig = Rig()
-    rig.catalog.add("t", 200)
-    rig.commit("g", "t", {index: index for index in range(200)})
-    log = rig.partition_of("g")
+    harness = GroupHarness()
+    harness.catalog.add("t", 200)
+    harness.commit("g", "t", {index: index for index in range(200)})
+    log = harness.partition_of("g")
     log.max_message_bytes = 1_000
-    rig.runtime.on_topics_deleted(["t"])
-    rig.world.settle()
+    harness.runtime.on_topics_deleted(["t"])
+    harness.world.settle()
     assert log.log_end_offset == 400
     assert len(log.batches) > 5
-    assert rig.offset("g", "t", 199) == -1
+    assert harness.offset("g", "t", 199) == -1
 
 
-def test_replies_wait_for_the_high_watermark(rig: Rig) -> None:
-    (member,) = rig.stable("g")
-    log = rig.partition_of("g")
+def test_replies_wait_for_the_high_watermark(harness: GroupHarness) -> None:
+    (member,) = harness.stable("g")
+    log = harness.partition_of("g")
     log.held_back = log.log_end_offset
-    first = _commit(rig, "h", 1)
-    rig.world.settle()
-    second = _commit(rig, "h", 2)
-    rig.world.settle()
+    first = _commit(harness, "h", 1)
+    harness.world.settle()
+    second = _commit(harness, "h", 2)
+    harness.world.settle()
     assert not first.answered
     assert not second.answered
     log.held_back += 1
-    rig.runtime.on_high_watermark(rig.runtime.partition_of("g"))
+    harness.runtime.on_high_watermark(harness.runtime.partition_of("g"))
     assert first.answered
     assert not second.answered
     log.held_back = None
-    rig.runtime.on_high_watermark(rig.runtime.partition_of("g"))
+    harness.runtime.on_high_watermark(harness.runtime.partition_of("g"))
     assert second.answered
-    assert rig.heartbeat("g", member, 1) is OK
+    assert harness.heartbeat("g", member, 1) is OK
 
 
-def test_a_shard_that_raises_answers_the_request_and_continues(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    index = rig.runtime.partition_of("g")
+def test_a_shard_that_raises_answers_the_request_and_continues(
+    harness: GroupHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    index = harness.runtime.partition_of("g")
     too_large = OffsetCommit("g" * 70_000, [TopicCommit("t", None, [(0, 1, -1, "")])])
     with caplog.at_level(logging.ERROR):
-        answer = rig.runtime.submit(index, too_large)
+        answer = harness.runtime.submit(index, too_large)
     assert answer.value.error is ErrorCode.unknown_server_error
     assert "OffsetCommit failed" in caplog.text
-    assert rig.commit("g", "t", {0: 1}) == {0: OK}
+    assert harness.commit("g", "t", {0: 1}) == {0: OK}
 
 
 # --- loading ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.claim(91, 92, part=True)
-def test_all_commits_exist_after_a_crash(rig: Rig) -> None:
+def test_all_commits_exist_after_a_crash(harness: GroupHarness) -> None:
     for number in range(50):
-        rig.commit(f"g{number % 7}", "t", {number % 4: number}, metadata=str(number))
-    before = [shard.durable_state() for shard in _shards(rig)]
-    unanswered = _commit(rig, "g0", 999)
-    rig.restart()
+        harness.commit(f"g{number % 7}", "t", {number % 4: number}, metadata=str(number))
+    before = [shard.durable_state() for shard in _shards(harness)]
+    unanswered = _commit(harness, "g0", 999)
+    harness.restart()
     assert not unanswered.answered
-    assert [shard.durable_state() for shard in _shards(rig)] == before
+    assert [shard.durable_state() for shard in _shards(harness)] == before
     assert sum(len(state.offsets) for state in before) == 28
 
 
-def _shards(rig: Rig) -> list[Any]:
-    return [rig.runtime.shard(index) for index in range(len(rig.partitions))]
+def _shards(harness: GroupHarness) -> list[Any]:
+    return [harness.runtime.shard(index) for index in range(len(harness.partitions))]
 
 
 @pytest.mark.claim(91, part="b")
-def test_groups_are_not_served_while_their_log_is_loaded(rig: Rig) -> None:
+def test_groups_are_not_served_while_their_log_is_loaded(harness: GroupHarness) -> None:
     for _ in range(20):
-        rig.commit("g", "t", {0: 1}, metadata="m" * 4_000)
-        waiting = [_commit(rig, "g", n, metadata="m" * 4_000) for n in range(40)]
-        rig.world.settle()
+        harness.commit("g", "t", {0: 1}, metadata="m" * 4_000)
+        waiting = [_commit(harness, "g", n, metadata="m" * 4_000) for n in range(40)]
+        harness.world.settle()
         assert all(commit.answered for commit in waiting)
-    index = rig.runtime.partition_of("g")
-    rig.runtime.load(index, rig.partitions[index])
-    assert rig.runtime.shard(index) is None
+    index = harness.runtime.partition_of("g")
+    harness.runtime.load(index, harness.partitions[index])
+    assert harness.runtime.shard(index) is None
     loading = ErrorCode.coordinator_load_in_progress
-    commit = _commit(rig, "g", 5)
+    commit = _commit(harness, "g", 5)
     assert _code(commit) is loading
-    submit = rig.runtime.submit
+    submit = harness.runtime.submit
     assert submit(index, Heartbeat("g", "m", 1)).value is OK  # a member continues without an error
     ask = {"group_id": "g", "topics": None, "require_stable": False}
-    assert rig.submit(9, 7, ask).reply.error_code is loading
-    assert rig.submit(16, 5, {"states_filter": [], "types_filter": []}).reply.error_code is loading
-    rig.world.settle()
-    assert rig.offset("g", "t", 0) == 39
+    assert harness.submit(9, 7, ask).reply.error_code is loading
+    assert harness.submit(16, 5, {"states_filter": [], "types_filter": []}).reply.error_code is loading
+    harness.world.settle()
+    assert harness.offset("g", "t", 0) == 39
 
 
 @pytest.mark.claim(87, part="b")
 @pytest.mark.claim(86, part=True)
 @pytest.mark.behaviour(12, part="a")
-def test_records_that_cannot_be_read_are_skipped_counted_and_logged(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    log = rig.partition_of("g")
-    rig.commit("g", "t", {0: 1})
+def test_records_that_cannot_be_read_are_skipped_counted_and_logged(
+    harness: GroupHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = harness.partition_of("g")
+    harness.commit("g", "t", {0: 1})
     good = records.offset_value(OffsetCommitValue(5, -1, "", START_MS))
     log.put((None, b"keyless"), (b"\x7f\x00\0\1g", b"\0\0"), (records.offset_key("g", "t", 1), b"\0\4\0"))
     log.put((records.offset_key("g", "t", 2), b"\0\x09" + good[2:]), (b"\0\x0b\0\1g", bytes(6) + bytes(9)))
     log.put((records.offset_key("g", "t", 3), good))
     with caplog.at_level(logging.WARNING):
-        rig.restart()
-    assert [rig.offset("g", "t", i) for i in range(4)] == [1, -1, -1, 5]
-    assert rig.runtime.skipped_records == 5
+        harness.restart()
+    assert [harness.offset("g", "t", i) for i in range(4)] == [1, -1, -1, 5]
+    assert harness.runtime.skipped_records == 5
     assert "key type 32512 is unknown" in caplog.text
-    assert rig.commit("g", "t", {1: 3}) == {1: OK}
+    assert harness.commit("g", "t", {1: 3}) == {1: OK}
 
 
 @pytest.mark.claim(87, part=True)
@@ -416,29 +426,29 @@ def test_a_broken_log_blocks_only_its_own_groups(caplog: pytest.LogCaptureFixtur
         def read_bytes(self, offset: int, max_bytes: int) -> bytes:
             raise CorruptRecord("no batch")
 
-    rig = Rig(partition_count=2)
-    rig.catalog.add("t")
-    groups = {rig.runtime.partition_of(name): name for name in "abcd"}
-    rig.partitions[0] = Broken(rig.world, 0)
+    harness = GroupHarness(partition_count=2)
+    harness.catalog.add("t")
+    groups = {harness.runtime.partition_of(name): name for name in "abcd"}
+    harness.partitions[0] = Broken(harness.world, 0)
     with caplog.at_level(logging.ERROR):
-        rig.restart()
+        harness.restart()
     assert "cannot be read" in caplog.text
-    assert rig.commit(groups[0], "t", {0: 1}) == {0: ErrorCode.not_coordinator}
-    assert rig.commit(groups[1], "t", {0: 1}) == {0: OK}
+    assert harness.commit(groups[0], "t", {0: 1}) == {0: ErrorCode.not_coordinator}
+    assert harness.commit(groups[1], "t", {0: 1}) == {0: OK}
 
 
 @pytest.mark.behaviour(37, part=True)
-def test_control_batches_and_gaps_of_compaction_are_skipped(rig: Rig) -> None:
-    log = rig.partition_of("g")
+def test_control_batches_and_gaps_of_compaction_are_skipped(harness: GroupHarness) -> None:
+    log = harness.partition_of("g")
     for offset in range(4):
-        rig.commit("g", "t", {offset: offset + 10})
+        harness.commit("g", "t", {offset: offset + 10})
     first, control, _, last = map(bytearray, log.batches)  # the third is compacted away
     control[22] |= 0x20  # attributes: control
     control[17:21] = crc32c(control[21:]).to_bytes(4, "big")
     log.rewrite([bytes(first), bytes(control), bytes(last)])
-    rig.restart()
-    assert [rig.offset("g", "t", i) for i in range(4)] == [10, -1, -1, 13]
-    rig.commit("g", "t", {2: 5})
+    harness.restart()
+    assert [harness.offset("g", "t", i) for i in range(4)] == [10, -1, -1, 13]
+    harness.commit("g", "t", {2: 5})
     (_, header) = next(scan(log.batches[-1]))
     assert header.base_offset == 4
 
@@ -446,71 +456,73 @@ def test_control_batches_and_gaps_of_compaction_are_skipped(rig: Rig) -> None:
 # --- parking, timers, ending ------------------------------------------------------------------------------------
 
 
-def test_an_unload_answers_waiting_requests(rig: Rig) -> None:
-    parked = rig.join("g", rig.member("g"))
-    rig.sync("g", parked.reply.member_id, 1, {})
-    parked = rig.join("g", rig.member("g"))
-    commit = _commit(rig, "h", 1)
-    rig.runtime.unload(rig.runtime.partition_of("g"))
+def test_an_unload_answers_waiting_requests(harness: GroupHarness) -> None:
+    parked = harness.join("g", harness.member("g"))
+    harness.sync("g", parked.reply.member_id, 1, {})
+    parked = harness.join("g", harness.member("g"))
+    commit = _commit(harness, "h", 1)
+    harness.runtime.unload(harness.runtime.partition_of("g"))
     assert parked.reply.error_code is ErrorCode.not_coordinator
     assert _code(commit) is ErrorCode.not_coordinator
-    rig.advance(100_000)  # no timer of it fires
+    harness.advance(100_000)  # no timer of it fires
 
 
-def test_a_stop_writes_pending_records(rig: Rig) -> None:
-    commit = _commit(rig, "g", 1)
-    rig.runtime.stop()
+def test_a_stop_writes_pending_records(harness: GroupHarness) -> None:
+    commit = _commit(harness, "g", 1)
+    harness.runtime.stop()
     assert _code(commit) is OK
-    rig.restart()
-    assert rig.offset("g", "t", 0) == 1
+    harness.restart()
+    assert harness.offset("g", "t", 0) == 1
 
 
 @pytest.mark.claim(54, part=True)
-def test_a_moved_clock_fires_timers(rig: Rig) -> None:
-    rig.commit("g", "t", {0: 1})
-    rig.stable("members")
-    rig.world.now_ms += 8 * 86_400_000
-    rig.runtime.on_clock_moved()
-    rig.world.settle()
-    assert rig.offset("g", "t", 0) == -1
-    assert rig.state("members") == "Dead"  # it is empty, and has no offset
+def test_a_moved_clock_fires_timers(harness: GroupHarness) -> None:
+    harness.commit("g", "t", {0: 1})
+    harness.stable("members")
+    harness.world.now_ms += 8 * 86_400_000
+    harness.runtime.on_clock_moved()
+    harness.world.settle()
+    assert harness.offset("g", "t", 0) == -1
+    assert harness.state("members") == "Dead"  # it is empty, and has no offset
 
 
 @pytest.mark.parametrize("jump_ms", [7_200_000, -7_200_000])
-def test_sessions_are_independent_of_the_system_time(rig: Rig, jump_ms: int) -> None:
+def test_sessions_are_independent_of_the_system_time(harness: GroupHarness, jump_ms: int) -> None:
     """After a suspended laptop or a corrected clock, members keep the exact rest of their sessions."""
-    (member,) = rig.stable("g", session_ms=10_000)
-    rig.advance(9_000)
-    rig.heartbeat("g", member, 1)  # extends the deadline; the timer was set for an earlier time and is due in a second
-    rig.advance(500)
-    rig.world.jumped_ms = jump_ms
-    rig.advance(9_000)
-    assert rig.state("g") == "Stable"
-    assert rig.heartbeat("g", member, 1) is OK
-    rig.commit("g", "t", {0: 1}, member=member, generation=1)
-    found = rig.shard("g").committed("g", "t", 0)
-    assert found.commit_timestamp_ms == rig.world.clock(), "records have the system time"
-    rig.advance(9_900)
-    assert rig.state("g") == "Stable"
-    rig.advance(200)
-    assert rig.state("g") == "Empty"
+    (member,) = harness.stable("g", session_ms=10_000)
+    harness.advance(9_000)
+    harness.heartbeat(
+        "g", member, 1
+    )  # extends the deadline; the timer was set for an earlier time and is due in a second
+    harness.advance(500)
+    harness.world.jumped_ms = jump_ms
+    harness.advance(9_000)
+    assert harness.state("g") == "Stable"
+    assert harness.heartbeat("g", member, 1) is OK
+    harness.commit("g", "t", {0: 1}, member=member, generation=1)
+    found = harness.shard("g").committed("g", "t", 0)
+    assert found.commit_timestamp_ms == harness.world.clock(), "records have the system time"
+    harness.advance(9_900)
+    assert harness.state("g") == "Stable"
+    harness.advance(200)
+    assert harness.state("g") == "Empty"
 
 
-def test_renewed_sessions_leave_one_timer(rig: Rig) -> None:
-    (member,) = rig.stable("g", session_ms=10_000)
+def test_renewed_sessions_leave_one_timer(harness: GroupHarness) -> None:
+    (member,) = harness.stable("g", session_ms=10_000)
     for _ in range(2_000):
-        rig.heartbeat("g", member, 1)
-    assert len(rig.runtime.timers._heap) < 20
+        harness.heartbeat("g", member, 1)
+    assert len(harness.runtime.timers._heap) < 20
 
 
 def test_list_groups_includes_all_partitions() -> None:
-    rig = Rig(partition_count=50)
-    rig.catalog.add("t")
+    harness = GroupHarness(partition_count=50)
+    harness.catalog.add("t")
     names = {f"group-{number}" for number in range(100)}
     for name in names:
-        rig.commit(name, "t", {0: 1})
-    rig.stable("busy")
-    everything = rig.call(16, 5, states_filter=[], types_filter=[]).groups
+        harness.commit(name, "t", {0: 1})
+    harness.stable("busy")
+    everything = harness.call(16, 5, states_filter=[], types_filter=[]).groups
     assert {group.group_id for group in everything} == names | {"busy"}
     for states, types, expected in (
         (["stable"], [], {"busy"}),
@@ -519,26 +531,26 @@ def test_list_groups_includes_all_partitions() -> None:
         ([], ["consumer"], set()),
         (["bogus"], [], set()),
     ):
-        reply = rig.call(16, 5, states_filter=states, types_filter=types)
+        reply = harness.call(16, 5, states_filter=states, types_filter=types)
         assert {group.group_id for group in reply.groups} == expected
-    (busy,) = rig.call(16, 4, states_filter=["Stable"]).groups
+    (busy,) = harness.call(16, 4, states_filter=["Stable"]).groups
     assert (busy.group_id, busy.protocol_type, busy.group_state) == ("busy", "consumer", "Stable")
 
 
 def test_a_description_has_the_fields_of_each_state() -> None:
-    rig = Rig(GroupConfig())
-    (member,) = rig.stable("g", instance=None)
-    (group,) = rig.call(15, 6, groups=["g"], include_authorized_operations=True).groups
+    harness = GroupHarness(GroupConfig())
+    (member,) = harness.stable("g", instance=None)
+    (group,) = harness.call(15, 6, groups=["g"], include_authorized_operations=True).groups
     (row,) = group.members
     assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "range")
     assert (row.member_id, row.client_id, row.client_host) == (member, "test", "/127.0.0.1")
     assert row.member_assignment == member.encode()
     assert group.authorized_operations == 3400
-    rig.join("g", rig.member("g"))
-    (group,) = rig.call(15, 6, groups=["g"], include_authorized_operations=False).groups
+    harness.join("g", harness.member("g"))
+    (group,) = harness.call(15, 6, groups=["g"], include_authorized_operations=False).groups
     assert (group.group_state, group.protocol_data, group.members[0].member_metadata) == ("PreparingRebalance", "", b"")
     for version in range(7):
-        (group,) = rig.call(15, version, groups=["none"], include_authorized_operations=version >= 3).groups
+        (group,) = harness.call(15, version, groups=["none"], include_authorized_operations=version >= 3).groups
         assert group.group_state == "Dead"
         assert group.error_code is (ErrorCode.group_id_not_found if version >= 6 else OK)
 
@@ -573,6 +585,6 @@ def test_gathering_keeps_the_order() -> None:
     assert gather([]).value == []
 
 
-def test_records_of_a_commit_are_read_back(rig: Rig) -> None:
-    rig.commit("g", "t", {0: 1})
-    assert all(isinstance(record, OffsetCommitRecord) for record in rig.partition_of("g").records())
+def test_records_of_a_commit_are_read_back(harness: GroupHarness) -> None:
+    harness.commit("g", "t", {0: 1})
+    assert all(isinstance(record, OffsetCommitRecord) for record in harness.partition_of("g").records())

@@ -9,8 +9,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.consumer_rig import ConsumerRig
-from support.group_rig import Rig
+from support.consumer_harness import ConsumerHarness
+from support.group_harness import GroupHarness
 from support.world import Process
 from support.world_log import WorldLog
 
@@ -32,26 +32,26 @@ OK = ErrorCode.none
 def test_a_load_reads_to_the_log_end_although_replicas_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that the replicas lack are not visible before the replicas have them."""
     monkeypatch.setattr(loader_module, "LOAD_STEP_BYTES", 100)
-    rig = Rig(partition_count=1)
-    rig.catalog.add("t")
+    harness = GroupHarness(partition_count=1)
+    harness.catalog.add("t")
     for offset in range(10):
-        rig.commit("g", "t", {0: offset})
-    log = rig.partition_of("g")
+        harness.commit("g", "t", {0: offset})
+    log = harness.partition_of("g")
     log.held_back = 1
-    rig.runtime.load(0, log)
-    rig.world.settle()
-    assert rig.shard("g").committed("g", "t", 0).offset == 9
-    fetch = rig.start(9, 5, group_id="g", topics=[{"name": "t", "partition_indexes": [0]}])
+    harness.runtime.load(0, log)
+    harness.world.settle()
+    assert harness.shard("g").committed("g", "t", 0).offset == 9
+    fetch = harness.start(9, 5, group_id="g", topics=[{"name": "t", "partition_indexes": [0]}])
     assert not fetch.answered
     log.held_back = None
-    rig.runtime.on_high_watermark(0)
+    harness.runtime.on_high_watermark(0)
     assert fetch.reply.topics[0].partitions[0].committed_offset == 9
 
 
 @pytest.mark.parametrize("jump_ms", [3_000, 400, -3_000])
 def test_a_clock_jump_without_requests_causes_no_endless_alarms(jump_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(partition_count=1)
-    rig.catalog.add("t")
+    harness = GroupHarness(partition_count=1)
+    harness.catalog.add("t")
     set_alarm = Process.call_at
     alarms = 0
 
@@ -62,53 +62,53 @@ def test_a_clock_jump_without_requests_causes_no_endless_alarms(jump_ms: int, mo
         return set_alarm(process, at_ms, callback)
 
     monkeypatch.setattr(Process, "call_at", counted)
-    rig.restart()
-    (member,) = rig.stable("g", session_ms=10_000)
-    rig.leave("g", member)  # the alarm of its session has no work and sets the next alarm
-    rig.world.jumped_ms = jump_ms
-    rig.advance(60_000)
-    rig.commit("h", "t", {0: 1})
-    rig.advance(600_000)
-    assert rig.offset("h", "t", 0) == 1
+    harness.restart()
+    (member,) = harness.stable("g", session_ms=10_000)
+    harness.leave("g", member)  # the alarm of its session has no work and sets the next alarm
+    harness.world.jumped_ms = jump_ms
+    harness.advance(60_000)
+    harness.commit("h", "t", {0: 1})
+    harness.advance(600_000)
+    assert harness.offset("h", "t", 0) == 1
 
 
 @pytest.mark.behaviour(38, 46, part=True)
 def test_a_refused_upgrade_leaves_no_member_waiting() -> None:
-    rig = ConsumerRig(GroupConfig(consumer_max_size=2))
-    rig.catalog.add("t")
-    old = rig.member("g")
-    joined = rig.join("g", old).reply
-    rig.sync("g", old, joined.generation_id, {old: b"\0\1\0\0\0\0\xff\xff\xff\xff"})
-    new = rig.member("g")
-    waiting = rig.join("g", new)
-    refused = rig.enter("g", "m", "t")
+    harness = ConsumerHarness(GroupConfig(consumer_max_size=2))
+    harness.catalog.add("t")
+    old = harness.member("g")
+    joined = harness.join("g", old).reply
+    harness.sync("g", old, joined.generation_id, {old: b"\0\1\0\0\0\0\xff\xff\xff\xff"})
+    new = harness.member("g")
+    waiting = harness.join("g", new)
+    refused = harness.enter("g", "m", "t")
     assert refused.error is ErrorCode.group_max_size_reached
     assert not waiting.answered
-    assert rig.state("g") == "PreparingRebalance"
-    again = rig.join("g", old)
+    assert harness.state("g") == "PreparingRebalance"
+    again = harness.join("g", old)
     assert [answer.reply.error_code for answer in (waiting, again)] == [OK, OK]
     # Members that then send no heartbeats are removed.
-    rig.advance(120_000)
-    assert rig.state("g") == "Empty"
+    harness.advance(120_000)
+    assert harness.state("g") == "Empty"
 
 
 @pytest.mark.claim(55, part=True)
 @pytest.mark.behaviour(23, part=True)
 def test_offsets_of_a_deleted_topic_are_removed_after_a_failed_append(caplog: pytest.LogCaptureFixture) -> None:
-    rig = Rig(partition_count=1)
-    rig.catalog.add("t")
-    rig.commit("g", "t", {0: 1, 1: 2})
-    log: WorldLog = rig.partition_of("g")
+    harness = GroupHarness(partition_count=1)
+    harness.catalog.add("t")
+    harness.commit("g", "t", {0: 1, 1: 2})
+    log: WorldLog = harness.partition_of("g")
     log.fail_with = KafkaError(ErrorCode.kafka_storage_error, "disk full")
-    rig.catalog.remove("t")
-    rig.runtime.on_topics_deleted(["t"])
-    rig.world.settle()
+    harness.catalog.remove("t")
+    harness.runtime.on_topics_deleted(["t"])
+    harness.world.settle()
     assert log.fail_with is None
-    assert rig.offset("g", "t", 0) == 1, "the log still has the offset"
-    rig.advance(10_000)
-    assert rig.offset("g", "t", 0) == -1
-    rig.restart()
-    assert rig.shard("g").durable_state().offsets == {}
+    assert harness.offset("g", "t", 0) == 1, "the log still has the offset"
+    harness.advance(10_000)
+    assert harness.offset("g", "t", 0) == -1
+    harness.restart()
+    assert harness.shard("g").durable_state().offsets == {}
 
 
 @pytest.mark.claim(64, part=True)
@@ -132,25 +132,25 @@ def test_a_subscription_that_changes_during_a_join_is_sent_in_the_next_join() ->
 
 @pytest.mark.behaviour(38, part=True)
 def test_an_upgrade_assigns_the_partitions_of_a_topic_recreated_with_fewer() -> None:
-    rig = ConsumerRig()
-    rig.catalog.add("t", 5)
-    rig.catalog.add("u", 1)
-    old = rig.member("g", topics=("t",))
-    joined = rig.join("g", old, topics=("t",)).reply
+    harness = ConsumerHarness()
+    harness.catalog.add("t", 5)
+    harness.catalog.add("u", 1)
+    old = harness.member("g", topics=("t",))
+    joined = harness.join("g", old, topics=("t",)).reply
     share = encode_assignment(tuple(TopicPartition("t", number) for number in range(5)))
-    assert rig.sync("g", old, joined.generation_id, {old: share}).reply.error_code is OK
-    rig.catalog.remove("t")
-    rig.catalog.add("t", 1).id = UUID(int=77)
+    assert harness.sync("g", old, joined.generation_id, {old: share}).reply.error_code is OK
+    harness.catalog.remove("t")
+    harness.catalog.add("t", 1).id = UUID(int=77)
     # Members with different subscriptions: the assignor begins with the topics of all members.
-    new = rig.enter("g", "m", "u")
+    new = harness.enter("g", "m", "u")
     assert new.error is OK
     owned = {
         (topic_id, number)
-        for targets in rig.shard("g").consumer_groups["g"].targets.values()
+        for targets in harness.shard("g").consumer_groups["g"].targets.values()
         for topic_id, numbers in targets.items()
         for number in numbers
     }
-    assert owned == {(UUID(int=77).bytes, 0), (rig.catalog.topic("u").id.bytes, 0)}  # type: ignore[union-attr]
+    assert owned == {(UUID(int=77).bytes, 0), (harness.catalog.topic("u").id.bytes, 0)}  # type: ignore[union-attr]
 
 
 def test_a_fetch_planned_before_a_partition_is_revoked_does_not_fail() -> None:

@@ -16,8 +16,8 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import pytest
-from support.consumer_rig import ConsumerRig
-from support.group_rig import subscription
+from support.consumer_harness import ConsumerHarness
+from support.group_harness import subscription
 from support.world import Process, World
 from support.world_log import WorldLog
 
@@ -53,8 +53,8 @@ from odradek.groups.shard import GroupShard
 GROUPS = str(Path(shard.__file__).parent)
 FAULTS_EACH = 60
 SHARE = b"\0\1\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
-Scenario = Callable[[ConsumerRig], Callable[[], Any]]
-"""Prepares a rig and returns the action to perform. The action may return the promise of an answer."""
+Scenario = Callable[[ConsumerHarness], Callable[[], Any]]
+"""Prepares a harness and returns the action to perform. The action may return the promise of an answer."""
 
 
 def said(name: str = "range") -> tuple[MemberProtocol, ...]:
@@ -67,256 +67,256 @@ def joining(group_id: str, member_id: str = "", new_id: str = "new", **how: Any)
     return JoinGroup(group_id, member_id, new_id, "c", "/h", 10_000, 60_000, "consumer", protocols, **how)
 
 
-def asking(rig: ConsumerRig, request: Any) -> Callable[[], Deferred[Any]]:
-    return lambda: rig.runtime.submit(0, request)
+def asking(harness: ConsumerHarness, request: Any) -> Callable[[], Deferred[Any]]:
+    return lambda: harness.runtime.submit(0, request)
 
 
-def settled(rig: ConsumerRig, request: Any) -> Any:
-    promise = rig.runtime.submit(0, request)
-    rig.world.settle()
+def settled(harness: ConsumerHarness, request: Any) -> Any:
+    promise = harness.runtime.submit(0, request)
+    harness.world.settle()
     return promise.value if promise.resolved else promise
 
 
-def stable(rig: ConsumerRig, group_id: str = "g", *, static: bool = False) -> None:
+def stable(harness: ConsumerHarness, group_id: str = "g", *, static: bool = False) -> None:
     """A Stable group of ``a``, the leader, and ``b``."""
-    settled(rig, joining(group_id, new_id="a", group_instance_id="i-a" if static else None))
-    rig.advance(0)
-    second = settled(rig, joining(group_id, new_id="b"))
-    rejoined = settled(rig, joining(group_id, "a", group_instance_id="i-a" if static else None))
+    settled(harness, joining(group_id, new_id="a", group_instance_id="i-a" if static else None))
+    harness.advance(0)
+    second = settled(harness, joining(group_id, new_id="b"))
+    rejoined = settled(harness, joining(group_id, "a", group_instance_id="i-a" if static else None))
     assert isinstance(second, Deferred)
     generation = rejoined.generation_id
-    settled(rig, SyncGroup(group_id, "a", generation, {"a": SHARE, "b": SHARE}))
-    assert rig.shard(group_id).groups[group_id].state is State.STABLE
+    settled(harness, SyncGroup(group_id, "a", generation, {"a": SHARE, "b": SHARE}))
+    assert harness.shard(group_id).groups[group_id].state is State.STABLE
 
 
-def consumer(rig: ConsumerRig, group_id: str, member_id: str, epoch: int = 0, **how: Any) -> Any:
+def consumer(harness: ConsumerHarness, group_id: str, member_id: str, epoch: int = 0, **how: Any) -> Any:
     how = {"topics": ["t"], "owned": {}, "rebalance_timeout_ms": 30_000, **how} if epoch == 0 else how
     return ConsumerHeartbeat(group_id, member_id, epoch, "", **how)
 
 
-def emptied_consumer_group(rig: ConsumerRig, group_id: str) -> None:
-    settled(rig, consumer(rig, group_id, "k"))
-    rig.commit(group_id, "t", {0: 5}, member="k", generation=2)
-    settled(rig, consumer(rig, group_id, "k", -1))
+def emptied_consumer_group(harness: ConsumerHarness, group_id: str) -> None:
+    settled(harness, consumer(harness, group_id, "k"))
+    harness.commit(group_id, "t", {0: 5}, member="k", generation=2)
+    settled(harness, consumer(harness, group_id, "k", -1))
 
 
-def mixed(rig: ConsumerRig) -> None:
+def mixed(harness: ConsumerHarness) -> None:
     """A classic group of two members and a KIP-848 member that joined later."""
-    stable(rig)
-    assert settled(rig, consumer(rig, "g", "k")).error is ErrorCode.none
+    stable(harness)
+    assert settled(harness, consumer(harness, "g", "k")).error is ErrorCode.none
 
 
 # --- the scenarios ------------------------------------------------------------------------------------------------
 
 
-def commits(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig)
+def commits(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness)
     rows = [(number, number, -1, "m") for number in range(4)]
-    return asking(rig, OffsetCommit("g", [TopicCommit("t", None, rows)], "b", 2))
+    return asking(harness, OffsetCommit("g", [TopicCommit("t", None, rows)], "b", 2))
 
 
-def commits_of_many_partitions(rig: ConsumerRig) -> Callable[[], Any]:
+def commits_of_many_partitions(harness: ConsumerHarness) -> Callable[[], Any]:
     rows = [(number, number, -1, None) for number in range(offsets.LONG_COMMIT + 1)]
-    return asking(rig, OffsetCommit("g", [TopicCommit("t", None, rows)]))
+    return asking(harness, OffsetCommit("g", [TopicCommit("t", None, rows)]))
 
 
-def planned_commits(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig)
+def planned_commits(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness)
     plan = CommitPlan(OffsetCommit("g", (), "b", 2))
     plan.add("t", None, [(0, 1, -1, None)])
-    return asking(rig, PlannedCommits(plan, [1, 2, 3], None))
+    return asking(harness, PlannedCommits(plan, [1, 2, 3], None))
 
 
-def offsets_are_fetched(rig: ConsumerRig) -> Callable[[], Any]:
-    rig.commit("g", "t", {0: 1})
-    return asking(rig, OffsetFetch("g", [("t", list(range(40)))]))
+def offsets_are_fetched(harness: ConsumerHarness) -> Callable[[], Any]:
+    harness.commit("g", "t", {0: 1})
+    return asking(harness, OffsetFetch("g", [("t", list(range(40)))]))
 
 
-def offsets_are_deleted(rig: ConsumerRig) -> Callable[[], Any]:
-    rig.commit("g", "t", {0: 1, 1: 2})
-    return asking(rig, OffsetDelete("g", [("t", [0, 1])]))
+def offsets_are_deleted(harness: ConsumerHarness) -> Callable[[], Any]:
+    harness.commit("g", "t", {0: 1, 1: 2})
+    return asking(harness, OffsetDelete("g", [("t", [0, 1])]))
 
 
-def a_first_member_joins(rig: ConsumerRig) -> Callable[[], Any]:
-    return asking(rig, joining("g"))
+def a_first_member_joins(harness: ConsumerHarness) -> Callable[[], Any]:
+    return asking(harness, joining("g"))
 
 
-def a_member_gets_its_id(rig: ConsumerRig) -> Callable[[], Any]:
-    return asking(rig, joining("g", requires_known_member_id=True))
+def a_member_gets_its_id(harness: ConsumerHarness) -> Callable[[], Any]:
+    return asking(harness, joining("g", requires_known_member_id=True))
 
 
-def the_last_member_joins_again(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig)
-    settled(rig, joining("g", new_id="d"))
-    settled(rig, joining("g", "a"))
-    return asking(rig, joining("g", "b"))
+def the_last_member_joins_again(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness)
+    settled(harness, joining("g", new_id="d"))
+    settled(harness, joining("g", "a"))
+    return asking(harness, joining("g", "b"))
 
 
-def a_static_member_comes_back(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig, static=True)
-    return asking(rig, joining("g", new_id="a2", group_instance_id="i-a"))
+def a_static_member_comes_back(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness, static=True)
+    return asking(harness, joining("g", new_id="a2", group_instance_id="i-a"))
 
 
-def a_static_member_comes_back_with_another_protocol(rig: ConsumerRig) -> Callable[[], Any]:
-    settled(rig, joining("g", new_id="a", group_instance_id="i-a", protocols=(*said("x"), *said("y"))))
-    rig.advance(0)
-    settled(rig, SyncGroup("g", "a", 1, {"a": SHARE}))
-    return asking(rig, joining("g", new_id="a2", group_instance_id="i-a", protocols=(*said("y"), *said("x"))))
+def a_static_member_comes_back_with_another_protocol(harness: ConsumerHarness) -> Callable[[], Any]:
+    settled(harness, joining("g", new_id="a", group_instance_id="i-a", protocols=(*said("x"), *said("y"))))
+    harness.advance(0)
+    settled(harness, SyncGroup("g", "a", 1, {"a": SHARE}))
+    return asking(harness, joining("g", new_id="a2", group_instance_id="i-a", protocols=(*said("y"), *said("x"))))
 
 
-def a_classic_member_joins_an_empty_consumer_group(rig: ConsumerRig) -> Callable[[], Any]:
-    emptied_consumer_group(rig, "g")
-    return asking(rig, joining("g"))
+def a_classic_member_joins_an_empty_consumer_group(harness: ConsumerHarness) -> Callable[[], Any]:
+    emptied_consumer_group(harness, "g")
+    return asking(harness, joining("g"))
 
 
-def a_classic_member_joins_a_consumer_group(rig: ConsumerRig) -> Callable[[], Any]:
-    settled(rig, consumer(rig, "g", "k"))
-    return asking(rig, joining("g", new_short_id="short"))
+def a_classic_member_joins_a_consumer_group(harness: ConsumerHarness) -> Callable[[], Any]:
+    settled(harness, consumer(harness, "g", "k"))
+    return asking(harness, joining("g", new_short_id="short"))
 
 
-def the_assignment_is_submitted(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig)
-    settled(rig, joining("g", "a"))
-    generation = settled(rig, joining("g", "b")).generation_id
-    settled(rig, SyncGroup("g", "b", generation, {}))
-    return asking(rig, SyncGroup("g", "a", generation, {"a": SHARE + b"new", "b": SHARE}))
+def the_assignment_is_submitted(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness)
+    settled(harness, joining("g", "a"))
+    generation = settled(harness, joining("g", "b")).generation_id
+    settled(harness, SyncGroup("g", "b", generation, {}))
+    return asking(harness, SyncGroup("g", "a", generation, {"a": SHARE + b"new", "b": SHARE}))
 
 
-def a_follower_syncs_again(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig)
-    return asking(rig, SyncGroup("g", "b", 2, {}))
+def a_follower_syncs_again(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness)
+    return asking(harness, SyncGroup("g", "b", 2, {}))
 
 
-def an_assignment_is_too_large(rig: ConsumerRig) -> Callable[[], Any]:
-    ask = the_assignment_is_submitted(rig)
-    rig.partitions[0].max_message_bytes = 300
+def an_assignment_is_too_large(harness: ConsumerHarness) -> Callable[[], Any]:
+    ask = the_assignment_is_submitted(harness)
+    harness.partitions[0].max_message_bytes = 300
     return ask
 
 
-def a_classic_member_syncs_in_a_consumer_group(rig: ConsumerRig) -> Callable[[], Any]:
-    mixed(rig)
-    epoch = settled(rig, joining("g", "b")).generation_id
-    return asking(rig, SyncGroup("g", "b", epoch, {}))
+def a_classic_member_syncs_in_a_consumer_group(harness: ConsumerHarness) -> Callable[[], Any]:
+    mixed(harness)
+    epoch = settled(harness, joining("g", "b")).generation_id
+    return asking(harness, SyncGroup("g", "b", epoch, {}))
 
 
-def a_member_heartbeats(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig)
-    return asking(rig, Heartbeat("g", "b", 2))
+def a_member_heartbeats(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness)
+    return asking(harness, Heartbeat("g", "b", 2))
 
 
-def a_classic_member_heartbeats_in_a_consumer_group(rig: ConsumerRig) -> Callable[[], Any]:
-    mixed(rig)
-    return asking(rig, Heartbeat("g", "b", 2))
+def a_classic_member_heartbeats_in_a_consumer_group(harness: ConsumerHarness) -> Callable[[], Any]:
+    mixed(harness)
+    return asking(harness, Heartbeat("g", "b", 2))
 
 
-def one_of_two_leaves(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig)
-    return asking(rig, LeaveGroup("g", [LeavingMember("a")]))
+def one_of_two_leaves(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness)
+    return asking(harness, LeaveGroup("g", [LeavingMember("a")]))
 
 
-def all_leave(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig)
-    return asking(rig, LeaveGroup("g", [LeavingMember("a"), LeavingMember("b")]))
+def all_leave(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness)
+    return asking(harness, LeaveGroup("g", [LeavingMember("a"), LeavingMember("b")]))
 
 
-def classic_members_leave_a_consumer_group(rig: ConsumerRig) -> Callable[[], Any]:
-    mixed(rig)
-    return asking(rig, LeaveGroup("g", [LeavingMember("a"), LeavingMember("unknown")]))
+def classic_members_leave_a_consumer_group(harness: ConsumerHarness) -> Callable[[], Any]:
+    mixed(harness)
+    return asking(harness, LeaveGroup("g", [LeavingMember("a"), LeavingMember("unknown")]))
 
 
-def a_consumer_group_begins(rig: ConsumerRig) -> Callable[[], Any]:
-    return asking(rig, consumer(rig, "g", "k", pattern="t.*", topics=[]))
+def a_consumer_group_begins(harness: ConsumerHarness) -> Callable[[], Any]:
+    return asking(harness, consumer(harness, "g", "k", pattern="t.*", topics=[]))
 
 
-def a_classic_group_is_taken_over(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig)
-    settled(rig, joining("g", "a"))
-    return asking(rig, consumer(rig, "g", "k"))
+def a_classic_group_is_taken_over(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness)
+    settled(harness, joining("g", "a"))
+    return asking(harness, consumer(harness, "g", "k"))
 
 
-def a_consumer_member_reads_something_else(rig: ConsumerRig) -> Callable[[], Any]:
-    settled(rig, consumer(rig, "g", "k"))
-    settled(rig, consumer(rig, "g", "l"))
-    return asking(rig, consumer(rig, "g", "k", 2, topics=["u"], owned={}, rebalance_timeout_ms=30_000))
+def a_consumer_member_reads_something_else(harness: ConsumerHarness) -> Callable[[], Any]:
+    settled(harness, consumer(harness, "g", "k"))
+    settled(harness, consumer(harness, "g", "l"))
+    return asking(harness, consumer(harness, "g", "k", 2, topics=["u"], owned={}, rebalance_timeout_ms=30_000))
 
 
-def the_last_consumer_member_leaves_classic_ones(rig: ConsumerRig) -> Callable[[], Any]:
-    mixed(rig)
-    return asking(rig, consumer(rig, "g", "k", -1))
+def the_last_consumer_member_leaves_classic_ones(harness: ConsumerHarness) -> Callable[[], Any]:
+    mixed(harness)
+    return asking(harness, consumer(harness, "g", "k", -1))
 
 
-def a_static_consumer_member_comes_back(rig: ConsumerRig) -> Callable[[], Any]:
-    settled(rig, consumer(rig, "g", "k", instance_id="i"))
-    settled(rig, consumer(rig, "g", "k", -2, instance_id="i"))
-    return asking(rig, consumer(rig, "g", "k2", instance_id="i"))
+def a_static_consumer_member_comes_back(harness: ConsumerHarness) -> Callable[[], Any]:
+    settled(harness, consumer(harness, "g", "k", instance_id="i"))
+    settled(harness, consumer(harness, "g", "k", -2, instance_id="i"))
+    return asking(harness, consumer(harness, "g", "k2", instance_id="i"))
 
 
-def a_static_consumer_member_comes_back_as_a_classic_one(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig)
-    settled(rig, consumer(rig, "g", "k", instance_id="i"))
-    settled(rig, consumer(rig, "g", "k", -2, instance_id="i"))
-    return asking(rig, joining("g", group_instance_id="i"))
+def a_static_consumer_member_comes_back_as_a_classic_one(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness)
+    settled(harness, consumer(harness, "g", "k", instance_id="i"))
+    settled(harness, consumer(harness, "g", "k", -2, instance_id="i"))
+    return asking(harness, joining("g", group_instance_id="i"))
 
 
-def groups_are_described(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig)
-    return asking(rig, DescribeGroup("g"))
+def groups_are_described(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness)
+    return asking(harness, DescribeGroup("g"))
 
 
-def consumer_groups_are_described(rig: ConsumerRig) -> Callable[[], Any]:
-    settled(rig, consumer(rig, "g", "k"))
-    return asking(rig, DescribeConsumerGroup("g"))
+def consumer_groups_are_described(harness: ConsumerHarness) -> Callable[[], Any]:
+    settled(harness, consumer(harness, "g", "k"))
+    return asking(harness, DescribeConsumerGroup("g"))
 
 
-def groups_are_listed(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig)
-    return asking(rig, ListGroups())
+def groups_are_listed(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness)
+    return asking(harness, ListGroups())
 
 
-def groups_are_deleted(rig: ConsumerRig) -> Callable[[], Any]:
-    emptied_consumer_group(rig, "e")
-    rig.commit("g", "t", {0: 1})
-    return asking(rig, DeleteGroups(["g", "e", "unknown"]))
+def groups_are_deleted(harness: ConsumerHarness) -> Callable[[], Any]:
+    emptied_consumer_group(harness, "e")
+    harness.commit("g", "t", {0: 1})
+    return asking(harness, DeleteGroups(["g", "e", "unknown"]))
 
 
-def a_session_ends(rig: ConsumerRig) -> Callable[[], Any]:
-    stable(rig)
-    settled(rig, Heartbeat("g", "a", 2))
-    settled(rig, consumer(rig, "k", "k"))
-    return lambda: rig.advance(10_000)
+def a_session_ends(harness: ConsumerHarness) -> Callable[[], Any]:
+    stable(harness)
+    settled(harness, Heartbeat("g", "a", 2))
+    settled(harness, consumer(harness, "k", "k"))
+    return lambda: harness.advance(10_000)
 
 
-def a_consumer_session_ends(rig: ConsumerRig) -> Callable[[], Any]:
-    settled(rig, consumer(rig, "g", "k"))
-    return lambda: rig.advance(45_000)
+def a_consumer_session_ends(harness: ConsumerHarness) -> Callable[[], Any]:
+    settled(harness, consumer(harness, "g", "k"))
+    return lambda: harness.advance(45_000)
 
 
-def a_join_times_out(rig: ConsumerRig) -> Callable[[], Any]:
-    rig.runtime.submit(0, joining("g"))
-    return rig.world.settle
+def a_join_times_out(harness: ConsumerHarness) -> Callable[[], Any]:
+    harness.runtime.submit(0, joining("g"))
+    return harness.world.settle
 
 
-def a_sync_times_out(rig: ConsumerRig) -> Callable[[], Any]:
-    settled(rig, joining("g", new_id="a"))
-    rig.advance(0)
-    settled(rig, Heartbeat("g", "a", 1))
-    return lambda: rig.advance(60_000)
+def a_sync_times_out(harness: ConsumerHarness) -> Callable[[], Any]:
+    settled(harness, joining("g", new_id="a"))
+    harness.advance(0)
+    settled(harness, Heartbeat("g", "a", 1))
+    return lambda: harness.advance(60_000)
 
 
-def offsets_expire(rig: ConsumerRig) -> Callable[[], Any]:
-    rig.commit("g", "t", {0: 1, 1: 2})
-    emptied_consumer_group(rig, "e")
-    return lambda: rig.advance(600_000)
+def offsets_expire(harness: ConsumerHarness) -> Callable[[], Any]:
+    harness.commit("g", "t", {0: 1, 1: 2})
+    emptied_consumer_group(harness, "e")
+    return lambda: harness.advance(600_000)
 
 
-def a_topic_is_deleted(rig: ConsumerRig) -> Callable[[], Any]:
-    rig.commit("g", "t", {0: 1, 1: 2})
-    return lambda: rig.runtime.on_event(TopicsDeleted(["t"]))
+def a_topic_is_deleted(harness: ConsumerHarness) -> Callable[[], Any]:
+    harness.commit("g", "t", {0: 1, 1: 2})
+    return lambda: harness.runtime.on_event(TopicsDeleted(["t"]))
 
 
-def a_topic_changes(rig: ConsumerRig) -> Callable[[], Any]:
-    settled(rig, consumer(rig, "g", "k"))
-    return lambda: rig.runtime.on_notice(TopicsChanged(["t"], created=False))
+def a_topic_changes(harness: ConsumerHarness) -> Callable[[], Any]:
+    settled(harness, consumer(harness, "g", "k"))
+    return lambda: harness.runtime.on_notice(TopicsChanged(["t"], created=False))
 
 
 SCENARIOS: list[Scenario] = [
@@ -335,11 +335,11 @@ SCENARIOS: list[Scenario] = [
 ]  # fmt: skip
 
 
-def new_rig() -> ConsumerRig:
-    rig = ConsumerRig(GroupConfig(offsets_retention_ms=1_000), partition_count=1)
-    rig.catalog.add("t", 2)
-    rig.catalog.add("u", 2)
-    return rig
+def new_harness() -> ConsumerHarness:
+    harness = ConsumerHarness(GroupConfig(offsets_retention_ms=1_000), partition_count=1)
+    harness.catalog.add("t", 2)
+    harness.catalog.add("u", 2)
+    return harness
 
 
 # --- durable state ----------------------------------------------------------------------------------------------
@@ -370,10 +370,10 @@ def durable(shard: GroupShard) -> Durable:
     return Durable(classic, known.consumer_groups, known.offsets)
 
 
-def read(rig: ConsumerRig) -> GroupShard:
+def read(harness: ConsumerHarness) -> GroupShard:
     """A shard that has read the log, record by record."""
-    shard = GroupShard(rig.config, rig.image, rig._topic_id)
-    for offset, (key, value) in enumerate(rig.partitions[0].raw()):
+    shard = GroupShard(harness.config, harness.image, harness._topic_id)
+    for offset, (key, value) in enumerate(harness.partitions[0].raw()):
         assert key is not None
         shard.replay(offset, SimpleRecord(key, value))
     return shard
@@ -381,9 +381,9 @@ def read(rig: ConsumerRig) -> GroupShard:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_durable_state_changes_only_in_replay(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = new_rig()
-    act = scenario(rig)
-    shard = rig.runtime.shard(0)
+    harness = new_harness()
+    act = scenario(harness)
+    shard = harness.runtime.shard(0)
     assert shard is not None
     before = durable(shard)
     looks: list[Durable] = []
@@ -395,8 +395,8 @@ def test_durable_state_changes_only_in_replay(scenario: Scenario, monkeypatch: p
 
     monkeypatch.setattr(WorldLog, "append", watched)
     act()
-    rig.world.settle()
-    assert rig.runtime.shard(0) is shard
+    harness.world.settle()
+    assert harness.runtime.shard(0) is shard
     for look in looks[:1]:
         for name, group in before.classic.items():
             # A rebalance may have begun: that is not durable.
@@ -404,7 +404,7 @@ def test_durable_state_changes_only_in_replay(scenario: Scenario, monkeypatch: p
         assert set(look.classic) <= set(before.classic)
         assert look[1:] == before[1:]
     after = durable(shard)
-    loaded = durable(read(rig))
+    loaded = durable(read(harness))
     assert after[1:] == loaded[1:]
     for name, group in after.classic.items():
         assert loaded.classic[name] == group
@@ -457,17 +457,17 @@ def whole_state(shard: GroupShard) -> list[Any]:
     ]
 
 
-def loaded(rig: ConsumerRig) -> Driver[GroupShard]:
+def loaded(harness: ConsumerHarness) -> Driver[GroupShard]:
     """A shard of another runtime that has just loaded the log."""
     world = World()
-    world.now_ms = rig.world.now_ms
+    world.now_ms = harness.world.now_ms
     runtime = GroupRuntime(
-        rig.config,
+        harness.config,
         Process(world).environment(),
-        topic_id=rig._topic_id,
-        image=rig.image,
+        topic_id=harness._topic_id,
+        image=harness.image,
     )
-    runtime.load(0, rig.partitions[0])
+    runtime.load(0, harness.partitions[0])
     world.settle()
     return runtime._drivers[0]
 
@@ -479,33 +479,33 @@ def timers_of(driver: Driver[GroupShard]) -> set[Any]:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_fault_at_any_line_leaves_the_state_of_a_load(scenario: Scenario, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "odradek.broker")
-    rig = new_rig()
-    rig.commit("other", "t", {0: 7})
-    act = scenario(rig)
+    harness = new_harness()
+    harness.commit("other", "t", {0: 7})
+    act = scenario(harness)
     with Fault() as none:
         act()
-        rig.world.settle()
+        harness.world.settle()
     assert none.count
     for at in sorted({1 + number * none.count // FAULTS_EACH for number in range(FAULTS_EACH)}):
-        rig = new_rig()
-        rig.commit("other", "t", {0: 7})
-        act = scenario(rig)
-        before = rig.runtime.shard(0)
+        harness = new_harness()
+        harness.commit("other", "t", {0: 7})
+        act = scenario(harness)
+        before = harness.runtime.shard(0)
         with Fault(at) as fault:
             answer = act()
-            now_ms = rig.world.now_ms
-            rig.world.settle()
+            now_ms = harness.world.now_ms
+            harness.world.settle()
         assert fault.count == at, "the fault was not raised"
-        shard = rig.runtime.shard(0)
+        shard = harness.runtime.shard(0)
         assert shard is not None
         assert shard is not before
-        assert rig.world.now_ms == now_ms
-        twin = loaded(rig)
+        assert harness.world.now_ms == now_ms
+        twin = loaded(harness)
         assert whole_state(shard) == whole_state(twin.shard)
-        assert timers_of(rig.runtime._drivers[0]) == timers_of(twin)
+        assert timers_of(harness.runtime._drivers[0]) == timers_of(twin)
         if isinstance(answer, Deferred):
             assert answer.resolved
-        assert not rig.runtime._drivers[0]._parked
+        assert not harness.runtime._drivers[0]._parked
 
 
 # --- records too large for a batch ------------------------------------------------------------------------------
@@ -522,19 +522,19 @@ def test_a_fault_at_any_line_leaves_the_state_of_a_load(scenario: Scenario, capl
     ],
 )  # fmt: skip
 def test_records_too_large_for_a_batch_are_refused_and_change_nothing(scenario: Scenario) -> None:
-    rig = new_rig()
-    act = scenario(rig)
-    shard, driver = rig.runtime.shard(0), rig.runtime._drivers[0]
+    harness = new_harness()
+    act = scenario(harness)
+    shard, driver = harness.runtime.shard(0), harness.runtime._drivers[0]
     assert shard is not None
     before, timers = deepcopy(whole_state(shard)), timers_of(driver)
-    end = rig.partitions[0].log_end_offset
-    rig.partitions[0].max_message_bytes = 100
+    end = harness.partitions[0].log_end_offset
+    harness.partitions[0].max_message_bytes = 100
     answer = act()
-    rig.world.settle()
+    harness.world.settle()
     errors = answer.value if isinstance(answer.value, list) else [(None, answer.value.error)]
     assert {error for _, error in errors} == {ErrorCode.unknown_server_error}
-    assert rig.runtime.shard(0) is shard
-    assert rig.partitions[0].log_end_offset == end
+    assert harness.runtime.shard(0) is shard
+    assert harness.partitions[0].log_end_offset == end
     after = whole_state(shard)
     for state in (before, after):
         for name, (_, *rest) in state[2].items():

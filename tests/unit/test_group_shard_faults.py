@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import pytest
-from support.group_rig import Rig
+from support.group_harness import GroupHarness
 from support.world import START_MS
 from support.world_log import WorldLog
 
@@ -21,8 +21,8 @@ OK, NOT_COORDINATOR = ErrorCode.none, ErrorCode.not_coordinator
 
 
 @pytest.fixture
-def rig() -> Rig:
-    made = Rig(partition_count=1)
+def harness() -> GroupHarness:
+    made = GroupHarness(partition_count=1)
     made.catalog.add("t")
     return made
 
@@ -59,25 +59,29 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def _commit_that_fails(rig: Rig) -> Any:
+def _commit_that_fails(harness: GroupHarness) -> Any:
     """A commit whose append to the log will fail."""
-    rig.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
-    return rig.runtime.submit(0, OffsetCommit("g", topics=[TopicCommit("t", None, [(0, 1, -1, None)])]))
+    harness.partitions[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
+    return harness.runtime.submit(0, OffsetCommit("g", topics=[TopicCommit("t", None, [(0, 1, -1, None)])]))
 
 
-def test_a_request_behind_a_failed_append_waits_for_the_steps_of_the_rebuilt_shard(rig: Rig, asked: list[str]) -> None:
-    commit = _commit_that_fails(rig)
-    fetch = rig.submit(9, 5, {"group_id": "g", "topics": None})
-    rig.world.settle()
+def test_a_request_behind_a_failed_append_waits_for_the_steps_of_the_rebuilt_shard(
+    harness: GroupHarness, asked: list[str]
+) -> None:
+    commit = _commit_that_fails(harness)
+    fetch = harness.submit(9, 5, {"group_id": "g", "topics": None})
+    harness.world.settle()
     assert commit.value.error is ErrorCode.not_coordinator
     assert fetch.answered
     assert "open" not in asked
 
 
-def test_an_event_behind_a_failed_append_waits_for_the_steps_of_the_rebuilt_shard(rig: Rig, asked: list[str]) -> None:
-    _commit_that_fails(rig)
-    rig.runtime.on_topics_deleted(["u"])
-    rig.world.settle()
+def test_an_event_behind_a_failed_append_waits_for_the_steps_of_the_rebuilt_shard(
+    harness: GroupHarness, asked: list[str]
+) -> None:
+    _commit_that_fails(harness)
+    harness.runtime.on_topics_deleted(["u"])
+    harness.world.settle()
     assert asked[-1] == "topics"
     assert "open" not in asked
 
@@ -94,7 +98,7 @@ def test_an_event_behind_a_failed_append_waits_for_the_steps_of_the_rebuilt_shar
     ],
 )
 def test_a_timer_that_is_due_during_steps_may_still_be_cancelled_or_set(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, before: Effect | None, rings: list[int]
+    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch, before: Effect | None, rings: list[int]
 ) -> None:
     rang: list[int] = []
 
@@ -103,19 +107,19 @@ def test_a_timer_that_is_due_during_steps_may_still_be_cancelled_or_set(
         return Result()
 
     def in_steps(shard: GroupShard, now_ms: int) -> ResultSteps:
-        while rig.world.now_ms < START_MS + 200:
+        while harness.world.now_ms < START_MS + 200:
             yield None
         return Result(effects=[] if before is None else [before])
 
     monkeypatch.setattr(GroupShard, "on_timer", on_timer)
-    driver = rig.runtime._drivers[0]
+    driver = harness.runtime._drivers[0]
     driver.step(lambda shard, now_ms: Result(effects=[SetTimer("key", START_MS + 100)]))
     driver.step(in_steps)
-    rig.world.now_ms += 100
-    rig.runtime.timers.run_due()
+    harness.world.now_ms += 100
+    harness.runtime.timers.run_due()
     assert not rang
-    rig.world.now_ms += 100
-    rig.advance(1000)
+    harness.world.now_ms += 100
+    harness.advance(1000)
     assert rang == rings
     assert "key" not in driver.timers
 
@@ -123,19 +127,19 @@ def test_a_timer_that_is_due_during_steps_may_still_be_cancelled_or_set(
 # --- a shard that raises ----------------------------------------------------------------------------------------
 
 
-def _group_that_waits_for_its_assignment(rig: Rig) -> tuple[str, str, int, Any]:
+def _group_that_waits_for_its_assignment(harness: GroupHarness) -> tuple[str, str, int, Any]:
     """A group whose second member waits in SyncGroup. Returns the leader, the other member, the generation and the
     waiting request."""
-    first, second = rig.stable("g", 2)
-    joins = [rig.join("g", member) for member in (first, second)]
+    first, second = harness.stable("g", 2)
+    joins = [harness.join("g", member) for member in (first, second)]
     generation = joins[0].reply.generation_id
-    return first, second, generation, rig.sync("g", second, generation)
+    return first, second, generation, harness.sync("g", second, generation)
 
 
 def test_a_failure_within_an_assignment_leaves_no_member_without_an_answer(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second, generation, waiting = _group_that_waits_for_its_assignment(rig)
+    first, second, generation, waiting = _group_that_waits_for_its_assignment(harness)
     renew, calls = Membership._renew, 0
 
     def failing(*args: Any) -> None:
@@ -146,32 +150,36 @@ def test_a_failure_within_an_assignment_leaves_no_member_without_an_answer(
         renew(*args)
 
     monkeypatch.setattr(Membership, "_renew", failing)
-    leader = rig.sync("g", first, generation, {first: b"x", second: b"y"})
+    leader = harness.sync("g", first, generation, {first: b"x", second: b"y"})
     monkeypatch.undo()
-    rig.world.settle()
+    harness.world.settle()
     assert leader.answered
     assert waiting.answered
     assert {leader.reply.error_code, waiting.reply.error_code} <= {ErrorCode.unknown_server_error, NOT_COORDINATOR}
-    assert rig.generation("g") == generation - 1, "an assignment that is not in the log is not valid"
-    assert rig.heartbeat("g", second, generation - 1) is OK
+    assert harness.generation("g") == generation - 1, "an assignment that is not in the log is not valid"
+    assert harness.heartbeat("g", second, generation - 1) is OK
 
 
-def test_a_timer_that_raises_leaves_no_member_without_an_answer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.stable("g")
-    waiting = rig.join("g", rig.member("g"))
+def test_a_timer_that_raises_leaves_no_member_without_an_answer(
+    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.stable("g")
+    waiting = harness.join("g", harness.member("g"))
 
     def failing(*args: Any) -> Any:
         raise ZeroDivisionError
 
     monkeypatch.setattr(ClassicGroup, "joined_members", failing)
-    rig.advance(10_000)  # the member that does not join again is removed
+    harness.advance(10_000)  # the member that does not join again is removed
     assert waiting.reply.error_code is NOT_COORDINATOR
     monkeypatch.undo()
-    assert rig.stable("h")
+    assert harness.stable("h")
 
 
-def test_a_shard_that_raises_after_its_load_still_serves_requests(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.commit("g", "t", {0: 1})
+def test_a_shard_that_raises_after_its_load_still_serves_requests(
+    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.commit("g", "t", {0: 1})
     loads = 0
 
     def failing(*args: Any) -> Any:
@@ -180,9 +188,9 @@ def test_a_shard_that_raises_after_its_load_still_serves_requests(rig: Rig, monk
         raise ZeroDivisionError
 
     monkeypatch.setattr(GroupShard, "on_loaded", failing)
-    rig.restart()
+    harness.restart()
     assert loads == 1
-    assert rig.offset("g", "t", 0) == 1
+    assert harness.offset("g", "t", 0) == 1
 
 
 # --- a log that was deleted -------------------------------------------------------------------------------------
@@ -204,7 +212,7 @@ def _in_steps(request: Any) -> ResultSteps:
     ],
 )
 def test_a_failed_append_at_the_end_of_steps_leaves_no_request_waiting(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, fails: str, error: Exception
+    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch, fails: str, error: Exception
 ) -> None:
     """The request itself, the requests behind it and later requests are answered."""
 
@@ -213,13 +221,13 @@ def test_a_failed_append_at_the_end_of_steps_leaves_no_request_waiting(
 
     with monkeypatch.context() as patch:
         patch.setattr(GroupShard, "handle", lambda self, now_ms, request: _in_steps(request))
-        replies = [rig.runtime.submit(0, Heartbeat("g", "m", 1)), rig.runtime.submit(0, OffsetFetch("g"))]
+        replies = [harness.runtime.submit(0, Heartbeat("g", "m", 1)), harness.runtime.submit(0, OffsetFetch("g"))]
         patch.setattr(WorldLog, fails, failing if fails == "append" else property(failing))
-        rig.world.settle()
-    rig.world.settle()
+        harness.world.settle()
+    harness.world.settle()
     assert all(reply.resolved for reply in replies)
-    later = rig.runtime.submit(0, OffsetFetch("g"))
-    rig.world.settle()
+    later = harness.runtime.submit(0, OffsetFetch("g"))
+    harness.world.settle()
     assert later.resolved
-    rig.runtime.load(0, rig.partitions[0])
-    assert rig.commit("g", "t", {0: 1}) == {0: OK}
+    harness.runtime.load(0, harness.partitions[0])
+    assert harness.commit("g", "t", {0: 1}) == {0: OK}

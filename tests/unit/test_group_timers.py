@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Generator, Hashable
 
 import pytest
-from support.group_rig import Rig
+from support.group_harness import GroupHarness
 from support.world import START_MS, Alarm, Process, World
 
 from odradek.broker.clock import Alarms, Clock
@@ -27,7 +27,7 @@ class Owner:
         self.then(key)
 
 
-class TimerRig:
+class TimerHarness:
     """A clock, alarms and steps that a test runs one at a time."""
 
     def __init__(self) -> None:
@@ -47,76 +47,76 @@ class TimerRig:
 
 
 def test_a_few_due_timers_fire_in_the_same_turn() -> None:
-    timer_rig = TimerRig()
+    timer_harness = TimerHarness()
     for number in range(AT_ONCE - 1):
-        timer_rig.set(number, 100 + number)
-    timer_rig.world.now_ms += 1000
-    timer_rig.timers.run_due()
-    assert timer_rig.owner.fired == list(range(AT_ONCE - 1))
-    assert not timer_rig.steps
+        timer_harness.set(number, 100 + number)
+    timer_harness.world.now_ms += 1000
+    timer_harness.timers.run_due()
+    assert timer_harness.owner.fired == list(range(AT_ONCE - 1))
+    assert not timer_harness.steps
 
 
 def test_of_many_due_timers_a_few_fire_at_once_and_the_others_in_steps() -> None:
-    timer_rig = TimerRig()
+    timer_harness = TimerHarness()
     for number in range(1000):
-        timer_rig.set(number, 100)
-    timer_rig.world.advance(100)
-    assert len(timer_rig.owner.fired) == AT_ONCE
-    (steps,) = timer_rig.steps
+        timer_harness.set(number, 100)
+    timer_harness.world.advance(100)
+    assert len(timer_harness.owner.fired) == AT_ONCE
+    (steps,) = timer_harness.steps
     next(steps)
-    assert len(timer_rig.owner.fired) == AT_ONCE + 1
-    timer_rig.finish()
-    assert timer_rig.owner.fired == list(range(1000))
+    assert len(timer_harness.owner.fired) == AT_ONCE + 1
+    timer_harness.finish()
+    assert timer_harness.owner.fired == list(range(1000))
 
 
 def test_a_timer_that_is_set_while_others_fire_in_steps_fires() -> None:
-    timer_rig = TimerRig()
+    timer_harness = TimerHarness()
     for number in range(100):
-        timer_rig.set(number, 100)
-    timer_rig.owner.then = lambda key: timer_rig.set(("later", key), 500) if key == 50 else None
-    timer_rig.world.advance(100)
-    timer_rig.finish()
-    timer_rig.world.advance(500)
-    assert timer_rig.owner.fired[-1] == ("later", 50)
+        timer_harness.set(number, 100)
+    timer_harness.owner.then = lambda key: timer_harness.set(("later", key), 500) if key == 50 else None
+    timer_harness.world.advance(100)
+    timer_harness.finish()
+    timer_harness.world.advance(500)
+    assert timer_harness.owner.fired[-1] == ("later", 50)
 
 
 def test_an_alarm_that_calls_back_during_steps_is_set_again() -> None:
-    timer_rig = TimerRig()
+    timer_harness = TimerHarness()
     for number in range(100):
-        timer_rig.set(number, 100)
-    timer_rig.world.advance(100)  # the first timers fire, the others wait for steps
-    timer_rig.set("soon", 50)
-    timer_rig.world.advance(50)
-    timer_rig.timers.run_due()  # as if the alarm had called back, or the clock had been moved
-    timer_rig.finish()
-    assert timer_rig.owner.fired[-1] == "soon"
-    timer_rig.set("after", 50)
-    timer_rig.world.advance(50)
-    assert timer_rig.owner.fired[-1] == "after"
+        timer_harness.set(number, 100)
+    timer_harness.world.advance(100)  # the first timers fire, the others wait for steps
+    timer_harness.set("soon", 50)
+    timer_harness.world.advance(50)
+    timer_harness.timers.run_due()  # as if the alarm had called back, or the clock had been moved
+    timer_harness.finish()
+    assert timer_harness.owner.fired[-1] == "soon"
+    timer_harness.set("after", 50)
+    timer_harness.world.advance(50)
+    assert timer_harness.owner.fired[-1] == "after"
 
 
 def test_moving_the_clock_replaces_the_alarm() -> None:
-    timer_rig = TimerRig()
-    timer_rig.set("first", 60_000)
-    timer_rig.world.now_ms += 120_000  # the clock is moved: the alarm has not called back
-    timer_rig.timers.run_due()
-    assert timer_rig.owner.fired == ["first"]
-    timer_rig.set("second", 3_000)
-    timer_rig.world.advance(3_000)
-    assert timer_rig.owner.fired == ["first", "second"]
+    timer_harness = TimerHarness()
+    timer_harness.set("first", 60_000)
+    timer_harness.world.now_ms += 120_000  # the clock is moved: the alarm has not called back
+    timer_harness.timers.run_due()
+    assert timer_harness.owner.fired == ["first"]
+    timer_harness.set("second", 3_000)
+    timer_harness.world.advance(3_000)
+    assert timer_harness.owner.fired == ["first", "second"]
 
 
 def test_cancelled_and_reset_timers_do_not_fire() -> None:
-    timer_rig = TimerRig()
+    timer_harness = TimerHarness()
     for number in range(100):
-        timer_rig.set(number, 100)
-    timer_rig.set(30, 200)
-    timer_rig.owner.then = lambda key: timer_rig.owner.timers.pop(60, None) and None
-    timer_rig.world.advance(100)
-    timer_rig.finish()
-    assert timer_rig.owner.fired == [number for number in range(100) if number not in (30, 60)]
-    timer_rig.world.advance(100)
-    assert timer_rig.owner.fired[-1] == 30
+        timer_harness.set(number, 100)
+    timer_harness.set(30, 200)
+    timer_harness.owner.then = lambda key: timer_harness.owner.timers.pop(60, None) and None
+    timer_harness.world.advance(100)
+    timer_harness.finish()
+    assert timer_harness.owner.fired == [number for number in range(100) if number not in (30, 60)]
+    timer_harness.world.advance(100)
+    assert timer_harness.owner.fired[-1] == 30
 
 
 class _Loop:
@@ -168,31 +168,31 @@ def test_a_join_is_answered_if_the_clock_is_moved_while_sessions_expire() -> Non
 
 
 def test_a_rebalance_that_is_due_while_many_sessions_expire_completes() -> None:
-    rig = Rig(partition_count=1)
+    harness = GroupHarness(partition_count=1)
     for number in range(60):
-        rig.member(f"g{number}", session_ms=10_000)
+        harness.member(f"g{number}", session_ms=10_000)
     joins = []
-    member = rig.member("waits", session_ms=30_000)
-    joins.append(rig.join("waits", member, session_ms=30_000, rebalance_ms=5_000))
-    rig.world.now_ms = START_MS + 20_000
-    rig.runtime.on_clock_moved()
-    other = rig.member("waits", session_ms=30_000)
-    joins.append(rig.join("waits", other, session_ms=30_000, rebalance_ms=5_000))
-    rig.advance(6_000)
+    member = harness.member("waits", session_ms=30_000)
+    joins.append(harness.join("waits", member, session_ms=30_000, rebalance_ms=5_000))
+    harness.world.now_ms = START_MS + 20_000
+    harness.runtime.on_clock_moved()
+    other = harness.member("waits", session_ms=30_000)
+    joins.append(harness.join("waits", other, session_ms=30_000, rebalance_ms=5_000))
+    harness.advance(6_000)
     assert all(join.answered for join in joins)
 
 
 def test_a_timer_that_raises_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    timer_rig = TimerRig()
+    timer_harness = TimerHarness()
     for number in range(100):
-        timer_rig.set(number, 100)
+        timer_harness.set(number, 100)
 
     def fail(key: Hashable) -> None:
         if key in (3, 50):
             raise RuntimeError("a bug")
 
-    timer_rig.owner.then = fail
-    timer_rig.world.advance(100)
-    timer_rig.finish()
-    assert timer_rig.owner.fired == list(range(100))
+    timer_harness.owner.then = fail
+    timer_harness.world.advance(100)
+    timer_harness.finish()
+    assert timer_harness.owner.fired == list(range(100))
     assert [record.getMessage() for record in caplog.records] == ["a timer failed"] * 2

@@ -141,7 +141,7 @@ def test_an_unknown_name_raises_an_error_with_the_nearest_name() -> None:
 # --- affected requests --------------------------------------------------------------------------------------------
 
 
-class Rig:
+class GroupHarness:
     """Faults in front of a broker that has only two handlers. Time moves by ``pass_time``."""
 
     def __init__(self, reply: Callable[[Any], Any] = lambda message: {"served": message}) -> None:
@@ -214,52 +214,56 @@ def produce(*topics: str, acks: int = -1) -> Any:
 
 
 def test_without_faults_the_middleware_does_nothing() -> None:
-    rig = Rig()
-    assert not rig.broker.router.has_middleware
-    rig.faults.add("error", "Heartbeat", code="NOT_COORDINATOR", times=2)
-    assert rig.broker.router.has_middleware
-    assert rig.ask(12, beat())["error_code"] is CODE
-    assert rig.broker.router.has_middleware
-    assert rig.ask(12, beat())["error_code"] is CODE
-    assert not rig.broker.router.has_middleware
-    assert rig.done == []
-    assert rig.ask(12, beat()) == {"served": beat()}
+    harness = GroupHarness()
+    assert not harness.broker.router.has_middleware
+    harness.faults.add("error", "Heartbeat", code="NOT_COORDINATOR", times=2)
+    assert harness.broker.router.has_middleware
+    assert harness.ask(12, beat())["error_code"] is CODE
+    assert harness.broker.router.has_middleware
+    assert harness.ask(12, beat())["error_code"] is CODE
+    assert not harness.broker.router.has_middleware
+    assert harness.done == []
+    assert harness.ask(12, beat()) == {"served": beat()}
 
 
 def test_a_fault_affects_only_its_api_topic_and_client() -> None:
-    rig = Rig()
-    rig.faults.add("error", "Produce", code=16, times=None, topic="t", client_id="c")
+    harness = GroupHarness()
+    harness.faults.add("error", "Produce", code=16, times=None, topic="t", client_id="c")
     for message, client in [(produce("u"), "c"), (produce("t"), "d"), (beat(), "c")]:
         key = 12 if message == beat() else 0
-        assert rig.ask(key, message, client=client, version=9 if key == 0 else 4) == {"served": message}
+        assert harness.ask(key, message, client=client, version=9 if key == 0 else 4) == {"served": message}
     for _ in range(3):
-        reply = rig.ask(0, produce("u", "t"), version=9)
+        reply = harness.ask(0, produce("u", "t"), version=9)
         assert [row["name"] for row in reply["responses"]] == ["u", "t"]
-    assert [tuple(fired)[1:] for fired in rig.faults.fired] == [
+    assert [tuple(fired)[1:] for fired in harness.faults.fired] == [
         ("error", "before", "Produce", 9, "c", ["t", "u"], 77)
     ] * 3
-    assert rig.faults.pending() == [1]
-    rig.faults.clear()
-    assert (rig.faults.pending(), list(rig.faults.fired), rig.broker.router.has_middleware) == ([], [], False)
+    assert harness.faults.pending() == [1]
+    harness.faults.clear()
+    assert (harness.faults.pending(), list(harness.faults.fired), harness.broker.router.has_middleware) == (
+        [],
+        [],
+        False,
+    )
 
 
 def test_topics_match_by_name_by_id_and_by_session() -> None:
-    rig = Rig()
-    rig.faults.add("drop", "Produce", topic="by-id", times=None)
+    harness = GroupHarness()
+    harness.faults.add("drop", "Produce", topic="by-id", times=None)
     by_id = {"topic_id": T_ID, "partition_data": [{"index": 0, "records": b""}]}
     message = request(0, 13, {"transactional_id": None, "acks": -1, "timeout": 1, "topic_data": [by_id]})
-    assert isinstance(rig.ask(0, message, version=13), Deferred)
-    rig.faults.clear()
+    assert isinstance(harness.ask(0, message, version=13), Deferred)
+    harness.faults.clear()
     # A fetch without topics reads the partitions of its session.
     wanted = [Wanted(T_ID, 0, 0, 1)]
-    rig.broker.fetch_sessions.begin(0, 0, 0, wanted, (), by_id=True, new_id=lambda: 5)
-    rig.faults.add("drop", "Fetch", topic="by-id")
+    harness.broker.fetch_sessions.begin(0, 0, 0, wanted, (), by_id=True, new_id=lambda: 5)
+    harness.faults.add("drop", "Fetch", topic="by-id")
     fetch = request(1, 17, FETCH | {"session_id": 5, "session_epoch": 1})
-    assert isinstance(rig.ask(1, fetch, version=17, on="two"), Deferred)
+    assert isinstance(harness.ask(1, fetch, version=17, on="two"), Deferred)
     # Metadata of all topics concerns each of them.
-    rig.faults.add("drop", "Metadata", topic="anything")
+    harness.faults.add("drop", "Metadata", topic="anything")
     everything = request(3, 12, METADATA)
-    assert isinstance(rig.ask(3, everything, version=12, on="three"), Deferred)
+    assert isinstance(harness.ask(3, everything, version=12, on="three"), Deferred)
 
 
 METADATA = {"topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
@@ -272,12 +276,12 @@ def test_a_refused_fetch_keeps_its_session_and_refuses_its_partitions() -> None:
         assert message.max_wait.total_seconds() == 0
         return fetch_reply(17, [(T_ID.bytes, [FetchedPartition(0)])], session_id=5)
 
-    rig = Rig(serve)
-    rig.broker.fetch_sessions.begin(
+    harness = GroupHarness(serve)
+    harness.broker.fetch_sessions.begin(
         0, 0, 0, [Wanted(T_ID, 0, 0, 1), Wanted(T_ID, 3, 0, 1)], (), by_id=True, new_id=lambda: 5
     )
-    rig.faults.add("error", "Fetch", code="NOT_LEADER_OR_FOLLOWER")
-    reply = rig.ask(1, request(1, 17, FETCH | {"session_id": 5, "session_epoch": 1}), version=17)
+    harness.faults.add("error", "Fetch", code="NOT_LEADER_OR_FOLLOWER")
+    reply = harness.ask(1, request(1, 17, FETCH | {"session_id": 5, "session_epoch": 1}), version=17)
     packed = schemas.encode(1, 17, Kind.RESPONSE, reply)
     read = schemas.decode(1, 17, Kind.RESPONSE, packed)[0]
     assert (read.session_id, read.error_code) == (5, ErrorCode.none)
@@ -286,7 +290,7 @@ def test_a_refused_fetch_keeps_its_session_and_refuses_its_partitions() -> None:
 
 
 def test_an_impossible_fault_is_refused_at_once() -> None:
-    rig = Rig()
+    harness = GroupHarness()
     for wrong in [
         {"kind": "eror", "api": "Heartbeat"},
         {"kind": "error", "api": "Heartbeat"},
@@ -297,99 +301,99 @@ def test_an_impossible_fault_is_refused_at_once() -> None:
         {"kind": "delay", "api": "Heartbeat", "seconds": float("nan")},
     ]:
         with pytest.raises(ValueError, match=r"\w"):
-            rig.faults.add(**wrong)
-    assert not rig.broker.router.has_middleware
+            harness.faults.add(**wrong)
+    assert not harness.broker.router.has_middleware
 
 
 # --- processing of the request ------------------------------------------------------------------------------------
 
 
 def test_a_fault_before_the_handler_prevents_the_work_and_a_later_one_does_not() -> None:
-    rig = Rig()
-    rig.faults.add("error", "Heartbeat", code="NOT_COORDINATOR", when="after")
-    assert rig.ask(12, beat(1))["error_code"] is CODE
-    rig.faults.add("disconnect", "Heartbeat")
+    harness = GroupHarness()
+    harness.faults.add("error", "Heartbeat", code="NOT_COORDINATOR", when="after")
+    assert harness.ask(12, beat(1))["error_code"] is CODE
+    harness.faults.add("disconnect", "Heartbeat")
     with pytest.raises(Hangup):
-        rig.ask(12, beat(2))
-    rig.faults.add("disconnect", "Heartbeat", when="after")
+        harness.ask(12, beat(2))
+    harness.faults.add("disconnect", "Heartbeat", when="after")
     with pytest.raises(Hangup):
-        rig.ask(12, beat(3))
-    assert [message.generation_id for message in rig.done] == [1, 3]
+        harness.ask(12, beat(3))
+    assert [message.generation_id for message in harness.done] == [1, 3]
 
 
 def test_a_delayed_request_delays_only_its_own_connection() -> None:
-    rig = Rig()
-    rig.faults.add("delay", "Heartbeat", seconds=2)
-    replies = [rig.ask(12, beat(n)) for n in (1, 2, 3)]
-    assert rig.ask(12, beat(4), on="two") == {"served": beat(4)}
-    assert [message.generation_id for message in rig.done] == [4]
+    harness = GroupHarness()
+    harness.faults.add("delay", "Heartbeat", seconds=2)
+    replies = [harness.ask(12, beat(n)) for n in (1, 2, 3)]
+    assert harness.ask(12, beat(4), on="two") == {"served": beat(4)}
+    assert [message.generation_id for message in harness.done] == [4]
     assert [reply.resolved for reply in replies] == [False] * 3
-    assert [delay for delay, _ in rig.later] == [2.0]
-    rig.pass_time()
-    assert [message.generation_id for message in rig.done] == [4, 1, 2, 3]
+    assert [delay for delay, _ in harness.later] == [2.0]
+    harness.pass_time()
+    assert [message.generation_id for message in harness.done] == [4, 1, 2, 3]
     assert [reply.value for reply in replies] == [{"served": beat(n)} for n in (1, 2, 3)]
-    assert not rig.broker.router.has_middleware
+    assert not harness.broker.router.has_middleware
 
 
 def test_a_delayed_request_is_processed_after_its_client_disconnects() -> None:
-    rig = Rig()
-    rig.faults.add("delay", "Heartbeat", seconds=2)
+    harness = GroupHarness()
+    harness.faults.add("delay", "Heartbeat", seconds=2)
     for number in (1, 2):
-        rig.ask(12, beat(number))
-    rig.connection("one").abort()
-    rig.pass_time()
-    assert [message.generation_id for message in rig.done] == [1]
-    assert not rig.broker.router.has_middleware
+        harness.ask(12, beat(number))
+    harness.connection("one").abort()
+    harness.pass_time()
+    assert [message.generation_id for message in harness.done] == [1]
+    assert not harness.broker.router.has_middleware
 
 
 def test_requests_after_a_delayed_one_can_be_delayed_again() -> None:
-    rig = Rig()
-    rig.faults.add("delay", "Heartbeat", seconds=2, times=2)
-    replies = [rig.ask(12, beat(n)) for n in (1, 2, 3)]
-    rig.pass_time()
+    harness = GroupHarness()
+    harness.faults.add("delay", "Heartbeat", seconds=2, times=2)
+    replies = [harness.ask(12, beat(n)) for n in (1, 2, 3)]
+    harness.pass_time()
     assert [reply.resolved for reply in replies] == [True, False, False]
-    rig.pass_time()
-    assert [message.generation_id for message in rig.done] == [1, 2, 3]
+    harness.pass_time()
+    assert [message.generation_id for message in harness.done] == [1, 2, 3]
     assert [reply.resolved for reply in replies] == [True] * 3
 
 
 def test_a_delayed_reply_is_sent_late_after_its_request_is_processed() -> None:
     waits: Deferred[Any] = Deferred()
-    rig = Rig(lambda message: waits)
-    rig.faults.add("delay", "Heartbeat", seconds=1, when="after")
-    reply = rig.ask(12, beat())
-    assert rig.done
-    assert rig.later == []
+    harness = GroupHarness(lambda message: waits)
+    harness.faults.add("delay", "Heartbeat", seconds=1, when="after")
+    reply = harness.ask(12, beat())
+    assert harness.done
+    assert harness.later == []
     waits.resolve("reply")
     assert not reply.resolved
-    rig.pass_time()
+    harness.pass_time()
     assert reply.value == "reply"
 
 
 def test_a_dropped_request_and_those_after_it_get_no_reply() -> None:
-    rig = Rig()
-    rig.faults.add("drop", "Heartbeat", when="after")
-    replies = [rig.ask(12, beat(n)) for n in (1, 2)]
-    rig.pass_time()
-    rig.faults.clear()
+    harness = GroupHarness()
+    harness.faults.add("drop", "Heartbeat", when="after")
+    replies = [harness.ask(12, beat(n)) for n in (1, 2)]
+    harness.pass_time()
+    harness.faults.clear()
     assert [reply.resolved for reply in replies] == [False, False]
-    assert [message.generation_id for message in rig.done] == [1]
-    assert rig.ask(12, beat(3), on="two") == {"served": beat(3)}
+    assert [message.generation_id for message in harness.done] == [1]
+    assert harness.ask(12, beat(3), on="two") == {"served": beat(3)}
     # The broker stops and closes the connection, so that no request stays parked.
-    for parked in tuple(rig.connection("one").parked):
+    for parked in tuple(harness.connection("one").parked):
         parked.wake()
-    assert rig.aborted == ["one"]
-    assert not rig.broker.router.has_middleware
+    assert harness.aborted == ["one"]
+    assert not harness.broker.router.has_middleware
 
 
 def test_a_disconnect_fault_on_a_deferred_reply_closes_with_the_reply() -> None:
     waits: Deferred[Any] = Deferred()
-    rig = Rig(lambda message: waits)
-    rig.faults.add("disconnect", "Heartbeat", when="after")
-    reply = rig.ask(12, beat())
-    assert rig.aborted == []
+    harness = GroupHarness(lambda message: waits)
+    harness.faults.add("disconnect", "Heartbeat", when="after")
+    reply = harness.ask(12, beat())
+    assert harness.aborted == []
     waits.resolve("reply")
-    assert rig.aborted == ["one"]
+    assert harness.aborted == ["one"]
     assert not reply.resolved
 
 
@@ -397,15 +401,15 @@ def test_the_error_of_a_delayed_handler_becomes_its_reply() -> None:
     def fail(message: Any) -> Any:
         raise RuntimeError("boom")
 
-    rig = Rig(fail)
-    rig.faults.add("delay", "Heartbeat", seconds=1)
-    reply = rig.ask(12, beat())
-    rig.pass_time()
+    harness = GroupHarness(fail)
+    harness.faults.add("delay", "Heartbeat", seconds=1)
+    reply = harness.ask(12, beat())
+    harness.pass_time()
     assert str(reply.value) == "boom"
 
 
 def test_a_fault_on_a_produce_request_with_acks_0_closes_the_connection() -> None:
-    rig = Rig()
-    rig.faults.add("error", "Produce", code="NOT_LEADER_OR_FOLLOWER")
+    harness = GroupHarness()
+    harness.faults.add("error", "Produce", code="NOT_LEADER_OR_FOLLOWER")
     with pytest.raises(Hangup):
-        rig.ask(0, produce("t", acks=0), version=9)
+        harness.ask(0, produce("t", acks=0), version=9)

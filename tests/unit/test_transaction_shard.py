@@ -39,16 +39,18 @@ TIMEOUT_MS = 60_000
 class TransactionRuntime(Runtime[TransactionShard]):
     """Keeps the announcements. ``producer_ids`` None: no id is available."""
 
-    def __init__(self, process: Process, rig: Coordinator) -> None:
+    def __init__(self, process: Process, harness: Coordinator) -> None:
         super().__init__(
             "__transaction_state",
-            lambda batch_bytes: TransactionShard(CONFIG, rig.next_producer_id, lambda: rig.version, batch_bytes),
+            lambda batch_bytes: TransactionShard(
+                CONFIG, harness.next_producer_id, lambda: harness.version, batch_bytes
+            ),
             process.environment(),
         )
-        self.rig = rig
+        self.harness = harness
 
     def on_announced(self, index: int, value: Any) -> None:
-        self.rig.announced.append(value)
+        self.harness.announced.append(value)
 
 
 class Coordinator:
@@ -163,25 +165,25 @@ def coordinator() -> Coordinator:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_from_begin_to_end(any_version: Coordinator, commit: bool) -> None:
-    rig = any_version
-    producer = rig.new_producer()
+    harness = any_version
+    producer = harness.new_producer()
     assert producer == (1000, 0)
-    assert rig.transaction.state is TransactionState.EMPTY
-    assert rig.add(producer, A) is ErrorCode.none
-    assert rig.add(producer, B) is ErrorCode.none
-    assert (rig.transaction.state, rig.transaction.partitions) == (TransactionState.ONGOING, {A, B})
+    assert harness.transaction.state is TransactionState.EMPTY
+    assert harness.add(producer, A) is ErrorCode.none
+    assert harness.add(producer, B) is ErrorCode.none
+    assert (harness.transaction.state, harness.transaction.partitions) == (TransactionState.ONGOING, {A, B})
 
-    answer = rig.begin_end(producer, commit=commit)
+    answer = harness.begin_end(producer, commit=commit)
     assert not answer.resolved, "the reply waits for the markers"
-    assert rig.transaction.state.title == ("PrepareCommit" if commit else "PrepareAbort")
-    epoch = 1 if rig.version == 2 else 0
-    (markers,) = rig.announced
+    assert harness.transaction.state.title == ("PrepareCommit" if commit else "PrepareAbort")
+    epoch = 1 if harness.version == 2 else 0
+    (markers,) = harness.announced
     assert markers == Markers("t", ProducerIdentity(1000, epoch), commit, frozenset({A, B}), epoch * 2)
-    rig.write_markers()
+    harness.write_markers()
     assert answer.value == ProducerReply(producer=ProducerIdentity(1000, epoch))
-    assert rig.transaction.state.title == ("CompleteCommit" if commit else "CompleteAbort")
-    assert rig.transaction.partitions == frozenset()
-    assert rig.add(ProducerIdentity(1000, epoch), A) is ErrorCode.none, "the next transaction"
+    assert harness.transaction.state.title == ("CompleteCommit" if commit else "CompleteAbort")
+    assert harness.transaction.partitions == frozenset()
+    assert harness.add(ProducerIdentity(1000, epoch), A) is ErrorCode.none, "the next transaction"
 
 
 def test_a_decision_is_announced_when_it_is_committed(coordinator: Coordinator) -> None:
@@ -241,18 +243,18 @@ INVALID_STATE, FENCED = ErrorCode.invalid_txn_state, ErrorCode.producer_fenced
 CONCURRENT = ErrorCode.concurrent_transactions
 
 
-def in_state(rig: Coordinator, state: TransactionState) -> ProducerIdentity:
+def in_state(harness: Coordinator, state: TransactionState) -> ProducerIdentity:
     """Brings the transactional id into a state. Returns the producer's identity before its last request."""
-    producer = rig.new_producer()
+    producer = harness.new_producer()
     if state is TransactionState.EMPTY:
         return producer
-    rig.add(producer)
+    harness.add(producer)
     if state is TransactionState.ONGOING:
         return producer
-    rig.begin_end(producer, commit=state.title.endswith("Commit"))
+    harness.begin_end(producer, commit=state.title.endswith("Commit"))
     if state.title.startswith("Complete"):
-        rig.write_markers()
-    assert rig.transaction.state is state
+        harness.write_markers()
+    assert harness.transaction.state is state
     return producer
 
 
@@ -270,12 +272,12 @@ def in_state(rig: Coordinator, state: TransactionState) -> ProducerIdentity:
 @pytest.mark.parametrize("version", [0, 1])
 def test_the_end_before_version_2(version: int, state: TransactionState, commit: ErrorCode, abort: ErrorCode) -> None:
     for is_commit, wanted in ((True, commit), (False, abort)):
-        rig = Coordinator(version)
-        producer = in_state(rig, state)
-        before = rig.log.log_end_offset
-        assert rig.end(producer, commit=is_commit).error is wanted
+        harness = Coordinator(version)
+        producer = in_state(harness, state)
+        before = harness.log.log_end_offset
+        assert harness.end(producer, commit=is_commit).error is wanted
         ends = state is TransactionState.ONGOING
-        assert rig.log.log_end_offset - before == (2 if ends else 0)
+        assert harness.log.log_end_offset - before == (2 if ends else 0)
 
 
 @pytest.mark.parametrize(
@@ -295,10 +297,10 @@ def test_the_end_at_version_2(
     """Each pair has the replies to a commit and to an abort, with the current epoch and with the epoch before."""
     for is_repeated, wanted in ((False, current), (True, repeated)):
         for is_commit, code in zip((True, False), wanted, strict=True):
-            rig = Coordinator()
-            in_state(rig, state)
-            epoch = rig.transaction.producer_epoch - is_repeated
-            assert rig.end(ProducerIdentity(1000, epoch), commit=is_commit).error is code, (is_repeated, is_commit)
+            harness = Coordinator()
+            in_state(harness, state)
+            epoch = harness.transaction.producer_epoch - is_repeated
+            assert harness.end(ProducerIdentity(1000, epoch), commit=is_commit).error is code, (is_repeated, is_commit)
 
 
 def test_a_late_end_never_ends_the_next_transaction(coordinator: Coordinator) -> None:
@@ -322,31 +324,31 @@ def test_an_empty_abort_at_version_2_takes_an_epoch(coordinator: Coordinator) ->
 
 @pytest.mark.parametrize("state", list(TransactionState))
 def test_partitions_are_added_in_each_state(any_version: Coordinator, state: TransactionState) -> None:
-    rig = any_version
-    in_state(rig, state)
-    producer = ProducerIdentity(1000, rig.transaction.producer_epoch)
+    harness = any_version
+    in_state(harness, state)
+    producer = ProducerIdentity(1000, harness.transaction.producer_epoch)
     is_prepared = state.title.startswith("Prepare")
-    assert rig.add(ProducerIdentity(999, 0), B) is ErrorCode.invalid_producer_id_mapping
-    assert rig.add(ProducerIdentity(1000, 30), B) is FENCED
-    assert rig.add(producer, B) is (CONCURRENT if is_prepared else OK)
+    assert harness.add(ProducerIdentity(999, 0), B) is ErrorCode.invalid_producer_id_mapping
+    assert harness.add(ProducerIdentity(1000, 30), B) is FENCED
+    assert harness.add(producer, B) is (CONCURRENT if is_prepared else OK)
     if not is_prepared:
-        assert rig.transaction.partitions == ({A, B} if state is TransactionState.ONGOING else {B})
+        assert harness.transaction.partitions == ({A, B} if state is TransactionState.ONGOING else {B})
 
 
 @pytest.mark.parametrize("state", list(TransactionState))
 def test_a_new_producer_in_each_state(any_version: Coordinator, state: TransactionState) -> None:
-    rig = any_version
-    old = in_state(rig, state)
-    before = rig.transaction.producer_epoch
-    reply = rig.init()
+    harness = any_version
+    old = in_state(harness, state)
+    before = harness.transaction.producer_epoch
+    reply = harness.init()
     if state is TransactionState.ONGOING or state.title.startswith("Prepare"):
         assert reply == failed(CONCURRENT)
-        rig.write_markers()
-        reply = rig.init()
+        harness.write_markers()
+        reply = harness.init()
     fenced = state is TransactionState.ONGOING
     assert reply == ProducerReply(producer=ProducerIdentity(1000, before + (2 if fenced else 1)))
-    assert rig.transaction.state is TransactionState.EMPTY
-    assert rig.add(old) is FENCED
+    assert harness.transaction.state is TransactionState.EMPTY
+    assert harness.add(old) is FENCED
 
 
 # --- epochs -----------------------------------------------------------------------------------------------------
@@ -452,18 +454,18 @@ def test_an_empty_or_unknown_id(coordinator: Coordinator) -> None:
 
 
 def test_a_transaction_that_takes_too_long_is_aborted_under_a_new_epoch(any_version: Coordinator) -> None:
-    rig = any_version
-    producer = rig.new_producer()
-    rig.add(producer)
-    rig.world.advance(TIMEOUT_MS)
-    assert rig.transaction.state is TransactionState.ONGOING
-    rig.world.advance(CONFIG.abort_interval_ms)
-    assert rig.transaction.state is TransactionState.PREPARE_ABORT
-    (markers,) = rig.announced
+    harness = any_version
+    producer = harness.new_producer()
+    harness.add(producer)
+    harness.world.advance(TIMEOUT_MS)
+    assert harness.transaction.state is TransactionState.ONGOING
+    harness.world.advance(CONFIG.abort_interval_ms)
+    assert harness.transaction.state is TransactionState.PREPARE_ABORT
+    (markers,) = harness.announced
     assert (markers.producer, markers.commit) == ((1000, 1), False)
-    rig.write_markers()
-    assert rig.add(producer) is FENCED
-    assert rig.init().producer == (1000, 2)
+    harness.write_markers()
+    assert harness.add(producer) is FENCED
+    assert harness.init().producer == (1000, 2)
 
 
 def test_the_timeout_begins_with_the_transaction(coordinator: Coordinator) -> None:
@@ -500,15 +502,15 @@ def test_an_id_without_a_change_expires_and_an_open_transaction_does_not(coordin
 def test_a_restart_finds_each_state_and_announces_a_decision_again(
     any_version: Coordinator, state: TransactionState
 ) -> None:
-    rig = any_version
-    in_state(rig, state)
-    rig.add(ProducerIdentity(1000, rig.transaction.producer_epoch), B)
-    before, announced = dict(rig.shard.transactions), list(rig.announced)
-    rig.restart()
-    assert rig.shard.transactions == before
-    assert rig.announced == (announced if state.title.startswith("Prepare") else [])
-    rig.write_markers()
-    assert not rig.transaction.state.title.startswith("Prepare")
+    harness = any_version
+    in_state(harness, state)
+    harness.add(ProducerIdentity(1000, harness.transaction.producer_epoch), B)
+    before, announced = dict(harness.shard.transactions), list(harness.announced)
+    harness.restart()
+    assert harness.shard.transactions == before
+    assert harness.announced == (announced if state.title.startswith("Prepare") else [])
+    harness.write_markers()
+    assert not harness.transaction.state.title.startswith("Prepare")
 
 
 def test_an_open_transaction_of_before_a_restart_times_out(coordinator: Coordinator) -> None:

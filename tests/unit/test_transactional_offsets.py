@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.consumer_rig import Client, settle
-from support.transaction_rig import OTHER, PRODUCER, TransactionRig
+from support.consumer_harness import Client, settle
+from support.transaction_harness import OTHER, PRODUCER, TransactionHarness
 from support.world import START_MS
 
 from odradek.batches.encode import encode_batch
@@ -40,23 +40,23 @@ MANY = 1_200
 
 
 @pytest.fixture
-def rig() -> TransactionRig:
-    made = TransactionRig()
+def harness() -> TransactionHarness:
+    made = TransactionHarness()
     made.catalog.add("t")
     made.catalog.add("u")
     return made
 
 
-def stable(rig: TransactionRig, topics: dict[str, list[int]]) -> Any:
-    return rig.fetched("g", topics)
+def stable(harness: TransactionHarness, topics: dict[str, list[int]]) -> Any:
+    return harness.fetched("g", topics)
 
 
 # --- records ----------------------------------------------------------------------------------------------------
 
 
-def test_the_records_have_no_topic_id_as_in_kafka(rig: TransactionRig) -> None:
-    assert rig.txn_commit("g", "t", {0: 1, 3: 4}, metadata="m", leader_epoch=2) is OK
-    log = rig.partition_of("g")
+def test_the_records_have_no_topic_id_as_in_kafka(harness: TransactionHarness) -> None:
+    assert harness.txn_commit("g", "t", {0: 1, 3: 4}, metadata="m", leader_epoch=2) is OK
+    log = harness.partition_of("g")
     assert log.records() == [
         OffsetCommitRecord(OffsetKey("g", "t", p), OffsetCommitValue(o, 2, "m", START_MS, -1, None))
         for p, o in {0: 1, 3: 4}.items()
@@ -65,32 +65,37 @@ def test_the_records_have_no_topic_id_as_in_kafka(rig: TransactionRig) -> None:
     assert (header.is_transactional, header.producer_id, header.producer_epoch) == (True, *PRODUCER)
 
 
-def test_too_long_metadata_fails_its_partition_only(rig: TransactionRig) -> None:
-    promise = rig.begin_txn_commit("g", "t", {0: 1, 1: 2}, metadata="x" * 4097)
+def test_too_long_metadata_fails_its_partition_only(harness: TransactionHarness) -> None:
+    promise = harness.begin_txn_commit("g", "t", {0: 1, 1: 2}, metadata="x" * 4097)
     assert promise.value.refused == {("t", p): ErrorCode.offset_metadata_too_large for p in (0, 1)}
-    assert rig.partition_of("g").batches == []
+    assert harness.partition_of("g").batches == []
 
 
-def test_a_commit_of_many_partitions_is_one_batch(rig: TransactionRig) -> None:
-    rig.catalog.add("wide", MANY)
+def test_a_commit_of_many_partitions_is_one_batch(harness: TransactionHarness) -> None:
+    harness.catalog.add("wide", MANY)
     offsets = {partition: 5 * partition for partition in range(MANY)}
-    promise = rig.begin_txn_commit("g", "wide", offsets)
-    end = rig.end()
+    promise = harness.begin_txn_commit("g", "wide", offsets)
+    end = harness.end()
     assert promise.value.error is OK
     assert end is OK
-    assert rig.fetched("g")["wide"] == offsets
-    assert [header.record_count for batch in rig.partition_of("g").batches for _, header in scan(batch)] == [MANY, 1]
+    assert harness.fetched("g")["wide"] == offsets
+    assert [header.record_count for batch in harness.partition_of("g").batches for _, header in scan(batch)] == [
+        MANY,
+        1,
+    ]
 
 
-def test_a_commit_that_no_batch_can_hold_is_refused_early(rig: TransactionRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.catalog.add("wide", MANY)
+def test_a_commit_that_no_batch_can_hold_is_refused_early(
+    harness: TransactionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.catalog.add("wide", MANY)
     made: list[int] = []
     add_records = Offsets._add_records
     monkeypatch.setattr(Offsets, "_add_records", lambda self, *how: (made.append(1), add_records(self, *how)))
-    shard, rig.partition_of("g").max_message_bytes = rig.shard("g"), 10_000
-    assert rig.txn_commit("g", "wide", dict.fromkeys(range(MANY), 1)) is ErrorCode.unknown_server_error
-    assert rig.partition_of("g").batches == []
-    assert rig.shard("g") is shard
+    shard, harness.partition_of("g").max_message_bytes = harness.shard("g"), 10_000
+    assert harness.txn_commit("g", "wide", dict.fromkeys(range(MANY), 1)) is ErrorCode.unknown_server_error
+    assert harness.partition_of("g").batches == []
+    assert harness.shard("g") is shard
     assert len(made) == 1, "the first part is too large already"
 
 
@@ -98,22 +103,22 @@ def test_a_commit_that_no_batch_can_hold_is_refused_early(rig: TransactionRig, m
 
 
 @pytest.mark.behaviour(32, part=True)
-def test_a_commit_to_no_group_makes_a_simple_group(rig: TransactionRig) -> None:
-    assert rig.txn_commit("g", "t", {0: 1}) is OK
-    assert rig.state("g") == "Empty"
-    rig.end(commit=False)
-    assert rig.state("g") == "Empty", "the group stays until the next expiry check"
-    rig.advance(600_000)
-    assert rig.state("g") == "Dead"
+def test_a_commit_to_no_group_makes_a_simple_group(harness: TransactionHarness) -> None:
+    assert harness.txn_commit("g", "t", {0: 1}) is OK
+    assert harness.state("g") == "Empty"
+    harness.end(commit=False)
+    assert harness.state("g") == "Empty", "the group stays until the next expiry check"
+    harness.advance(600_000)
+    assert harness.state("g") == "Dead"
 
 
-def test_a_generation_of_no_group_is_illegal(rig: TransactionRig) -> None:
-    assert rig.txn_commit("g", "t", {0: 1}, member="m", generation=0) is ErrorCode.illegal_generation
-    assert rig.partition_of("g").batches == []
+def test_a_generation_of_no_group_is_illegal(harness: TransactionHarness) -> None:
+    assert harness.txn_commit("g", "t", {0: 1}, member="m", generation=0) is ErrorCode.illegal_generation
+    assert harness.partition_of("g").batches == []
 
 
-def test_a_member_of_a_classic_group_is_checked(rig: TransactionRig) -> None:
-    (member,) = rig.stable("g")
+def test_a_member_of_a_classic_group_is_checked(harness: TransactionHarness) -> None:
+    (member,) = harness.stable("g")
     cases = [
         ("other", 1, None, ErrorCode.unknown_member_id),
         (member, 0, None, ErrorCode.illegal_generation),
@@ -125,43 +130,43 @@ def test_a_member_of_a_classic_group_is_checked(rig: TransactionRig) -> None:
         ("", -1, None, OK),  # a producer without a consumer's metadata
     ]
     for name, generation, instance, error in cases:
-        got = rig.txn_commit("g", "t", {0: 1}, member=name, generation=generation, instance=instance)
+        got = harness.txn_commit("g", "t", {0: 1}, member=name, generation=generation, instance=instance)
         assert got is error, (name, generation, instance)
 
 
-def test_an_earlier_member_of_an_instance_is_fenced(rig: TransactionRig) -> None:
-    first = rig.join("g", instance="i").reply
-    rig.sync("g", first.member_id, 1, {first.member_id: b""}, instance="i")
-    assert rig.txn_commit("g", "t", {0: 1}, member=first.member_id, generation=1, instance="i") is OK
-    second = rig.join("g", instance="i").reply.member_id
+def test_an_earlier_member_of_an_instance_is_fenced(harness: TransactionHarness) -> None:
+    first = harness.join("g", instance="i").reply
+    harness.sync("g", first.member_id, 1, {first.member_id: b""}, instance="i")
+    assert harness.txn_commit("g", "t", {0: 1}, member=first.member_id, generation=1, instance="i") is OK
+    second = harness.join("g", instance="i").reply.member_id
     assert second != first.member_id
     assert (
-        rig.txn_commit("g", "t", {0: 1}, member=first.member_id, generation=1, instance="i")
+        harness.txn_commit("g", "t", {0: 1}, member=first.member_id, generation=1, instance="i")
         is ErrorCode.fenced_instance_id
     )
 
 
 @pytest.mark.behaviour(32, part=True)
-def test_a_rebalancing_classic_group_accepts_a_commit_in_a_transaction(rig: TransactionRig) -> None:
-    (member,) = rig.stable("g")
-    rig.join("g", rig.member("g"))
-    rig.join("g", member)
-    assert rig.state("g") == "CompletingRebalance"
-    assert rig.commit("g", "t", {0: 2}, member=member, generation=2) == {0: ErrorCode.rebalance_in_progress}
-    assert rig.txn_commit("g", "t", {0: 2}, member=member, generation=2) is OK
+def test_a_rebalancing_classic_group_accepts_a_commit_in_a_transaction(harness: TransactionHarness) -> None:
+    (member,) = harness.stable("g")
+    harness.join("g", harness.member("g"))
+    harness.join("g", member)
+    assert harness.state("g") == "CompletingRebalance"
+    assert harness.commit("g", "t", {0: 2}, member=member, generation=2) == {0: ErrorCode.rebalance_in_progress}
+    assert harness.txn_commit("g", "t", {0: 2}, member=member, generation=2) is OK
 
 
-def test_a_commit_in_a_transaction_renews_no_session(rig: TransactionRig) -> None:
-    (member,) = rig.stable("g", session_ms=10_000)
-    rig.advance(9_000)
-    assert rig.txn_commit("g", "t", {0: 1}, member=member, generation=1) is OK
-    rig.advance(1_001)
-    assert rig.state("g") == "Empty"
+def test_a_commit_in_a_transaction_renews_no_session(harness: TransactionHarness) -> None:
+    (member,) = harness.stable("g", session_ms=10_000)
+    harness.advance(9_000)
+    assert harness.txn_commit("g", "t", {0: 1}, member=member, generation=1) is OK
+    harness.advance(1_001)
+    assert harness.state("g") == "Empty"
 
 
-def test_a_member_of_a_kip_848_group_is_checked(rig: TransactionRig) -> None:
-    first, second = Client(rig, "g", "a", ("t",)), Client(rig, "g", "b", ("t",))
-    settle(rig, first, second)
+def test_a_member_of_a_kip_848_group_is_checked(harness: TransactionHarness) -> None:
+    first, second = Client(harness, "g", "a", ("t",)), Client(harness, "g", "b", ("t",))
+    settle(harness, first, second)
     owned, epoch = first.owned["t"], first.epoch
     assert epoch == second.epoch
     elsewhere = second.owned["t"][0]
@@ -179,14 +184,14 @@ def test_a_member_of_a_kip_848_group_is_checked(rig: TransactionRig) -> None:
         ("a", -1, elsewhere, None, ErrorCode.illegal_generation),
     ]
     for name, generation, partition, instance, error in cases:
-        got = rig.txn_commit("g", "t", {partition: 1}, member=name, generation=generation, instance=instance)
+        got = harness.txn_commit("g", "t", {partition: 1}, member=name, generation=generation, instance=instance)
         assert got is error, (name, generation, partition, instance)
 
 
-def test_an_empty_kip_848_group_accepts_a_commit_without_an_epoch(rig: TransactionRig) -> None:
-    rig.enter("g", "m", "t")
-    rig.beat("g", "m", -1)
-    assert rig.txn_commit("g", "t", {0: 1}, member="x", generation=-1) is OK
+def test_an_empty_kip_848_group_accepts_a_commit_without_an_epoch(harness: TransactionHarness) -> None:
+    harness.enter("g", "m", "t")
+    harness.beat("g", "m", -1)
+    assert harness.txn_commit("g", "t", {0: 1}, member="x", generation=-1) is OK
 
 
 # --- pending offsets --------------------------------------------------------------------------------------------
@@ -194,77 +199,79 @@ def test_an_empty_kip_848_group_accepts_a_commit_without_an_epoch(rig: Transacti
 
 @pytest.mark.behaviour(33)
 @pytest.mark.parametrize("commit", [True, False])
-def test_offsets_appear_at_commit_and_vanish_at_abort(rig: TransactionRig, commit: bool) -> None:
-    rig.commit("g", "t", {0: 1})
-    assert rig.txn_commit("g", "t", {0: 10, 1: 11}) is OK
-    assert rig.fetched("g", {"t": [0, 1, 2]}, require_stable=False) == {"t": {0: 1, 1: -1, 2: -1}}
-    assert stable(rig, {"t": [0, 1, 2]}) == {"t": {0: UNSTABLE, 1: UNSTABLE, 2: -1}}
-    rig.end(commit=commit)
-    assert stable(rig, {"t": [0, 1, 2]}) == {"t": {0: 10, 1: 11, 2: -1} if commit else {0: 1, 1: -1, 2: -1}}
+def test_offsets_appear_at_commit_and_vanish_at_abort(harness: TransactionHarness, commit: bool) -> None:
+    harness.commit("g", "t", {0: 1})
+    assert harness.txn_commit("g", "t", {0: 10, 1: 11}) is OK
+    assert harness.fetched("g", {"t": [0, 1, 2]}, require_stable=False) == {"t": {0: 1, 1: -1, 2: -1}}
+    assert stable(harness, {"t": [0, 1, 2]}) == {"t": {0: UNSTABLE, 1: UNSTABLE, 2: -1}}
+    harness.end(commit=commit)
+    assert stable(harness, {"t": [0, 1, 2]}) == {"t": {0: 10, 1: 11, 2: -1} if commit else {0: 1, 1: -1, 2: -1}}
 
 
 @pytest.mark.behaviour(27, part="ab")
-def test_only_the_partitions_of_open_transactions_are_unstable(rig: TransactionRig) -> None:
-    rig.commit("g", "t", {0: 1, 1: 2})
-    rig.commit("g", "u", {0: 3})
-    rig.commit("h", "t", {0: 4})
-    rig.txn_commit("g", "t", {1: 20})
-    assert stable(rig, {"t": [0, 1], "u": [0]}) == {"t": {0: 1, 1: UNSTABLE}, "u": {0: 3}}
-    assert rig.fetched("h", {"t": [0]}) == {"t": {0: 4}}
+def test_only_the_partitions_of_open_transactions_are_unstable(harness: TransactionHarness) -> None:
+    harness.commit("g", "t", {0: 1, 1: 2})
+    harness.commit("g", "u", {0: 3})
+    harness.commit("h", "t", {0: 4})
+    harness.txn_commit("g", "t", {1: 20})
+    assert stable(harness, {"t": [0, 1], "u": [0]}) == {"t": {0: 1, 1: UNSTABLE}, "u": {0: 3}}
+    assert harness.fetched("h", {"t": [0]}) == {"t": {0: 4}}
 
 
 @pytest.mark.parametrize("version", [7, 8, 9])
-def test_a_fetch_of_all_topics_leaves_out_partitions_that_are_only_pending(rig: TransactionRig, version: int) -> None:
-    rig.commit("g", "t", {0: 1, 1: 2})
-    rig.txn_commit("g", "t", {1: 20, 2: 30})
-    rig.txn_commit("g", "u", {0: 40})
-    assert rig.fetched("g", version=version) == {"t": {0: 1, 1: UNSTABLE}}
-    assert rig.fetched("g", version=version, require_stable=False) == {"t": {0: 1, 1: 2}}
+def test_a_fetch_of_all_topics_leaves_out_partitions_that_are_only_pending(
+    harness: TransactionHarness, version: int
+) -> None:
+    harness.commit("g", "t", {0: 1, 1: 2})
+    harness.txn_commit("g", "t", {1: 20, 2: 30})
+    harness.txn_commit("g", "u", {0: 40})
+    assert harness.fetched("g", version=version) == {"t": {0: 1, 1: UNSTABLE}}
+    assert harness.fetched("g", version=version, require_stable=False) == {"t": {0: 1, 1: 2}}
 
 
-def test_the_rows_of_a_wide_topic_change_with_a_transaction(rig: TransactionRig) -> None:
+def test_the_rows_of_a_wide_topic_change_with_a_transaction(harness: TransactionHarness) -> None:
     """The rows of a repeated fetch of many partitions are kept until the next commit."""
-    rig.catalog.add("wide", 1_000)
-    rig.commit("g", "wide", dict.fromkeys(range(1_000), 1))
+    harness.catalog.add("wide", 1_000)
+    harness.commit("g", "wide", dict.fromkeys(range(1_000), 1))
     asked = {"wide": list(range(1_000))}
     before = dict.fromkeys(range(1_000), 1)
     for _ in range(2):
-        assert stable(rig, asked) == {"wide": before}
-    rig.txn_commit("g", "wide", {7: 2})
-    assert stable(rig, asked) == {"wide": before | {7: UNSTABLE}}
-    assert rig.fetched("g", asked, require_stable=False) == {"wide": before}
-    assert stable(rig, asked) == {"wide": before | {7: UNSTABLE}}
-    rig.end()
-    assert rig.fetched("g", asked, require_stable=False) == {"wide": before | {7: 2}}
-    assert stable(rig, asked) == {"wide": before | {7: 2}}
+        assert stable(harness, asked) == {"wide": before}
+    harness.txn_commit("g", "wide", {7: 2})
+    assert stable(harness, asked) == {"wide": before | {7: UNSTABLE}}
+    assert harness.fetched("g", asked, require_stable=False) == {"wide": before}
+    assert stable(harness, asked) == {"wide": before | {7: UNSTABLE}}
+    harness.end()
+    assert harness.fetched("g", asked, require_stable=False) == {"wide": before | {7: 2}}
+    assert stable(harness, asked) == {"wide": before | {7: 2}}
 
 
 @pytest.mark.behaviour(27, part="a")
-def test_a_partition_is_unstable_until_its_last_transaction_ends(rig: TransactionRig) -> None:
-    rig.txn_commit("g", "t", {0: 1}, PRODUCER)
-    rig.txn_commit("g", "t", {0: 2}, OTHER)
-    rig.end(PRODUCER)
-    assert stable(rig, {"t": [0]}) == {"t": {0: UNSTABLE}}
-    assert rig.offset("g", "t", 0) == 1
-    rig.end(OTHER)
-    assert stable(rig, {"t": [0]}) == {"t": {0: 2}}
+def test_a_partition_is_unstable_until_its_last_transaction_ends(harness: TransactionHarness) -> None:
+    harness.txn_commit("g", "t", {0: 1}, PRODUCER)
+    harness.txn_commit("g", "t", {0: 2}, OTHER)
+    harness.end(PRODUCER)
+    assert stable(harness, {"t": [0]}) == {"t": {0: UNSTABLE}}
+    assert harness.offset("g", "t", 0) == 1
+    harness.end(OTHER)
+    assert stable(harness, {"t": [0]}) == {"t": {0: 2}}
 
 
-def test_a_marker_of_a_producer_without_offsets_changes_nothing(rig: TransactionRig) -> None:
-    rig.commit("g", "t", {0: 1})
-    rig.txn_commit("g", "t", {0: 2})
-    assert rig.end(OTHER) is OK
-    assert stable(rig, {"t": [0]}) == {"t": {0: UNSTABLE}}
-    assert rig.end() is OK
-    assert rig.end() is OK, "a repeated marker"
-    assert stable(rig, {"t": [0]}) == {"t": {0: 2}}
+def test_a_marker_of_a_producer_without_offsets_changes_nothing(harness: TransactionHarness) -> None:
+    harness.commit("g", "t", {0: 1})
+    harness.txn_commit("g", "t", {0: 2})
+    assert harness.end(OTHER) is OK
+    assert stable(harness, {"t": [0]}) == {"t": {0: UNSTABLE}}
+    assert harness.end() is OK
+    assert harness.end() is OK, "a repeated marker"
+    assert stable(harness, {"t": [0]}) == {"t": {0: 2}}
 
 
-def test_a_fenced_producer_commits_nothing(rig: TransactionRig) -> None:
-    rig.txn_commit("g", "t", {0: 1}, ProducerIdentity(1000, 3))
-    rig.end(ProducerIdentity(1000, 3))
-    assert rig.txn_commit("g", "t", {0: 2}, ProducerIdentity(1000, 2)) is ErrorCode.invalid_producer_epoch
-    assert stable(rig, {"t": [0]}) == {"t": {0: 1}}
+def test_a_fenced_producer_commits_nothing(harness: TransactionHarness) -> None:
+    harness.txn_commit("g", "t", {0: 1}, ProducerIdentity(1000, 3))
+    harness.end(ProducerIdentity(1000, 3))
+    assert harness.txn_commit("g", "t", {0: 2}, ProducerIdentity(1000, 2)) is ErrorCode.invalid_producer_epoch
+    assert stable(harness, {"t": [0]}) == {"t": {0: 1}}
 
 
 # --- the later record wins --------------------------------------------------------------------------------------
@@ -272,172 +279,172 @@ def test_a_fenced_producer_commits_nothing(rig: TransactionRig) -> None:
 
 @pytest.mark.behaviour(34)
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_plain_commit_after_a_transactional_one_wins(rig: TransactionRig, restart: bool) -> None:
-    rig.txn_commit("g", "t", {0: 10, 1: 11})
-    rig.commit("g", "t", {0: 5})
-    assert stable(rig, {"t": [0]}) == {"t": {0: UNSTABLE}}, "the transaction is still open"
+def test_a_plain_commit_after_a_transactional_one_wins(harness: TransactionHarness, restart: bool) -> None:
+    harness.txn_commit("g", "t", {0: 10, 1: 11})
+    harness.commit("g", "t", {0: 5})
+    assert stable(harness, {"t": [0]}) == {"t": {0: UNSTABLE}}, "the transaction is still open"
     if restart:
-        rig.restart()
-    rig.end()
-    assert stable(rig, {"t": [0, 1]}) == {"t": {0: 5, 1: 11}}
+        harness.restart()
+    harness.end()
+    assert stable(harness, {"t": [0, 1]}) == {"t": {0: 5, 1: 11}}
 
 
 @pytest.mark.behaviour(34)
-def test_a_transactional_commit_after_a_plain_one_wins(rig: TransactionRig) -> None:
-    rig.txn_commit("g", "t", {0: 10})
-    rig.commit("g", "t", {0: 5})
-    rig.txn_commit("g", "t", {0: 12})
-    rig.end()
-    assert stable(rig, {"t": [0]}) == {"t": {0: 12}}
+def test_a_transactional_commit_after_a_plain_one_wins(harness: TransactionHarness) -> None:
+    harness.txn_commit("g", "t", {0: 10})
+    harness.commit("g", "t", {0: 5})
+    harness.txn_commit("g", "t", {0: 12})
+    harness.end()
+    assert stable(harness, {"t": [0]}) == {"t": {0: 12}}
 
 
-def test_the_later_record_of_two_transactions_wins_and_not_the_later_marker(rig: TransactionRig) -> None:
-    rig.txn_commit("g", "t", {0: 10, 1: 10}, PRODUCER)
-    rig.txn_commit("g", "t", {0: 20}, OTHER)
-    rig.txn_commit("g", "t", {1: 15}, ProducerIdentity(5, 0))
-    rig.end(OTHER)
-    rig.end(ProducerIdentity(5, 0), commit=False)
-    rig.end(PRODUCER)
-    assert stable(rig, {"t": [0, 1]}) == {"t": {0: 20, 1: 10}}
+def test_the_later_record_of_two_transactions_wins_and_not_the_later_marker(harness: TransactionHarness) -> None:
+    harness.txn_commit("g", "t", {0: 10, 1: 10}, PRODUCER)
+    harness.txn_commit("g", "t", {0: 20}, OTHER)
+    harness.txn_commit("g", "t", {1: 15}, ProducerIdentity(5, 0))
+    harness.end(OTHER)
+    harness.end(ProducerIdentity(5, 0), commit=False)
+    harness.end(PRODUCER)
+    assert stable(harness, {"t": [0, 1]}) == {"t": {0: 20, 1: 10}}
 
 
 @pytest.mark.behaviour(34)
 @pytest.mark.parametrize("way", ["block", "long", "load"])
-def test_every_way_of_a_plain_commit_overtakes(rig: TransactionRig, way: str) -> None:
+def test_every_way_of_a_plain_commit_overtakes(harness: TransactionHarness, way: str) -> None:
     """The block of a commit's repetition, the block of a long commit, and the run of a load."""
-    rig.catalog.add("wide", 1_000)
+    harness.catalog.add("wide", 1_000)
     before = dict.fromkeys(range(600 if way == "long" else 3), 1)
-    rig.txn_commit("g", "wide", dict.fromkeys(range(1_000), 9))
+    harness.txn_commit("g", "wide", dict.fromkeys(range(1_000), 9))
     if way == "block":
         from odradek.groups.commit_plan import CommitPlan, PlannedCommits
         from odradek.groups.messages import OffsetCommit, TopicCommit
 
         plan = CommitPlan(OffsetCommit("g", [TopicCommit("wide", None, [(p, 0, -1, "") for p in before])]))
-        rig.runtime.submit(rig.runtime.partition_of("g"), PlannedCommits(plan, list(before.values()), None))
-        rig.world.settle()
+        harness.runtime.submit(harness.runtime.partition_of("g"), PlannedCommits(plan, list(before.values()), None))
+        harness.world.settle()
     else:
-        rig.commit("g", "wide", before)
+        harness.commit("g", "wide", before)
     if way == "load":
-        rig.restart()
-    rig.end()
-    assert rig.fetched("g")["wide"] == dict.fromkeys(range(1_000), 9) | before
+        harness.restart()
+    harness.end()
+    assert harness.fetched("g")["wide"] == dict.fromkeys(range(1_000), 9) | before
 
 
 # --- deletion and expiry ----------------------------------------------------------------------------------------
 
 
-def _delete_offsets(rig: TransactionRig, topic: str, *partitions: int) -> list[ErrorCode]:
+def _delete_offsets(harness: TransactionHarness, topic: str, *partitions: int) -> list[ErrorCode]:
     rows = [{"partition_index": partition} for partition in partitions]
-    reply = rig.call(47, 0, group_id="g", topics=[{"name": topic, "partitions": rows}])
+    reply = harness.call(47, 0, group_id="g", topics=[{"name": topic, "partitions": rows}])
     return [ErrorCode(row.error_code) for row in reply.topics[0].partitions]
 
 
 @pytest.mark.behaviour(35)
-def test_offset_delete_drops_pending_offsets(rig: TransactionRig) -> None:
-    rig.commit("g", "t", {0: 1})
-    rig.txn_commit("g", "t", {0: 10, 1: 11, 2: 12})
-    assert _delete_offsets(rig, "t", 0, 1, 3) == [OK, OK, OK]
-    assert stable(rig, {"t": [0, 1, 2]}) == {"t": {0: -1, 1: -1, 2: UNSTABLE}}
-    rig.txn_commit("g", "t", {1: 21})
-    rig.end()
-    assert stable(rig, {"t": [0, 1, 2]}) == {"t": {0: -1, 1: 21, 2: 12}}
-    tombstones = [one.key for one in rig.partition_of("g").records() if getattr(one, "value", 0) is None]
+def test_offset_delete_drops_pending_offsets(harness: TransactionHarness) -> None:
+    harness.commit("g", "t", {0: 1})
+    harness.txn_commit("g", "t", {0: 10, 1: 11, 2: 12})
+    assert _delete_offsets(harness, "t", 0, 1, 3) == [OK, OK, OK]
+    assert stable(harness, {"t": [0, 1, 2]}) == {"t": {0: -1, 1: -1, 2: UNSTABLE}}
+    harness.txn_commit("g", "t", {1: 21})
+    harness.end()
+    assert stable(harness, {"t": [0, 1, 2]}) == {"t": {0: -1, 1: 21, 2: 12}}
+    tombstones = [one.key for one in harness.partition_of("g").records() if getattr(one, "value", 0) is None]
     assert tombstones == [OffsetKey("g", "t", 0), OffsetKey("g", "t", 1)], "nothing is deleted for partition 3"
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
-def test_a_deleted_group_loses_its_pending_offsets(rig: TransactionRig, kind: str) -> None:
+def test_a_deleted_group_loses_its_pending_offsets(harness: TransactionHarness, kind: str) -> None:
     if kind == "consumer":
-        rig.enter("g", "m", "t")
-        rig.beat("g", "m", -1)
-    rig.commit("g", "t", {0: 1})
-    rig.txn_commit("g", "t", {0: 10, 1: 11})
-    rig.txn_commit("g", "u", {0: 12}, OTHER)
-    (result,) = rig.call(42, 2, groups_names=["g"]).results
+        harness.enter("g", "m", "t")
+        harness.beat("g", "m", -1)
+    harness.commit("g", "t", {0: 1})
+    harness.txn_commit("g", "t", {0: 10, 1: 11})
+    harness.txn_commit("g", "u", {0: 12}, OTHER)
+    (result,) = harness.call(42, 2, groups_names=["g"]).results
     assert result.error_code is OK
-    rig.end()
-    rig.end(OTHER)
-    assert stable(rig, {"t": [0, 1], "u": [0]}) == {"t": {0: -1, 1: -1}, "u": {0: -1}}
-    assert rig.state("g") == "Dead"
-    rig.restart()
-    assert rig.shard("g").durable_state().offsets == {}
+    harness.end()
+    harness.end(OTHER)
+    assert stable(harness, {"t": [0, 1], "u": [0]}) == {"t": {0: -1, 1: -1}, "u": {0: -1}}
+    assert harness.state("g") == "Dead"
+    harness.restart()
+    assert harness.shard("g").durable_state().offsets == {}
 
 
 @pytest.mark.behaviour(35)
-def test_a_deleted_topic_loses_its_pending_offsets(rig: TransactionRig) -> None:
-    rig.commit("g", "t", {0: 1})
-    rig.txn_commit("g", "t", {0: 10, 1: 11})
-    rig.txn_commit("g", "u", {0: 12})
-    rig.catalog.remove("t")
-    rig.runtime.on_topics_deleted(["t"])
-    rig.world.settle()
-    assert stable(rig, {"t": [0, 1], "u": [0]}) == {"t": {0: -1, 1: -1}, "u": {0: UNSTABLE}}
-    rig.end()
-    assert rig.fetched("g") == {"u": {0: 12}}
+def test_a_deleted_topic_loses_its_pending_offsets(harness: TransactionHarness) -> None:
+    harness.commit("g", "t", {0: 1})
+    harness.txn_commit("g", "t", {0: 10, 1: 11})
+    harness.txn_commit("g", "u", {0: 12})
+    harness.catalog.remove("t")
+    harness.runtime.on_topics_deleted(["t"])
+    harness.world.settle()
+    assert stable(harness, {"t": [0, 1], "u": [0]}) == {"t": {0: -1, 1: -1}, "u": {0: UNSTABLE}}
+    harness.end()
+    assert harness.fetched("g") == {"u": {0: 12}}
 
 
-def test_a_load_drops_the_pending_offsets_of_deleted_topics(rig: TransactionRig) -> None:
+def test_a_load_drops_the_pending_offsets_of_deleted_topics(harness: TransactionHarness) -> None:
     """The broker was killed after the catalogue deleted a topic, and before its tombstones were written."""
-    rig.txn_commit("g", "t", {1: 11})
-    rig.txn_commit("g", "u", {0: 12})
-    rig.catalog.remove("t")
-    rig.restart()
-    rig.end()
-    assert rig.fetched("g") == {"u": {0: 12}}
+    harness.txn_commit("g", "t", {1: 11})
+    harness.txn_commit("g", "u", {0: 12})
+    harness.catalog.remove("t")
+    harness.restart()
+    harness.end()
+    assert harness.fetched("g") == {"u": {0: 12}}
 
 
 @pytest.mark.behaviour(19)
-def test_an_offset_does_not_expire_while_its_partition_has_a_pending_one(rig: TransactionRig) -> None:
-    rig.commit("g", "t", {0: 1, 1: 2})
-    rig.advance(6 * DAY_MS)
-    rig.txn_commit("g", "t", {0: 10})
-    rig.advance(2 * DAY_MS)
-    assert rig.fetched("g", {"t": [0, 1]}, require_stable=False) == {"t": {0: 1, 1: -1}}
-    assert rig.state("g") == "Empty"
-    rig.end(commit=False)
-    rig.advance(600_000)
-    assert rig.offset("g", "t", 0) == -1
-    assert rig.state("g") == "Dead"
+def test_an_offset_does_not_expire_while_its_partition_has_a_pending_one(harness: TransactionHarness) -> None:
+    harness.commit("g", "t", {0: 1, 1: 2})
+    harness.advance(6 * DAY_MS)
+    harness.txn_commit("g", "t", {0: 10})
+    harness.advance(2 * DAY_MS)
+    assert harness.fetched("g", {"t": [0, 1]}, require_stable=False) == {"t": {0: 1, 1: -1}}
+    assert harness.state("g") == "Empty"
+    harness.end(commit=False)
+    harness.advance(600_000)
+    assert harness.offset("g", "t", 0) == -1
+    assert harness.state("g") == "Dead"
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
-def test_a_group_with_only_pending_offsets_stays(rig: TransactionRig, kind: str) -> None:
+def test_a_group_with_only_pending_offsets_stays(harness: TransactionHarness, kind: str) -> None:
     if kind == "consumer":
-        rig.enter("g", "m", "t")
-        rig.beat("g", "m", -1)
-    rig.commit("g", "u", {0: 1})
-    rig.txn_commit("g", "t", {0: 10})
-    rig.advance(8 * DAY_MS)
-    assert stable(rig, {"t": [0], "u": [0]}) == {"t": {0: UNSTABLE}, "u": {0: -1}}
-    rig.end()
-    assert rig.offset("g", "t", 0) == 10
-    (listed,) = rig.call(16, 5, states_filter=[], types_filter=[]).groups
+        harness.enter("g", "m", "t")
+        harness.beat("g", "m", -1)
+    harness.commit("g", "u", {0: 1})
+    harness.txn_commit("g", "t", {0: 10})
+    harness.advance(8 * DAY_MS)
+    assert stable(harness, {"t": [0], "u": [0]}) == {"t": {0: UNSTABLE}, "u": {0: -1}}
+    harness.end()
+    assert harness.offset("g", "t", 0) == 10
+    (listed,) = harness.call(16, 5, states_filter=[], types_filter=[]).groups
     assert (listed.group_id, listed.group_type) == ("g", kind)
 
 
 # --- loads ------------------------------------------------------------------------------------------------------
 
 
-def test_a_restart_keeps_open_and_ended_transactions(rig: TransactionRig) -> None:
-    rig.commit("g", "t", {0: 1})
-    rig.txn_commit("g", "t", {0: 10, 1: 11})
-    rig.end()
-    rig.txn_commit("g", "t", {1: 21}, OTHER)
-    rig.end(OTHER, commit=False)
-    rig.txn_commit("g", "t", {2: 31})
-    rig.commit("g", "u", {0: 7})
-    before = rig.shard("g").durable_state()
-    rig.restart()
-    assert rig.shard("g").durable_state() == before
-    assert stable(rig, {"t": [0, 1, 2], "u": [0]}) == {"t": {0: 10, 1: 11, 2: UNSTABLE}, "u": {0: 7}}
-    rig.end()
-    assert stable(rig, {"t": [2]}) == {"t": {2: 31}}
-    assert not rig.shard("g").skipped
+def test_a_restart_keeps_open_and_ended_transactions(harness: TransactionHarness) -> None:
+    harness.commit("g", "t", {0: 1})
+    harness.txn_commit("g", "t", {0: 10, 1: 11})
+    harness.end()
+    harness.txn_commit("g", "t", {1: 21}, OTHER)
+    harness.end(OTHER, commit=False)
+    harness.txn_commit("g", "t", {2: 31})
+    harness.commit("g", "u", {0: 7})
+    before = harness.shard("g").durable_state()
+    harness.restart()
+    assert harness.shard("g").durable_state() == before
+    assert stable(harness, {"t": [0, 1, 2], "u": [0]}) == {"t": {0: 10, 1: 11, 2: UNSTABLE}, "u": {0: 7}}
+    harness.end()
+    assert stable(harness, {"t": [2]}) == {"t": {2: 31}}
+    assert not harness.shard("g").skipped
 
 
-def test_other_records_of_a_transactional_batch_take_effect_at_once(rig: TransactionRig) -> None:
+def test_other_records_of_a_transactional_batch_take_effect_at_once(harness: TransactionHarness) -> None:
     """As in Kafka, where only commits wait for the marker."""
-    rig.commit("g", "t", {0: 1, 1: 2})
+    harness.commit("g", "t", {0: 1, 1: 2})
     records = [
         SimpleRecord(offset_key("g", "t", 0), None),
         SimpleRecord(group_key("h"), group_value(GroupMetadata("consumer", 3, None, None, 7))),
@@ -446,24 +453,24 @@ def test_other_records_of_a_transactional_batch_take_effect_at_once(rig: Transac
     batch = encode_batch(
         records, now_ms=START_MS, producer_id=1000, producer_epoch=0, base_sequence=0, transactional=True
     )
-    rig.partition_of("g").append(batch)
-    rig.restart()
-    assert rig.fetched("g", {"t": [0, 1]}, require_stable=False) == {"t": {0: -1, 1: 2}}
-    shard = rig.shard("g")
+    harness.partition_of("g").append(batch)
+    harness.restart()
+    assert harness.fetched("g", {"t": [0, 1]}, require_stable=False) == {"t": {0: -1, 1: 2}}
+    shard = harness.shard("g")
     assert shard.groups["h"].generation == 3
     assert not shard.skipped
 
 
-def test_an_offset_without_its_group_gets_a_group_at_commit(rig: TransactionRig) -> None:
+def test_an_offset_without_its_group_gets_a_group_at_commit(harness: TransactionHarness) -> None:
     """An earlier coordinator may have deleted the group and not its pending offsets."""
-    rig.txn_commit("g", "t", {0: 1})
-    rig.partition_of("g").put((group_key("g"), None))
-    rig.restart()
-    rig.end()
-    assert rig.state("g") == "Empty"
-    rig.advance(8 * DAY_MS)
-    assert rig.offset("g", "t", 0) == -1
-    assert rig.state("g") == "Dead"
+    harness.txn_commit("g", "t", {0: 1})
+    harness.partition_of("g").put((group_key("g"), None))
+    harness.restart()
+    harness.end()
+    assert harness.state("g") == "Empty"
+    harness.advance(8 * DAY_MS)
+    assert harness.offset("g", "t", 0) == -1
+    assert harness.state("g") == "Dead"
 
 
 def test_rows_with_an_unstable_partition() -> None:
@@ -471,14 +478,14 @@ def test_rows_with_an_unstable_partition() -> None:
     assert list(rows) == [FetchedOffset(0, 5, 2, "m", OK), FetchedOffset(1, -1, -1, "", UNSTABLE)]
 
 
-def test_a_load_replays_a_tombstone_between_a_transaction_and_a_plain_commit(rig: TransactionRig) -> None:
+def test_a_load_replays_a_tombstone_between_a_transaction_and_a_plain_commit(harness: TransactionHarness) -> None:
     """A load in runs replays only the last record of a partition, but the tombstone has dropped a pending offset."""
-    rig.txn_commit("g", "t", {0: 10, 1: 11})
-    _delete_offsets(rig, "t", 0)
-    rig.commit("g", "t", {0: 5})
-    assert stable(rig, {"t": [0, 1]}) == {"t": {0: 5, 1: UNSTABLE}}
-    rig.restart()
-    assert stable(rig, {"t": [0, 1]}) == {"t": {0: 5, 1: UNSTABLE}}
+    harness.txn_commit("g", "t", {0: 10, 1: 11})
+    _delete_offsets(harness, "t", 0)
+    harness.commit("g", "t", {0: 5})
+    assert stable(harness, {"t": [0, 1]}) == {"t": {0: 5, 1: UNSTABLE}}
+    harness.restart()
+    assert stable(harness, {"t": [0, 1]}) == {"t": {0: 5, 1: UNSTABLE}}
 
 
 def test_a_partition_of_kafka_is_loaded() -> None:
@@ -498,32 +505,32 @@ def test_a_partition_of_kafka_is_loaded() -> None:
     assert not shard.skipped
 
 
-def test_compaction_keeps_the_outcome_of_transactions(rig: TransactionRig) -> None:
-    log = rig.partition_of("g")
+def test_compaction_keeps_the_outcome_of_transactions(harness: TransactionHarness) -> None:
+    log = harness.partition_of("g")
     for number in range(3):
-        rig.txn_commit("g", "t", {0: 10 + number, 1: 20 + number})
-        rig.end(commit=number != 2)
-        rig.commit("g", "t", {1: 30 + number})
+        harness.txn_commit("g", "t", {0: 10 + number, 1: 20 + number})
+        harness.end(commit=number != 2)
+        harness.commit("g", "t", {1: 30 + number})
     log.roll()
-    rig.txn_commit("g", "t", {2: 50}, OTHER)
+    harness.txn_commit("g", "t", {2: 50}, OTHER)
     assert log.compact() > 0
-    before = rig.shard("g").durable_state()
-    rig.restart()
-    assert rig.shard("g").durable_state() == before
-    assert rig.fetched("g", {"t": [0, 1, 2]}) == {"t": {0: 11, 1: 32, 2: UNSTABLE}}
+    before = harness.shard("g").durable_state()
+    harness.restart()
+    assert harness.shard("g").durable_state() == before
+    assert harness.fetched("g", {"t": [0, 1, 2]}) == {"t": {0: 11, 1: 32, 2: UNSTABLE}}
 
 
 def test_pending_offsets_take_no_memory_after_their_end() -> None:
-    rig = TransactionRig()
-    rig.catalog.add("t")
+    harness = TransactionHarness()
+    harness.catalog.add("t")
     for number in range(50):
         producer = ProducerIdentity(number, 0)
-        rig.txn_commit(f"g{number}", "t", {0: 1, 1: 2}, producer)
-        rig.end(producer, commit=number % 2 == 0, group_id=f"g{number}")
-        rig.txn_commit(f"g{number}", "t", {0: 3}, producer)
-        rig.call(42, 2, groups_names=[f"g{number}"])
+        harness.txn_commit(f"g{number}", "t", {0: 1, 1: 2}, producer)
+        harness.end(producer, commit=number % 2 == 0, group_id=f"g{number}")
+        harness.txn_commit(f"g{number}", "t", {0: 3}, producer)
+        harness.call(42, 2, groups_names=[f"g{number}"])
     for index in range(2):
-        shard = rig.runtime.shard(index)
+        shard = harness.runtime.shard(index)
         assert shard is not None
         assert shard._offsets.pending.open == {}
         assert shard._offsets.pending.state() == {}
