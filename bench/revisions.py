@@ -3,7 +3,8 @@
 ``python -m bench.revisions OTHER/src [ROUNDS] [CASE ...]``
 
 Three brokers run: two of the other revision, and one of this revision. Each round sends every load to each of them, in
-changing order, and reads the run time of the broker's threads (``/proc``, nanoseconds). The output has two
+changing order, and reads the run time of the broker's threads (``/proc``, nanoseconds). The case "start" starts a
+broker with an empty directory and ends it. The output has two
 ratios: this revision to the other one, and the other one's second broker to its first. Each is a median with its
 quartiles. The second ratio shows the spread between two equal revisions.
 """
@@ -33,6 +34,7 @@ _WARM_UP = 3
 _GROUPS = 8
 _READY_S = 30.0
 _POLL_S = 0.02
+_START = "start"
 _TRIM_S = 2.0  # a broker frees the memory of the preparation one second after it
 
 
@@ -41,10 +43,10 @@ class Revision(BrokerProcess):
 
     def __init__(self, directory: Path, source: Path) -> None:
         super().__init__(directory, config={**CONFIG, "num.partitions": str(_PARTITIONS)})
-        self._source = source
+        self.source = source
 
     def _command(self) -> list[str]:
-        return ["env", f"PYTHONPATH={self._source}", *super()._command()]
+        return ["env", f"PYTHONPATH={self.source}", *super()._command()]
 
     def ran_ns(self) -> int:
         """The total run time of the process's threads."""
@@ -65,14 +67,16 @@ def _fetch(offset: int, partitions: Sequence[int], most_bytes: int) -> bytes:
     return frames.encode_request(FETCH, 4, 0, "bench", message)
 
 
-def _commit(group: str, offset: int) -> bytes:
-    part = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+def _commit(group: str, offset: int, partitions: int = 1) -> bytes:
+    parts = [
+        {"partition_index": index, "committed_offset": offset, "committed_metadata": ""} for index in range(partitions)
+    ]
     message = {
         "group_id": group,
         "generation_id_or_member_epoch": -1,
         "member_id": "",
         "retention_time_ms": -1,
-        "topics": [{"name": _TOPIC, "partitions": [part]}],
+        "topics": [{"name": _TOPIC, "partitions": parts}],
     }
     return frames.encode_request(OFFSET_COMMIT, 2, 0, "bench", message)
 
@@ -127,6 +131,7 @@ def loads() -> dict[str, Load]:
 
     produces = [produce_request(_TOPIC, n % _PARTITIONS, one) for n in range(_PARTITIONS)]
     commits = [_commit(f"group-{n % _GROUPS}", n) for n in range(64)]
+    many_commits = [_commit(f"group-{n % _GROUPS}", n, _PARTITIONS) for n in range(64)]
     versions = frames.encode_request(API_VERSIONS, 0, 0, "bench", {})
     names = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": False}
     return {
@@ -141,6 +146,7 @@ def loads() -> dict[str, Load]:
         "commit": Load(commits, _no_error, 600),
         "commit, 8 connections": Load(commits, _no_error, 1600, connections=8),
         "commit, 8 connections, 8 in flight": Load(commits, _no_error, 1600, 8, 8),
+        "commit of 100 partitions": Load(many_commits, _no_error, 200),
         "metadata": Load([frames.encode_request(METADATA, 4, 0, "bench", names)], _accept, 100),
         "api versions": Load([versions], _accept, 600),
     }
@@ -192,6 +198,8 @@ def main(arguments: Sequence[str]) -> None:
             for broker in sides.values():
                 broker.start()
                 _prepare(broker)
+            if not arguments[2:] or _START in arguments[2:]:
+                _compare_starts({name: broker.source for name, broker in sides.items()}, rounds, chance)
             time.sleep(_TRIM_S)
             for name, broker in sides.items():
                 print(f"idle memory, {name}: {resident_bytes([broker.pid or 0]) / 1e6:.1f} MB", flush=True)
@@ -211,15 +219,31 @@ def _compare(name: str, load: Load, sides: dict[str, Revision], rounds: int, cha
             load.run(broker.bootstrap_servers)
             if number >= _WARM_UP:
                 took[side].append(broker.ran_ns() - before)
-    pairs = {
-        side: [mine / first for mine, first in zip(took[side], took["first"], strict=True)]
-        for side in ("here", "second")
-    }
-    each_us = statistics.median(took["first"]) / load.count / 1000
-    print(
-        f"{name}: {_summary('here', pairs['here'])}; {_summary('itself', pairs['second'])}; {each_us:.1f} µs",
-        flush=True,
+    _report(name, took, load.count)
+
+
+def _compare_starts(sources: dict[str, Path], rounds: int, chance: random.Random) -> None:
+    """Compares the run time of a broker from its start until it is ready."""
+    took: dict[str, list[int]] = {side: [] for side in sources}
+    for number in range(rounds + 1):
+        for side in chance.sample(list(sources), len(sources)):
+            with tempfile.TemporaryDirectory() as directory:
+                broker = Revision(Path(directory), sources[side])
+                broker.start()
+                ran_ns = broker.ran_ns()
+                broker.stop()
+            if number:  # the first start of a side compiles its modules
+                took[side].append(ran_ns)
+    _report(_START, took, 1)
+
+
+def _report(name: str, took: dict[str, list[int]], count: int) -> None:
+    """Prints the ratios of a case and the median time of one request in microseconds."""
+    here, second = (
+        [mine / first for mine, first in zip(took[side], took["first"], strict=True)] for side in ("here", "second")
     )
+    each_us = statistics.median(took["first"]) / count / 1000
+    print(f"{name}: {_summary('here', here)}; {_summary('itself', second)}; {each_us:.1f} µs", flush=True)
 
 
 if __name__ == "__main__":

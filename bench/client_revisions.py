@@ -1,0 +1,167 @@
+"""CPU time of this client's reads and writes, compared with another revision of it.
+
+``python -m bench.client_revisions OTHER/src [ROUNDS]``
+
+One broker of this revision runs. In each round a child process of each side does every job: twice the other revision,
+once this one, in changing order. A child first does the job once with few records, so that its kernels are loaded. It
+then reports the CPU time of the job in nanoseconds, over all of its threads. The output has two ratios for each job:
+this revision to the other one, and the other one's second child to its first. Each is a median with its quartiles.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+_ROWS = 2_000_000
+_RECORDS = 30_000
+_FEW = 1000
+_PARTITIONS = 4
+_SIZE = 100
+_WAIT_S = 120.0  # the first poll of a new checkout compiles the kernels
+_CODECS = ("none", "lz4")
+
+
+def _read(bootstrap: str, topic: str, rows: int) -> None:
+    from odradek import Consumer, TopicPartition
+
+    seen = 0
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=100_000) as consumer:
+        consumer.assign([TopicPartition(topic, n) for n in range(_PARTITIONS)])
+        while seen < rows:
+            polled = consumer.poll(_WAIT_S)
+            if not polled:
+                raise TimeoutError(f"{seen} of {rows} rows were read")
+            seen += sum(batch.num_rows for batches in polled.values() for batch in batches)
+
+
+def _write(bootstrap: str, topic: str, rows: int) -> None:
+    import pyarrow as pa
+
+    from odradek import Producer
+
+    many = min(rows, 100_000)
+    batch = pa.record_batch({"value": pa.array([b"x" * _SIZE] * many, pa.binary())})
+    with Producer(bootstrap_servers=bootstrap, linger_ms=5) as producer:
+        for _ in range(rows // many):
+            producer.send_batch(topic, batch)
+        producer.flush(120)
+
+
+def _send(bootstrap: str, topic: str, rows: int) -> None:
+    from odradek import Producer
+
+    value = b"x" * _SIZE
+    with Producer(bootstrap_servers=bootstrap, linger_ms=5) as producer:
+        for _ in range(rows):
+            producer.send(topic, value)
+        producer.flush(120)
+
+
+def _commit(bootstrap: str, topic: str, count: int) -> None:
+    from odradek import Consumer, OffsetAndMetadata, TopicPartition
+
+    with Consumer(bootstrap_servers=bootstrap, group_id="revisions", enable_auto_commit=False) as consumer:
+        partitions = [TopicPartition(topic, n) for n in range(_PARTITIONS)]
+        consumer.assign(partitions)
+        for number in range(count):
+            consumer.commit({partition: OffsetAndMetadata(number) for partition in partitions})
+
+
+_JOBS: dict[str, tuple[Callable[[str, str, int], None], str, int]] = {
+    "read into Arrow, none": (_read, "read-none", _ROWS),
+    "read into Arrow, lz4": (_read, "read-lz4", _ROWS),
+    "write from Arrow": (_write, "write", _ROWS),
+    "send one by one": (_send, "send", _RECORDS),
+    "commit": (_commit, "read-none", _FEW),
+}
+"""By name: the function, its topic and its number of records, or of commits."""
+
+
+def _child(name: str, bootstrap: str) -> int:
+    """Does one job and returns the CPU time in nanoseconds."""
+    import time
+
+    job, topic, count = _JOBS[name]
+    job(bootstrap, topic, min(count, _FEW))
+    before = time.process_time_ns()
+    job(bootstrap, topic, count)
+    return time.process_time_ns() - before
+
+
+def _measured(source: Path, name: str, bootstrap: str) -> int:
+    root = Path(__file__).resolve().parent.parent
+    command = [sys.executable, "-m", "bench.client_revisions", "--child", json.dumps([name, bootstrap])]
+    environment = {**os.environ, "PYTHONPATH": f"{source}:{root}"}
+    done = subprocess.run(
+        command, cwd=tempfile.gettempdir(), env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{name} failed with the source {source}: {done.stderr[-2000:]}")
+    return int(done.stdout.split()[-1])
+
+
+def _fill(bootstrap: str) -> None:
+    import pyarrow as pa
+
+    from bench.workload import create_topic
+    from odradek import Producer
+
+    for topic in ("write", "send"):
+        create_topic(bootstrap, topic, _PARTITIONS, {"retention.bytes": str(1 << 28), "segment.bytes": str(1 << 26)})
+    batch = pa.record_batch({"value": pa.array([b"x" * _SIZE] * 100_000, pa.binary())})
+    for codec in _CODECS:
+        create_topic(bootstrap, f"read-{codec}", _PARTITIONS)
+        with Producer(bootstrap_servers=bootstrap, linger_ms=5, compression_type=codec) as producer:
+            for _ in range(_ROWS // batch.num_rows):
+                producer.send_batch(f"read-{codec}", batch)
+            producer.flush(120)
+
+
+def _summary(ratios: Sequence[float]) -> str:
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
+
+
+def main(arguments: Sequence[str]) -> None:
+    if arguments[0] == "--child":
+        print(_child(*json.loads(arguments[1])))
+        return
+    from odradek.testing.cluster import BrokerProcess
+
+    other = Path(arguments[0]).resolve()
+    rounds = int(arguments[1]) if len(arguments) > 1 else 10
+    sides = {"first": other, "second": other, "here": Path(__file__).resolve().parent.parent / "src"}
+    chance = random.Random(1)
+    with tempfile.TemporaryDirectory() as directory:
+        broker: Any = BrokerProcess(Path(directory))
+        broker.start()
+        try:
+            _fill(broker.bootstrap_servers)
+            for name, (_, _, count) in _JOBS.items():
+                took: dict[str, list[int]] = {side: [] for side in sides}
+                for number in range(rounds + 1):
+                    for side in chance.sample(list(sides), len(sides)):
+                        ran = _measured(sides[side], name, broker.bootstrap_servers)
+                        if number:
+                            took[side].append(ran)
+                here, itself = (
+                    [mine / first for mine, first in zip(took[side], took["first"], strict=True)]
+                    for side in ("here", "second")
+                )
+                each_us = statistics.median(took["first"]) / count / 1000
+                print(f"{name}: here {_summary(here)}; itself {_summary(itself)}; {each_us:.3f} µs", flush=True)
+        finally:
+            broker.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
