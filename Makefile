@@ -94,7 +94,11 @@ oracle: setup
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
 
+# The pages and tables that scripts write, then the site in build/site. A warning ends it.
 docs: setup
 	$(BIN)/python scripts/proofs.py
 	$(BIN)/python scripts/file_map.py
 	$(BIN)/python scripts/import_contracts.py
+	$(BIN)/python scripts/reference.py
+	@test -x $(BIN)/zensical || $(PIP) -e '.[docs]'
+	$(BIN)/python scripts/site.py

@@ -1,4 +1,4 @@
-"""The asyncio ``Consumer``: Arrow RecordBatches from any Kafka cluster, on the caller's event loop."""
+"""The asyncio ``Consumer``: Arrow RecordBatches from a Kafka cluster, on the caller's event loop."""
 
 from __future__ import annotations
 

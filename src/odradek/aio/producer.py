@@ -1,4 +1,4 @@
-"""The asyncio ``Producer``: records or Arrow RecordBatches to any Kafka cluster, on the caller's event loop."""
+"""The asyncio ``Producer``: records or Arrow RecordBatches to a Kafka cluster, on the caller's event loop."""
 
 from __future__ import annotations
 

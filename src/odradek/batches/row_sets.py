@@ -70,6 +70,7 @@ class RowBatch:
 
     @property
     def num_rows(self) -> int:
+        """The number of records."""
         return len(self.rows)
 
     def slice(self, offset: int = 0, length: int | None = None) -> RowBatch:

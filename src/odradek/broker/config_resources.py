@@ -75,6 +75,11 @@ def _keys(kind: int) -> dict[str, ConfigKey]:
     return keys
 
 
+def group_keys() -> dict[str, ConfigKey]:
+    """Returns all settings of groups."""
+    return _keys(GROUP)
+
+
 def describe(
     broker: BrokerConfig, kind: int, own: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[Described]:

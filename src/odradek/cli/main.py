@@ -23,7 +23,7 @@ from odradek.core.log_lines import set_last_resort
 
 # The base class of all usage errors; typer keeps click's classes in a private module.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-_INTERRUPTED = 130
+INTERRUPTED = 130
 
 # Those of cli/options, which takes longer to load than the whole shell.
 Bootstrap = Annotated[
@@ -49,13 +49,11 @@ class _SubApp(NamedTuple):
 
 
 _SUB_APPS = {
-    "groups": _SubApp("odradek.cli.groups.app", "Consumer groups of any Kafka cluster: lag, members, resets."),
-    "topics": _SubApp("odradek.cli.topics", "Topics of any Kafka cluster: list, create, alter, delete."),
-    "transactions": _SubApp(
-        "odradek.cli.transactions.app", "Transactions of any Kafka cluster: list, describe, abort."
-    ),
+    "groups": _SubApp("odradek.cli.groups.app", "Consumer groups of a Kafka cluster: lag, members, resets."),
+    "topics": _SubApp("odradek.cli.topics", "Topics of a Kafka cluster: list, create, alter, delete."),
+    "transactions": _SubApp("odradek.cli.transactions.app", "Transactions of a Kafka cluster: list, describe, abort."),
     "zookeeper": _SubApp("odradek.cli.zookeeper.app", "Offsets of groups in ZooKeeper: lag, resets, migration."),
-    "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of any Kafka cluster, decoded."),
+    "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of a Kafka cluster, decoded."),
     "pipeline": _SubApp("odradek.cli.pipeline", "Pipelines on Spark: ingest, transform, replay, history."),
 }
 
@@ -388,7 +386,7 @@ def _end_of(arguments: Sequence[str] | None) -> _End:
         terminal.error_line(str(error))
         return _End(EXIT_TERMINATED, at_once=True)
     code = code if isinstance(code, int) else 0
-    return _End(code, at_once=code == _INTERRUPTED)
+    return _End(code, at_once=code == INTERRUPTED)
 
 
 def _report(error: BaseException) -> int:
@@ -399,7 +397,7 @@ def _report(error: BaseException) -> int:
 
     match error:
         case KeyboardInterrupt() | typer.Abort():
-            return _INTERRUPTED
+            return INTERRUPTED
         case BrokenPipeError():
             # The reader of our output has ended (`odradek … | head`). Exit without another write to the closed pipe.
             sys.stdout = None

@@ -1,4 +1,4 @@
-"""``odradek offsets``: the offsets topic of any Kafka cluster."""
+"""``odradek offsets``: the offsets topic of a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
-    help="The offsets topic of any Kafka cluster, decoded.",
+    help="The offsets topic of a Kafka cluster, decoded.",
     epilog="Example:\n\n\b\n  odradek offsets dump --group flight-lake -b 127.0.0.1:9092",
 )
 
 
 @app.callback()
 def _offsets() -> None:
-    """The offsets topic of any Kafka cluster, decoded."""
+    """The offsets topic of a Kafka cluster, decoded."""
 
 
 @app.command(

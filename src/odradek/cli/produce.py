@@ -1,4 +1,4 @@
-"""``odradek produce``: sends lines, JSON lines, CSV or Parquet to a topic of any Kafka cluster.
+"""``odradek produce``: sends lines, JSON lines, CSV or Parquet to a topic of a Kafka cluster.
 
 It can send the output of ``odradek consume --json`` and ``--output``; it ignores topic, offset and timestamp type.
 """

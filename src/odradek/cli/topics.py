@@ -1,4 +1,4 @@
-"""``odradek topics``: topics of any Kafka cluster."""
+"""``odradek topics``: topics of a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
-    help="Topics of any Kafka cluster.",
+    help="Topics of a Kafka cluster.",
     epilog="Example:\n\n\b\n  odradek topics create flights --partitions 6 -b 127.0.0.1:9092",
 )
 

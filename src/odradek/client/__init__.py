@@ -1,4 +1,4 @@
-"""A client for any Kafka cluster: its classes, results and errors.
+"""A client for Kafka clusters on listeners without TLS and SASL: its classes, results and errors.
 
 The import loads neither numba, pyarrow nor pyspark, and each class loads on first use: Spark starts a planner for each
 query, and a planner needs no producer.

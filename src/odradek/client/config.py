@@ -126,6 +126,7 @@ class ClientConfig:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
+        """The addresses of ``bootstrap_servers``, without duplicates."""
         return parse_addresses(self.bootstrap_servers)
 
     @classmethod

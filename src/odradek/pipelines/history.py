@@ -1,4 +1,4 @@
-"""Offset history on Spark: ``__consumer_offsets`` of any Kafka cluster as typed DataFrames.
+"""Offset history on Spark: ``__consumer_offsets`` of a Kafka cluster as typed DataFrames.
 
     commits = offset_history(spark, "127.0.0.1:9092", "commits")
     commits.groupBy("group", "topic").agg(F.max("committed_offset")).show()

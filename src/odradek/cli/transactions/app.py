@@ -11,7 +11,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
-    help="Transactions of any Kafka cluster.",
+    help="Transactions of a Kafka cluster.",
     epilog="Example:\n\n\b\n  odradek transactions find-hanging --topic flights -b 127.0.0.1:9092",
 )
 

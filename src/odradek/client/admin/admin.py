@@ -1,4 +1,4 @@
-"""The synchronous ``Admin``: topics, offsets and groups of any Kafka cluster."""
+"""The synchronous ``Admin``: topics, offsets and groups of a Kafka cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The synchronous ``Consumer``: Arrow RecordBatches from any Kafka cluster, alone or as a member of a group."""
+"""The synchronous ``Consumer``: Arrow RecordBatches from a Kafka cluster, alone or as a member of a group."""
 
 from __future__ import annotations
 

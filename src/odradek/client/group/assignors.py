@@ -163,6 +163,8 @@ def _assign_by_rack(topics: Sequence[_Topic]) -> None:
 
 
 class RoundRobinAssignor(Assignor):
+    """Gives the partitions of all topics in turn to the members that subscribe to them, as Kafka's roundrobin."""
+
     name = "roundrobin"
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Assignments:
@@ -179,6 +181,8 @@ class RoundRobinAssignor(Assignor):
 
 
 class StickyAssignor(Assignor):
+    """Balances the members' counts of partitions, and moves as few partitions as possible, as Kafka's sticky."""
+
     name = "sticky"
 
     def __init__(self) -> None:
@@ -204,6 +208,8 @@ class StickyAssignor(Assignor):
 
 
 class CooperativeStickyAssignor(Assignor):
+    """As ``StickyAssignor``; only the partitions that move are revoked, as with Kafka's cooperative-sticky."""
+
     name = "cooperative-sticky"
     cooperative = True
 

@@ -1,4 +1,4 @@
-"""The synchronous ``Producer``: records or Arrow RecordBatches to any Kafka cluster; idempotent, in limited memory."""
+"""The synchronous ``Producer``: records or Arrow RecordBatches to a Kafka cluster; idempotent, in limited memory."""
 
 from __future__ import annotations
 

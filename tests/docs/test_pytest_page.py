@@ -1,0 +1,61 @@
+"""docs/kafka-in-pytest.md is correct: its tests pass, in several processes, and its settings have an effect."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.pages import DOCS
+
+PAGE = (DOCS / "kafka-in-pytest.md").read_text()
+TEST, CONFIG_FIXTURE, OWN_FIXTURE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+(SETTINGS,) = re.findall(r"^```ini\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+ASSERTIONS = """
+
+def test_the_broker_has_the_settings(odradek_broker):
+    with odradek.Admin(odradek_broker.bootstrap_servers) as admin:
+        found = {one.name: one.value for one in admin.describe_configs("broker", ["1"])["1"]}
+    assert found["num.partitions"] == "3"
+"""
+
+
+def run_pytest(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("form", ["ini", "fixture"])
+def test_the_test_passes_with_both_forms_of_settings(form: str, tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text(TEST + ASSERTIONS)
+    (tmp_path / "pytest.ini").write_text(SETTINGS if form == "ini" else "[pytest]\n")
+    if form == "fixture":
+        (tmp_path / "conftest.py").write_text(CONFIG_FIXTURE)
+    assert "2 passed" in run_pytest(tmp_path)
+
+
+def test_each_worker_has_a_broker_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    check = """
+
+@pytest.mark.parametrize("number", range(6))
+def test_address(odradek_broker, odradek_topic, number, worker_id):
+    with open(worker_id, "a") as seen:
+        print(odradek_broker.bootstrap_servers, file=seen)
+"""
+    (tmp_path / "test_orders.py").write_text("import pytest\n" + TEST + check)
+    assert "7 passed" in run_pytest(tmp_path, "-n", "2")
+    addresses = [set(path.read_text().split()) for path in tmp_path.glob("gw*")]
+    assert [len(each) for each in addresses] == [1] * len(addresses)
+    assert len(set.union(*addresses)) == len(addresses)
+
+
+def test_the_fixture_in_place_of_a_container(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    check = "\n\ndef test_it(bootstrap_servers):\n    odradek.Admin(bootstrap_servers).close()\n"
+    (tmp_path / "test_own.py").write_text(OWN_FIXTURE + check)
+    assert "1 passed" in run_pytest(tmp_path)
