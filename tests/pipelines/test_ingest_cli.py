@@ -58,6 +58,8 @@ def test_mistakes_are_one_line_before_spark_is_started(
     assert ingest("cannot reach 127.0.0.1:1", b="127.0.0.1:1") == 1
     assert ingest("expected HOST:PORT", b="nowhere") == 2
     assert ingest("choose one of raw, json, avro", value_format="xml") == 2
+    in_transactions = "Leave the option out; `odradek pipeline transform` writes a topic in transactions"
+    assert ingest("commitOffsets=transaction: ", in_transactions, option="commitoffsets=Transaction") == 2
     assert ingest("choose one of parquet, delta", table_format="orc") == 2
     assert ingest(str(tmp_path / "file"), "cannot be used", output=str(tmp_path / "file")) == 2
     assert ingest("belongs to another query", checkpoint=str(tmp_path / "other")) == 2

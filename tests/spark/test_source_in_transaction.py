@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +23,7 @@ from odradek import Consumer, Producer
 from odradek.client.admin import Admin
 from odradek.client.errors import RequestTimedOut
 from odradek.core.errors import ConfigError
-from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
+from odradek.core.ids import TopicPartition
 from odradek.lag.reset_mark import mark_reset
 from odradek.spark.commit_marks import mark_of
 from odradek.spark.lookups import Lookups
@@ -80,12 +80,14 @@ class Query:
 
     def add_to_transaction(self) -> None:
         self.producer.begin_transaction()
-        for group, offsets in self.groups.commits(len(self.checkpoint.batches) - 1):
-            self.producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group))
+        self.groups.add_to(self.producer, len(self.checkpoint.batches) - 1)
 
     def commit(self) -> None:
         self.producer.commit_transaction()
         self.groups.committed()
+        # Apache Kafka answers before the offsets are in the group.
+        places = [TopicPartition(self.planner.topic, 0)]
+        self.planner.client.list_group_offsets(self.planner.group, places, require_stable=True)
 
     def offset(self) -> int | None:
         commit = self.planner.commits().get(0)
@@ -184,6 +186,76 @@ def test_a_reset_is_followed_also_one_that_comes_while_a_batch_runs(query: Query
     assert query.plan() == span(0, 9, 10), "a reset is followed once"
 
 
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], None]:
+    """Does something once, just ``before`` or just ``after`` a request of the driver adds the group's offsets."""
+
+    def do(moment: str, work: Callable[[], object]) -> None:
+        send_offsets, left = Producer.send_offsets_to_transaction, [work]
+
+        def sending(producer: Producer, offsets: Any, group: Any) -> None:
+            if left and moment == "before":
+                left.pop()()
+            send_offsets(producer, offsets, group)
+            if left:
+                left.pop()()
+
+        monkeypatch.setattr(Producer, "send_offsets_to_transaction", sending)
+
+    return do
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_reset_between_the_drivers_look_and_the_end_of_the_transaction_is_followed(
+    query: Query, moment: str, meanwhile: Callable[[str, Callable[[], object]], None]
+) -> None:
+    meanwhile(moment, lambda: query.planner.reset(7))
+    query.plan()
+    query.add_to_transaction()
+    query.commit()
+    assert query.offset() == 7, "the batch's transaction has overwritten a reset"
+    assert query.plan() == span(0, 7, 9)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_reset_between_the_drivers_look_and_the_end_of_the_transaction_counts_by_the_option(
+    planner: Planner,
+    moment: str,
+    meanwhile: Callable[[str, Callable[[], object]], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    query = Query(planner, on_reset="fail")
+    query.plan()
+    meanwhile(moment, lambda: planner.reset(7))
+    with pytest.raises(GroupReset, match="from 2 to 7"):
+        query.add_to_transaction()
+    query.producer.abort_transaction()
+    query.close()
+    query = Query(planner, on_reset="asked")
+    assert query.plan() == span(0, 7, 9)
+    meanwhile(moment, lambda: planner.reset(8))
+    query.add_to_transaction()
+    query.commit()
+    assert query.offset() == 9
+    assert any("at 8 (now 9)" in text for text in warnings_of(caplog))
+    query.close()
+
+
+def test_a_group_that_other_clients_change_all_the_time_is_refused(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_offsets, numbers_of_resets = Producer.send_offsets_to_transaction, iter(range(1, 100))
+
+    def sending(producer: Producer, offsets: Any, group: Any) -> None:
+        query.planner.reset(next(numbers_of_resets) % 10)
+        send_offsets(producer, offsets, group)
+
+    monkeypatch.setattr(Producer, "send_offsets_to_transaction", sending)
+    query.plan()
+    with pytest.raises(MicroBatchRefused, match=r"10 times while a micro-batch was committed: stop them"):
+        query.add_to_transaction()
+
+
 def test_other_commits_are_overwritten_unless_the_option_or_the_commit_asks(
     planner: Planner, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -233,7 +305,7 @@ def test_a_batch_without_a_transaction_is_reported_once(query: Query, caplog: py
 
 def test_a_checkpoint_without_the_batch_is_refused(query: Query) -> None:
     with pytest.raises(MicroBatchRefused, match="asyncProgressTrackingEnabled=false"):
-        query.groups.commits(0)
+        query.groups.add_to(query.producer, 0)
 
 
 def test_a_group_of_another_cluster_is_refused(query: Query) -> None:

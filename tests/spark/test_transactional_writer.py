@@ -20,6 +20,7 @@ from support.transactions import set_version
 
 from odradek import Consumer, Producer
 from odradek.client.admin import Admin
+from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 from odradek.spark import transactional_writer
@@ -57,16 +58,16 @@ def values(bootstrap: str, topic: str) -> list[str]:
     return sorted(found)
 
 
-def run(stream: StreamingRun, write: Callable[[Any, int], None]) -> None:
-    options = {"maxOffsetsPerTrigger": "40", "startingOffsets": "earliest", "commitOffsets": "transaction"}
+def run(stream: StreamingRun, write: Callable[[Any, int], None], commit_offsets: str = "transaction") -> None:
+    options = {"maxOffsetsPerTrigger": "40", "startingOffsets": "earliest", "commitOffsets": commit_offsets}
     frame = stream.frame(**options).select("key", "value")
     query = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(stream.checkpoint))
     assert query.trigger(availableNow=True).start().awaitTermination(240)
 
 
-def failed(stream: StreamingRun, write: Callable[[Any, int], None]) -> str:
+def failed(stream: StreamingRun, write: Callable[[Any, int], None], commit_offsets: str = "transaction") -> str:
     with pytest.raises(Exception, match=r"odradek|DriverEnd") as caught:
-        run(stream, write)
+        run(stream, write, commit_offsets)
     return reason(caught.value) or str(caught.value)
 
 
@@ -98,6 +99,107 @@ def test_rows_are_in_the_topic_once_after_the_driver_ended_before_and_after_the_
     place = TopicPartition(target, 0)
     assert stream.admin.list_group_offsets(f"odradek-{query_id(stream)}")[place].offset == batch
     check_group(stream)
+
+
+def test_a_function_with_a_writer_for_each_of_two_topics_writes_both_once(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
+) -> None:
+    """Each topic has transactions of its own. The driver ends between the two of the first micro-batch. An open
+    transaction under the id of an earlier release, which all topics shared, is ended at the start."""
+    other = f"{target}-too"
+    create_topic(bootstrap, other, 2)
+    first, second = (transactional_writer(bootstrap, topic) for topic in (target, other))
+
+    def ends_between(frame: Any, batch: int) -> None:
+        first(frame, batch)
+        raise DriverEnd
+
+    def both(frame: Any, batch: int) -> None:
+        first(frame, batch)
+        second(frame.selectExpr("key", "concat('too ', CAST(value AS string)) AS value"), batch)
+
+    assert "DriverEnd" in failed(stream, ends_between, "true")
+    with Producer(bootstrap, transactional_id=f"odradek-{query_id(stream)}") as earlier:
+        earlier.init_transactions()
+        earlier.begin_transaction()
+        earlier.send(target, b"of an earlier driver")
+        earlier.flush()
+        run(stream, both, "true")
+        with pytest.raises(ProducerFenced):
+            earlier.commit_transaction()
+    assert len(stream.log("commits")) == 3
+    stream.forget_that_the_last_batch_was_done()
+    run(stream, both, "true")
+    assert values(bootstrap, target) == filled
+    assert values(bootstrap, other) == sorted(f"too {value}" for value in filled)
+    numbers_of = stream.admin.list_group_offsets(f"odradek-{query_id(stream)}")
+    assert {tp: commit.offset for tp, commit in numbers_of.items()} == {
+        TopicPartition(target, 0): 2,
+        TopicPartition(other, 0): 2,
+    }
+
+
+def test_what_a_second_transaction_of_a_batch_would_lose_or_show_too_early_is_refused(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
+) -> None:
+    """A second call for a topic would find the number of the first and send nothing. With two topics, the source's
+    offsets would be visible before the rows of the second one."""
+    once = transactional_writer(bootstrap, target)
+
+    def twice(frame: Any, batch: int) -> None:
+        once(frame.where("value < '3'"), batch)
+        once(frame.where("value >= '3'"), batch)
+
+    def two(frame: Any, batch: int) -> None:
+        once(frame.where("value < '3'"), batch)
+        transactional_writer(bootstrap, target)(frame.where("value >= '3'"), batch)
+
+    for wrong in (twice, two):
+        assert "make one DataFrame of all rows for the topic, with union" in failed(stream, wrong)
+    other = f"{target}-too"
+    create_topic(bootstrap, other, 2)
+    too = transactional_writer(bootstrap, other)
+
+    def both(frame: Any, batch: int) -> None:
+        once(frame, batch)
+        too(frame, batch)
+
+    message = failed(stream, both)
+    assert f"(group {stream.group}) can be in one transaction only" in message
+    assert "set commitOffsets=true on the source" in message
+    assert values(bootstrap, other) == []
+
+
+def test_a_writer_made_anew_for_each_micro_batch_writes_each_row_once(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
+) -> None:
+    """Each one fences the one before it, which is no other driver."""
+    made = [transactional_writer(bootstrap, target) for _ in range(2)]
+    run(stream, lambda frame, batch: made[batch % 2](frame, batch))
+    assert len(stream.log("commits")) == 3
+    assert values(bootstrap, target) == filled
+
+
+def test_a_first_batch_whose_number_may_have_expired_is_refused(
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
+) -> None:
+    """The first batch was committed, and the driver ended. The next start comes after ``offsets.retention.minutes``."""
+    end_behind_the_commit(bootstrap, stream, target)
+    written = values(bootstrap, target)
+    assert len(written) == 40
+    stream.admin.delete_groups([f"odradek-{query_id(stream)}"])
+    planned = stream.checkpoint / "offsets" / "0"
+    version, metadata, *ends = planned.read_text().splitlines()
+    days_ago = json.loads(metadata)
+    days_ago["batchTimestampMs"] -= 8 * 86_400_000
+    planned.write_text("\n".join([version, json.dumps(days_ago), *ends]))
+    planned.with_name(".0.crc").unlink()
+    message = failed(stream, transactional_writer(bootstrap, target))
+    assert "micro-batch 0 was planned 192.0 hours ago" in message
+    assert "pass first_batch=0, else first_batch=1" in message
+    assert values(bootstrap, target) == written
+    run(stream, transactional_writer(bootstrap, target, first_batch=1))
+    assert values(bootstrap, target) == filled
 
 
 @pytest.fixture(params=[0, 1, 2])
@@ -135,7 +237,7 @@ def test_a_batch_that_outlives_its_timeout_says_so(
     send_offsets = Producer.send_offsets_to_transaction
 
     def after_the_timeout(producer: Producer, offsets: Any, group: Any) -> None:
-        name = f"odradek-{query_id(stream)}"
+        name = f"odradek-{query_id(stream)}-{target}"
         eventually(
             lambda: stream.admin.describe_transactions([name])[name].state == "CompleteAbort",
             within_s=120,
@@ -158,7 +260,7 @@ def test_of_two_drivers_the_later_wins_and_the_earlier_says_so(
     send_offsets = Producer.send_offsets_to_transaction
 
     def after_the_other(producer: Producer, offsets: Any, group: Any) -> None:
-        with Producer(bootstrap, transactional_id=group.group_id) as other:
+        with Producer(bootstrap, transactional_id=f"odradek-{query_id(stream)}-{target}") as other:
             other.init_transactions()
         send_offsets(producer, offsets, group)
 
@@ -200,6 +302,8 @@ def test_what_could_lose_or_double_a_batch_is_refused(bootstrap: str, target: st
             transactional_writer(bootstrap, target)._started(query, "", without_sources)
     with pytest.raises(ConfigError, match="does not support Spark Connect"):
         pickle.dumps(transactional_writer(bootstrap, target))
+    with pytest.raises(ConfigError, match=r"an id of its own for each topic, odradek-<query id>-<topic>"):
+        transactional_writer(bootstrap, target, **{"kafka.transactional.id": "mine"})
     with pytest.raises(ConfigError, match="needs acks=all"):
         transactional_writer(bootstrap, target, **{"kafka.acks": "1"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.core.ids import OffsetAndMetadata
-from odradek.spark.micro_batch_number import MicroBatchRefused, commit_of, is_written
+from odradek.spark.micro_batch_number import MicroBatchRefused, check_first, commit_of, is_written
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,15 @@ def test_a_batch_that_could_be_lost_or_written_twice_is_refused(
 def test_an_offset_of_another_client_is_no_number() -> None:
     with pytest.raises(MicroBatchRefused, match="offset 3 of another client"):
         is_written(3, OffsetAndMetadata(3), "group", None)
+
+
+HOUR_MS = 3_600_000
+
+
+def test_a_first_batch_is_refused_if_its_number_may_have_expired() -> None:
+    for begun_ms in (None, 0, HOUR_MS):
+        check_first(begun_ms, 2 * HOUR_MS, 2 * HOUR_MS - 1, "group")
+    with pytest.raises(
+        MicroBatchRefused, match=r"planned 2\.0 hours ago.*keeps the number for 2\.0 hours .*pass first_batch=0"
+    ):
+        check_first(HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS, "group")

@@ -275,6 +275,12 @@ class Ingest:
     def of(cls, options: IngestOptions) -> Ingest:
         """Raises ConfigError."""
         topics, more = names(options.topics), options.options or {}
+        if {name.lower(): value.strip().lower() for name, value in more.items()}.get("commitoffsets") == "transaction":
+            raise ConfigError(
+                "commitOffsets=transaction: a table is written without Kafka transactions, and ingest commits each "
+                "micro-batch to the group when the table has it. Leave the option out; `odradek pipeline transform` "
+                "writes a topic in transactions"
+            )
         source = Source(options.bootstrap_servers, options.group, topics, options.subscribe_pattern, more)
         target = make_target(options, options.output, options.checkpoint)
         return cls(source, target, options.trigger, options.batch_size)

@@ -168,12 +168,11 @@ def _replay(
     task_options: Mapping[str, str],
 ) -> int:
     """Writes the records of the ranges and the progress in one transaction. Returns the number of records."""
-    from odradek.spark.transaction_attempts import place, write_once
+    from odradek.spark.transaction_attempts import TransactionTimedOut, place, write_once
 
     progress, ids = state
     found = dataclasses.replace(run.job.found, ranges=tuple(ranges), ids=ids)
     partitions = list(run.target.partitions)
-    started = time.monotonic()
 
     def add_offsets() -> None:
         run.producer.send_offsets_to_transaction(progress.commits(ids), ConsumerGroupMetadata(run.name))
@@ -184,21 +183,17 @@ def _replay(
             # Sorted: records of a source partition that go to one partition keep their order.
             placed = place(records_to_send(records, run.into), run.writing, len(partitions), ORIGIN_COLUMNS)
             return write_once(run.producer, run.writing, placed, partitions, add_offsets)
+    except TransactionTimedOut as error:
+        raise ReplayRefused(
+            "a transaction took longer than transaction.timeout.ms="
+            f"{run.writing.producer.transaction_timeout_ms}, so the broker has aborted it: set a larger timeout (the "
+            "broker allows transaction.max.timeout.ms), or a smaller batch size"
+        ) from error
     except ProducerFenced as error:
-        raise _fenced(run, time.monotonic() - started) from error
-
-
-def _fenced(run: _ReplayRun, seconds: float) -> OdradekError:
-    limit_ms = run.writing.producer.transaction_timeout_ms
-    if seconds * 1000 >= limit_ms:
-        return ReplayRefused(
-            f"a transaction took longer than transaction.timeout.ms={limit_ms}, so the broker has aborted it: set a "
-            "larger timeout (the broker allows transaction.max.timeout.ms), or a smaller batch size"
-        )
-    return ReplayFenced(
-        f"another run of this replay has taken it over (transactional id {run.name}). What this run has committed "
-        "remains in the topic. Run only one of them"
-    )
+        raise ReplayFenced(
+            f"another run of this replay has taken it over (transactional id {run.name}). What this run has committed "
+            "remains in the topic. Run only one of them"
+        ) from error
 
 
 def _within(ranges: Sequence[Range], limits: Sequence[Range]) -> list[Range]:

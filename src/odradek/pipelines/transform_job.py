@@ -113,7 +113,9 @@ def _reading(options: TransformOptions) -> dict[str, str]:
     given = dict(options.options or {})
     lowered = {name.lower(): value for name, value in given.items()}
     if lowered.get("commitoffsets", "transaction").lower() != "transaction":
-        raise ConfigError("commitOffsets: a transform commits the group's offsets in the transactions of its rows")
+        raise ConfigError(
+            "commitOffsets: a transform commits the group's offsets in the transactions of its rows. Leave the option out"
+        )
     parse_size("batch size", options.batch_size)
     ours = _OURS | {LIMIT: options.batch_size}
     return {name: value for name, value in ours.items() if name.lower() not in lowered} | given

@@ -3,6 +3,11 @@
 A source with ``commitOffsets=transaction`` does not commit to its group. The checkpoint has the end of a
 micro-batch before Spark runs it. The micro-batch's transaction commits this end. The rules of ``plan`` decide what is
 committed: a reset that the query has to follow stays in the group, and the planner follows it in the next micro-batch.
+
+A reset may come between the look at the group and the transaction's offsets (TxnOffsetCommit), which would overwrite
+it. So the driver looks again afterwards, inside the transaction. If another client has committed meanwhile, the rules
+decide again, and the transaction gets other offsets. A commit after the transaction's offsets stays in the group,
+because the coordinator keeps the later record of the two. So no reset is overwritten without being seen.
 """
 
 from __future__ import annotations
@@ -12,17 +17,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError
+
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.client.producer import Producer
+from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
 from odradek.spark import plan
 from odradek.spark.lookups import Lookups
 from odradek.spark.micro_batch_number import MicroBatchRefused
 from odradek.spark.query_sources import source_options
 from odradek.spark.source_offset import SourceOffset
 
-GroupCommit = tuple[str, Mapping[TopicPartition, OffsetAndMetadata]]
-"""A group, and its offsets to commit."""
+MAX_LOOKS = 10
+"""How often the driver looks at a group that other clients change all the time, before it gives up."""
 
 
 @dataclass
@@ -67,12 +75,27 @@ class MicroBatchGroups:
         for lookups in self._sources.values():
             lookups.close()
 
-    def commits(self, batch: int) -> list[GroupCommit]:
-        """Returns the groups' commits for a micro-batch. Raises MicroBatchRefused, GroupReset, and Admin's errors."""
+    @property
+    def names(self) -> list[str]:
+        return [lookups.group_id for lookups in self._sources.values()]
+
+    def begun_ms(self, batch: int) -> int | None:
+        """Returns when Spark has planned a micro-batch, by the checkpoint; None if it does not say."""
+        entry = self._execution.offsetLog().get(batch)
+        try:
+            found = None if entry.isEmpty() else entry.get().metadataOpt()
+            return None if found is None or found.isEmpty() else int(found.get().batchTimestampMs())
+        except Py4JError:  # another release of Spark names it otherwise
+            return None
+
+    def add_to(self, producer: Producer, batch: int) -> None:
+        """Adds the groups' offsets after a micro-batch to the producer's transaction. Raises MicroBatchRefused,
+        GroupReset, and errors of Admin and Producer.
+        """
         self._overwriting = []
-        if not self._sources:
-            return []
-        return [self._commit(lookups, end) for lookups, end in self._ends(batch)]
+        if self._sources:
+            for lookups, end in self._ends(batch):
+                self._add(producer, lookups, end)
 
     def committed(self) -> None:
         """Warns of other clients' commits that the transaction has overwritten. Call it after the commit."""
@@ -80,13 +103,28 @@ class MicroBatchGroups:
             one.lookups.warn_of_overwritten(one.settlement, one.commits, one.query)
         self._overwriting = []
 
-    def _commit(self, lookups: Lookups, end: SourceOffset) -> GroupCommit:
-        check_members(lookups.admin, lookups.group_id, "has the offsets of the query's source")
+    def _add(self, producer: Producer, lookups: Lookups, end: SourceOffset) -> None:
+        group = lookups.group_id
+        check_members(lookups.admin, group, "has the offsets of the query's source")
         existing = lookups.existing_ends(end, lookups.ends(lookups.partitions()))
-        settlement = lookups.settlement(end, lookups.committed(end.positions))
-        commits = plan.existing_commits(settlement, existing)
-        self._overwriting.append(_Overwriting(lookups, settlement, commits, end.query))
-        return lookups.group_id, commits
+        found, added = lookups.committed(end.positions), set[TopicPartition]()
+        for _ in range(MAX_LOOKS):
+            settlement = lookups.settlement(end, found)
+            commits = plan.existing_commits(settlement, existing)
+            # A reset that is noticed late takes the place of the offset that the transaction has for its partition.
+            late = {tp: found[tp] for tp in settlement.resets if tp in added}
+            producer.send_offsets_to_transaction({**commits, **late}, ConsumerGroupMetadata(group))
+            added.update(commits)
+            # Without require_stable: the transaction's own offsets are pending, and this is what they overwrite.
+            now = lookups.admin.list_group_offsets(group, end.positions)
+            if now == found:
+                self._overwriting.append(_Overwriting(lookups, settlement, commits, end.query))
+                return
+            found = now
+        raise MicroBatchRefused(
+            f"other clients change the offsets of group {group} all the time, {MAX_LOOKS} times while a micro-batch "
+            "was committed: stop them, or give the query its own kafka.group.id"
+        )
 
     def _ends(self, batch: int) -> list[tuple[Lookups, SourceOffset]]:
         entry = self._execution.offsetLog().get(batch)

@@ -59,6 +59,21 @@ def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_b
     )
 
 
+def check_first(begun_ms: int | None, retention_ms: int, now_ms: float, group: str) -> None:
+    """Checks a query's first micro-batch, 0, without a number in the group. ``begun_ms``: when Spark has planned it, by
+    the checkpoint; None if unknown.
+
+    Usually no driver has written it. But if it was planned longer ago than the group keeps offsets, an earlier driver
+    may have committed it, and the number has expired. Raises MicroBatchRefused.
+    """
+    if begun_ms is not None and now_ms - begun_ms >= retention_ms:
+        raise MicroBatchRefused(
+            f"micro-batch 0 was planned {(now_ms - begun_ms) / 3_600_000:,.1f} hours ago, and group {group} has no "
+            f"number of a last micro-batch. It keeps the number for {retention_ms / 3_600_000:,.1f} hours "
+            f"(offsets.retention.minutes), so the micro-batch may have been written. {_remedy(0)}"
+        )
+
+
 def _remedy(batch: int) -> str:
     return (
         f"Look whether the records of micro-batch {batch} are in the topic: if not, pass first_batch={batch}, else "

@@ -1,10 +1,13 @@
 """A function for ``foreachBatch`` that writes each micro-batch in one Kafka transaction.
 
 The driver begins the transaction, and the tasks of one stage write into it, each into partitions of its own. Then the
-driver adds the number of the micro-batch, as a committed offset of the group ``odradek-<query id>``, and the offsets of
-sources with ``commitOffsets=transaction`` (``micro_batch_groups``), and ends the transaction. Spark runs a micro-batch
-again if the driver ends before the checkpoint has the micro-batch's commit. The number says whether the micro-batch is
-in the topic already.
+driver adds the number of the micro-batch, as a committed offset of the group ``odradek-<query id>`` for partition 0 of
+the topic, and the offsets of sources with ``commitOffsets=transaction`` (``micro_batch_groups``), and ends the
+transaction. Spark runs a micro-batch again if the driver ends before the checkpoint has the micro-batch's commit. The
+number says whether the micro-batch is in the topic already.
+
+The transactional id is ``odradek-<query id>-<topic>``: writers of several topics in one function do not fence each
+other (``micro_batch_outputs``).
 
 If Spark repeats a task or a stage, the driver aborts the transaction and writes the micro-batch again
 (``transaction_attempts``).
@@ -22,16 +25,19 @@ from odradek.client.producer import Producer
 from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
+from odradek.history.log_ends import retention
 from odradek.spark.micro_batch_groups import MicroBatchGroups, check_members
-from odradek.spark.micro_batch_number import MicroBatchRefused, commit_of, is_written
+from odradek.spark.micro_batch_number import MicroBatchRefused, check_first, commit_of, is_written
+from odradek.spark.micro_batch_outputs import MicroBatchOutputs, Output
 from odradek.spark.session_activation import is_connect
-from odradek.spark.transaction_attempts import TasksRepeated, place, write_once
+from odradek.spark.transaction_attempts import TasksRepeated, TransactionTimedOut, place, write_once
 from odradek.spark.write_options import TRANSACTION_TIMEOUT_MS, WriteOptions, parse_write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger("odradek.spark.transactions")
+_outputs = MicroBatchOutputs()
 
 
 class WriterFenced(OdradekError):
@@ -47,6 +53,11 @@ def transactional_writer(
     ``first_batch``: the micro-batch with which this function begins in a query that has a checkpoint. Raises
     ConfigError.
     """
+    if any(name.lower() in ("transactional.id", "kafka.transactional.id") for name in options):
+        raise ConfigError(
+            "transactional.id: each query has an id of its own for each topic, odradek-<query id>-<topic>, by which "
+            "its next start finds an open transaction: leave the option out"
+        )
     given = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic} | options
     if not any(name.lower() == "kafka.transaction.timeout.ms" for name in given):
         given["kafka.transaction.timeout.ms"] = str(TRANSACTION_TIMEOUT_MS)
@@ -62,25 +73,32 @@ class _WriterRun:
     producer: Producer
     admin: Admin
     groups: MicroBatchGroups
+    output: Output
     last: int | None = None
     """The micro-batch that this run has written last."""
 
     @property
-    def name(self) -> str:
-        """The transactional id, and the group that keeps the number of the last micro-batch."""
-        return _name(self.query)
+    def group(self) -> str:
+        """The group that keeps the number of the last micro-batch."""
+        return _group(self.query)
+
+    @property
+    def transactional_id(self) -> str:
+        return _transactional_id(self.query, self.output.topic)
 
     def close(self) -> None:
         try:
             self.producer.close(timeout=0)
         except OdradekError as error:
-            log.debug("closing the producer of %s: %s", self.name, error)
+            log.debug("closing the producer of %s: %s", self.transactional_id, error)
         self.groups.close()
         self.admin.close()
 
 
 class TransactionalWriter:
-    """The result of ``transactional_writer``; one query at a time can use it."""
+    """The result of ``transactional_writer``; one query at a time can use it. A function for ``foreachBatch`` may call
+    several writers, one for each topic: each writes transactions of its own.
+    """
 
     def __init__(self, options: WriteOptions, first_batch: int | None = None) -> None:
         assert options.topic is not None
@@ -104,10 +122,12 @@ class TransactionalWriter:
         self.last_rows = 0
         try:
             run = self._run_of(frame.sparkSession)
+            _outputs.check(run.query, run.run, run.output, batch, run.groups.names)
             if self._is_written(run, batch):
-                log.info("%s: micro-batch %d is in topic %s already", run.name, batch, self.topic)
-                return
-            self._write(run, frame, batch)
+                log.info("%s: micro-batch %d is in topic %s already", run.transactional_id, batch, self.topic)
+            else:
+                self._write(run, frame, batch)
+            _outputs.written(run.query, run.run, run.output, batch)
         except BaseException:
             self.close()
             raise
@@ -125,10 +145,16 @@ class TransactionalWriter:
         query, number = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("spark.jobGroup.id")
         if query is None:
             raise ConfigError("transactional_writer is a function for writeStream.foreachBatch")
-        if self._run is None or (self._run.query, self._run.run) != (query, str(number)):
+        run = self._run
+        if (
+            run is None
+            or (run.query, run.run) != (query, str(number))
+            or not _outputs.is_last_writer(query, run.run, run.output, self)
+        ):
             self.close()
-            self._run = self._started(query, str(number), _execution_of(spark, query))
-        return self._run
+            run = self._run = self._started(query, str(number), _execution_of(spark, query))
+            _outputs.begun(query, run.run, run.output, self)
+        return run
 
     def _started(self, query: str, number: str, execution: Any) -> _WriterRun:
         """Aborts what an earlier driver has left open, and fences it. ``execution``: Java's StreamExecution."""
@@ -137,13 +163,15 @@ class TransactionalWriter:
         }
         admin = Admin(self.options.client)
         try:
-            check_members(admin, _name(query), "keeps the query's last batch")
+            check_members(admin, _group(query), "keeps the query's last batch")
+            output = Output(admin.describe_cluster().cluster_id, self.topic)
+            _end_earlier(admin, _group(query))
             groups = MicroBatchGroups.of(execution, admin)
         except BaseException:
             admin.close()
             raise
-        producer = Producer(self.options.client, **(own | {"transactional_id": _name(query)}))
-        run = _WriterRun(query, number, producer, admin, groups)
+        producer = Producer(self.options.client, **(own | {"transactional_id": _transactional_id(query, self.topic)}))
+        run = _WriterRun(query, number, producer, admin, groups, output)
         try:
             producer.init_transactions()
         except KafkaError as error:
@@ -159,47 +187,62 @@ class TransactionalWriter:
 
     def _is_written(self, run: _WriterRun, batch: int) -> bool:
         if run.last is not None:  # a later driver would fence this one, so no other number can be in the group
-            return is_written(batch, commit_of(run.last, run.query), run.name, None)
+            return is_written(batch, commit_of(run.last, run.query), run.group, None)
         # Kafka's reply for all partitions leaves out those with a pending offset, so the request names the partition.
         place = TopicPartition(self.topic, 0)
-        commits = run.admin.list_group_offsets(run.name, [place], require_stable=True)
-        return is_written(batch, commits.get(place), run.name, self.first_batch)
+        commits = run.admin.list_group_offsets(run.group, [place], require_stable=True)
+        if commits.get(place) is None and self.first_batch is None and batch == 0:
+            check_first(run.groups.begun_ms(batch), retention(run.admin)[0], time.time() * 1000, run.group)
+        return is_written(batch, commits.get(place), run.group, self.first_batch)
 
     def _write(self, run: _WriterRun, frame: DataFrame, batch: int) -> None:
         partitions = run.producer.partitions_for(self.topic)
         placed = place(frame, self.options, len(partitions))
-        begin_s = time.monotonic()
 
         def add_offsets() -> None:
-            number = (run.name, {TopicPartition(self.topic, 0): commit_of(batch, run.query)})
-            for group, offsets in (*run.groups.commits(batch), number):
-                run.producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group))
+            run.groups.add_to(run.producer, batch)
+            number = {TopicPartition(self.topic, 0): commit_of(batch, run.query)}
+            run.producer.send_offsets_to_transaction(number, ConsumerGroupMetadata(run.group))
 
         try:
             self.last_rows = write_once(run.producer, self.options, placed, partitions, add_offsets)
+        except TransactionTimedOut as error:
+            raise MicroBatchRefused(
+                f"micro-batch {batch} took longer than kafka.transaction.timeout.ms="
+                f"{self.options.producer.transaction_timeout_ms}, so the broker has aborted it: set a larger timeout "
+                "(the broker allows transaction.max.timeout.ms), or make the micro-batches smaller"
+            ) from error
         except ProducerFenced as error:
-            raise self._fenced(run, batch, begin_s) from error
+            raise WriterFenced(
+                f"another driver runs the query {run.query} from the same checkpoint, and has taken it over "
+                f"(transactional id {run.transactional_id}). This driver has not written micro-batch {batch}. Run only "
+                "one of them"
+            ) from error
         except TasksRepeated as error:
             raise MicroBatchRefused(f"micro-batch {batch}: {error}") from error
         run.last = batch
         run.groups.committed()
 
-    def _fenced(self, run: _WriterRun, batch: int, begin_s: float) -> OdradekError:
-        limit_ms = self.options.producer.transaction_timeout_ms
-        if (time.monotonic() - begin_s) * 1000 >= limit_ms:
-            return MicroBatchRefused(
-                f"micro-batch {batch} took longer than kafka.transaction.timeout.ms={limit_ms}, so the broker has "
-                "aborted it: set a larger timeout (the broker allows transaction.max.timeout.ms), or make the "
-                "micro-batches smaller"
-            )
-        return WriterFenced(
-            f"another driver runs the query {run.query} from the same checkpoint, and has taken it over (transactional "
-            f"id {run.name}). This driver has not written micro-batch {batch}. Run only one of them"
-        )
 
-
-def _name(query: str) -> str:
+def _group(query: str) -> str:
     return f"odradek-{query}"
+
+
+def _transactional_id(query: str, topic: str) -> str:
+    return f"odradek-{query}-{topic}"
+
+
+def _end_earlier(admin: Admin, transactional_id: str) -> None:
+    """Fences a driver of an earlier release, which had this transactional id for all topics, and aborts what it has
+    left open. A driver of this release does not use the id.
+    """
+    try:
+        admin.describe_transactions([transactional_id])
+    except KafkaError as error:
+        if error.code is ErrorCode.transactional_id_not_found:
+            return
+        raise
+    admin.fence_producers([transactional_id])
 
 
 def _execution_of(spark: SparkSession, query: str) -> Any:

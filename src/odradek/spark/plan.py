@@ -50,7 +50,7 @@ Rules
 * With ``commitOffsets=transaction`` the planner commits only acknowledgements, which leave the group where it is. The
   driver adds the end of a micro-batch to the micro-batch's transaction by the same table (``micro_batch_groups.py``). A
   reset to follow is not overwritten; the next plan follows it. So the planner commits nothing where the table says
-  "commit".
+  "commit". The limit above does not apply to the driver, which looks at the group again in the transaction.
 * A commit has the leader epoch that the checkpoint has for its offset, for consumers that continue from it.
 """
 

@@ -7,6 +7,7 @@ An attempt in which Spark has repeated a task or a stage is aborted, and the nex
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,6 +37,10 @@ _ROW_NUMBER = (1 << 33) - 1
 
 class TasksRepeated(OdradekError):
     """Spark has repeated a task in each attempt of a transaction, so nothing was written."""
+
+
+class TransactionTimedOut(OdradekError):
+    """An attempt took longer than the producer's transaction timeout, so the broker has aborted its transaction."""
 
 
 class Placement(NamedTuple):
@@ -90,29 +95,50 @@ def write_once(
     """Writes placed rows in one transaction, together with the offsets that ``add_offsets`` adds. Returns their number.
 
     After an error the transaction is aborted, or left to the next producer with the same transactional id. Raises
-    ProducerFenced, TasksRepeated, what Spark raises, OdradekError.
+    ProducerFenced, TransactionTimedOut, TasksRepeated, what Spark raises, OdradekError.
     """
     for attempt in range(1, MAX_ATTEMPTS + 1):
-        shared: SharedTransaction | None = None
+        begin_s = time.monotonic()  # each attempt is a transaction, for which the broker counts the timeout anew
         try:
-            producer.begin_transaction()
-            shared = producer.share_transaction(partitions)
-            reports = _write(options, shared, placed.frame)
-            if is_each_row_written_once(reports, placed.tasks):
-                add_offsets()
-                producer.commit_transaction()
-                return sum(report.rows for report in reports)
-            _abort(producer, shared, partitions)
-        except ProducerFenced:
-            raise
-        except BaseException as error:
-            _abort_after(producer, shared, partitions, error)
-            raise
+            rows = _attempt(producer, options, placed, partitions, add_offsets)
+        except ProducerFenced as error:
+            seconds, limit_ms = time.monotonic() - begin_s, options.producer.transaction_timeout_ms
+            if seconds * 1000 < limit_ms:
+                raise
+            raise TransactionTimedOut(f"a transaction of {seconds:.0f} s, with a timeout of {limit_ms} ms") from error
+        if rows is not None:
+            return rows
         log.warning("attempt %d: a task or stage was repeated, so the transaction was aborted", attempt)
     raise TasksRepeated(
         f"in each of {MAX_ATTEMPTS} attempts Spark has repeated a task or a stage, so nothing was written. Remove the "
         "cause of the failures, and leave spark.speculation off"
     )
+
+
+def _attempt(
+    producer: Producer,
+    options: WriteOptions,
+    placed: Placement,
+    partitions: list[TopicPartition],
+    add_offsets: Callable[[], None],
+) -> int | None:
+    """Returns the number of rows; None if Spark has repeated a task or a stage. The transaction is then aborted."""
+    shared: SharedTransaction | None = None
+    try:
+        producer.begin_transaction()
+        shared = producer.share_transaction(partitions)
+        reports = _write(options, shared, placed.frame)
+        if is_each_row_written_once(reports, placed.tasks):
+            add_offsets()
+            producer.commit_transaction()
+            return sum(report.rows for report in reports)
+        _abort(producer, shared, partitions)
+    except ProducerFenced:
+        raise
+    except BaseException as error:
+        _abort_after(producer, shared, partitions, error)
+        raise
+    return None
 
 
 def _write(options: WriteOptions, shared: SharedTransaction, placed: DataFrame) -> list[WriteReport]:

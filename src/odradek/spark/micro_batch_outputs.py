@@ -1,0 +1,73 @@
+"""The topics that a query's function has written in a micro-batch: each topic has one transaction. Pure.
+
+One function may call several writers. The number of the micro-batch that a transaction commits belongs to the topic,
+so a second call for a topic would find that number and send nothing: its rows would be lost. And the offsets of a
+source can be in one transaction only: in the first of two they would be visible before the rows of the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odradek.spark.micro_batch_number import MicroBatchRefused
+
+
+class Output(NamedTuple):
+    """A topic, and the id of its cluster; None if the cluster has none."""
+
+    cluster: str | None
+    topic: str
+
+
+@dataclass
+class _Run:
+    """One run of a query. ``writers`` and ``batches``: each output's last writer, and its last micro-batch."""
+
+    run: str
+    writers: dict[Output, object] = field(default_factory=dict)
+    batches: dict[Output, int] = field(default_factory=dict)
+
+
+class MicroBatchOutputs:
+    """The outputs of this process, by query."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, _Run] = {}
+
+    def is_last_writer(self, query: str, run: str, output: Output, writer: object) -> bool:
+        """Returns whether no other writer has begun to write the output since. Another one has fenced this one."""
+        return self._of(query, run).writers.get(output) is writer
+
+    def begun(self, query: str, run: str, output: Output, writer: object) -> None:
+        self._of(query, run).writers[output] = writer
+
+    def check(self, query: str, run: str, output: Output, batch: int, groups: Sequence[str]) -> None:
+        """Raises MicroBatchRefused if the micro-batch cannot be written to the output any more.
+
+        ``groups``: the groups of the sources whose offsets are in the output's transaction.
+        """
+        written = sorted(one for one, last in self._of(query, run).batches.items() if last == batch)
+        if output in written:
+            raise MicroBatchRefused(
+                f"this query's function has written micro-batch {batch} to topic {output.topic} already, in a "
+                "transaction that is committed, so the rows of this second call are not in the topic: make one "
+                "DataFrame of all rows for the topic, with union, write it by one call, and start with a new checkpoint"
+            )
+        if written and groups:
+            others = ", ".join(one.topic for one in written)
+            raise MicroBatchRefused(
+                f"micro-batch {batch} is in topic {others} already, and topic {output.topic} would be another "
+                f"transaction. The offsets of the query's source (group {', '.join(groups)}) can be in one transaction "
+                "only: with several topics set commitOffsets=true on the source, which commits after the micro-batch"
+            )
+
+    def written(self, query: str, run: str, output: Output, batch: int) -> None:
+        self._of(query, run).batches[output] = batch
+
+    def _of(self, query: str, run: str) -> _Run:
+        found = self._runs.get(query)
+        if found is None or found.run != run:
+            found = self._runs[query] = _Run(run)
+        return found
