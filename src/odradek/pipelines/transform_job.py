@@ -114,7 +114,8 @@ def _reading(options: TransformOptions) -> dict[str, str]:
     lowered = {name.lower(): value for name, value in given.items()}
     if lowered.get("commitoffsets", "transaction").lower() != "transaction":
         raise ConfigError(
-            "commitOffsets: a transform commits the group's offsets in the transactions of its rows. Leave the option out"
+            "commitOffsets: a transform commits the group's offsets in the transactions of its rows: leave the option "
+            "out"
         )
     parse_size("batch size", options.batch_size)
     ours = _OURS | {LIMIT: options.batch_size}
