@@ -22,7 +22,7 @@ class Output(NamedTuple):
 
 
 @dataclass
-class _Run:
+class _QueryRun:
     """One run of a query. ``writers`` and ``batches``: each output's last writer, and its last micro-batch."""
 
     run: str
@@ -34,7 +34,7 @@ class MicroBatchOutputs:
     """The outputs of this process, by query."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _QueryRun] = {}
 
     def is_last_writer(self, query: str, run: str, output: Output, writer: object) -> bool:
         """Returns whether no other writer has begun to write the output since. Another one has fenced this one."""
@@ -66,8 +66,8 @@ class MicroBatchOutputs:
     def written(self, query: str, run: str, output: Output, batch: int) -> None:
         self._of(query, run).batches[output] = batch
 
-    def _of(self, query: str, run: str) -> _Run:
+    def _of(self, query: str, run: str) -> _QueryRun:
         found = self._runs.get(query)
         if found is None or found.run != run:
-            found = self._runs[query] = _Run(run)
+            found = self._runs[query] = _QueryRun(run)
         return found

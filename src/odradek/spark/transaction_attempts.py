@@ -98,7 +98,7 @@ def write_once(
     ProducerFenced, TransactionTimedOut, TasksRepeated, what Spark raises, OdradekError.
     """
     for attempt in range(1, MAX_ATTEMPTS + 1):
-        begin_s = time.monotonic()  # each attempt is a transaction, for which the broker counts the timeout anew
+        begin_s = time.monotonic()  # each attempt is a transaction with the whole timeout
         try:
             rows = _attempt(producer, options, placed, partitions, add_offsets)
         except ProducerFenced as error:
