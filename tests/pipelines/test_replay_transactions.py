@@ -135,6 +135,25 @@ def test_what_could_lose_or_double_a_record_is_refused(bootstrap: str, admin: Ad
         run_replay(mine, no_spark)
 
 
+def test_a_replay_whose_progress_has_expired_is_refused_if_the_target_has_its_records(
+    spark: Any, bootstrap: str, admin: Admin, source: str, target: str
+) -> None:
+    """The records of another replay, and of other producers, do not count."""
+    other = job(bootstrap, target, offsets=f'{{"{source}":{{"1":[0,2]}}}}')
+    assert run_replay(other, lambda: spark).rows == 2
+    assert run_replay(job(bootstrap, target, topics=source), lambda: spark).rows == 26
+    publish(bootstrap, target, numbers(5), partition=0)
+    mine = job(bootstrap, target, topics=source)
+    with _started(mine, mine.into) as one:  # type: ignore[arg-type]
+        name = one.name
+    admin.delete_groups([name])
+    with pytest.raises(ReplayRefused, match=rf"group {name}, .* has expired .* {target}-\d at offset \d+: .*'again'"):
+        run_replay(mine, no_spark)
+    again = job(bootstrap, target, topics=source, again=True)
+    assert run_replay(again, lambda: spark).rows == 26
+    assert run_replay(mine, no_spark).already, "the progress is there again"
+
+
 def test_what_an_earlier_run_has_planned_and_is_deleted_since_is_an_error(
     bootstrap: str, admin: Admin, source: str, target: str
 ) -> None:

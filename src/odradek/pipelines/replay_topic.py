@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.core.errors import ConfigError
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.pipelines.sources import check_topics, with_short_timeouts
 from odradek.pipelines.topic_writer import sending_options
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 REPLAYED_FROM = "odradek-replayed-from"
 """The header of a record that was replayed into a topic. Its value is the record's origin: ``events-3@1027``."""
+REPLAYED_BY = "odradek-replay"
+"""The header with the name of the exactly-once replay that has sent the record."""
 ORIGIN_COLUMNS = ("source", "offset")
 """Columns that the records to send have in addition: the topic with the partition, and the offset."""
 
@@ -68,13 +70,47 @@ def find_target(into: ReplayTopic, config: ClientConfig, most: int) -> FoundTopi
     return FoundTopic(partitions, topic_id)
 
 
-def records_to_send(records: DataFrame, into: ReplayTopic) -> DataFrame:
-    """Returns the records with the columns of the sink, and ``ORIGIN_COLUMNS``."""
+_TAIL_OFFSETS, _TAIL_BYTES = 1_000, 16 << 20
+"""How much of the end of a partition ``find_sent`` looks at."""
+
+
+def find_sent(admin: Admin, config: ClientConfig, target: FoundTopic, replay: str) -> tuple[TopicPartition, int] | None:
+    """Returns the partition and offset of a committed record that the exactly-once replay has sent; None if there is
+    none among the last 1,000 offsets of each partition of the target.
+    """
+    from odradek.client.reader import PartitionReader
+
+    found = {
+        time: admin.list_offsets(dict.fromkeys(target.partitions, time), isolation_level="read_committed")
+        for time in (EARLIEST, LATEST)
+    }
+    for tp in target.partitions:
+        end, read_bytes = found[LATEST][tp].offset, 0
+        start = max(found[EARLIEST][tp].offset, end - _TAIL_OFFSETS)
+        reader = PartitionReader(config, tp, ("offset", "headers"), "read_committed")
+        for batch in reader.read(start, end):
+            for offset, headers in zip(
+                *(batch.column(name).to_pylist() for name in ("offset", "headers")), strict=True
+            ):
+                if any(one["key"] == REPLAYED_BY and one["value"] == replay.encode() for one in headers or ()):
+                    return tp, offset
+            read_bytes += batch.nbytes
+            if read_bytes > _TAIL_BYTES:
+                break
+    return None
+
+
+def records_to_send(records: DataFrame, into: ReplayTopic, replay: str | None = None) -> DataFrame:
+    """Returns the records with the columns of the sink, and ``ORIGIN_COLUMNS``. ``replay``: the name of an exactly-once
+    replay."""
     from pyspark.sql import functions as f
 
     source = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"))
     origin = f.concat_ws("", source, f.lit("@"), f.col("offset"))
-    mark = f.array(f.struct(f.lit(REPLAYED_FROM).alias("key"), origin.cast("binary").alias("value")))
+    marks = {REPLAYED_FROM: origin} | ({} if replay is None else {REPLAYED_BY: f.lit(replay)})
+    mark = f.array(
+        *(f.struct(f.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in marks.items())
+    )
     headers = f.col("headers")
     if into.mark:
         none = f.array().cast("array<struct<key:string,value:binary>>")

@@ -26,7 +26,15 @@ from odradek.pipelines.queries import spark_failures
 from odradek.pipelines.ranges import RangeGone, merge
 from odradek.pipelines.replay_progress import ReplayProgress, ReplayRefused, first_offsets, progress_of, subtract
 from odradek.pipelines.replay_ranges import Replay, Replayed, available
-from odradek.pipelines.replay_topic import ORIGIN_COLUMNS, FoundTopic, ReplayTopic, find_target, records_to_send
+from odradek.pipelines.replay_topic import (
+    ORIGIN_COLUMNS,
+    REPLAYED_FROM,
+    FoundTopic,
+    ReplayTopic,
+    find_sent,
+    find_target,
+    records_to_send,
+)
 from odradek.spark.lookups import Lookups
 from odradek.spark.micro_batch_groups import check_members
 from odradek.spark.offset_ranges import Range, share_bytes
@@ -126,6 +134,8 @@ def _init_transactions(run: _ReplayRun) -> None:
 def _progress(run: _ReplayRun) -> tuple[ReplayProgress, Mapping[str, UUID]]:
     """Returns the progress, with the ranges of this run in its plan, and the ids of the topics."""
     commits = run.admin.list_group_offsets(run.name, require_stable=True)
+    if not commits and not run.job.again:
+        _check_unsent(run)
     topics = {tp.topic for tp in commits} - run.job.found.ids.keys()
     described = run.admin.describe_topics(sorted(topics), missing_ok=True) if topics else {}
     ids = dict(run.job.found.ids) | {name: one.topic_id for name, one in described.items() if one.topic_id is not None}
@@ -135,6 +145,19 @@ def _progress(run: _ReplayRun) -> tuple[ReplayProgress, Mapping[str, UUID]]:
     progress = progress.with_plan(run.job.found.ranges)
     progress.commits(ids)  # before anything is sent: the plan has to fit into commits
     return progress, ids
+
+
+def _check_unsent(run: _ReplayRun) -> None:
+    """Raises ReplayRefused if the target has records of this replay, whose progress is gone."""
+    sent = find_sent(run.admin, run.reading.client, run.target, run.name)
+    if sent is not None:
+        tp, offset = sent
+        raise ReplayRefused(
+            f"group {run.name}, which keeps the progress of this replay, has expired (offsets.retention.minutes after "
+            f"the last transaction) or was deleted, and the target has records of this replay, for example {tp} at "
+            f"offset {offset}: it would send them twice. Replay what is missing by other ranges (the records' headers "
+            f"{REPLAYED_FROM} name what is there), or use 'again' to send all of it once more"
+        )
 
 
 def _readable(run: _ReplayRun, progress: ReplayProgress) -> list[Range]:
@@ -181,7 +204,7 @@ def _replay(
         with spark_failures("the replay stopped"):
             records = dataclasses.replace(run.job, found=found).frame(spark, headers=True, more=task_options)
             # Sorted: records of a source partition that go to one partition keep their order.
-            placed = place(records_to_send(records, run.into), run.writing, len(partitions), ORIGIN_COLUMNS)
+            placed = place(records_to_send(records, run.into, run.name), run.writing, len(partitions), ORIGIN_COLUMNS)
             return write_once(run.producer, run.writing, placed, partitions, add_offsets)
     except TransactionTimedOut as error:
         raise ReplayRefused(
