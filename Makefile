@@ -13,7 +13,7 @@ ARCHIVE := build/spark.jsa
 # Tests start hundreds of Python processes. Without bytecode each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test run-tests check check-here bytecode test-long test-lowest test-newest package bench oracle clean
+.PHONY: setup demo test run-tests check check-here kernels bytecode test-long test-lowest test-newest package bench oracle clean
 .PHONY: docs
 
 setup: $(STAMP)
@@ -40,13 +40,17 @@ check-here: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# What the tests would else make one by one: compiled kernels, and an archive of Spark's classes.
-$(ARCHIVE): $(STAMP)
+# What the tests would else make one by one: an archive of Spark's classes.
+$(ARCHIVE): $(STAMP) | kernels
 	PYTHONPATH=tests $(BIN)/python -m support.caches
+
+# Before the archive and the bytecode, which both use the kernels: each would compile all of them.
+kernels: setup
+	@PYTHONPATH=tests $(BIN)/python -m support.caches kernels
 
 # Once, instead of in each process that runs tests.
 # The test run that follows reports an error of the collection, with its reason.
-bytecode: setup
+bytecode: kernels
 	@$(BIN)/python -m pytest -m "not slow" --collect-only -qq >/dev/null || true
 
 # Tests begin when the archive and the bytecode are there. The checks run beside all of that.
