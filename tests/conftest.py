@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support.brokers import RunningBroker, make_broker, unique
 from support.collection import COLLECTED
+from support.forks import fork_brokers, plain_brokers
 from support.jvm import KafkaTools, spark_java_options
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ settings.register_profile("explore", deadline=None, max_examples=1000, suppress_
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_java_options())
+fork_brokers()
 
 # A shell starts background commands with SIGINT ignored, and programs started here would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -101,6 +103,13 @@ def own_broker(tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
     yield start
     for running in started:
         running.kill()
+
+
+@pytest.fixture
+def plain_broker() -> Iterator[None]:
+    """Brokers that the test starts are new Pythons, like those of users. The other tests' are forks."""
+    with plain_brokers():
+        yield
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from odradek.storage.files import OsFiles
 from odradek.storage.log import Log
 from odradek.testing.cluster import BrokerProcess
 
+pytestmark = pytest.mark.usefixtures("plain_broker")
 SERVE = [sys.executable, "-m", "odradek.broker"]
 ON_APACHE = bool(os.environ.get("ODRADEK_TEST_ORACLE"))
 """Apache Kafka begins a leader epoch at every start."""
@@ -475,6 +476,7 @@ def test_kill_9_under_load_loses_no_acknowledged_record(own_broker: Callable[...
 def test_a_broker_starts_fast_with_little_memory(tmp_path: Path) -> None:
     running = BrokerProcess(tmp_path).start()
     assert running.pid is not None
+    assert "odradek.broker" in Path(f"/proc/{running.pid}/cmdline").read_text(), "not a fork"
     loaded = Path(f"/proc/{running.pid}/maps").read_text()
     assert not [name for name in ("numba", "llvmlite", "pyarrow", "numpy") if name in loaded]
     status = Path(f"/proc/{running.pid}/status").read_text()

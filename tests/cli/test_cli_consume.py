@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.brokers import eventually, unique
+from support.forks import odradek_command
 
 from bench import raw
 from odradek import Producer
@@ -28,6 +29,8 @@ from odradek.core.effects import SimpleRecord
 
 Publish = Callable[..., None]
 Capture = pytest.CaptureFixture[str]
+PLAIN = [sys.executable, "-m", "odradek.cli.main"]
+"""Also the start and the end of Python are tested. Forks skip both, and test the rest in a tenth of the time."""
 
 
 def test_records_are_written_as_text_as_json_and_as_parquet(
@@ -156,7 +159,7 @@ def test_a_full_disk_gives_a_one_line_error(
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    command = [sys.executable, "-m", "odradek.cli.main"]
+    command = PLAIN.copy() if options in ([], ["--version"]) else odradek_command()
     command += options if options == ["--version"] else ["consume", filled, "-b", bootstrap, *options]
     command += [group] if options == ["--group"] else []
     with Path("/dev/full").open("wb") as full:
@@ -177,7 +180,7 @@ def test_a_start_offset_beyond_the_log_end_gives_a_warning(
     warning = f"Warning: offset 99 of {filled}-1 is outside the log, which ends at 10: "
     assert run(["consume", f"{filled}:1", "--from", "99", "-b", bootstrap]) == 0
     assert capsys.readouterr() == ("", warning + "nothing is read.\n")
-    command = [sys.executable, "-m", "odradek.cli.main", "consume", f"{filled}:1", "--from", "99", "--follow"]
+    command = [*odradek_command(), "consume", f"{filled}:1", "--from", "99", "--follow"]
     process = subprocess.Popen([*command, "--max", "1", "-b", bootstrap], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)  # fmt: skip
     try:
@@ -196,8 +199,7 @@ def test_a_short_output_without_a_reader_ends_without_a_message(monkeypatch: pyt
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as closed_pipe:
-        command = [sys.executable, "-m", "odradek.cli.main", "--version"]
-        done = subprocess.run(command, stdout=closed_pipe, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run([*PLAIN, "--version"], stdout=closed_pipe, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (1, b"")
 
 
@@ -211,7 +213,7 @@ def test_it_ends_without_a_message_when_the_reader_stops(
     admin.create_topics([NewTopic(topic, 1, 1)])
     with Producer(bootstrap) as producer:
         producer.send_batch(topic, pa.record_batch({"value": [b"x" * 1000] * 2000}))
-    command = [sys.executable, "-m", "odradek.cli.main", "consume", topic, "-b", bootstrap, *options]
+    command = [*(odradek_command() if options else PLAIN), "consume", topic, "-b", bootstrap, *options]
     command += [group] if options == ["--group"] else []
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
@@ -331,7 +333,7 @@ def test_a_member_starts_at_the_given_position_and_invalid_options_are_refused(
 def test_it_follows_until_it_is_interrupted(bootstrap: str, filled: str, publish: Publish, options: list[str]) -> None:
     group = unique("cli")
     options = [*options, group] if options else ["--from", "8"]
-    command = [sys.executable, "-m", "odradek.cli.main", "consume", filled, *options, "--follow", "-b", bootstrap]
+    command = [*odradek_command(), "consume", filled, *options, "--follow", "-b", bootstrap]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -351,7 +353,7 @@ def test_it_follows_until_it_is_interrupted(bootstrap: str, filled: str, publish
 
 def test_two_members_share_the_records(bootstrap: str, filled: str, publish: Publish) -> None:
     group = unique("cli")
-    command = [sys.executable, "-m", "odradek.cli.main", "consume", filled, "--group", group, "--follow", "--json"]
+    command = [*odradek_command(), "consume", filled, "--group", group, "--follow", "--json"]
     pipe = subprocess.PIPE
     members = [subprocess.Popen([*command, "-b", bootstrap], stdout=pipe, stderr=pipe, text=True) for _ in "ab"]
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.brokers import eventually
+from support.forks import odradek_command
 
 from odradek import Producer
 from odradek.batches.rows import Row
@@ -187,7 +187,7 @@ def test_json_may_have_headers_partitions_and_timestamps(
 def test_lines_are_sent_as_they_arrive(bootstrap: str, admin: Admin, topic: str, form: str) -> None:
     """Standard input stays open: a record is sent before the input ends, and without more lines."""
     admin.create_topics([NewTopic(topic, 1, 1)])
-    command = [sys.executable, "-m", "odradek.cli.main", "produce", topic, "--format", form, "-b", bootstrap]
+    command = [*odradek_command(), "produce", topic, "--format", form, "-b", bootstrap]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdin is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.programs import run_python
 
+pytestmark = pytest.mark.usefixtures("plain_broker")
 HEAVY = {"hypothesis", "numba", "numpy", "pyarrow", "pyspark", "pandas", "llvmlite"}
 
 

@@ -20,6 +20,7 @@ from uuid import UUID
 
 import pytest
 from rich.console import Console
+from support.forks import odradek_command
 from support.scripted import ScriptedCluster, scripted
 
 from odradek.cli import terminal
@@ -181,9 +182,7 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 def on_a_terminal(*line: str) -> str:
     """The output of a command on a pseudo-terminal."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "odradek.cli.main", *line], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen([*odradek_command(), *line], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE) as process:
         os.close(theirs)
         text = b""
         while True:
@@ -208,7 +207,7 @@ def test_each_value_on_a_terminal_is_one_harmless_line(bootstrap: str, recorded:
 
 
 def test_values_are_written_to_a_file_unchanged(bootstrap: str, recorded: str) -> None:
-    command = [sys.executable, "-m", "odradek.cli.main", "consume", recorded, "-b", bootstrap]
+    command = [*odradek_command(), "consume", recorded, "-b", bootstrap]
     assert subprocess.run(command, check=True, capture_output=True).stdout == EVIL.encode() + b"\nnull\n"
 
 

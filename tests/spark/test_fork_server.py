@@ -1,7 +1,8 @@
-"""The Python of the shared session's processes: forks that behave like ``python -m``."""
+"""Forks that behave like ``python -m``: the tests' brokers and commands, and the processes of the shared session."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,14 +13,21 @@ from typing import Any
 
 import pytest
 from support.brokers import eventually
-from support.fork_server import ForkServer
+from support.fork_server import COMMAND, ForkServer
+from support.forks import plain_brokers
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the session has a plain Python on other systems")
+from odradek.testing.cluster import BrokerProcess
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are plain Pythons on other systems")
 
 _MODULE = """\
 import os, sys, time
 print(sys.argv[1:], os.environ["GIVEN"], os.getcwd(), sys.stdin.read())
 print("to the log", file=sys.stderr)
+if sys.argv[1] == "shows":
+    print("shown", end="")
+    time.sleep(0.2)
+    os._exit(0)
 if sys.argv[1] == "waits":
     print(os.getpid(), flush=True)
     time.sleep(100)
@@ -29,8 +37,10 @@ sys.exit(int(sys.argv[1]))
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = ForkServer(tmp_path_factory.mktemp("forks"))
-    yield str(server.python)
+    server = ForkServer(COMMAND)
+    path = tmp_path_factory.mktemp("forks") / "python"
+    server.write_program(path)
+    yield str(path)
     server.close()
 
 
@@ -51,7 +61,8 @@ def test_a_fork_has_arguments_environment_folder_and_streams(python: str, tmp_pa
     assert (done.stdout, done.stderr) == (f"{sys.executable}\n", "")
 
 
-def test_sigterm_ends_the_fork(python: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_signals_end_the_fork(python: str, tmp_path: Path, number: int) -> None:
     environment = os.environ | {"GIVEN": "", "PYTHONPATH": str(tmp_path)}
     line = [python, "-m", "a_module", "waits"]
     given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -59,9 +70,40 @@ def test_sigterm_ends_the_fork(python: str, tmp_path: Path) -> None:
         assert caller.stdout is not None
         caller.stdout.readline()
         child = int(caller.stdout.readline())
-        caller.send_signal(signal.SIGTERM)
-        assert caller.wait(60) == 256 - signal.SIGTERM
+        caller.send_signal(number)
+        expected = {signal.SIGINT: 1, signal.SIGTERM: 256 - signal.SIGTERM, signal.SIGKILL: -signal.SIGKILL}
+        assert caller.wait(60) == expected[signal.Signals(number)]
     eventually(lambda: not Path(f"/proc/{child}").exists(), what="the end of the fork")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_the_streams_are_those_of_a_new_python(python: str, tmp_path: Path, unbuffered: str) -> None:
+    """Buffered or not, and with its exit code if the last bytes cannot be written."""
+    environment = os.environ | {"GIVEN": "", "PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": unbuffered}
+    given: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "text": True}
+    shown, full = [], []
+    for program in (sys.executable, python):
+        line = [program, "-m", "a_module"]
+        done = subprocess.run([*line, "shows"], capture_output=True, check=False, **given)
+        shown.append(done.stdout.endswith("shown"))
+        with Path("/dev/full").open("wb") as stdout:
+            done = subprocess.run([*line, "0"], stdout=stdout, stderr=subprocess.PIPE, check=False, **given)
+        full.append((done.returncode, "No space left on device" in done.stderr))
+    assert shown == [bool(unbuffered)] * 2
+    assert full == [(1 if unbuffered else 120, True)] * 2
+
+
+def test_a_broker_of_the_tests_is_a_fork_and_starts_again_after_a_kill(tmp_path: Path) -> None:
+    for number, is_plain in enumerate((False, True)):
+        with plain_brokers() if is_plain else contextlib.nullcontext():
+            running = BrokerProcess(tmp_path / str(number)).start()
+        assert ("support.fork_server" in Path(f"/proc/{running.pid}/cmdline").read_text()) is not is_plain
+        assert os.getpgid(running.pid or 0) == running.pid, "Ctrl-C is not for the broker"
+        process, port = running.process, running.port
+        running.kill()
+        assert process is not None
+        assert process.returncode == -signal.SIGKILL
+        assert (running.start().port, running.running, running.stop()) == (port, True, 0)
 
 
 def test_the_session_s_workers_are_forks(spark: Any) -> None:

@@ -35,7 +35,8 @@ KERNELS = tuple(itertools.chain(*_HALVES))
 def compile_kernels() -> None:
     """Numba keeps the compiled kernels beside their source, or in the user's cache."""
     running = [subprocess.Popen([sys.executable, "-c", f"import {', '.join(half)}"]) for half in _HALVES]
-    if any([process.wait() for process in running]):
+    codes = [process.wait() for process in running]
+    if any(codes):
         sys.exit("a kernel was not compiled")
 
 

@@ -1,19 +1,23 @@
-"""A Python for the processes of the tests' shared Spark session. It forks from a process that has loaded their modules.
+"""Forks of a process that has loaded the modules of brokers, of commands, or of the Python processes of Spark.
 
-Spark starts a Python process for each streaming query, and further ones for tasks. Each of them takes half a CPU second
-or more to import PySpark, pyarrow and our source, and the shared session starts hundreds of them. Commands that a test
-starts as processes of their own have a plain Python, like those of users.
+A new Python that becomes a broker takes 0.15 CPU seconds, nearly all of them for imports. Spark starts a Python process
+for each streaming query, and further ones for tasks. Each of them takes half a CPU second or more to import PySpark,
+pyarrow and our source, and the shared session starts hundreds of them.
 
-``ForkServer.python`` is a program that sends its arguments, environment and open files to the server. The server forks,
-and the child does what ``python -m MODULE …`` does. The program waits for the end of the child.
+The server forks, and the child does what ``python -m MODULE …`` does. ``ForkServer.start`` asks it for a child.
+``ForkServer.write_program`` writes a program that sends its own arguments, environment and open files to the server,
+and waits for the end of the child; the child ends with it.
 """
 
 from __future__ import annotations
 
 import array
+import atexit
 import contextlib
 import gc
 import importlib
+import io
+import itertools
 import marshal
 import os
 import runpy
@@ -22,13 +26,33 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 import warnings
 from pathlib import Path
 
 from odradek.wire import api_keys, schemas
 
-MODULES = (
+BROKER, COMMAND, MEMBER, SPARK = "broker", "command", "member", "spark"
+_BROKER_MODULES = (
+    "uvloop",
+    "odradek.broker.clock",
+    "odradek.broker.control_channel",
+    "odradek.broker.process",
+    "odradek.core.log_lines",
+)
+_COMMAND_MODULES = (
+    "uvloop",
+    "odradek.batches.record_columns",
+    "odradek.cli.consume",
+    "odradek.cli.main",
+    "odradek.cli.produce",
+    "odradek.client.consumer.engine",
+    "odradek.client.producer.columns",
+    "odradek.client.producer.engine",
+)
+_MEMBER_MODULES = ("aiokafka", "confluent_kafka", "kafka", "odradek", "support.brokers")
+_SPARK_MODULES = (
     "uvloop",
     "pandas",
     "pyspark.daemon",
@@ -49,12 +73,16 @@ MODULES = (
     "odradek.spark.write_task",
 )
 # The messages of the source and the sink, in the versions that they use.
-MESSAGES = {
+_SPARK_MESSAGES = {
     api_keys.API_VERSIONS: 4, api_keys.METADATA: 13, api_keys.LIST_OFFSETS: 11, api_keys.FIND_COORDINATOR: 5,
     api_keys.OFFSET_FETCH: 9, api_keys.OFFSET_COMMIT: 9, api_keys.DESCRIBE_GROUPS: 6,
     api_keys.CONSUMER_GROUP_DESCRIBE: 1,
 }  # fmt: skip
+_MODULES = {BROKER: _BROKER_MODULES, COMMAND: _COMMAND_MODULES, MEMBER: _MEMBER_MODULES, SPARK: _SPARK_MODULES}
+_MESSAGES: dict[str, dict[int, int]] = {BROKER: {}, COMMAND: _SPARK_MESSAGES, MEMBER: {}, SPARK: _SPARK_MESSAGES}
 _CALL_BYTES = 1 << 20
+_FLUSH_FAILED = 120
+"""Python's exit code if the last bytes of a stream cannot be written."""
 _STREAMS = 3
 
 # It imports only modules that are part of the interpreter, because each further import would take milliseconds.
@@ -67,42 +95,97 @@ if sys.argv[1] != "-m":
 server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
 server.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, {_CALL_BYTES})
 server.connect({{address!r}})
-call = marshal.dumps([sys.argv[2:], posix.environ, posix.getcwd()])
+call = marshal.dumps([sys.argv[2:], posix.environ, posix.getcwd(), False])
+child, early = 0, []
+for number in (_signal.SIGINT, _signal.SIGTERM):
+    _signal.signal(number, lambda number, frame: posix.kill(child, number) if child else early.append(number))
 streams = b"".join(stream.to_bytes(4, sys.byteorder) for stream in range({_STREAMS}))
 server.sendmsg([call], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 for stream in range({_STREAMS}):
     posix.close(stream)
 child = int(server.recv(16))
-_signal.signal(_signal.SIGTERM, lambda *_: posix.kill(child, _signal.SIGTERM))
-posix._exit(int(server.recv(16) or b"1"))
+while early:
+    posix.kill(child, early.pop())
+posix._exit(int(server.recv(16) or b"1") & 255)
 """
 
 
-class ForkServer:
-    """The server's process, which ends with this one. ``python`` is the program for Spark."""
+class Fork:
+    """A child of the server, with the methods of ``subprocess.Popen`` that tests need. ``stdout`` is a pipe."""
 
-    def __init__(self, place: Path) -> None:
-        address = place / "forks"
-        self.python = place / "python"
-        self.python.write_text(_PROGRAM.format(python=sys.executable, address=str(address)))
-        self.python.chmod(0o700)
+    def __init__(self, server: socket.socket, stdout: int) -> None:
+        self._server = server
+        self.pid = int(server.recv(16))
+        self.returncode: int | None = None
+        self.stdout = open(stdout, "rb", buffering=0)  # noqa: SIM115  the caller closes it
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns the exit code, or minus the number of the signal that ended the process."""
+        if self.returncode is None:
+            if not select.select([self._server], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("a fork", timeout or 0)
+            self.returncode = int(self._server.recv(16))
+            self._server.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class ForkServer:
+    """The server's process, which ends with this one. ``kind``: the modules that it loads, such as BROKER."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, kind: str) -> None:
+        name = f"odradek-forks-{os.getpid()}-{next(self._numbers)}"
+        self._address = f"\0{name}"
         # The children find what the tests' process finds: Spark's workers load functions of test modules by name.
         path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        line = [sys.executable, "-m", "support.fork_server", str(address)]
+        line = [sys.executable, "-m", "support.fork_server", name, kind]
         pipe = subprocess.PIPE
-        self._server = subprocess.Popen(line, stdin=pipe, stdout=pipe, env=os.environ | path)
+        # Its own process group: Ctrl-C is for this process, and the server ends with it.
+        self._server = subprocess.Popen(line, stdin=pipe, stdout=pipe, env=os.environ | path, process_group=0)
         assert self._server.stdout is not None
         assert self._server.stdout.readline() == b"ready\n"
+
+    def start(self, arguments: list[str], stdin: int, stderr: int) -> Fork:
+        """Does what ``python -m`` with these arguments does, in a process group of its own."""
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _CALL_BYTES)
+        server.connect(self._address)
+        reader, writer = os.pipe()
+        call = marshal.dumps([arguments, dict(os.environb), os.getcwd(), True])
+        socket.send_fds(server, [call], [stdin, writer, stderr])
+        os.close(writer)
+        return Fork(server, reader)
+
+    def write_program(self, path: Path) -> None:
+        """Writes a program that does in a fork what Python does with the arguments ``-m MODULE …``."""
+        path.write_text(_PROGRAM.format(python=sys.executable, address=self._address))
+        path.chmod(0o700)
 
     def close(self) -> None:
         self._server.communicate(timeout=30)
 
 
-def serve(address: str) -> None:
+def serve(name: str, kind: str) -> None:
     """Serves until standard input is closed."""
-    for name in MODULES:
-        importlib.import_module(name)
-    for key, version in MESSAGES.items():
+    for module in _MODULES[kind]:
+        importlib.import_module(module)
+    for key, version in _MESSAGES[kind].items():
         with contextlib.suppress(KeyError, ValueError):
             schemas.encode(key, version, schemas.Kind.REQUEST, {})
         with contextlib.suppress(ValueError):
@@ -110,7 +193,7 @@ def serve(address: str) -> None:
     gc.collect()
     gc.freeze()  # else each child's garbage collections would copy the memory of all of these objects
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(address)
+    listener.bind(f"\0{name}")
     listener.listen(64)
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -119,7 +202,10 @@ def serve(address: str) -> None:
     print("ready", flush=True)
     callers: dict[int, socket.socket] = {}
     while True:
-        ready, _, _ = select.select([sys.stdin, listener, ended], [], [])
+        ready, _, _ = select.select([sys.stdin, listener, ended, *callers.values()], [], [])
+        for pid, caller in callers.items():
+            if caller in ready:  # it has ended, and sends nothing else
+                os.kill(pid, signal.SIGKILL)
         if ended in ready:
             os.read(ended, 1 << 10)
             _tell_ends(callers)
@@ -136,7 +222,7 @@ def _tell_ends(callers: dict[int, socket.socket]) -> None:
         if pid == 0:
             return
         with callers.pop(pid) as caller, contextlib.suppress(OSError):  # the caller may have been killed
-            caller.send(b"%d" % (os.waitstatus_to_exitcode(status) & 0xFF))
+            caller.send(b"%d" % os.waitstatus_to_exitcode(status))
 
 
 def _fork(caller: socket.socket, callers: dict[int, socket.socket]) -> None:
@@ -158,13 +244,16 @@ def _fork(caller: socket.socket, callers: dict[int, socket.socket]) -> None:
     caller.send(b"%d" % pid)
 
 
-def _run_module(arguments: list[str], environment: dict[bytes, bytes], folder: str) -> None:
+def _run_module(arguments: list[str], environment: dict[bytes, bytes], folder: str, own_group: bool) -> None:
     """Does in this process what ``python -m`` with these arguments does, and ends the process."""
+    if own_group:
+        os.setpgid(0, 0)
     os.environ.clear()
     os.environb.update(environment)
     os.chdir(folder)
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = list(arguments)
+    _open_streams()
     warnings.filterwarnings("ignore", "'.*' found in sys.modules", RuntimeWarning)
     code = 0
     try:
@@ -174,11 +263,35 @@ def _run_module(arguments: list[str], environment: dict[bytes, bytes], folder: s
     except BaseException:
         traceback.print_exc()
         code = 1
+    os._exit(_end_streams(code))
+
+
+def _open_streams() -> None:
+    """Standard output and error as in a new Python: buffered or not, as PYTHONUNBUFFERED says."""
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        raw = open(number, "wb", buffering=0 if unbuffered else -1, closefd=False)  # noqa: SIM115  open until the end
+        lines = name == "stderr" or os.isatty(number)
+        errors = "backslashreplace" if name == "stderr" else "strict"
+        text = io.TextIOWrapper(raw, "utf-8", errors, "\n", line_buffering=lines, write_through=unbuffered)
+        setattr(sys, name, text)
+        setattr(sys, f"__{name}__", text)
+
+
+def _end_streams(code: int) -> int:
+    """Does what a Python does at its end: other threads and functions, then the buffers. Returns the exit code."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # closed, or no reader
-            stream.flush()
-    os._exit(code)
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except OSError as error:
+            with contextlib.suppress(OSError, AttributeError):
+                print(f"Exception ignored while flushing: {error}", file=sys.stderr, flush=True)
+            code = _FLUSH_FAILED
+    return code
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 from support.brokers import eventually
+from support.forks import start_member
 
 POLL_S = 0.2
 
@@ -26,10 +24,7 @@ class Member:
 
     def __init__(self, client: str, bootstrap: str, group: str, topic: str, **settings: Any) -> None:
         options = {"client": client, "bootstrap": bootstrap, "group": group, "topic": topic, **settings}
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, json.dumps(options)], stdout=subprocess.PIPE, text=True, env=environment
-        )
+        self._process = start_member("support.member", json.dumps(options))
         self.name = client
         self.assigned: set[int] = set()
         self.records: list[tuple[int, int]] = []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from odradek.client.admin import Admin
-from support.fork_server import ForkServer
+from support.fork_server import SPARK, ForkServer
 
 # Without new records a query asks for offsets every 10 ms, which keeps a processor busy while a test waits.
 CONFIG = {"spark.sql.streaming.pollingDelay": "50ms"}
@@ -39,7 +39,9 @@ def _forks(place: Path) -> Iterator[None]:
         return
     before = {name: os.environ.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", str(ForkServer(place).python))
+        server = ForkServer(SPARK)
+        server.write_program(place / "python")
+        patch.setattr(sys, "executable", str(place / "python"))
         yield
     os.environ.update(before)
 

@@ -99,10 +99,7 @@ class BrokerProcess:
         self.directory.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
         with self.log_path.open("ab") as log, theirs:
-            # Its own process group: Ctrl-C is for this process, which then stops the broker.
-            self.process = subprocess.Popen(
-                self._command(), bufsize=0, stdin=theirs.fileno(), stdout=subprocess.PIPE, stderr=log, process_group=0
-            )
+            self.process = self._start_process(theirs.fileno(), log.fileno())
         self._control = ours
         self._control.settimeout(COMMAND_TIMEOUT_S)
         line = self._first_line(self.process)
@@ -111,6 +108,12 @@ class BrokerProcess:
             raise BrokerFailed(f"the broker did not start: {line or 'no output'}\n{self.log_tail()}")
         self.port = int(line.rpartition(":")[2])
         return self
+
+    def _start_process(self, stdin: int, stderr: int) -> subprocess.Popen[bytes]:
+        # Its own process group: Ctrl-C is for this process, which then stops the broker.
+        return subprocess.Popen(
+            self._command(), bufsize=0, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, process_group=0
+        )
 
     def _command(self) -> list[str]:
         options = ["--control", f"--clock-ahead-ms={self.clock_ahead_ms}"]

@@ -1,0 +1,72 @@
+"""Brokers, commands and group members of the tests as forks of a process that has loaded their modules.
+
+On Linux a fork takes a tenth of the CPU time that a new Python takes until it begins its work. ``tests/conftest.py``
+calls ``fork_brokers``. Tests of the process itself use ``plain_brokers``, or start their commands with
+``sys.executable``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from odradek.testing.cluster import BrokerProcess
+from support.fork_server import BROKER, COMMAND, MEMBER, Fork, ForkServer
+
+_AVAILABLE = sys.platform == "linux"
+_start_plain = BrokerProcess._start_process
+
+
+def fork_brokers() -> None:
+    """From now on, brokers that this process starts are forks."""
+    if _AVAILABLE:
+        BrokerProcess._start_process = _start_fork  # type: ignore[method-assign, assignment]
+
+
+@contextmanager
+def plain_brokers() -> Iterator[None]:
+    """Within the block, brokers are new Pythons, like those of users."""
+    kept = BrokerProcess._start_process
+    BrokerProcess._start_process = _start_plain  # type: ignore[method-assign]
+    yield
+    BrokerProcess._start_process = kept  # type: ignore[method-assign]
+
+
+def odradek_command() -> list[str]:
+    """The command ``odradek``: its arguments follow. A test of how processes start uses ``sys.executable`` instead."""
+    return [_program() if _AVAILABLE else sys.executable, "-m", "odradek.cli.main"]
+
+
+def start_member(*arguments: str) -> Fork | subprocess.Popen[bytes]:
+    """Starts ``python -m`` with these arguments, for a module that uses Kafka's Python clients."""
+    if not _AVAILABLE:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        return subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.PIPE, env=environment)
+    with open("/dev/null", "rb") as nothing:
+        return _server(MEMBER).start([*arguments], nothing.fileno(), 2)
+
+
+def _start_fork(broker: BrokerProcess, stdin: int, stderr: int) -> Fork | subprocess.Popen[bytes]:
+    command = broker._command()
+    if command[:2] != [sys.executable, "-m"]:
+        return _start_plain(broker, stdin, stderr)
+    return _server(BROKER).start(command[2:], stdin, stderr)
+
+
+@functools.cache
+def _server(kind: str) -> ForkServer:
+    """One of each kind serves all tests of this process."""
+    return ForkServer(kind)
+
+
+@functools.cache
+def _program() -> str:
+    path = Path(tempfile.mkdtemp(prefix="odradek-forks-")) / "python"
+    _server(COMMAND).write_program(path)
+    return str(path)
