@@ -68,7 +68,7 @@ async def aiokafka_member(name: str, stop: asyncio.Event) -> None:
         try:
             await consumer.start()
             break
-        except AioKafkaError:  # it starts only when a broker is available
+        except AioKafkaError:  # aiokafka's consumer starts only when a broker is available
             await consumer.stop()
             await asyncio.sleep(0.2)
     while not stop.is_set():

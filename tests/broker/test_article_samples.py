@@ -83,8 +83,8 @@ def start(servers: str) -> Iterator[Start]:
 
 @pytest.mark.claim(47, part="a", by="by clients")
 def test_the_unchanged_loop_of_the_article_commits_ten(servers: str, start: Start) -> None:
-    """The loop commits asynchronously after each message. A commit has the position at the time when its request is
-    sent, which may be later than the call. The process is killed, so closing commits nothing."""
+    """The loop commits asynchronously after each message. A commit contains the position at the time when its request
+    is sent. This time may be later than the call. The process is killed, so closing commits nothing."""
     publish(servers, TOPIC, numbers(10))
     loop = start(LOOP)
     eventually(lambda: committed(servers, GROUP) == {(TOPIC, 0): 10}, within_s=30)
@@ -97,7 +97,7 @@ def test_the_unchanged_loop_of_the_article_commits_ten(servers: str, start: Star
 
 @pytest.mark.claim(47, part="c", by="by clients")
 def test_the_loop_of_the_article_prints_an_error_as_data(servers: str, start: Start) -> None:
-    """The sample does not check ``msg.error()``: the topic does not exist, and the error is printed as a message."""
+    """The topic does not exist. The sample does not check ``msg.error()``, so it prints the error as a message."""
     loop = start(LOOP.replace("my-topic", "absent"))
     (line,) = eventually(lambda: list(loop.lines), within_s=30)
     loop.kill()
@@ -138,7 +138,7 @@ while True:
 @pytest.mark.slow
 @pytest.mark.claim(25, 27, by="by clients")
 def test_a_process_killed_at_8_seconds_repeats_the_records_after_its_last_commit(servers: str, start: Start) -> None:
-    """Two processes of one program, with intervals of 5 s and of 1 s, and a record every 10 ms."""
+    """Two processes run one program, with commit intervals of 5 s and of 1 s. Each processes a record every 10 ms."""
     publish(servers, TOPIC, numbers(2_000))
     runs = {interval: start(AUTOMATIC, "-1", str(interval), f"g{interval}") for interval in (5_000, 1_000)}
 

@@ -91,7 +91,8 @@ def run(broker: BrokerProcess, seed: int, rounds: int = ROUNDS) -> None:
         while crashes < rounds:
             crashes += 1
             load.start()
-            # The number of answers, not the time, determines the moment: on any machine some requests are in flight.
+            # The number of replies determines the moment of the kill, and not the time: on any machine some requests
+            # are in flight then.
             load.busy(dice.randint(20, 400))
             time.sleep(dice.random() * 0.02)
             end(broker, dice)
@@ -123,7 +124,7 @@ def prepare(broker: BrokerProcess, load: Load) -> None:
 
 
 def end(broker: BrokerProcess, dice: random.Random) -> None:
-    """kill -9; sometimes a clean stop, after which the logs are opened without recovery."""
+    """Ends the broker with kill -9, or sometimes with a clean stop, after which it opens the logs without recovery."""
     if dice.random() < 0.15:
         assert broker.stop() == 0
     else:
@@ -242,7 +243,7 @@ def verify_table(ledger: Ledger, where: Where, found: Found) -> None:
 
 
 def verify_times(wire: Wire, load: Load) -> None:
-    """Lookups by offset and time through the indexes: the offset and the time of each batch lead to it."""
+    """Checks lookups through the indexes: the offset and the time of each batch lead to this batch."""
     for where in load.log_targets:
         offsets = sorted(load.ledger.batches[where])
         for offset in offsets[:: max(1, len(offsets) // 8)]:
@@ -291,8 +292,8 @@ def verify_topics(wire: Wire, ledger: Ledger, data_dir: Path) -> None:
 
 
 def verify_recreation(wire: Wire, again: Recreation) -> None:
-    """No acknowledged record or commit of the current topic with this name is lost, and none of its predecessors
-    exists."""
+    """Checks that no acknowledged record or commit of the current topic is lost, and that none of an earlier topic with
+    its name exists."""
     message = {"topics": [{"name": again.topic, "topic_id": None}], "allow_auto_topic_creation": False,
                "include_topic_authorized_operations": False}  # fmt: skip
     row = wire.call(METADATA, 12, message).topics[0]
@@ -319,7 +320,8 @@ def verify_recreation(wire: Wire, again: Recreation) -> None:
 
 
 def check_indexes(data_dir: Path, at_least: int) -> None:
-    """Every entry of every index points to a batch and has its values. ``at_least``: the expected number of entries."""
+    """Checks that every entry of every index points to a batch and has the values of this batch. ``at_least``: the
+    least number of entries."""
     checked = 0
     for path in sorted(data_dir.glob("*/*.log")):
         data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What the articles and other implementations say of transactions, with confluent-kafka on a broker."""
+"""Claims of the articles and behaviours of other implementations about transactions, shown with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def raw_commit(producer: RawProducer, group: str, topic: str, member: str, gener
 
 @pytest.mark.behaviour(32)
 def test_behaviour_32_only_member_fields_fence_a_transactional_commit(bootstrap: str, made: str, group: str) -> None:
-    """A zombie's member id is refused. Without member fields a commit succeeds, and in the middle of a rebalance."""
+    """A commit with the member id of a zombie is refused. A commit without member fields succeeds. In the middle of a
+    rebalance a transactional commit of a member succeeds, too."""
     producer = new_producer(bootstrap, unique("tx"))
     zombie = subscribed(bootstrap, group, made)
     stale = zombie.consumer_group_metadata()
@@ -124,7 +125,7 @@ def test_behaviour_32_only_member_fields_fence_a_transactional_commit(bootstrap:
 def test_behaviour_41_lag_reaches_0_over_the_markers_of_transactions(
     bootstrap: str, made: str, group: str, ends: str
 ) -> None:
-    """The last offsets of both partitions are markers, before them aborted records if ``ends`` is abort."""
+    """The last offset of each partition is a marker. If ``ends`` is abort, the records before it are aborted."""
     producer = new_producer(bootstrap, unique("tx"))
     for number, end in enumerate(("commit", "abort", "commit", ends)):
         producer.begin_transaction()
@@ -174,7 +175,7 @@ def test_behaviour_56_a_transaction_timeout_above_the_maximum_is_refused(
 
 COUNT = 84
 KILLS = (("begun", 0), ("sent", 1), ("offsets", 0), ("committed", 1))
-"""Where the program is killed, and in which of its transactions; each run begins to count again."""
+"""The step at which the program is killed, and the number of the transaction. Each run counts from 0."""
 
 
 def values_of(bootstrap: str, topic: str, level: str) -> list[str]:
@@ -194,7 +195,8 @@ def values_of(bootstrap: str, topic: str, level: str) -> list[str]:
 
 @pytest.mark.claim(105)
 def test_claim_105_a_killed_program_processes_each_message_once(bootstrap: str, made: str, group: str) -> None:
-    """A program reads, processes and writes in transactions. It is killed four times, and each output is there once."""
+    """A program reads, processes and writes in transactions. It is killed four times, and the topic has each output
+    once."""
     target = unique("output")
     with Wire(bootstrap) as wire:
         create_topic(wire, target, 2)

@@ -28,14 +28,14 @@ def test_the_process_writes_the_same_bytes_and_ends_with_its_stdin(tmp_path: Pat
     log.discard_cleaned()
     compact(log)
     assert contents(log.path).items() >= written.items()
-    # With this throttle it would run for ever; the end of stdin ends it.
+    # With this throttle the process would run for ever. It ends when its stdin ends.
     slow = Job(**{name: getattr(job, name) for name in job.__dataclass_fields__} | {"bytes_per_second": 1.0})
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(slow.to_json())
         process.stdin.close()
         assert process.wait(30) == 1
-    # If its stdout is closed, it ends without an error message.
+    # If its stdout is closed, the process ends without an error message.
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin is not None

@@ -246,7 +246,7 @@ def test_two_members_and_one_that_leaves(bootstrap: str, topic: str, group: str)
 @pytest.mark.claim(45, 64, part="b")
 @pytest.mark.claim(66, part=True)
 def test_three_clients_in_one_group(bootstrap: str, topic: str, group: str) -> None:
-    # Members of three clients; the coordinator chooses the leader; one member is killed.
+    # The members use three clients. The coordinator chooses the leader. One member is killed.
     create_topic(bootstrap, topic, 6)
     with (
         Member("confluent", bootstrap, group, topic, commit=True) as confluent,

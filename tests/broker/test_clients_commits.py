@@ -1,4 +1,4 @@
-"""Commits whose replies are late, refused or unnecessary: ordinary clients with injected faults."""
+"""Commits of ordinary clients with injected faults: replies are late, or commits are refused or unnecessary."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_one_commit_covers_all_returned_records(broker: odradek.Broker, topic: s
 
 @pytest.mark.claim(31, part="ac")
 def test_a_synchronous_commit_retries_temporary_errors(broker: odradek.Broker, topic: str, group: str) -> None:
-    # commit() of kafka-python is Java's commitSync; other errors are raised, and the timeout applies.
+    # commit() of kafka-python is like Java's commitSync: it raises other errors, and it ends at its timeout.
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     publish(servers, topic, numbers(10))
@@ -156,7 +156,7 @@ def test_an_asynchronous_commit_returns_at_once_and_calls_back_later(
 
 @pytest.mark.claim(69)
 def test_two_consumers_with_assign_both_read_all_records(broker: odradek.Broker, topic: str, group: str) -> None:
-    # With one group id, without group assignment.
+    # Both consumers have the same group id and use assign, so the group has no members.
     servers = broker.bootstrap_servers
     create_topic(servers, topic, 2)
     for partition in (0, 1):
@@ -170,7 +170,7 @@ def test_two_consumers_with_assign_both_read_all_records(broker: odradek.Broker,
     member = consumer(servers, group, auto_offset_reset="earliest")
     member.subscribe([topic])
     read(member, 10)
-    with pytest.raises(KafkaException) as raised:  # 4.3: if a group has live members, other clients cannot commit
+    with pytest.raises(KafkaException) as raised:  # Kafka 4.3: if a group has live members, other clients cannot commit
         readers[0].commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
     assert raised.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
     mixed = python_consumer(servers, unique("group"), topic)

@@ -65,7 +65,8 @@ def start_at(bootstrap: str, group: str, topic: str, offset: int | None = None, 
 
 
 def settle_at_end(source: Consumer) -> None:
-    """Lets a consumer reach the log end: librdkafka has a position only after a record, but a cached offset at EOF."""
+    """Polls until a consumer reaches the log end. librdkafka has a position only after a record, but it has a cached
+    offset at the end of a partition."""
 
     def at_end() -> bool:
         events = source.consume(10, timeout=0.2)
@@ -176,7 +177,7 @@ def test_offsets_for_times(bootstrap: str, topic: str, group: str) -> None:
         assert row.error is None
         return int(row.offset)
 
-    # the first record not older, inside a compressed batch
+    # the first record with this time or a later one, inside a compressed batch
     assert [at(base - 5), at(base), at(base + 1), at(base + 4500), at(base + 9000)] == [0, 0, 1, 5, 9]
     assert at(base + 9001) == OFFSET_END
     source.close()
@@ -260,14 +261,15 @@ def test_any_offset_is_accepted_and_the_reset_applies_later(bootstrap: str, ten:
 
 @pytest.mark.claim(44)
 def test_skipped_records_can_still_be_read(bootstrap: str, ten: str, group: str) -> None:
-    # Of the records 1 to 5, only 5 is confirmed (commit 6): the others are skipped, and seek finds them.
+    # Of the records 1 to 5 only record 5 is confirmed (commit 6). The next consumer skips the others, and a seek
+    # returns to them.
     commit(bootstrap, group, {(ten, 0): 6})
     source = start_at(bootstrap, group, ten)
     assert values(read(source, 4)) == [6, 7, 8, 9]
     source.seek(TopicPartition(ten, 0, 1))
     assert values(read(source, 4)) == [1, 2, 3, 4]
     source.close()
-    commit(bootstrap, group, {(ten, 0): 5})  # as the article s003 does
+    commit(bootstrap, group, {(ten, 0): 5})  # as in article s003
     source = start_at(bootstrap, group, ten)
     assert values(read(source, 5))[0] == 5
     source.close()
@@ -349,7 +351,7 @@ def test_a_commit_has_precedence_over_the_reset(bootstrap: str, ten: str, group:
 @pytest.mark.claim(2, part=True)
 @pytest.mark.behaviour(53, part=True)
 def test_earliest_starts_at_the_log_start(bootstrap: str, ten: str, group: str) -> None:
-    # After trimming, the first retained record, not 0.
+    # After DeleteRecords the consumer starts at the first remaining record, and not at offset 0.
     deleted = admin(bootstrap).delete_records([TopicPartition(ten, 0, 4)])
     assert [future.result(10).low_watermark for future in deleted.values()] == [4]
     source = start_at(bootstrap, group, ten, auto_offset_reset="earliest")
@@ -392,7 +394,7 @@ def test_latest_starts_at_the_log_end(bootstrap: str, ten: str, group: str, sett
 
 @pytest.mark.claim(52, part="b")
 def test_none_is_an_error_without_a_commit(bootstrap: str, ten: str, group: str) -> None:
-    # librdkafka's name for it is error; it does not accept none.
+    # librdkafka calls the policy "error" and does not accept "none".
     source = start_at(bootstrap, group, ten, auto_offset_reset="error")
     with pytest.raises(KafkaException) as raised:
         read(source, 1)
@@ -477,8 +479,8 @@ def test_cooperative_members_keep_their_partitions(bootstrap: str, topic: str, g
                 held = [kept, set(two.assigned)]
                 settled([one, two, three], 5)
                 assert sorted(map(len, (one.assigned, two.assigned, three.assigned))) == [1, 2, 2]
-                # With a new assignment the third member would get other partitions; here both members give up only what
-                # they must.
+                # A new assignment from scratch would move more partitions. Here both members give up only as many as
+                # the third one needs.
                 assert one.assigned <= held[0]
                 assert two.assigned <= held[1]
                 three.leave()

@@ -1,5 +1,5 @@
-"""kafka-python as a client of the broker. Its snappy, lz4 and zstd need packages that we do not install: see
-aiokafka."""
+"""kafka-python as a client of the broker. For snappy, lz4 and zstd it needs packages that we do not install; the tests
+of aiokafka cover these codecs."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_a_member_that_does_not_poll_leaves_the_group(bootstrap: str, topic: str
     eventually(lambda: slow.partitions_for_topic(topic))  # see member.py
     eventually(lambda: slow.poll(timeout_ms=100) == {} and len(slow.assignment()) == 4)
     with Member("kafka-python", bootstrap, group, topic) as other:
-        # From here on the test does not poll, but heartbeats continue in the background.
+        # From here on the test does not poll. Heartbeats continue in the background.
         settled([other], 4, within_s=20)
         with pytest.raises(kafka_errors.CommitFailedError):
             slow.commit({TopicPartition(topic, 0): OffsetAndMetadata(1, "", -1)})

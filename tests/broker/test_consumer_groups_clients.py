@@ -66,7 +66,7 @@ class Reader:
 
 
 def shared(readers: list[Reader], topics: dict[str, int]) -> Callable[[], bool]:
-    """Whether the readers, after another poll, own all partitions together, and each owns some."""
+    """Polls once more. Returns whether the readers own all partitions together and each reader owns some."""
 
     def look() -> bool:
         has = [reader.poll().assigned for reader in readers]
@@ -179,8 +179,8 @@ def test_the_broker_s_range_assignor_gives_five_partitions_to_two_members(
 
 @pytest.mark.claim(86, part="a")
 def test_a_group_writes_records_of_the_types_3_to_8(broker: RunningBroker, topic: str, group: str) -> None:
-    """The group has members while it writes the types 3 and 5 to 8. Its deletion writes tombstones, also of type 4:
-    Kafka 4.3 writes no other record of this type."""
+    """The group has members while it writes the types 3 and 5 to 8. Its deletion writes tombstones of all these types
+    and of type 4. Kafka 4.3 writes no other record of type 4."""
     create_topic(broker.bootstrap, topic, PARTITIONS)
     partition = partition_for_group(group, 50)
     reader = Reader(broker.bootstrap, group, topic)

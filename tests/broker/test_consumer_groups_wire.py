@@ -118,7 +118,8 @@ def test_a_group_in_a_rebalance_survives_kill_9(own_broker: Callable[..., Runnin
         eventually(lambda: described(wire, group).group_epoch == 3)  # the pattern is resolved
         second.beat()
         kept = first.owned
-        assert first.beat().member_epoch == 2  # it was asked to give up two partitions, and has not done so yet
+        # The coordinator has asked the member to give up two partitions, and the member still owns them.
+        assert first.beat().member_epoch == 2
         first.owned = kept
         before = described(wire, group)
         assert before.group_state == "Reconciling"

@@ -1,4 +1,4 @@
-"""A second coordinator besides that of groups: registered with a broker, it needs no other change."""
+"""A second coordinator besides that of groups. A broker serves it after its registration, without another change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEDGER_TOPIC = "__ledger"
 
 
 class LedgerCoordinator:
-    """A ledger of accounts. The account with the name of a deleted topic is closed."""
+    """The coordinator of a ledger of accounts. If a topic is deleted, the account with its name is closed."""
 
     key_type = SHARE
     name = "accounts"

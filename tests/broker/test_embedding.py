@@ -187,7 +187,7 @@ def gone(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    stat = Path(f"/proc/{pid}/stat")  # a process that ended without a wait has ended, too
+    stat = Path(f"/proc/{pid}/stat")  # a zombie process, for which its parent has not waited, has ended, too
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
@@ -344,7 +344,7 @@ def test_advancing_the_clock_ends_the_session_of_a_member(broker: odradek.Broker
 
 @pytest.mark.claim(9, part="a")
 def test_batches_reduce_the_number_of_produce_requests(broker: odradek.Broker, topic: str) -> None:
-    """The same 500 records, in batches of one and of up to 500 records. A fault without an effect counts the
+    """The same 500 records are sent in batches of one and of up to 500 records. A fault without an effect counts the
     requests."""
     requests = {}
     for size in (1, 500):
@@ -375,7 +375,7 @@ def test_a_commit_blocks_until_its_delayed_reply(broker: odradek.Broker, topic: 
         broker.faults.delay("OffsetCommit", 1.0, topic=topic, when=when)  # type: ignore[arg-type]
         began = time.monotonic()
         client.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-        # the timers of a loop count from the start of their turn, a little earlier
+        # a timer of the event loop counts from the start of the loop's iteration, which is a little earlier
         assert time.monotonic() - began > 0.9
         assert committed(servers, group, topic) == offset
     client.close()
@@ -408,7 +408,7 @@ def test_an_injected_error_reaches_the_client(broker: odradek.Broker, topic: str
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_lost_connection_during_a_produce_repeats_no_record(broker: odradek.Broker, topic: str, when: Any) -> None:
-    """An idempotent producer repeats unanswered batches, also those that the log already has."""
+    """An idempotent producer repeats batches without a reply. The log already has some of these batches."""
     servers = broker.bootstrap_servers
     create_topic(servers, topic)
     broker.faults.disconnect("Produce", times=3, topic=topic, when=when)
@@ -424,7 +424,8 @@ def test_a_dropped_request_times_out_and_is_repeated(broker: odradek.Broker, top
     began = time.monotonic()
     publish(servers, topic, [b"x"], request_timeout_ms=1000, socket_timeout_ms=1000, retry_backoff_ms=50)
     assert time.monotonic() - began > 0.9
-    # Without idempotence the repeated record exists twice: the first request was processed, but had no reply.
+    # Without idempotence the log has the repeated record twice: the broker processed the first request and sent no
+    # reply.
     assert log_end(servers, topic) == 2
 
 

@@ -61,7 +61,8 @@ def test_large_and_small_replies_keep_their_order_on_one_connection(bootstrap: s
 
 
 def test_all_partitions_of_one_reply_are_complete(bootstrap: str, topic: str) -> None:
-    """Headers and files alternate: one partition has a file, one has a few bytes, one has none."""
+    """Headers and files alternate in the reply: one partition has a part of a file, one has a few bytes, one has no
+    bytes."""
     with Wire(bootstrap) as wire:
         create(wire, topic, partitions=4)
         for value in VALUES[:3]:
@@ -111,7 +112,7 @@ def test_a_topic_deleted_while_it_is_sent_arrives_complete(
 
 
 def test_a_reader_before_the_last_segment_does_not_wait(bootstrap: str, topic: str) -> None:
-    """For any min_bytes the reader gets as much as one reply may hold at once, and so it catches up."""
+    """For any min_bytes the reader gets a full reply at once, so it catches up."""
     with Wire(bootstrap) as wire:
         create(wire, topic, segment_bytes=str(1 << 20))
         write(wire, topic)

@@ -45,14 +45,15 @@ class Setup:
         return Caller(self.broker)
 
     def fetch_and_produce(self, acks: int) -> tuple[Caller, Caller]:
-        """Sends a fetch for the end of the empty first partition, then a record. Returns both clients."""
+        """One client fetches from the end of the empty first partition, then another client produces a record. Returns
+        both clients."""
         reader, writer = self.client(), self.client()
         reader.fetch(0)
         writer.produce(0, acks=acks)
         return reader, writer
 
     async def rest(self) -> None:
-        """Runs some turns of the loop, in which no waiting request may complete."""
+        """Runs some iterations of the event loop. No waiting request may complete in them."""
         for _ in range(20):
             await asyncio.sleep(0.001)
 
@@ -209,7 +210,8 @@ def test_a_released_high_watermark_follows_the_log_end(run_scenario) -> None:
 
 @pytest.mark.parametrize("is_awaited", [False, True])
 def test_appends_wake_fetches_and_only_moves_reach_the_coordinator(tmp_path: Path, *, is_awaited: bool) -> None:
-    """A coordinator looks at the watermark after its own appends; whether a fetch waits makes no difference to it."""
+    """A coordinator reads the high watermark after its own appends, so its appends are the same with and without a
+    waiting fetch."""
     log = open_log(tmp_path)
     partition = Partition("t", 3, log, lambda: T0)
     moved: list[int] = []
@@ -223,7 +225,7 @@ def test_appends_wake_fetches_and_only_moves_reach_the_coordinator(tmp_path: Pat
             arrived.append(size)
 
     if is_awaited:
-        partition.waiters.add(Waiter())  # type: ignore[arg-type]  # what a partition calls of a ParkedFetch
+        partition.waiters.add(Waiter())  # type: ignore[arg-type]  # the methods that a partition calls
     partition.produce(batch(1))
     partition.append(batch(1))
     assert (moved, arrived) == ([], [SIZE, SIZE] if is_awaited else [])
@@ -234,7 +236,7 @@ def test_appends_wake_fetches_and_only_moves_reach_the_coordinator(tmp_path: Pat
 
 
 def test_bytes_are_counted_across_segments(tmp_path: Path) -> None:
-    """If a reader is before the last segment, its fetch never waits, whatever number of bytes it asks for."""
+    """A fetch of a segment before the last one never waits, for any min_bytes."""
     log = open_log(tmp_path, segment_bytes=3 * SIZE)
     partition = Partition("t", 0, log, lambda: T0)
     partition.move_high_watermark(0)
@@ -246,7 +248,7 @@ def test_bytes_are_counted_across_segments(tmp_path: Path) -> None:
         def arrived(self, size: int) -> None:
             arrived.append(size)
 
-    partition.waiters.add(Waiter())  # type: ignore[arg-type]  # what a partition calls of a ParkedFetch
+    partition.waiters.add(Waiter())  # type: ignore[arg-type]  # the methods that a partition calls
     for _ in range(5):
         partition.produce(batch(1))
     partition.move_high_watermark(1)

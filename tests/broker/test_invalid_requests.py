@@ -81,7 +81,7 @@ def still_well(broker: BrokerProcess) -> None:
 
 
 def is_about_unknown_acls(api_key: int, message: dict[str, Any]) -> bool:
-    """Whether a request about ACLs contains a code 0, "unknown": Kafka closes its connection."""
+    """Whether a request about ACLs contains code 0, "unknown". Apache Kafka closes the connection of such a request."""
     if api_key == DESCRIBE_ACLS:
         rows = [message]
     else:
@@ -108,7 +108,8 @@ def test_absurd_requests_get_well_formed_replies(stage: BrokerProcess) -> None:
             if api_key in TOKENS:  # kio cannot read the times of -1 that Kafka sends with an error
                 assert reply[len(head) : len(head) + 2] == NOT_ALLOWED
                 continue
-            if api_key == DESCRIBE_TRANSACTIONS:  # as above, for transactional ids without a transaction
+            # Kio cannot read these times either, for transactional ids without a transaction.
+            if api_key == DESCRIBE_TRANSACTIONS:
                 result_of(read_transactions(version, memoryview(reply)))
                 continue
             _, size = schemas.decode(api_key, version, Kind.RESPONSE, reply, len(head))

@@ -25,7 +25,7 @@ CONFIG = {
     "transaction.state.log.num.partitions": "1",
     "offsets.topic.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
-    "log.retention.ms": "-1",  # the directories get older
+    "log.retention.ms": "-1",  # the recorded directories are old by now
     "offsets.retention.minutes": FOREVER,
     "transactional.id.expiration.ms": FOREVER,
 }
@@ -37,13 +37,13 @@ FINAL_STATES = {
     "committed": "CompleteCommit", "aborted": "CompleteAbort", "prepared-commit": "CompleteCommit",
     "prepared-abort": "CompleteAbort", "open": "CompleteAbort",
 }  # fmt: skip
-"""An open transaction has exceeded its timeout, a minute."""
+"""The timeout of each open transaction is a minute, so it has passed."""
 VISIBLE = ("committed", "prepared-commit")
 LEVELS = (0, 2)
 
 
 def take_over(broker: odradek.Broker, data: Path) -> None:
-    """Puts the recorded directories into the places of the broker's own ones, which are new."""
+    """Replaces the new partition directories of the broker by the recorded ones."""
     with Wire(broker.bootstrap_servers) as wire:
         create_topic(wire, "t", 2)
         find_coordinator(wire, "x")
@@ -92,7 +92,7 @@ def test_a_start_finishes_the_transactions_of_apache_kafka(tmp_path: Path, *, re
     data = tmp_path / "data"
     with odradek.Broker(data, CONFIG) as broker:
         take_over(broker, data)
-        if restarted:  # in the middle of it
+        if restarted:  # in the middle of the transaction
             broker.kill()
             broker.start()
         with Wire(broker.bootstrap_servers) as wire:
@@ -118,7 +118,7 @@ def test_a_start_finishes_the_transactions_of_apache_kafka(tmp_path: Path, *, re
 
 
 def test_a_repeated_end_of_a_prepared_transaction_gets_its_result(tmp_path: Path) -> None:
-    """The producer has no reply of Apache Kafka and repeats its request here."""
+    """The producer got no reply from Apache Kafka and repeats its request to this broker."""
     data = tmp_path / "data"
     with odradek.Broker(data, CONFIG) as broker:
         take_over(broker, data)

@@ -1,4 +1,4 @@
-"""The cleaner in the broker: claims 14-16, 89, 90, behaviours 37 and 39, and failures."""
+"""The log cleaner in the broker: compaction, the offsets topic during a cleaning, settings and failures."""
 
 from __future__ import annotations
 
@@ -267,14 +267,14 @@ def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
             (partition,) = create(broker, OFFSETS_TOPIC, internal_segment_bytes="2500")
             for number in range(600):
                 commit(partition.log, f"group-{number * 7 % 40}", number)
-            for number in range(0, 60, 3):  # the last twenty never had a commit
+            for number in range(0, 60, 3):  # the last twenty partitions never had a commit
                 commit(partition.log, f"group-{number}", None)
             partition.log.roll(T0)
             steps = 0
             broker.groups.load(0, partition)
             broker.cleaning.start()
             while broker.groups.shard(0) is None:
-                steps += 1  # turns of the loop, not time
+                steps += 1  # the test counts iterations of the loop, and not time
                 await asyncio.sleep(0)
             await until(lambda: broker.cleaning.status().cleanings)
             assert steps > 5, "the load ran while the cleaner worked"
@@ -285,7 +285,7 @@ def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
                     newest_commit = max(n for n in range(600) if n * 7 % 40 == number)
                     found = shard.committed(f"group-{number}", "t", 0)
                     assert (found.offset if found else None) == (None if number % 3 == 0 else newest_commit)
-                broker.groups.load(0, partition)  # again, from the compacted log
+                broker.groups.load(0, partition)  # the load is repeated from the compacted log
                 await until(lambda: broker.groups.shard(0))
 
     run(test)

@@ -1,5 +1,4 @@
-"""The broker as a process, killed at any moment of a cleaning: no acknowledged record is lost, no old record
-returns."""
+"""The broker is killed at any moment of a cleaning. No acknowledged record is lost, and no removed record returns."""
 
 from __future__ import annotations
 

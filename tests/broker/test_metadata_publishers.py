@@ -1,4 +1,4 @@
-"""The state that follows from the catalogue is the same after a start and after the changes that led to it."""
+"""The broker derives the same state from the catalogue at a start as from the changes one by one."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_an_offset_fetch_reads_no_log(broker: odradek.Broker, reads: Reads) -> N
     with Wire(broker.bootstrap_servers) as wire:
         eventually(lambda: fetch(wire, "unknown") == (ErrorCode.none, -1))
         loaded = reads.count
-        for number in range(100):  # a partition with a commit, one without, and an unknown group
+        for number in range(100):  # a partition with a commit, a partition without one, and an unknown group
             assert fetch(wire, f"g{number % 3}") == (ErrorCode.none, COMMITS - 3 + number % 3)
             assert fetch(wire, f"g{number % 3}", partition=1) == (ErrorCode.none, -1)
             assert fetch(wire, "unknown") == (ErrorCode.none, -1)
@@ -91,7 +91,8 @@ def fetch(wire: Wire, group: str, partition: int = 0) -> tuple[ErrorCode, int]:
 def test_during_a_load_the_coordinator_returns_its_error(
     broker: odradek.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The load is stopped in its middle. A client that asks meanwhile waits, and gets the committed offset."""
+    """The test holds the load in its middle. A client that fetches meanwhile waits, and then gets the committed offset.
+    """
     commit_raw(broker.bootstrap_servers, "g", "t", {0: (7, 0, "")})
     broker.stop()
     go_on, real = threading.Event(), Loader.take

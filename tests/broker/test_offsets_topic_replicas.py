@@ -60,7 +60,7 @@ def default_of(wire: Wire) -> str:
 
 
 def answers(wire: Wire, for_s: float = 3) -> set[ErrorCode]:
-    """The error codes of FindCoordinator during this time."""
+    """Sends FindCoordinator again and again during this time. Returns the error codes of the replies."""
     found, until = set(), time.monotonic() + for_s
     while time.monotonic() < until:
         asked = {"key_type": 0, "coordinator_keys": ["g"]}
@@ -79,7 +79,7 @@ def is_there(wire: Wire) -> bool:
 def test_one_node_of_apache_kafka_has_no_coordinator_at_its_default_of_three(
     start: Start, apache: ApacheBroker
 ) -> None:
-    """The node takes much less time to create a topic with as many partitions."""
+    """The test waits much longer than the node takes to create a topic with as many partitions."""
     wire = start(apache)
     assert default_of(wire) == "3"
     began = time.monotonic()
@@ -93,7 +93,8 @@ def test_one_node_of_apache_kafka_has_no_coordinator_at_its_default_of_three(
 def test_ours_behaves_like_kafka_with_three_replicas_and_has_a_coordinator_by_default(
     start: Start, tmp_path: Path
 ) -> None:
-    """One broker cannot have three replicas: with Kafka's default no group could ever commit. So our default is one."""
+    """One broker cannot have three replicas, so with Kafka's default no group could ever commit. Our default is one
+    replica."""
     asked = start(odradek_broker(tmp_path / "three", {NAME: "3"}))
     assert answers(asked, for_s=0.5) == {ErrorCode.coordinator_not_available}
     assert not is_there(asked)

@@ -40,7 +40,8 @@ class Scene:
         assert found is not None
         self.partition: Partition = found
         self.t0 = broker.now_ms()
-        """The time of the records. A marker has the broker's time, and a much later time would begin a segment."""
+        """The time of the records. A marker has the broker's time. If this time were much later, the marker would begin
+        a segment."""
 
     def send(self, producer_id: int, *, epoch: int = 0, sequence: int = 0, later_ms: int = 0) -> None:
         """Appends two records of a transaction."""
@@ -121,7 +122,7 @@ def seen(part: Any) -> tuple[int, int, list[tuple[int, int]] | None]:
 def run_scene(tmp_path: Path) -> Callable[[Callable[[Scene], Any]], None]:
     def run(scenario: Callable[[Scene], Any]) -> None:
         async def whole() -> None:
-            # The scenes have no transaction coordinator that could verify a batch.
+            # These tests have no transaction coordinator, so no batch can be verified.
             unverified = {"transaction.partition.verification.enable": "false"}
             async with serving(tmp_path, **unverified) as broker, asyncio.timeout(30):
                 await scenario(Scene(broker))
@@ -279,7 +280,8 @@ def test_a_held_back_high_watermark_holds_back_the_end_of_a_transaction(run_scen
 
 
 def test_a_session_replies_when_the_last_stable_offset_has_moved(run_scene) -> None:
-    """As in Kafka, a reply has a partition if it has records or another high watermark, not for the stable offset."""
+    """As in Kafka, a reply contains a partition if it has records or another high watermark. A changed last stable
+    offset is no reason."""
 
     async def scenario(scene: Scene) -> None:
         peer = Peer(scene.broker)

@@ -1,4 +1,5 @@
-"""Requests of groups while ``__consumer_offsets`` does not exist: their own errors come first, as in Apache Kafka.
+"""Requests of groups while ``__consumer_offsets`` does not exist. As in Apache Kafka, an invalid field has its own
+error, and not the error that there is no coordinator.
 
 ``GroupCoordinatorService`` of Apache Kafka 4.3 checks these fields before it looks for the partition of the group.
 """

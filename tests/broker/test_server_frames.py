@@ -67,7 +67,7 @@ def test_invalid_bytes_close_only_their_connection(bootstrap: str, data: bytes) 
 
 
 def test_millions_of_names_close_only_their_connection(bootstrap: str) -> None:
-    """They could be parsed, but would keep the broker busy for many seconds. Kafka has threads for such work."""
+    """The broker could parse the names, but it would be busy for many seconds. Kafka has threads for such work."""
     count = 10_000_000
     with Wire(bootstrap) as other, connect(bootstrap) as greedy:
         other.versions()
@@ -148,7 +148,7 @@ def test_a_client_that_does_not_read_uses_limited_memory(own_broker: Callable[..
         create(wire, topic)
         produce(wire, topic, [b"x" * 900_000])
         before = resident_kib(running)
-        # 2000 × 0.9 MB are requested and not read: the broker must not load all of it into memory.
+        # The client requests 2000 × 0.9 MB and reads nothing. The broker must not load all of it into memory.
         asked = frames.encode_request(1, 11, 1, "greedy", fetch(topic, max_wait_ms=0))
         greedy.settimeout(0.5)
         try:
@@ -252,7 +252,8 @@ def test_acks_0_gets_no_reply_and_failures_close_the_connection(bootstrap: str, 
         create(wire, topic)
         produce(wire, topic, [b"a"], acks=0)
         correlation_id = wire.send(18, 0, {})
-        wire.receive(18, 0, correlation_id)  # the next reply is that of this request
+        # A Produce request with acks=0 has no reply, so the next reply belongs to the request after it.
+        wire.receive(18, 0, correlation_id)
         produce(wire, unique("nowhere"), [b"a"], acks=0)
         with pytest.raises(ConnectionError):
             wire.versions()

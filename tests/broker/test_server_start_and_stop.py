@@ -98,7 +98,8 @@ def test_signals_stop_the_broker_cleanly(tmp_path: Path, number: int) -> None:
 def test_a_clean_stop_is_marked_after_all_files_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """The directory is marked and unlocked only after the catalogue is closed; it is not marked if that fails."""
+    """The broker marks and unlocks the directory only after it has closed the catalogue. If the close fails, it does
+    not mark the directory."""
     mark = tmp_path / ".kafka_cleanshutdown"
     seen = []
 
@@ -246,7 +247,7 @@ def test_topics_settings_and_ids_survive_a_restart(own_broker: Callable[..., Run
         assert tuple(replace(one, leader_epoch=0) for one in after.partitions) == before.partitions
         assert describe(wire, "dropped").error_code == 3
         assert config_of(wire, "kept", "retention.ms") == "123456"
-        # No id is allocated twice, otherwise the sequences of two producers would mix.
+        # No producer id is allocated twice. Otherwise the broker would mix up the sequences of two producers.
         assert producer_id(wire) not in producer_ids
 
 
@@ -407,7 +408,7 @@ def test_damaged_meta_properties_are_reported_in_one_line(tmp_path: Path, line: 
 
 
 def test_a_start_that_fails_unlocks_the_directory(tmp_path: Path) -> None:
-    """With a broker in a thread the process continues, and may start it again."""
+    """If the broker runs in a thread, the process continues after the failure, and may start the broker again."""
     path = tmp_path / "meta.properties"
     path.write_text("node.id=one\n")
 
@@ -443,7 +444,7 @@ def test_deleted_records_stay_deleted_after_a_crash(own_broker: Callable[..., Ru
 
 @pytest.mark.claim(92, part=True)
 def test_kill_9_under_load_loses_no_acknowledged_record(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    # claim 92 (records' side)
+    # claim 92, for records
     running = own_broker()
     acknowledged: dict[int, bytes] = {}
     with Wire(running.bootstrap) as wire:
@@ -533,7 +534,7 @@ def test_automatic_topic_creation_depends_on_client_and_broker(own_broker: Calla
 
 @pytest.mark.behaviour(52, part="a")
 def test_a_leader_epoch_begins_after_an_unclean_stop(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    # A reader that continues has to look up the end of its epoch.
+    # A consumer that continues has to look up the end of its epoch.
     running = own_broker()
 
     def epoch(wire: Wire) -> int:

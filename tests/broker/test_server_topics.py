@@ -307,7 +307,7 @@ def idempotent(wire: Wire, topic: str, producer: int, sequence: int, count: int 
 @pytest.mark.behaviour(55, part="bd")
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_batch_sent_twice_is_stored_once(own_broker: Callable[..., RunningBroker], topic: str, how: str) -> None:
-    # also after a restart; gaps are refused
+    # The broker also recognises the copy after a restart. It refuses a gap in the sequence.
     running = own_broker()
     with Wire(running.bootstrap) as wire:
         create(wire, topic)
@@ -340,7 +340,8 @@ def test_a_compacted_topic_reports_the_records_without_a_key(wire: Wire, topic: 
 
 
 def test_a_topic_with_time_limits_reports_the_records_that_are_too_old(wire: Wire, topic: str) -> None:
-    """A record without a timestamp is not too old: refused records and reported records follow one rule."""
+    """A record without a timestamp is not too old. The reply lists exactly the records for which the batch is refused.
+    """
     create(wire, topic, message_timestamp_before_max_ms="60000")
     now_ms = int(time.time() * 1000)
 
@@ -358,8 +359,8 @@ def test_a_topic_with_time_limits_reports_the_records_that_are_too_old(wire: Wir
 
 
 def test_the_metadata_log_is_not_a_topic(own_broker: Callable[..., RunningBroker], topic: str) -> None:
-    """If it were a topic, a record produced to it would prevent every later start, and deleting it would delete every
-    topic."""
+    """If the metadata log were a topic, a record produced to it would prevent every later start, and its deletion would
+    delete every topic."""
     name, invalid_request, unknown = "__cluster_metadata", 42, 3
     broker = own_broker()
     with Wire(broker.bootstrap) as wire:

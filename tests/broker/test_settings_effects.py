@@ -1,4 +1,4 @@
-"""Settings have an effect: of the broker at its start, and of brokers, topics and loggers at run time."""
+"""The effects of settings: those of the broker at its start, and those of brokers, topics and loggers at run time."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_precedence_of_topic_broker_and_cluster_settings(own_broker: Callable[..
         create(wire, topic)
 
         def largest() -> int:
-            """The largest of the sizes that is accepted."""
+            """Produces batches of these sizes. Returns the largest size that the broker accepts."""
             passed = [size for size in (500, 1500, 2500, 3500) if not produce(wire, topic, [b"x" * size]).error_code]
             return max(passed)
 

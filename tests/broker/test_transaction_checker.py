@@ -1,8 +1,8 @@
 """Random transactions append to lists in several partitions, while the broker and the producers get ``kill -9``.
 
-EndTxn is delayed, dropped and repeated. No aborted record is read, no transaction is torn, no record is lost or
-doubled, no offset is committed without its records, and every transaction ends. Five planted faults are found.
-"""
+EndTxn is delayed, dropped and repeated. No aborted record is read, no transaction is committed only in some of its
+partitions, no record is lost or duplicated, no offset is committed without its records, and every transaction ends. The
+checker finds five planted faults."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONFIG = {
     "transaction.state.log.num.partitions": "2",
     "offsets.topic.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(CLEANUP_INTERVAL_MS),
-    "log.cleaner.enable": "false",  # the audit reads every batch of __consumer_offsets
+    "log.cleaner.enable": "false",  # the log audit reads every batch of __consumer_offsets
 }
 END_WITHIN_S = 60.0
 FOUND = {
@@ -58,7 +58,7 @@ class PlantedBroker(BrokerProcess):
 
 
 class WorkerProcess:
-    """One producer in its own process. ``lines``: its notes, with their end."""
+    """One producer in its own process. ``lines``: the lines that it has printed, with their line ends."""
 
     def __init__(self, bootstrap: str, name: str, seed: int, note: Callable[[str, dict[str, Any]], None]) -> None:
         command = [sys.executable, "-m", "support.transaction_worker", bootstrap, name, str(seed)]
@@ -88,7 +88,7 @@ class WorkerProcess:
         self.process.stdin.flush()
 
     def kill(self) -> None:
-        """kill -9; its notes are complete afterwards."""
+        """Ends the process with kill -9. Afterwards ``lines`` has all that it has printed."""
         self.process.kill()
         self.process.wait()
         self._thread.join()
@@ -173,7 +173,8 @@ class Trial:
         self.end_and_check()
 
     def set_faults(self) -> None:
-        """EndTxn and others wait, get lost, or lose their reply: the producer repeats the request."""
+        """Makes the broker delay or drop EndTxn and other requests, or their replies. The producer repeats such a
+        request."""
         chance = self.chance
         for _ in range(chance.randint(1, 3)):
             api = chance.choice(["EndTxn", "EndTxn", "EndTxn", "Produce", "TxnOffsetCommit", "InitProducerId"])
@@ -184,7 +185,7 @@ class Trial:
             self.broker.command("fault", **how)
 
     def kill_some(self) -> None:
-        """At a random moment, the broker, a producer, both or none."""
+        """Kills the broker, a producer, both or none at a random moment."""
         chance = self.chance
         until = self.noted + chance.randint(1, 60)
         with contextlib.suppress(AssertionError):  # a producer may wait for a lost reply
@@ -225,7 +226,7 @@ class Trial:
     # --- the end of a round -----------------------------------------------------------------------------------
 
     def end_and_check(self) -> None:
-        """Every transaction ends: those of killed producers by time."""
+        """Waits until every transaction has ended. The transactions of killed producers end by their timeout."""
         with Wire(self.broker.bootstrap) as wire:
             if len(self.workers) < len(NAMES):
                 self.ended_by_time += bool(self.open_ones(wire))
@@ -275,7 +276,7 @@ class Trial:
 
 @pytest.fixture(autouse=True)
 def programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes of a trial find the modules of the tests."""
+    """Lets the processes of a trial import the modules of the tests."""
     tests = str(Path(__file__).resolve().parent.parent)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]))
 

@@ -229,7 +229,8 @@ def test_an_unknown_producer_writes_no_transaction(wire: Wire, made: str, name: 
 def test_all_partitions_of_a_request_are_added_in_one_record(
     wire: Wire, bootstrap: str, topic: str, name: str, level: int
 ) -> None:
-    """Each record of the coordinator has all partitions of the transaction, so one by one they would be quadratic."""
+    """Each record of the coordinator contains all partitions of the transaction. If each partition were added by a
+    record of its own, the bytes would be quadratic."""
     create_topic(wire, topic, 300)
     producer = RawProducer(wire, name, level=level).started()
     for count in (3, 300):  # at once and in steps
@@ -372,7 +373,8 @@ def test_the_level_changes_while_producers_run(own_broker: Callable[..., Running
 def test_a_producer_of_version_2_at_level_0_waits_for_its_timeout(
     own_broker: Callable[..., RunningBroker], topic: str, name: str
 ) -> None:
-    """In Apache Kafka its transactional id is unusable until a restart, and its transaction holds back readers."""
+    """In Apache Kafka the transactional id of such a producer is unusable until a restart, and its open transaction
+    holds back readers."""
     interval = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "50"}
     with Wire(own_broker(**interval).bootstrap) as wire:
         create_topic(wire, topic)

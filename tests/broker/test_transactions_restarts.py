@@ -137,7 +137,8 @@ def test_an_expired_id_is_removed_by_the_brokers_clock(broker: odradek.Broker) -
 
 @LEVELS
 def test_kill_9_at_any_moment_leaves_whole_transactions(own_broker: Callable[..., RunningBroker], level: int) -> None:
-    """Every transaction writes its number to both partitions. Acknowledged ones are there, others wholly or not."""
+    """Every transaction writes its number to both partitions. Each acknowledged transaction is in both partitions, and
+    each other one in both or in none."""
     running = own_broker(transaction_state_log_num_partitions="1")
     chance = random.Random(7)
     with Wire(running.bootstrap) as wire:
@@ -145,7 +146,7 @@ def test_kill_9_at_any_moment_leaves_whole_transactions(own_broker: Callable[...
     number, committed, aborted, unknown = 0, set[str](), set[str](), set[str]()
     for _ in range(4):
         killer = threading.Timer(chance.uniform(0.05, 0.3), running.kill)
-        enough = len(committed) + 2  # on a slow machine, too
+        enough = len(committed) + 2  # so that some transactions are acknowledged on a slow machine, too
         try:
             with Wire(running.bootstrap) as wire:
                 producer = RawProducer(wire, NAME, level=level).started()

@@ -1,4 +1,4 @@
-"""Parts of files that are sent to a client: complete and in order for any client behaviour, on both event loops."""
+"""Parts of files in replies: a client gets them complete and in order, however it reads, on both event loops."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_the_offsets_of_a_transaction(wire: Wire, made: str, group: str, version
 @pytest.mark.parametrize(("version", "error"), [(0, "invalid_txn_state"), (3, "invalid_txn_state"),
                                                 (4, "transaction_abortable"), (5, "none")])  # fmt: skip
 def test_a_group_that_was_not_added(wire: Wire, made: str, group: str, version: int, error: str) -> None:
-    """From version 5 on the broker adds it."""
+    """From version 5 on the broker adds the group to the transaction."""
     producer = producer_of(wire, 2 if version >= 5 else 0)
     producer.add(made) if version < 5 else producer.send(made, "a")
     assert commit(producer, group, made, 0, version=version) == {0: error}
@@ -282,7 +282,8 @@ def test_a_marker_between_the_verification_and_the_commit_ends_the_guard(tmp_pat
 
 @pytest.mark.parametrize("version", [3, 5])
 def test_refused_verifications_are_forgotten(tmp_path: Path, version: int) -> None:
-    """Otherwise requests with any producer ids would fill the memory for a day."""
+    """Otherwise requests with many producer ids would fill the memory, and the broker would free it only after a day.
+    """
 
     async def scenario(scene: Scene) -> None:
         for number in range(100):

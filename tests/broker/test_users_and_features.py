@@ -102,7 +102,7 @@ def test_a_password_is_stored_only_as_kafkas_record(
     assert b"secret" not in log
 
 
-# As Apache Kafka 4.3 writes them for the same password, salt and iterations.
+# The bytes that Apache Kafka 4.3 writes for the same password, salt and iterations.
 RECORDS = {
     "sha256": (
         "AQsABmFsaWNlAQVzYWx0IWYDgZ093uJuroNEWlgI0/sG21so8oOLUUlbOWEa5XJIIWiBIhstG1eT2tcNfwJOprPE2aKg8yqZ3r2R"

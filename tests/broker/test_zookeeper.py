@@ -1,4 +1,5 @@
-"""``odradek.ZooKeeper``: one node and three, killed and restarted; its end with its process."""
+"""``odradek.ZooKeeper`` with one node and with three: kills and restarts, and the end together with the process that
+started it."""
 
 from __future__ import annotations
 

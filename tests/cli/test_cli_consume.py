@@ -76,7 +76,7 @@ def test_values_that_are_not_text_are_written_as_bytes(
 def test_a_record_without_a_timestamp_has_null_in_parquet(
     bootstrap: str, topic: str, admin: Admin, tmp_path: Path, capsys: Capture
 ) -> None:
-    """The file can be sent again; with a timestamp of -1 ms it could not."""
+    """``odradek produce`` can send the file again. It would refuse a timestamp of -1 ms."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     with Producer(bootstrap) as producer:  # waits until the partition has a leader
         producer.send(topic, b"1", timestamp=1_700_000_000_000)
@@ -92,7 +92,7 @@ def test_a_record_without_a_timestamp_has_null_in_parquet(
 
 
 def test_json_lines_have_all_columns() -> None:
-    """For parts of a batch too, as ``--max-records`` leaves them."""
+    """This also holds for a part of a batch, as ``--max-records`` writes it."""
     headers = [None, [{"key": "n", "value": b"1"}, {"key": "n", "value": None}], None, [{"key": "ü", "value": b"\xff"}]]
     times = [1_700_000_000_000_000, 1_700_000_000_007_000, -2000, 1_700_000_000_000_000]
     columns: dict[str, list[object]] = {
@@ -194,7 +194,7 @@ def test_a_start_offset_beyond_the_log_end_gives_a_warning(
 
 
 def test_a_short_output_without_a_reader_ends_without_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The output stays in the buffer until the process ends."""
+    """The output is so short that it stays in the buffer until the process ends."""
     monkeypatch.setenv("PYTHONUNBUFFERED", "")
     read, write = os.pipe()
     os.close(read)

@@ -1,4 +1,4 @@
-"""The completion scripts, in the shells themselves."""
+"""The completion scripts, run by bash, zsh and fish."""
 
 from __future__ import annotations
 

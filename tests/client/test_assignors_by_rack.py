@@ -208,7 +208,8 @@ def test_range_gives_equal_partition_numbers_of_equally_large_topics_to_one_memb
 def test_sticky_moves_partitions_to_members_on_the_racks_of_the_replicas() -> None:
     held = "a|-|r1|t|-|t:0,t:1|3 b|-|r2|t|-|t:2,t:3|3"
     assert numbers(f"cooperative-sticky {held} t=r1/r1/r2/r2") == {"a": "t0,t1", "b": "t2,t3"}
-    assert numbers(f"cooperative-sticky {held} t=r2/r1/r2/r1") == {"a": "t1", "b": "t2"}  # the rest in the next round
+    # The other partitions move in the next round.
+    assert numbers(f"cooperative-sticky {held} t=r2/r1/r2/r1") == {"a": "t1", "b": "t2"}
 
 
 # --- from the cluster to the assignor -------------------------------------------------------------------------------

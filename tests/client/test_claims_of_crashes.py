@@ -82,7 +82,7 @@ def start(servers: str, group: str) -> Iterator[Start]:
 
 
 def committed(servers: str, group: str) -> int:
-    """The last committed offset; 0 without one."""
+    """The last committed offset, or 0 without a commit."""
     return next((row.offset for row in reversed(commits_of(servers, group))), 0)
 
 
@@ -97,7 +97,7 @@ def next_run_begins_at(servers: str, group: str) -> int:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Stops a process, and lets it go on at the end."""
+    """Suspends a process during the block."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -165,7 +165,8 @@ def test_auto_commit_loses_no_record_that_is_processed_before_the_next_poll(
 def test_a_process_killed_at_8_seconds_repeats_the_records_after_its_last_commit(
     servers: str, group: str, start: Start
 ) -> None:
-    """Two runs at once, with commit intervals of 5 s and of 1 s; a record takes 10 ms, a poll returns one record."""
+    """Two runs at the same time, with commit intervals of 5 s and of 1 s. A record takes 10 ms, and a poll returns one
+    record."""
     names = {interval: f"{group}-{interval}" for interval in (5_000, 1_000)}
     runs = {
         interval: start(
@@ -180,7 +181,7 @@ def test_a_process_killed_at_8_seconds_repeats_the_records_after_its_last_commit
     began_ms = eventually(lambda: last_ms(5_000), within_s=60)
     time.sleep(max(0.0, began_ms / 1000 + 3 - time.time()))
     runs[5_000].kill()
-    # The other run is killed at about 8 s, halfway between two of its commits.
+    # The run with the short interval is killed at about 8 s, halfway between two of its commits.
     eventually(lambda: 300 <= time.time() * 1000 - last_ms(1_000) <= 700)
     runs[1_000].kill()
     again = {}

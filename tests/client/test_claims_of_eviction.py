@@ -114,7 +114,8 @@ def kip848(side: Side, bootstrap: str, topic: str, group: str) -> Scene:
 
 
 def kip848_after_a_poll(side: Side, bootstrap: str, topic: str, group: str) -> None:
-    """The poll loses the partitions and joins again. The commit then has nothing to commit and succeeds."""
+    """The poll reports the lost partitions and joins the group again. The commit then has nothing to commit and
+    succeeds."""
     scene = Scene(side, bootstrap, topic, group, "consumer")
     scene.another_joins()
     scene.expect("a poll 0", "ok")

@@ -229,7 +229,7 @@ def test_assignors_are_found_by_their_java_names_too() -> None:
 
 
 class Odd(Assignor):
-    """Returns the assignment that the test gives."""
+    """An assignor that returns the assignment that the test has given it."""
 
     name = "odd"
 

@@ -249,7 +249,8 @@ def test_a_committed_leader_epoch_is_checked_before_reading(cluster: ScriptedClu
     with pytest.raises(LogTruncated, match=r"t-0 was truncated to offset 8, .* offset 9"):
         offsets(read_range(cluster.bootstrap, T0, 9, 30, start_leader_epoch=0, **QUICK))
     assert offsets(read_range(cluster.bootstrap, T0, 8, 12, start_leader_epoch=0, **QUICK)) == [8, 9, 10, 11]
-    with pytest.raises(LogTruncated):  # the end is in the new leader's log; this does not prove that the start is
+    # The new leader's log has the end of the range; this does not prove that it has the start.
+    with pytest.raises(LogTruncated):
         offsets(PartitionReader(quick(cluster), T0).read(9, 30, start_leader_epoch=0, end_leader_epoch=1))
 
 
@@ -270,7 +271,7 @@ def test_coordinator_that_moves_or_loads_is_asked_again(cluster: ScriptedCluster
 
 
 def test_admin_names_the_coordinator_of_the_moment(cluster: ScriptedCluster) -> None:
-    """An earlier call may have used another coordinator, and that one may be dead."""
+    """An earlier call may have used another coordinator, which may be down by now."""
 
     async def asked() -> list[int]:
         async with aio.Admin(cluster.bootstrap, **QUICK) as admin:
@@ -347,7 +348,7 @@ def test_a_reader_reports_the_ranges_that_it_has_read(cluster: ScriptedCluster) 
 
 
 def test_an_empty_reply_does_not_end_a_read(cluster: ScriptedCluster) -> None:
-    """A broker answers so if it cannot read a tiered segment in time."""
+    """A broker sends an empty reply if it cannot read a tiered segment in time."""
     broker, late = cluster.brokers[1], iter(range(4))
     broker.answers[FETCH] = lambda message, version: (
         fetch_reply(cluster) if next(late, None) is not None else broker.answer_1(message, version)

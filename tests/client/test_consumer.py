@@ -162,7 +162,7 @@ def test_at_most_once_loses_and_at_least_once_repeats(consumer: Make, filled: st
     early = consumer(max_poll_records=5)
     early.assign([tp])
     read(early, 5)
-    early.commit()  # … and then it crashes before it processes a record
+    early.commit()  # the consumer then crashes before it processes a record
     after = consumer(max_poll_records=3)
     after.assign([tp])
     assert read(after, 3) == [(0, 5), (0, 6), (0, 7)]
@@ -381,7 +381,8 @@ def test_cooperative_members_keep_their_partitions_in_a_rebalance(consumer: Make
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_a_member_keeps_its_partitions_until_on_revoked_succeeds(consumer: Make, filled: str, strategy: str) -> None:
-    """The next poll calls it again. Until then no other member gets the partitions, and this one still reads them."""
+    """The next poll calls ``on_revoked`` again. Until then no other member gets the partitions, and this member still
+    reads them."""
     calls: list[int] = []
 
     def fails_once(partitions: list[TopicPartition]) -> None:

@@ -218,7 +218,7 @@ def test_a_leader_with_an_older_epoch_than_the_commit_is_not_used(
         assert read(one, 23) == list(range(7, 30))
         monkeypatch.setattr("odradek.client.consumer.position_lookups._DEPOSED_GRACE_S", 1e9)
         one.assign([])
-        one.assign([T0])  # the consumer has waited once and does not wait again
+        one.assign([T0])  # the consumer has waited once for the newer leader and does not wait again
         assert read(one, 23) == list(range(7, 30))
 
 
@@ -337,7 +337,8 @@ def decoded_ahead(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, bool]]:
 def test_values_decoded_ahead_equal_the_sent_values(
     cluster: ScriptedCluster, codec: str, decoded_ahead: set[tuple[int, bool]]
 ) -> None:
-    """More than may be decoded ahead. The caller polls and keeps pieces, and waits until the loop decodes ahead."""
+    """The log has more values than may be decoded ahead. The caller polls, keeps the records, and waits until the loop
+    decodes ahead."""
     sent, cluster.log = in_batches_of_a_thousand(12_000, codec)
     kept: list[Any] = []
     with make(cluster, max_poll_records=700, group_id=None, enable_auto_commit=False) as one:
@@ -452,8 +453,8 @@ def test_the_consumer_returns_to_the_leader_if_a_follower_lacks_the_offset(clust
 
 
 def test_the_consumer_returns_to_the_leader_although_the_follower_answers_late(cluster: ScriptedCluster) -> None:
-    """By then it is not the preferred replica any more, and the client has asked the leader. The follower's log is
-    shorter; this does not prove that the offset is out of range."""
+    """When the follower's reply arrives, the follower is no longer the preferred replica, and the client has sent a
+    fetch to the leader. The follower's log is shorter, but this does not prove that the offset is out of range."""
     leader, nearer = cluster.brokers[1], cluster.brokers[2]
     asked: list[int] = []
     asked_again, answered = threading.Event(), threading.Event()

@@ -53,7 +53,7 @@ def apply(
 
 
 def settle(member: Kip848Membership) -> None:
-    """Takes the target assignment, so that the next heartbeat reports it."""
+    """Reconciles the member with its target assignment, so that the next heartbeat reports this assignment."""
     incarnation = member.begin()
     assert member.set_owned(dict(member.target), incarnation)
     member.reconciled(incarnation)
@@ -144,8 +144,8 @@ def test_the_target_may_change_during_a_reconciliation() -> None:
     answer(one, 1)
     answer(one, 1, {A: [0]})
     incarnation = one.begin()
-    assert one.set_owned({A: frozenset({0})}, incarnation)  # partition 1 is revoked …
-    answer(one, 2, {A: [0, 1]})  # … and assigned again before a heartbeat reports this
+    assert one.set_owned({A: frozenset({0})}, incarnation)  # partition 1 is revoked
+    answer(one, 2, {A: [0, 1]})  # partition 1 is assigned again before a heartbeat reports the revocation
     assert one.state is Kip848State.RECONCILING
     one.reconciled(incarnation)
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0]}]

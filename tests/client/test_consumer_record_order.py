@@ -220,7 +220,8 @@ def test_a_lagging_broker_does_not_lead_back_to_the_old_leader(monkeypatch: pyte
 
 
 def test_a_divergence_lookup_has_the_leader_epoch() -> None:
-    """It would report no divergence. So the request has the leader epoch, although the client forgot the topic."""
+    """Without the leader epoch the broker would report no divergence. So the request has it although the client forgot
+    the topic."""
     asked: list[Any] = []
 
     class Broker:
@@ -281,7 +282,8 @@ def test_with_little_memory_brokers_are_asked_in_turn() -> None:
 
 
 def test_replies_for_an_old_position_change_nothing() -> None:
-    """The loop and the caller's thread both move a partition: the later of the two finds another version."""
+    """The event loop and the caller's thread both set the position of a partition. The later one finds another version
+    of the position and changes nothing."""
     state, again = PartitionState(), PartitionState()
     state.set_position(5)
     again.set_position(5)
@@ -373,7 +375,8 @@ def test_an_iteration_returns_its_fetched_records_although_the_next_fetch_is_out
 
 @pytest.mark.claim(58, part=True)
 def test_returned_records_count_although_later_fetched_ones_are_dropped() -> None:
-    """A failed block takes records back, an iteration counts them. Only a seek prevents this, a new fetch does not."""
+    """After a failed block the records of its last poll do not count as returned. An iteration counts its returned
+    records. A seek ends both effects, and a new fetch does not."""
     state = PartitionState()
     state.set_position(0)
     taken = state.version
@@ -403,7 +406,8 @@ def test_returned_records_count_although_later_fetched_ones_are_dropped() -> Non
 @pytest.mark.claim(18, 58, part=True)
 @pytest.mark.parametrize("cut_at", [None, 1, 3])
 def test_an_iteration_returns_no_record_twice_if_fetched_ones_are_dropped(cut_at: int | None) -> None:
-    """They are dropped for a truncation, at the current record or beyond it, or for memory."""
+    """The consumer drops fetched records because of a truncation, at the current record or beyond it, or to save
+    memory."""
     with reading(1) as (cluster, consumer):
         state, end = consumer._engine.subscription.state(FIRST), cluster.lead(FIRST).log.end
         wait_until(lambda: state.fetch_offset == end)

@@ -1,4 +1,5 @@
-"""Where a consumer starts without a valid committed offset: each cause, with each ``auto_offset_reset``.
+"""The position at which a consumer starts without a valid committed offset, for each cause and each
+``auto_offset_reset``.
 
 The broker has a test clock. Topics have ten records: 0 to 3 are three hours old, 4 to 6 one hour, 7 to 9 a minute.
 """

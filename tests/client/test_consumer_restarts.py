@@ -73,7 +73,7 @@ def test_a_killed_broker_loses_no_record_between_producer_and_consumer(
         def more(one: Consumer = one, goal: int = goal) -> bool:
             processed.update(int(record.value or b"") for record in one.poll(0.2).records())
             if len(processed) >= goal and goal < count:
-                return True  # … and the consumer ends before its commit
+                return True  # the consumer ends before its commit
             one.commit_async()
             return len(processed) >= goal
 
@@ -183,7 +183,7 @@ def test_a_shorter_commit_interval_repeats_fewer_records_after_a_kill(
         with Consumer(quick.bootstrap, **settings("classic")) as heir:
             heir.subscribe([topic])
             first = eventually(lambda: [r.offset for r in heir.poll(0.2).records()], within_s=60)[0]
-        # A commit in flight may be stored after ``place`` was read; the heir commits nothing.
+        # A commit in flight may be stored after ``place`` was read. The consumer of the next run commits nothing.
         assert max(place, 0) <= first == max(committed(), 0)
         repeated = 150 - first
         assert 1 <= repeated <= 50 if interval_ms == 0 else repeated == 150

@@ -1,4 +1,4 @@
-"""When a consumer sends fetches, and for which partitions: without a socket."""
+"""The times at which a consumer sends fetches, and the partitions in them. No test uses a socket."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ def test_the_history_has_only_commits_of_committed_transactions(cluster: Scripte
 
 
 def test_an_aborted_commit_is_no_rewind_and_no_jump(cluster: ScriptedCluster) -> None:
-    """The group never moved from 20 to 90 and back to 30. Markers and aborted records do not count as missing."""
+    """The commit of 90 is aborted, so the history has no move from 20 to 90 and no move back to 30. Markers and aborted
+    records do not count as missing."""
     found = analyse_offset_history(cluster.bootstrap)
     assert [row["kind"] for row in found.findings.to_pylist() if row["kind"] in ("rewind", "jump")] == []
     assert (found.commit_count, found.record_count, found.groups) == (4, 4, ("g",))
@@ -72,7 +73,8 @@ def covered(rows: list[dict[str, int]]) -> Covered:
 
 
 def test_coverage_counts_compacted_records_and_markers_separately(capsys: pytest.CaptureFixture[str]) -> None:
-    """Gaps within batches are removed records, offsets without a batch may be anything, headers show the rest."""
+    """A gap within a batch is a removed record. An offset without a batch may have been any record. The headers of
+    batches show the other offsets."""
     with serving(COMPACTED) as made:
         assert [row["record_offset"] for row in read_offset_history(made.bootstrap).to_pylist()] == [5, 7, 15, 16, 20]
         found = analyse_offset_history(made.bootstrap)

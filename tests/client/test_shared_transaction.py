@@ -84,7 +84,8 @@ def write(bootstrap: str, transaction: SharedTransaction, topic: str, partition:
 def test_records_of_two_joined_producers_and_the_owners_offsets_are_one_transaction(
     bootstrap: str, level: int, owner: Producer, topic: str
 ) -> None:
-    """Below version 2 the transactions would share an epoch, in which each producer's sequences start at 0 again."""
+    """Below version 2 consecutive transactions have the same epoch, and the sequences of each joined producer would
+    start at 0 again in it."""
     group = ConsumerGroupMetadata(topic)
     for first in (b"a", b"c"):
         transaction = shared(owner, topic)
@@ -123,7 +124,8 @@ def test_below_version_2_the_owner_shares_again_before_it_sends(bootstrap: str, 
 def test_an_aborted_transaction_of_joined_producers_alone_holds_up_no_reader(
     bootstrap: str, owner: Producer, topic: str
 ) -> None:
-    """The owner itself sends nothing, so it has to know that others may have sent records."""
+    """The owner itself sends nothing. It ends the transaction nevertheless, because the joined producers may have sent
+    records."""
     write(bootstrap, shared(owner, topic), topic, 0, b"x")
     owner.abort_transaction()
     with Admin(bootstrap) as admin:

@@ -123,7 +123,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(kafka: str, topic: 
             if number % 3 == 0:
                 with pytest.raises(ZeroDivisionError):
                     fails(one, number)
-        assert one._engine.transaction.version == version  # type: ignore[attr-defined]  # else one protocol is untested
+        assert one._engine.transaction.version == version  # type: ignore[attr-defined]  # the protocol in use
     expected = [b"%d" % number for number in range(10)]
     assert committed_values(kafka, topic) == {0: expected, 1: expected}
 
@@ -183,7 +183,7 @@ def test_an_aborted_transaction_over_several_segments_is_not_read(kafka: str, ad
 def test_offsets_of_a_group_are_part_of_a_transaction(
     kafka: str, admin: Admin, topic: str, version: int, protocol: str
 ) -> None:
-    """By both group protocols with a static member, and without a membership."""
+    """The offsets are committed by a static member, with both group protocols, and by a consumer that is no member."""
     group, tp = unique("group"), TopicPartition(topic, 0)
     settings: dict[str, Any] = {} if protocol == "assign" else {"group_protocol": protocol, "group_instance_id": "one"}
     with (
@@ -279,7 +279,7 @@ def test_the_protocol_follows_the_feature_between_transactions(kafka: str, topic
                     one.flush()
                     set_version(kafka, 2 if number < 2 else 1)
                     one.send(topic, b"%d more" % number, partition=0)
-                seen.append(one._engine.transaction.version)  # type: ignore[attr-defined]  # else nothing is tested
+                seen.append(one._engine.transaction.version)  # type: ignore[attr-defined]  # the protocol in use
     finally:
         set_version(kafka, 2)
     assert seen == [1, 2, 2, 1]
@@ -481,7 +481,8 @@ def test_the_tool_lists_describes_and_terminates(kafka: str, topic: str, capsys:
 
 
 def test_the_examples_of_the_client_page(kafka: str) -> None:
-    """Those of the section on transactions. The page's own test runs the others, on Odradek's broker."""
+    """The test runs the examples of the section on transactions. The page's own test runs the others, on Odradek's
+    broker."""
     found = [one for one in examples(DOCS / "client.md") if one.needs == "transactions"]
     assert found
     namespace: dict[str, Any] = {"__name__": "page", "bootstrap": kafka}

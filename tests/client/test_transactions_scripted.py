@@ -1,4 +1,4 @@
-"""Transactions of ``Producer`` on a scripted broker: the requests of both protocols, errors, answers that are lost."""
+"""Transactions of ``Producer`` on a scripted broker: the requests of both protocols, errors, and lost replies."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ NAMES = {
 
 @dataclass
 class ScriptedCoordinator:
-    """Answers as a broker does at this transaction.version. ``codes`` has the next error codes of an API, ``cuts`` how
-    often it closes the connection instead of a reply, after it has done the work."""
+    """Replies as a broker at this transaction.version. ``codes``: by API, the error codes of its next replies.
+    ``cuts``: by API, the number of requests that it processes and answers by closing the connection."""
 
     cluster: ScriptedCluster
     version: int

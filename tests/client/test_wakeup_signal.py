@@ -1,4 +1,5 @@
-"""The signal that a poll waits for, in the loop or in a thread: it is not lost if it comes just before the wait."""
+"""The signal for which a poll waits, in the event loop or in a thread. A signal that comes just before the wait is not
+lost."""
 
 from __future__ import annotations
 

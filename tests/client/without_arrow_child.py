@@ -85,7 +85,7 @@ async def consume_async(bootstrap: str) -> None:
 
 def tool(*line: str) -> str:
     out = io.StringIO()
-    out.buffer = io.BytesIO()  # type: ignore[misc]  # what a command writes bytes to
+    out.buffer = io.BytesIO()  # type: ignore[misc]  # a command writes bytes to this buffer
     with redirect_stdout(out):
         code = run(line)
     assert code == 0, (line, code)

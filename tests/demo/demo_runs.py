@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow.dataset as ds
 from support.processes import kill_tree
 
-RUN_S = 480.0  # for a busy machine; a first run takes some 20 s on an idle one
+RUN_S = 480.0  # long enough for a busy machine; on an idle one a first run takes some 20 s
 
 
 class Run(NamedTuple):

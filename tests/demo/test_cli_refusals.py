@@ -1,4 +1,4 @@
-"""Invalid input to commands that need a broker or a directory: one clear line on stderr and exit code 2."""
+"""Invalid input to commands that need a broker or a directory gives one clear line on stderr and exit code 2."""
 
 from __future__ import annotations
 

@@ -109,7 +109,8 @@ def test_a_rewind_killed_at_every_step(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_without_its_children(tmp_path: Path) -> None:
-    """Broker and Java notice the kill; the next run waits for the remaining processes."""
+    """The broker and Java notice that the first process was killed, and end. The next run waits for the end of these
+    processes."""
     data_dir = tmp_path / "data"
     options = ["--events", "9000", "--batch-events", "3000"]
     killed = signal_demo_when(data_dir, options, lambda: len(table_files(data_dir)) > 2, whole=False)
@@ -135,5 +136,5 @@ def test_killed_at_random_moments_several_times(tmp_path: Path, seed: int) -> No
     again = run_demo(data_dir, *options)
     assert again.code == 0, again
     events = read_table(data_dir).distinct
-    assert events in (target, target + 2_000)  # the kill may precede the storage of --more
+    assert events in (target, target + 2_000)  # the kill may come before the request for more events is stored
     _assert_table(data_dir, events)

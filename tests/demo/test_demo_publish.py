@@ -1,4 +1,4 @@
-"""Publishing to a broker that stops answering: no gap remains, and the next run completes the topic."""
+"""A broker stops answering while events are published. No gap remains, and the next run completes the topic."""
 
 from __future__ import annotations
 

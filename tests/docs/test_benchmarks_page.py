@@ -39,7 +39,7 @@ def test_every_benchmark_with_a_claim_has_stored_rounds() -> None:
 
 
 EQUAL: dict[str, Values] = {name: dict.fromkeys(rounds[0], 500.0) for name, rounds in claims.kept().items()}
-"""Figures in which all values are equal, and none reaches a thousand."""
+"""Rounds in which all figures are equal and below a thousand, so that they show no claim."""
 
 
 @pytest.mark.parametrize("name", claims.CHECKS)
@@ -56,7 +56,7 @@ def test_a_run_that_does_not_show_its_claims_fails(
 
 
 def test_a_part_of_a_claim_is_not_enough() -> None:
-    """Each figure of a check can fail it alone."""
+    """If one figure of a check is too low, the check fails."""
     for name, key, value in (
         ("order of writes", "sequential_1000", 1.0), ("order of writes", "sequential_4096", 1.0),
         ("ablation", "batch_10", 1e6), ("ablation", "batch_1000", 9e5), ("ablation", "sendfile_cpu", 9.0),
@@ -71,7 +71,7 @@ def test_a_part_of_a_claim_is_not_enough() -> None:
 
 
 def test_the_page_has_the_stored_figures() -> None:
-    """Two benchmarks write the page and the rounds in one run, so both must have the same figures."""
+    """Two benchmarks write their page and their stored rounds in one run, so both must have the same figures."""
     from bench import kinds_of_commits, order_of_writes
 
     page = MECHANISMS.read_text()

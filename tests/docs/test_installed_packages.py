@@ -1,4 +1,5 @@
-"""Each page with Python names at its start what to install, and its examples import nothing else."""
+"""Each page with Python examples names at its start the packages to install, and its examples import no other packages.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ ROOT = DOCS.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PAGES = [page for page in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))) if examples(page)]
 INSTALLED = re.compile(r"pip\s+install\s+('[^']+'|[^`'\n]+)")
-"""What a page tells its readers to install; a line may end within the command."""
+"""The install command of a page; a line may end within the command."""
 IMPORTED = re.compile(r"^\s*(?:from|import) ([\w.]+)", re.MULTILINE)
 NEEDS = {"odradek.spark": "pyspark", "odradek.pipelines": "pyspark", "odradek.history.report": "plotly"}
-"""Modules of ours that need a package beside those that every installation has."""
+"""Our modules that need a package of an extra."""
 
 
 def packages(requirement: str) -> set[str]:

@@ -78,7 +78,8 @@ def test_the_examples_need_what_the_page_says() -> None:
 
 
 def test_the_picture_of_the_four_offsets(follower_behind: Any) -> None:
-    """The records that a consumer sees, if the leader has ten and the follower seven; none is deleted."""
+    """The leader has ten records and the follower has seven, and no record is deleted. The test compares the records
+    that a consumer gets."""
 
     def values(polled: Polled) -> list[int]:
         return [int(record.value or b"") for record in polled.records()]

@@ -62,7 +62,7 @@ def rest(port: int, path: str, body: Mapping[str, Any] | None = None) -> Any:
 
 
 class Writer:
-    """Writes consecutive numbers from ``first`` on until its block ends, so that some are always on their way."""
+    """Writes consecutive numbers from ``first`` on until its block ends, so that some records are always in flight."""
 
     def __init__(self, write: Callable[[int], object], first: int) -> None:
         self.next = first
@@ -92,7 +92,8 @@ class Writer:
 
 
 def repeated(numbers: Sequence[int]) -> int:
-    """The number of repetitions. Each number follows its predecessor or is a step back: none is skipped."""
+    """The number of repeated numbers. Fails if a number is skipped: each must follow its predecessor or be a lower one.
+    """
     steps = [(before, after) for before, after in itertools.pairwise(numbers) if after > before + 1]
     assert steps == [], "numbers were skipped"
     return len(numbers) - len(set(numbers))

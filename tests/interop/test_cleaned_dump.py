@@ -230,8 +230,8 @@ def test_both_cleaners_leave_the_same_records_in_compressed_batches(
 def test_kafkas_tool_prints_the_same_for_both_cleaners(
     cleanings: dict[tuple[str, int], Cleaning], tmp_path: Path, kafka_tools: KafkaTools
 ) -> None:
-    """DumpLogSegments unpacks every batch and follows each index entry. Its remarks (on gaps in the offsets, on bare
-    headers without a time) are the same for Kafka's own files."""
+    """DumpLogSegments unpacks every batch and follows each index entry. Its warnings (about gaps in the offsets, and
+    about empty batches without a time) are the same for Kafka's own files."""
 
     def dump(directory: Path, bases: list[int]) -> str:
         names = [f"{base:020d}{suffix}" for base in bases for suffix in (".log", ".index", ".timeindex")]

@@ -110,7 +110,7 @@ def test_kafkas_tool_finds_no_errors_in_our_files(kafka_tools: KafkaTools, direc
     assert directory.joinpath("leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 1000\n2 2000\n"
 
 
-# without Java: files that Kafka wrote
+# The tests below need no Java: they read files that Kafka wrote.
 
 
 @pytest.fixture
@@ -143,7 +143,8 @@ def test_our_log_reads_the_segments_of_kafka(kafkas: Path, clean: bool) -> None:
 
 
 def test_our_rebuilt_indexes_equal_those_of_kafka_byte_for_byte(kafkas: Path) -> None:
-    """Recovery of Kafka's segments gives Kafka's index files. Those of the last segment were padded with zeros."""
+    """Recovery of Kafka's segments writes the same index files as Kafka. Kafka has padded the indexes of the last
+    segment with zeros."""
     for path in kafkas.iterdir():
         if path.suffix in {".index", ".timeindex"}:
             path.unlink()

@@ -28,7 +28,8 @@ def dump(kafka_tools: KafkaTools, files: list[Path], *options: str) -> str:
 
 
 def write_log(path: Path) -> tuple[Log, list[tuple[int, int, int, int]]]:
-    """Overlapping transactions of three producers in three segments, one of them open. Also the index entries."""
+    """Writes overlapping transactions of three producers in three segments. One transaction stays open. Returns the log
+    with its index entries."""
     log = open_log(path)
     epochs = dict.fromkeys((7, 8, 9), 0)
     aborted = []

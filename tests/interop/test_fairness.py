@@ -1,8 +1,7 @@
-"""Several busy producers and one client with few requests: how long it waits, compared with Apache Kafka.
+"""The waits of a client with few requests beside several busy producers, compared with Apache Kafka.
 
-The test judges times, so it runs only by hand, with no other work on the computer. A test that does not depend on
-times is ``tests/limits/test_connection_shares.py``: it counts.
-"""
+The test judges times, so it runs only by hand, with no other work on the computer.
+``tests/limits/test_connection_shares.py`` counts instead, so it does not depend on times."""
 
 from __future__ import annotations
 

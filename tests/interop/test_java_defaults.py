@@ -1,4 +1,4 @@
-"""The defaults that the claims name are those of Apache Kafka 4.3, and odradek has the same ones."""
+"""The defaults in the claims are those of Apache Kafka 4.3, and odradek has the same defaults."""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ def start(kafka_cp: str, servers: str) -> Iterator[Start]:
 @pytest.mark.slow
 @pytest.mark.claim(22)
 def test_the_sample_of_auto_commit_commits_every_two_seconds(servers: str, start: Start) -> None:
-    """The sample does not set ``auto.offset.reset``, so it starts at the log ends: the records come after it joins."""
+    """The sample does not set ``auto.offset.reset``, so it starts at the log ends. The test sends the records after the
+    sample has joined."""
     for topic in ("foo", "bar"):
         create_topic(servers, topic)
         commit(servers, GROUP, {(topic, 0): 0})
@@ -179,7 +180,8 @@ def test_a_map_of_all_partitions_limits_the_repeats_after_a_crash_to_100(servers
 def test_auto_commit_loses_records_of_a_thread_but_none_that_are_processed_before_the_next_poll(
     servers: str, start: Start, sample: str
 ) -> None:
-    """kill -9 while record 30 of 100 is processed, with polls of 10 records and a commit every 100 ms."""
+    """The sample is killed while it processes record 30 of 100. Its polls return 10 records, and it commits every 100
+    ms."""
     create_topic(servers, "foo")
     publish(servers, "foo", numbers(100))
     quick = {"enable_auto_commit": "true", "auto_commit_interval_ms": 100, "max_poll_records": 10}
@@ -199,7 +201,8 @@ def test_auto_commit_loses_records_of_a_thread_but_none_that_are_processed_befor
 @pytest.mark.slow
 @pytest.mark.claim(25, 27)
 def test_a_process_killed_at_8_seconds_repeats_the_records_after_its_last_commit(servers: str, start: Start) -> None:
-    """Two runs at once, with commit intervals of 5 s and of 1 s; a record takes 10 ms, a poll returns one record."""
+    """Two runs at the same time, with commit intervals of 5 s and of 1 s. A record takes 10 ms, and a poll returns one
+    record."""
     create_topic(servers, "foo")
     publish(servers, "foo", numbers(2_000))
     runs = {

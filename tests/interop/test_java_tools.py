@@ -278,7 +278,7 @@ def test_topics_are_described_listed_and_deleted(bootstrap: str, tool: Tool, pre
 
 @pytest.mark.claim(31, 60, part=True)
 def test_console_producer_and_consumer(bootstrap: str, tool: Tool, topic: str, group: str) -> None:
-    # the Java client joins, reads and commits when it closes, without errors
+    # the Java client joins, reads, and commits at its close, without errors
     create_topic(bootstrap, topic)
     tool("ConsoleProducer", "--topic", topic, "--compression-codec", "zstd", stdin="one\ntwo\nthree\n")
     source = consumer(bootstrap, unique("group"), auto_offset_reset="earliest")

@@ -74,7 +74,8 @@ def test_both_tools_find_and_abort_a_hanging_transaction(tool: Tool, unverified:
     where = ("--topic", topic, "--partition", "0")
 
     def both(*search: str) -> list[list[str]]:
-        """What both tools find, without the time of the last write, which each prints in a form of its own."""
+        """The hanging transactions that each tool finds, without the time of the last write: the tools print it in
+        different formats."""
         search = search or where
         theirs = [[*row[:6], row[-1]] for row in rows(tool("find-hanging", *search))]
         assert [[*row[:6], row[-1]] for row in rows(ours(unverified, "find-hanging", *search))] == theirs

@@ -47,7 +47,7 @@ def is_planned_abort(number: int) -> bool:
 
 
 class Confluent:
-    """The clients live until an error that only new ones get over."""
+    """A consumer and a producer, which are used until an error after which only new clients can continue."""
 
     def __init__(self) -> None:
         from confluent_kafka import Consumer, Producer
@@ -58,7 +58,8 @@ class Confluent:
             {
                 "bootstrap.servers": BOOTSTRAP, "transactional.id": TRANSACTIONAL_ID, "linger.ms": 0, "log_level": 2,
                 "transaction.timeout.ms": TRANSACTION_MS,
-                # librdkafka 2.16.0 would not return from send_offsets_to_transaction after the broker's restart
+                # with the default strategy, librdkafka 2.16.0 does not return from send_offsets_to_transaction after
+                # the broker's restart
                 "metadata.recovery.strategy": "none",
             }
         )  # fmt: skip
@@ -258,7 +259,8 @@ class AioKafka:
 
     async def step(self) -> None:
         polled = await self.consumer.getmany(timeout_ms=200, max_records=PIECE)
-        async with self.in_transaction:  # not around getmany(), which waits for the end of a rebalance
+        # The lock is not held during getmany(), because getmany() waits for the end of a rebalance.
+        async with self.in_transaction:
             assigned(tp.partition for tp in self.consumer.assignment())
             if polled:
                 await self._copy(polled)

@@ -57,10 +57,10 @@ class Attack(NamedTuple):
     prepare: Step = lambda target: None
     settings: Mapping[str, str] = MappingProxyType({})
     files: int | None = None
-    """The number of files that the broker may open, in an attack on file descriptors."""
+    """The limit of the broker's open files, for an attack on file descriptors."""
 
 
-# --- requests the attacks share ---------------------------------------------------------------------------------
+# --- requests that the attacks share ----------------------------------------------------------------------------
 
 
 def new_topic(name: str, partitions: int = 1, **configs: str) -> dict[str, Any]:

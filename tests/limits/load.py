@@ -230,7 +230,7 @@ class Load:
             self._observe(description)
         return description
 
-    # --- sending, and the waits of another ----------------------------------------------------------------------
+    # --- sending, and the waits of the other client -------------------------------------------------------------
 
     def _send(self, connection: socket.socket, data: bytes, description: str, replies: Replies | None = None) -> None:
         """Sends data at the speed at which the broker reads it. Counts replies, or without ``replies`` stops at the
@@ -357,7 +357,7 @@ class Load:
         return settled(more, lambda use: use.resident < GROWTH_BYTES and use.descriptors <= 0, within_s)
 
     def settled(self) -> Use:
-        """Returns the use when it has not fallen for some seconds."""
+        """Returns the use of memory and descriptors when it has not fallen for some seconds."""
         self._free_heap()
         least, since = self.held(), time.monotonic()
         while time.monotonic() - since < 4:

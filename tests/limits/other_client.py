@@ -1,12 +1,11 @@
 """Another client of a broker under attack: it sends ApiVersions requests in a loop and records the wait for each reply.
 
-The witness runs in a separate process, so that the attacker's own work does not count as a wait. As a script it is that
-process: `other_client.py HOST PORT PID`. It writes `ready`, sends requests until stdin ends, and writes its waits as
-JSON.
+The witness is that client. It runs in a separate process, so that the attacker's own work does not count as a wait. As
+a script this module is that process: `other_client.py HOST PORT PID`. It writes `ready`, sends requests until stdin
+ends, and writes its waits as JSON.
 
 On a machine with other work, a wait alone says little. The time for which the broker's main thread ran during one wait
-is the cost of the longest turn of its loop.
-"""
+is an upper limit for the work of one iteration of its loop."""
 
 from __future__ import annotations
 

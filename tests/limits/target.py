@@ -81,7 +81,7 @@ def unwanted_descriptors(pid: int) -> list[str]:
 
 
 def forget_peak(pid: int) -> None:
-    """``peak_of`` starts to count from now on."""
+    """Resets the peak: ``peak_of`` counts from this call on."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/clear_refs").write_text("5")
 

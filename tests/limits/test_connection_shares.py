@@ -1,4 +1,4 @@
-"""Limits of one connection: its share of a turn of the loop, memory for requests, and fetches that wait."""
+"""Limits of one connection: its share of an iteration of the event loop, memory for requests, and fetches that wait."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ connect = Client.connect
 
 
 PATIENCE_S = 60
-"""A timeout: a broker that fails closes no connection in this test, and its client would wait for ever."""
+"""The timeout of a test. If the broker fails here, it closes no connection, and the client would wait for ever."""
 
 
 class Rounds:
@@ -126,8 +126,8 @@ class Log:
         self._now_s += 0.002
 
     def find_unfair_steps(self) -> list[tuple[int, int]]:
-        """Pairs of steps of one connection between which another connection was not served, although it had a request
-        since the first step."""
+        """Returns pairs of consecutive steps of one connection during which another connection had a complete request
+        and was not served."""
         found = []
         last: dict[Connection, int] = {}
         for place, (connection, _) in enumerate(self.steps):
@@ -187,7 +187,7 @@ def test_no_connection_is_served_twice_while_another_request_waits(tmp_path: Pat
         async with serving(tmp_path) as broker:
             broker.create_topic("t", partition_count=4)
             clients = [await connect(broker) for _ in LOADS[load]]
-            if commit in LOADS[load]:  # the coordinator and the commit plans exist
+            if commit in LOADS[load]:  # after these requests the coordinator and the commit plans exist
                 for _ in range(3):
                     for number in range(10):
                         clients[-1].writer.write(commit(number))
@@ -207,7 +207,7 @@ def test_no_connection_is_served_twice_while_another_request_waits(tmp_path: Pat
 
 
 def test_a_turn_receives_a_limited_number_of_bytes_from_one_connection(tmp_path: Path) -> None:
-    """libuv reads a socket up to 32 times in one turn."""
+    """libuv reads a socket up to 32 times in one iteration of the loop."""
 
     async def scenario() -> None:
         async with serving(tmp_path) as broker:
@@ -407,7 +407,7 @@ def test_a_request_in_shares_is_served_before_later_requests(tmp_path: Path) -> 
 
 
 def test_replies_are_written_together_while_requests_wait_for_another_share(tmp_path: Path) -> None:
-    """But no reply waits longer than ``REPLY_DELAY_S`` plus the current request."""
+    """No reply waits longer than ``REPLY_DELAY_S`` and the current request."""
     requests, step_s = 60, 0.002
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""Deep nesting in JSON, Avro schemas, Avro values and patterns: one clear error at any depth.
+"""Deep nesting in JSON, Avro schemas, Avro values and patterns. Any depth above the limit gives one clear error.
 
 Depths up to the limit are accepted and pass through all later code.
 """

@@ -292,7 +292,7 @@ def test_batches_appended_during_a_check_precede_the_checked_batch(tmp_path: Pat
 
 @pytest.mark.parametrize("acks", [0, -1])
 def test_the_memory_of_a_closed_connection_is_freed(tmp_path: Path, acks: int) -> None:
-    """With acks=0 the records are stored too: their client does not wait for a reply."""
+    """With acks=0 the broker stores the records even if the connection closes: the client waits for no reply."""
 
     async def scenario() -> None:
         async with serving(tmp_path) as broker:
@@ -438,7 +438,7 @@ def peak_and_now_kib(process: int) -> tuple[int, int]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a process's memory is read from /proc")
 def test_batches_with_large_unpacked_sizes_share_one_memory_budget(tmp_path: Path) -> None:
-    """Four batches of 200 MiB at once, and one small record of another client meanwhile."""
+    """Four connections send batches of 200 MiB at the same time. Another client sends one small record meanwhile."""
     size = 200 * MIB
     command = [sys.executable, "-m", "odradek.broker", str(tmp_path), "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -504,7 +504,7 @@ def test_short_series_of_equal_records_are_not_scanned_repeatedly(monkeypatch: p
 
 
 def test_gzip_members_are_not_copied_repeatedly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decoder copies the data after a member."""
+    """zlib's decoder copies all data after a gzip member, so a stream of many members must be passed in pieces."""
     members = 3000
     one = zlib.compressobj(6, zlib.DEFLATED, 31)
     member = one.compress(b"") + one.flush()
@@ -560,7 +560,7 @@ def test_a_dense_batch_of_commits_is_loaded_in_steps_and_unpacked_in_a_thread(tm
 
 @pytest.mark.parametrize("count", [1, 30])
 def test_a_log_with_dense_batches_is_not_cleaned_in_the_event_loop(tmp_path: Path, count: int) -> None:
-    """One large record, or many records in batches that are small one by one."""
+    """The log has one large record, or many records in small batches."""
     log = open_log(tmp_path / "t-0")
     if count == 1:
         body = b"\0\0\0\2k" + varint(400_000) + bytes(400_000) + b"\0"

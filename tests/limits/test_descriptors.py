@@ -119,7 +119,7 @@ def read_all(wire: Wire, names: list[str]) -> set[tuple[int, int]]:
 
 
 def test_more_topics_than_descriptors_are_served_also_after_a_restart(tmp_path: Path) -> None:
-    """Row 2: no log goes offline, and the next start needs no more descriptors than this one."""
+    """No log goes offline, and the next start needs no more descriptors than this one (row 2 of docs/limits.md)."""
     names = [f"auto{n}" for n in range(TOPICS)]
     with limited_process(tmp_path / "data", LIMIT) as (process, address):
         with Wire(address) as wire:

@@ -1,4 +1,5 @@
-"""Duplicate names in requests, and replies much longer than their request: one lookup, steps, and limits."""
+"""Requests that repeat a name, and replies much longer than their request: the broker looks a name up once, works in
+steps, and limits replies."""
 
 from __future__ import annotations
 
@@ -546,7 +547,7 @@ def test_reply_memory_counts_replies_in_progress_and_unsent_replies() -> None:
     memory.grow(other, 70)
     assert memory.used == 90
     one.unsent_bytes = 0
-    memory.begin(other)  # its reply was sent
+    memory.begin(other)  # the reply was sent
     memory.grow(other, 100)
     assert memory.used == 100
     memory.release(one)

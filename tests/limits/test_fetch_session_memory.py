@@ -24,7 +24,8 @@ LIMIT = 32 << 20
 
 
 class Broker:
-    """Ten thousand partitions of unknown topics with each request: clients may name any partitions."""
+    """The session cache of a broker. Each request adds ten thousand partitions of unknown topics, because clients may
+    name any partitions."""
 
     def __init__(self, slots: int = 1000) -> None:
         self.sessions = FetchSessions(slots)
@@ -230,7 +231,7 @@ def test_sessions_of_many_and_of_few_partitions_behave_the_same(tmp_path: Path) 
             topic = {"name": "t", "num_partitions": 4, "replication_factor": 1, "assignments": [], "configs": []}
             await client.ask(19, 5, {"topics": [topic], "timeout": 10_000, "validate_only": False})
             rows = [_partition(number) for number in range(count)]
-            twice = [*rows, _partition(1, offset=7)]  # the last one has precedence
+            twice = [*rows, _partition(1, offset=7)]  # the last occurrence of a partition has precedence
             reply = await client.ask(1, 12, _fetch((0, 0), {"t": twice, "unknown": rows}, {}))
             said.append(_answers(reply))
             assert reply.session_id

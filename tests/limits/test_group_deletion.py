@@ -86,7 +86,7 @@ def test_offsets_expire_in_steps() -> None:
 
 
 def test_the_first_part_of_the_tombstones_is_written_too() -> None:
-    """One topic has more partitions than one part."""
+    """One topic has more partitions than one part of the tombstones."""
     harness = GroupHarness(partition_count=1)
     harness.catalog.add("t", 1000)
     _commit(harness, "g", "t", 1000)
@@ -148,7 +148,7 @@ def test_each_part_is_written_before_the_next_is_created() -> None:
 
 @pytest.mark.parametrize("partitions", [20, 20_000])
 def test_the_offsets_of_a_topic_are_searched_in_steps(partitions: int) -> None:
-    """No offset has expired here, and the search runs in steps nevertheless."""
+    """No offset has expired yet. The check searches the offsets of the topic in steps nevertheless."""
     harness = GroupHarness(GroupConfig(offsets_retention_ms=10_000_000), partition_count=1)
     harness.catalog.add("t", partitions)
     _commit(harness, "g", "t", partitions)

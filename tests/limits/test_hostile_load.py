@@ -1,4 +1,5 @@
-"""Valid requests with extreme values: the broker survives, answers or closes, and has its earlier state afterwards."""
+"""Valid requests with extreme values: the broker survives, answers or closes the connection, and has its earlier state
+afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which modules are loaded when: imports load few modules, and the broker loads no column libraries."""
+"""The modules that imports, commands and the broker load: few for an import, and no column libraries for the broker."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_broker_loads_no_column_libraries() -> None:
 
 
 def test_the_running_broker_loads_no_column_libraries(tmp_path: Path) -> None:
-    """It loads none of them for records of any codec, or for a group."""
+    """Records of any codec and a group cause no load of these libraries."""
     from support.brokers import CONFIG
     from support.publish import commit, create_topic, publish
 

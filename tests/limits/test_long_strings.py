@@ -50,7 +50,7 @@ def strings(entity: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def with_text(instance: Any, path: Path, text: str, index: int) -> Any:
-    """The message with this text in the field; of arrays, in the element ``index``."""
+    """The message with this text in the field. In an array, the element ``index`` gets the text."""
     if not path:
         return text
     value = getattr(instance, path[0])
@@ -70,7 +70,7 @@ def test_a_string_of_more_than_32767_bytes_is_refused_in_every_field(api_key: in
     oldest, newest = schemas.known_versions(api_key)
     for version in range(oldest, newest + 1):
         entity = schemas.message_type(api_key, version, Kind.REQUEST)
-        if not schemas.is_flexible(api_key, version):  # lengths of 16 bits cannot express it
+        if not schemas.is_flexible(api_key, version):  # a length of 16 bits cannot express this size
             continue
         instance = Small(version).of(entity)
         for path in strings(entity):

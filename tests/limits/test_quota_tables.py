@@ -70,7 +70,7 @@ def test_all_tables_are_limited_and_the_first_entries_to_expire_are_removed() ->
     assert max(entries(quotas)) <= ENTRIES_KEPT
     with pytest.raises(KafkaError, match="THROTTLING_QUOTA_EXCEEDED"):
         quotas.mutate("u", "debtor", 1, strict=True)
-    # The use of the last clients still counts; that of the first ones was removed.
+    # The use of the last clients still counts. The entries of the first clients were removed.
     assert quotas.record(PRODUCER_BYTE_RATE, "u", f"client-{CLIENTS - 1}", 1e7) > 0
     assert quotas.record(PRODUCER_BYTE_RATE, "u", "client-0", 1e7) == 0
 
@@ -111,5 +111,5 @@ def test_the_memory_of_long_client_ids_is_limited() -> None:
     assert bytes_kept(ask) < 4 << 20
     name = "00001" * 6_000
     quotas.record(PRODUCER_BYTE_RATE, "u", name, 2e7)
-    assert quotas.record(PRODUCER_BYTE_RATE, "u", name, 0) > 0  # the names are different clients
+    assert quotas.record(PRODUCER_BYTE_RATE, "u", name, 0) > 0  # each name is a different client
     assert quotas.record(PRODUCER_BYTE_RATE, "u", "00002" * 6_000, 0) == 0

@@ -23,8 +23,8 @@ from odradek.wire.api_keys import (
 )
 
 STEPS_BETWEEN = 40
-"""A turn has 17 steps of 0.3 ms by the scheduler's clock; the other client's request arrives in one of the next
-turns."""
+"""An iteration of the loop has 17 steps of 0.3 ms by the scheduler's clock. The other client's request arrives in one
+of the next iterations."""
 
 
 def users(*names: str, salt: bytes = b"salt", salted_password: bytes = b"x" * 32) -> dict[str, Any]:

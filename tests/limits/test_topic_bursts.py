@@ -33,8 +33,8 @@ from odradek.wire.api_keys import (
 
 TOPIC, GROUP = 2, 32
 STEPS_A_TURN = 20
-"""The largest number in a turn, if each step takes 0.3 ms by the scheduler's clock. Then the loop handles its
-sockets."""
+"""The largest number of partitions in an iteration of the loop, if each step takes 0.3 ms by the scheduler's clock.
+After each iteration the loop handles its sockets."""
 
 
 class CountingFiles(OsFiles):

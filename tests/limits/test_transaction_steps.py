@@ -37,7 +37,7 @@ OK = ErrorCode.none
 
 
 class Writer(MarkerWriter):
-    """Keeps the markers instead of logs."""
+    """Keeps the markers in memory and writes no logs."""
 
     written: list[tuple[str, int]]
 

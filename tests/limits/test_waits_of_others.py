@@ -1,4 +1,4 @@
-"""The long suite: the effects of each attack of the table on a broker and on its other clients.
+"""The effects of each attack of the table on a broker and on its other clients. These tests belong to the long suite.
 
 The tests check counts: the broker survives, returns its memory and files, and starts again. The waits are printed as
 the table for `docs/limits.md`; no test fails because of a time.

@@ -64,7 +64,8 @@ async def _serve(api_key: int, where: str, directory: Path) -> int:
         assert topic is not None
         known = Known(("known",), (topic.id,), ("group",))
         warm, peer = Peer(broker), Peer(broker)
-        await warm.exchange(packed(widest(known, api_key, where), 1))  # loads the modules that are loaded only once
+        # The first request loads modules; only the second one is counted.
+        await warm.exchange(packed(widest(known, api_key, where), 1))
         steps = Steps()
         with steps.counted():
             await peer.exchange(packed(widest(known, api_key, where), 2))

@@ -72,12 +72,12 @@ def _filled(run: Run, entity: Any) -> dict[str, Any]:
 
 _UNORDERED = ("api_keys", "supported_features", "finalized_features", "config_resources")
 _SILENT = {(24, 4), (24, 5)}
-"""API, version: Apache Kafka does not answer an empty request."""
+"""The pairs of API and version in which Apache Kafka does not answer an empty request."""
 
 
 def send_empty(run: Run, api_key: int, version: int) -> None:
     message = empty(api_key, version)
-    if api_key == 0:  # acks=0: the next reply on the connection is that of the next request
+    if api_key == 0:  # a request with acks=0 has no reply: the next reply on the connection belongs to the next request
         run.send_without_reply(api_key, version, message)
     elif (api_key, version) in _SILENT:
         run.send(api_key, version, message, client="silent").receive_if_answered()

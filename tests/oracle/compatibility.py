@@ -56,7 +56,8 @@ OUT = (
 
 
 class Difference(NamedTuple):
-    """A different answer. ``lines``: all lines that describe the difference in a scenario, word by word."""
+    """A reply that differs. ``lines``: all lines with which the comparison reports the difference in a scenario, word
+    by word."""
 
     scenario: str
     lines: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Short forms of the requests about groups: members of both protocols, offsets, administration, and the log.
+"""Functions that send the requests about groups: members of both protocols, offsets, administration, and the log.
 
 Each member is a client with its own connection, so that one member can wait while others act.
 """
@@ -593,8 +593,8 @@ class Consumer:
 
 
 def stable(talk: Talk, *members: Member, plan: Mapping[str, bytes] | None = None) -> None:
-    """Adds members to the group one after another, because a join of an empty group waits for no other member; then
-    makes a generation with all of them, synced."""
+    """Adds members to the group one after another, because a join of an empty group waits for no other member. Then
+    makes a generation of all of them, and syncs it."""
     first, *others = members
     first.join()
     first.sync({first: (plan or {}).get(first.client, b"") if not others else b""})
@@ -616,7 +616,7 @@ def stable(talk: Talk, *members: Member, plan: Mapping[str, bytes] | None = None
 
 
 def join_both(leader: Member, newcomer: Member, **other: Any) -> None:
-    """Makes a generation of both, not synced: the leader joins again after the new member has joined."""
+    """Makes a generation of both members, without a sync: the leader joins again after the new member has joined."""
     waiting = newcomer.start_rebalance(**other)
     leader.join()
     newcomer.receive_join(waiting)

@@ -1,11 +1,10 @@
 """Records partition directories of Apache Kafka 4.3 with transactions in every state: ``python -m
 tests.oracle.record_prepared_transactions``.
 
-Markers reach their partitions through the listener between brokers, also within one broker. First it works, and
-transactions are completed. Then Kafka starts with an address of this listener where nothing listens, so a decided
-transaction stays prepared, and ``kill -9`` ends Kafka. The directories are stored in
-``tests/data/kafka-prepared-transactions``; ``tests/broker/test_kafka_transactions_are_finished.py`` opens them.
-"""
+Markers reach their partitions through the listener between brokers, also within one broker. At first this listener
+works, and Kafka completes transactions. Then Kafka starts with a closed port as the address of this listener, so a
+decided transaction stays prepared. In the end ``kill -9`` ends Kafka. The directories are stored in
+``tests/data/kafka-prepared-transactions``; ``tests/broker/test_kafka_transactions_are_finished.py`` opens them."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ DIRECTORIES = ("__transaction_state-0", "__consumer_offsets-0", "t-0", "t-1")
 CONFIG = {
     "transaction.state.log.num.partitions": "1",
     "offsets.topic.num.partitions": "1",
-    "log.index.size.max.bytes": "1024",  # Kafka allocates it for a log that it writes
-    "transaction.partition.verification.enable": "false",  # it would need the listener between brokers
+    "log.index.size.max.bytes": "1024",  # Kafka allocates this size for an index of a log that it writes
+    "transaction.partition.verification.enable": "false",  # the verification would need the listener between brokers
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
     "inter.broker.listener.name": "INTERNAL",
 }

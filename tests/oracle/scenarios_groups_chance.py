@@ -33,7 +33,8 @@ class Chance:
         self.topic = self.talk.known_topic("a", PARTITIONS)
         self.ghost = run.topic("ghost")
         self.members = [Consumer(self.talk, name) for name in NAMES]
-        for member in self.members:  # permanently: Kafka would still look for the member under the id that it gave up
+        # A member never changes its instance id: Kafka would still look for the member under the id that it gave up.
+        for member in self.members:
             member.instance = self.random.choice(INSTANCES)
 
     def subscription(self) -> list[str]:

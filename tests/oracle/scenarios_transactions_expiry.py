@@ -19,7 +19,8 @@ _APPEND_TIME = {"message_timestamp_type": "LogAppendTime"}
 
 
 def transactional_ids_expire(run: Run) -> None:
-    """Those without a transaction; afterwards the id is unknown, and its producer too."""
+    """Transactional ids without a transaction expire. Afterwards the coordinator knows neither the id nor its producer.
+    """
     topic = run.topic()
     run.create(topic, 1, **_APPEND_TIME)
     empty, committed, aborted = initialised(run, "empty"), opened(run, topic, "c"), opened(run, topic, "a")
@@ -89,7 +90,7 @@ def producers_expire(run: Run) -> None:
 
 
 def a_forgotten_producer_begins_a_transaction(run: Run) -> None:
-    """Its partition has no state of it: the first sequence at version 2 has to be 0."""
+    """The partition has forgotten the producer. At version 2 the first sequence of the transaction has to be 0."""
     topic = run.topic()
     run.create(topic, 2, **_APPEND_TIME)
     for partition, version in enumerate((11, 12)):

@@ -77,7 +77,8 @@ def an_old_epoch_aborts_a_transaction(run: Run) -> None:
 
 
 def a_replaced_producer_aborts_a_transaction(run: Run) -> None:
-    """The old one left records: they are aborted, and its epoch is refused everywhere."""
+    """The old producer has left records in an open transaction. They are aborted, and every request with its epoch is
+    refused."""
     topic, other = run.topic("a"), run.topic("b")
     run.create(topic)
     run.create(other)
@@ -97,7 +98,8 @@ def a_replaced_producer_aborts_a_transaction(run: Run) -> None:
 
 
 def producers_recover(run: Run) -> None:
-    """InitProducerId with id and epoch, without a transaction, after one, in one; and again after a lost reply."""
+    """InitProducerId with id and epoch: without a transaction, after a transaction, in a transaction, and repeated
+    after a lost reply."""
     topic = run.topic()
     run.create(topic)
     producer = initialised(run)
@@ -237,7 +239,7 @@ def records_outside_of_transactions(run: Run) -> None:
 
 
 def records_with_another_identity(run: Run) -> None:
-    """The transactional id of the request and the batch do not fit to each other."""
+    """The transactional id of the request is not that of the batch's producer."""
     topic = run.topic()
     run.create(topic, 2)
     a, b, unknown = initialised(run, "a"), initialised(run, "b"), Producer(run, "unknown")
@@ -321,7 +323,7 @@ def sequences_in_transactions(run: Run) -> None:
 
 
 def two_producers_with_one_transactional_id(run: Run) -> None:
-    """Both have the same epoch: the broker takes them for one."""
+    """Both producers have the same epoch, so the broker cannot tell them apart."""
     topic = run.topic()
     run.create(topic, 2)
     one = initialised(run)

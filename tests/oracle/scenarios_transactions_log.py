@@ -144,7 +144,7 @@ def aborted_transactions_over_segments(run: Run) -> None:
 
 
 def markers_read(run: Run) -> None:
-    """The bytes of markers: key, value, attributes; both results, several coordinator epochs."""
+    """The bytes of markers of both results and of several coordinator epochs: key, value and attributes."""
     topic = run.topic()
     run.create(topic, 1)
     for number in range(3):
@@ -203,7 +203,7 @@ def transactions_with_codecs_and_append_times(run: Run) -> None:
 
 
 def a_topic_of_a_transaction_is_deleted(run: Run) -> None:
-    """The transaction ends without it; the topic with the same name is another one."""
+    """The transaction ends without the deleted topic. A new topic with its name is not part of the transaction."""
     for commit in (True, False):
         gone, stays = run.topic(f"gone{commit:d}"), run.topic(f"stays{commit:d}")
         run.create(gone)

@@ -17,7 +17,7 @@ CONFIG = transaction_requests.CONFIG | {"group.consumer.assignment.interval.ms":
 
 
 def fetched(talk: Talk, topic: str, *partitions: int) -> None:
-    """What readers see that name the partitions, that wait for stable offsets, and that ask for all topics."""
+    """The replies to three fetches: one names the partitions, one requires stable offsets, one asks for all topics."""
     named = {topic: list(partitions)}
     talk.fetch(named)
     talk.fetch(named, stable=True)
@@ -202,7 +202,7 @@ def offsets_of_static_members(run: Run) -> None:
 
 
 def offsets_in_a_rebalance(run: Run) -> None:
-    """A generation that is not synced, and a rebalance that waits."""
+    """Commits in a generation that is not synced, and in a rebalance that waits for members."""
     talk, a, b = two_unsynced(run)
     topic = talk.known_topic()
     producer = initialised(run)

@@ -54,7 +54,8 @@ def restart(run: Run, *talks: Producer | Talk, topics: Mapping[str, int]) -> Non
 
 
 def transactions_after_a_restart(run: Run) -> None:
-    """One in each state; afterwards each ends or is replaced."""
+    """One transaction is in each state before the restart. After the restart each transaction ends, or another producer
+    replaces its producer."""
     topic = run.topic()
     run.create(topic)
     empty = initialised(run, "empty", times=2)
@@ -128,7 +129,8 @@ def offsets_after_a_restart(run: Run) -> None:
 
 
 def aborted_transactions_after_a_restart(run: Run) -> None:
-    """Over several segments, with an open transaction and a plain producer."""
+    """The aborted transactions are in several segments, beside an open transaction and a producer without transactions.
+    """
     topic = run.topic()
     run.create(topic, 1, segment_ms=SEGMENT_MS)
     a, b, long = (initialised(run, label) for label in ("a", "b", "long"))
@@ -289,7 +291,7 @@ def prepared_transactions_by_hand(run: Run) -> None:
 
 
 def unreadable_records_by_hand(run: Run) -> None:
-    """Records that the coordinator cannot read or that say impossible things."""
+    """Records that the coordinator cannot read, and records with impossible values."""
     made = [Producer(run, label) for label in ("tombstone", "plain", "version0", "negative")]
     tombstone, plain, version0, negative = made
     tombstone.init()

@@ -15,11 +15,11 @@ from transaction_requests import Producer, initialised, opened, prepared
 SERIAL = True
 CONFIG = transaction_requests.CONFIG
 Enter = Callable[[Run, str, str], Producer]
-"""Brings a new producer into a state: its run, a topic, its label."""
+"""A function that brings a new producer into a state. Arguments: the run, a topic, the producer's label."""
 
 
 def _requests(topic: str, group: str, old: bool) -> dict[str, Callable[[Producer], object]]:
-    """Name -> a request with the present id and epoch, or with others."""
+    """Name -> a request with the present producer id and epoch, or with other ones."""
     end, add, produce, offsets = (4, 3, 11, 4) if old else (5, 4, 12, 5)
     return {
         "init": lambda p: p.init(),

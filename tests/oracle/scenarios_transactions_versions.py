@@ -55,7 +55,7 @@ def at_each_level(run: Run, act: Callable[[str], None], levels: tuple[int, ...] 
 
 
 def levels_changed(run: Run) -> None:
-    """Which changes UpdateFeatures makes, and in which versions."""
+    """The changes that UpdateFeatures accepts and refuses, by version."""
     changes = list(itertools.product((0, 1, 2, 3, -1), (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE)))
 
     def ask(_: str) -> None:
@@ -75,7 +75,7 @@ def levels_changed(run: Run) -> None:
 
 
 def transactions_at_each_level(run: Run) -> None:
-    """By the older protocol, and by version 2's EndTxn."""
+    """Transactions by the older protocol, and with the EndTxn of version 2."""
     topic = run.topic()
     run.create(topic, 3)
 
@@ -100,7 +100,8 @@ def transactions_at_each_level(run: Run) -> None:
 
 
 def partitions_added_by_the_broker_at_each_level(run: Run) -> None:
-    """A client that does not ask for the level: Produce 12 and TxnOffsetCommit 5 without a step before them."""
+    """A client that does not look up the level: it sends Produce 12 and TxnOffsetCommit 5 without AddPartitionsToTxn
+    and AddOffsetsToTxn."""
     talk = Talk(run)
     topic = talk.topic(partitions=2)
     run.wait_until_led(topic, 2)
@@ -222,7 +223,8 @@ def levels_changed_in_a_transaction(run: Run) -> None:
 
 
 def levels_changed_between_transactions(run: Run) -> None:
-    """Repeated ends and recovery after a change: what the coordinator knows of the last transaction."""
+    """Repeated ends and recovery after a change. The replies show what the coordinator keeps of the last transaction.
+    """
     topic = run.topic()
     run.create(topic)
     try:

@@ -1,8 +1,7 @@
 """Groups and offsets: odradek's answers and records equal those of Apache Kafka.
 
-``DEVIATIONS`` lists intended differences with reasons; an entry without a difference fails. For Apache Kafka the
-recording waited; here the clock is moved.
-"""
+``DEVIATIONS`` lists intended differences with reasons; an entry without a difference fails. To let time pass, the
+recording waited, and these tests move the broker's clock."""
 
 from __future__ import annotations
 

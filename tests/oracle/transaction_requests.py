@@ -1,4 +1,5 @@
-"""Short forms of the requests about transactions: a transactional producer, readers of partitions, the transaction log.
+"""Functions that send the requests about transactions: a transactional producer, readers of partitions, the transaction
+log.
 
 A reply's bytes with a producer id have a varying checksum, so records are in the trace as decoded fields (``read``).
 
@@ -36,10 +37,11 @@ COMPLETE = ("Empty", "CompleteCommit", "CompleteAbort")
 LATE_COORDINATOR = 1000
 """A coordinator epoch that no coordinator reaches in these scenarios."""
 SEGMENT_MS = "600000"
-"""The ``segment.ms`` of scenarios with several segments. Markers have the present time, so it is longer than any run:
-a slow one must not end a segment between two markers."""
+"""The ``segment.ms`` of scenarios with several segments. Markers have the present time. So this time is longer than any
+run: otherwise a slow run would end a segment between two markers."""
 GAP_MS = 1_200_000
-"""The time from record to record that ends such a segment. Two of it are less than message.timestamp.after.max.ms."""
+"""The time between two records that ends such a segment. Twice this time is less than message.timestamp.after.max.ms.
+"""
 _FIRST_ID = 1000
 """Producer ids are at least this large: smaller ones occur among other numbers by chance."""
 
@@ -248,7 +250,7 @@ _PLAIN = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": 
 
 
 def wait_for_producer_ids(run: Run) -> None:
-    """Waits until the broker has producer ids; until then it refuses whatever needs a new one."""
+    """Waits until the broker has producer ids. Until then it refuses every request that needs a new id."""
     run.until(INIT, 4, _PLAIN, lambda reply: reply.producer_id >= 0)
 
 

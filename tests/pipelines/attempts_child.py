@@ -1,5 +1,6 @@
-"""A separate process whose tasks are disturbed after their files are written and closed. Its class is pickled by value,
-like everything in a main program. Arguments: master, broker, topic, table, kind of table, the disturbance."""
+"""A separate process whose tasks are disturbed after their files are written and closed. The class of the writer is
+pickled by value, because it is defined in a main program. Arguments: master, broker, topic, table, kind of table, the
+disturbance."""
 
 import json
 import os

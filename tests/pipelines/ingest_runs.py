@@ -74,7 +74,8 @@ def checkpoint_end(checkpoint: Path) -> dict[TopicPartition, int]:
 
 
 def forget_that_the_last_batch_was_done(checkpoint: Path) -> int:
-    """Makes the state of a kill between a micro-batch's work and Spark's mark of it."""
+    """Restores the state after a kill between the work of a micro-batch and the moment at which Spark marks it as
+    complete."""
     last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
     for name in (str(last), f".{last}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)

@@ -127,7 +127,7 @@ def test_folders_of_times_are_in_utc_for_any_session_time_zone(
     topic = unique("zones")
     create_topic(bootstrap, topic, 1)
     producer = Producer({"bootstrap.servers": bootstrap})
-    times = [1_500, 1_700_000_000_123, 1_711_846_800_000]  # the last one is in the hour that this zone skips
+    times = [1_500, 1_700_000_000_123, 1_711_846_800_000]  # the last time is in the hour that this zone skips
     for number, at in enumerate(times):
         value = b'{"id":%d,"day":"2024-03-10"}' % number
         producer.produce(topic, value, partition=0, timestamp=at)
@@ -153,7 +153,7 @@ def check_by_chance(spark: Any, bootstrap: str, place: Path, seeds: Iterable[int
         topic, where = unique("chance"), f"seed {seed}: {chosen.form} {chosen.options}"
         create_topic(bootstrap, topic, 3, message_timestamp_after_max_ms=str(2**63 - 1))
         records = [random_record(chance) | {"value": chosen.value(chance)} for _ in range(count)]
-        # the year 10000, which is beyond Python's range
+        # the year 10000, which Python's datetime does not have
         records[0]["timestamp"] = chance.choice([0, 253_402_300_800_000])
         send(bootstrap, topic, records)
         done = {

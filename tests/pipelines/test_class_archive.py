@@ -1,4 +1,4 @@
-"""The archive of Java's classes: the options that enable it, its file, which is never incomplete, and its use."""
+"""The archive of Java's classes: the options that enable it, its file, and its use. The file is never incomplete."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_none_and_java_options_of_the_user_disable_it(default: Path, monkeypatch
 
 
 def test_a_folder_that_other_users_may_write_to_is_not_used(default: Path) -> None:
-    """Java runs the code in an archive."""
+    """Java runs the code in an archive, so no other user may be able to write it."""
     ClassArchive.of({}, default)
     default.parent.chmod(0o777)
     assert ClassArchive.of({}, default) is None

@@ -268,7 +268,7 @@ def test_late_files_of_a_dead_run_are_removed_by_the_next_run(tmp_path: Path) ->
 
 
 def test_files_of_unknown_runs_are_removed_after_a_day(tmp_path: Path) -> None:
-    """A user may have removed its record."""
+    """A run is unknown if a user has removed its record."""
     table = delta_table(tmp_path, "a" * 32)
     table.add(Rows(3), 0, QUERY)
     (held,) = log_files(tmp_path)
@@ -311,7 +311,7 @@ def test_files_whose_commits_were_removed_from_the_log_stay(tmp_path: Path) -> N
 
 
 def test_files_committed_by_a_dead_run_stay_although_the_newest_version_lacks_them(tmp_path: Path) -> None:
-    """Older versions of the table have them."""
+    """Older versions of the table contain these files."""
     table = delta_table(tmp_path, "a" * 32)
     for batch in range(2):
         table.add(Rows(3), batch, QUERY)
@@ -535,7 +535,7 @@ def test_counts_of_older_versions_are_unknown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("write", [1, 2])
 def test_a_run_that_is_stopped_while_it_begins_does_not_hold(tmp_path: Path, write: int) -> None:
-    """A signal ends the process from another thread, at any time after a write of the run's record."""
+    """A signal can end the run at any moment after the write of its record. The exception comes from another thread."""
 
     class Stopped(LocalLocation):
         writes = 0

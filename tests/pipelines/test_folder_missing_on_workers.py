@@ -26,7 +26,7 @@ from odradek.pipelines import ingest
 pytestmark = needs_mounts
 
 TASKS = ["--task-size", "2k"]
-"""Each worker gets a task, although there are few records."""
+"""Settings with which each worker gets a task although there are few records."""
 CONF = ["--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1"]
 CONF += ["--conf", f"spark.executor.defaultJavaOptions={spark_java_options()}"]
 
@@ -46,7 +46,7 @@ def records(bootstrap: str) -> str:
 
 
 def check_refused(done: subprocess.CompletedProcess[str], output: Path) -> None:
-    """Exit code 1, and one line with the path, the host and the remedy."""
+    """Checks for exit code 1, and one line with the path, the host and the remedy."""
     assert done.returncode == 1, done
     line = done.stderr.strip()
     assert "\n" not in line, line

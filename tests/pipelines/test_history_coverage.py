@@ -1,4 +1,4 @@
-"""The state of each offset of the offsets topic, counted while the topic is read, equals a check of each offset."""
+"""The coverage of the offsets topic, counted while the topic is read, equals a count of one offset after another."""
 
 from __future__ import annotations
 

@@ -112,7 +112,8 @@ def test_the_forecast_of_expiry_equals_the_brokers_expiry(played: Played) -> Non
     commit = found["proof"][0]["commit_timestamp"]
     assert (found["to_timestamp"] - commit).days == 7
     rows = {row["group"]: row for row in played.analysis.expiry.to_pylist()}
-    assert rows["h-reset"]["counted_from"] == "empty"  # from the time when it became empty, not from the tool's commit
+    # The retention counts from the time when the group became empty, not from the tool's commit.
+    assert rows["h-reset"]["counted_from"] == "empty"
     became_empty = finding(played, "reset")["proof"][1]
     states = {row["record_offset"]: row["state_timestamp"] for row in history_of(played, "reset")}
     assert rows["h-reset"]["since_timestamp"] == states[became_empty["record_offset"]]

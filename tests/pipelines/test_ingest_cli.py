@@ -1,4 +1,4 @@
-"""``odradek pipeline`` for a new user: one line and an exit code for each mistake, and Ctrl-C at any time."""
+"""Mistakes in ``odradek pipeline`` commands give one line and an exit code. Ctrl-C works at any time."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ ENDS = {signal.SIGINT: (130, ""), signal.SIGTERM: (143, "odradek: stopped by SIG
 def test_a_continuous_run_is_stopped_cleanly(
     sent: signal.Signals, code: int, says: str, bootstrap: str, tmp_path: Path, admin: Admin
 ) -> None:
-    """The records that it has read are committed by then, also those of the last batch."""
+    """When the run has ended, all records that it has read are committed, also those of the last micro-batch."""
     topic, group, output = unique("goes-on"), unique("group"), tmp_path / "t"
     create_topic(bootstrap, topic, 2)
     publish(bootstrap, topic, numbers(10))

@@ -1,5 +1,5 @@
-"""Records that are deleted during an ingest: the error names them and no row of their micro-batch is in the table, or
-with the option they are skipped. Both writers."""
+"""Records that are deleted during an ingest, with both writers. The error names them, and no row of their micro-batch
+is in the table. With the option the ingest skips them."""
 
 from __future__ import annotations
 

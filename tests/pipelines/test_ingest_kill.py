@@ -186,7 +186,7 @@ def test_a_round(own_broker: Callable[..., RunningBroker], spark: Any, tmp_path:
 def test_a_first_run_that_was_killed_may_be_corrected(
     own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
 ) -> None:
-    """It had begun the table, which is still empty."""
+    """The killed run had begun the table, which is still empty."""
     rounds = Rounds(own_broker(), tmp_path, "parquet")
     publish(rounds.broker.bootstrap, TOPIC, [b'{"id":1}'] * BATCH_RECORDS, partition=0)
     begun = rounds.output / "_odradek" / "table.json"
@@ -209,7 +209,7 @@ def test_a_first_run_that_was_killed_may_be_corrected(
 def test_three_rounds(
     seed: int, table_format: str, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
 ) -> None:
-    """A driver, a worker and a broker are killed in each run; every other seed names the table with a ``file:`` URI."""
+    """Each run kills a driver, a worker and a broker. Every other seed names the table with a ``file:`` URI."""
     rounds = Rounds(own_broker(), tmp_path, table_format, by_uri=seed % 2 == 1)
     assert len(play(rounds, spark, seed, 3)) == 3
 
@@ -219,7 +219,7 @@ def test_three_rounds(
 def test_two_runs_at_once(
     table_format: str, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
 ) -> None:
-    """One of them is refused and names the other, unless it starts after the other has ended."""
+    """One run is refused and names the other one, unless it starts after the other one has ended."""
     rounds = Rounds(own_broker(), tmp_path, table_format)
     rounds.publish()
     pipe = subprocess.PIPE

@@ -123,7 +123,7 @@ def test_every_record_is_in_the_table_once(
 def test_a_driver_that_is_killed(
     files: int, table_format: str, store: ObjectStore, cluster: Cluster, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
-    """The kill happens when enough files are written, in its first micro-batch or a later one."""
+    """The driver is killed when enough files are written, in its first micro-batch or in a later one."""
     runs = Runs(store, cluster, bootstrap, table_format)
     runs.publish()
     with (tmp_path / "out").open("wb") as out:
@@ -145,7 +145,7 @@ def test_a_driver_that_is_killed(
 def test_two_runs_at_once(
     table_format: str, store: ObjectStore, cluster: Cluster, admin: Admin, bootstrap: str, tmp_path: Path
 ) -> None:
-    """One of them may be refused, and names the other."""
+    """One run may be refused. Its error then names the other run."""
     runs = Runs(store, cluster, bootstrap, table_format)
     runs.publish()
     line = runs.command(store.spark_conf() | {"spark.cores.max": "1"})

@@ -144,7 +144,8 @@ def test_ranges_between_offsets_and_times(bootstrap: str, topic: str) -> None:
     topics = (topic,)
     assert _spans(_look(bootstrap, topics=topics)) == [(0, 0, 20), (1, 0, 5)]
     assert _spans(_look(bootstrap, topics=topics, start="3", end="5")) == [(0, 3, 5), (1, 3, 5)]
-    # From 1003.5 s to 1010 s: record 4 is the first after the start. All records of partition 1 are after the end.
+    # The range is from 1003.5 s to 1010 s. Record 4 is the first one after the start. All records of partition 1 are
+    # after the end.
     between = _look(bootstrap, topics=topics, start="1970-01-01T00:16:43.500", end="1970-01-01T00:16:50")
     assert _spans(between) == [(0, 4, 10)]
     assert _spans(_look(bootstrap, topics=topics, start="2100-01-01")) == []
@@ -241,7 +242,7 @@ def test_a_replay_from_before_topic_ids_counts_as_done(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Versions before topic ids wrote these."""
+    """Earlier versions wrote results without topic ids."""
     with monkeypatch.context() as earlier:
         earlier.setattr(ReplayRanges, "digest", ReplayRanges.digest_of_names)
         replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark)
@@ -459,7 +460,7 @@ def test_a_dry_run_needs_no_spark(bootstrap: str, topic: str) -> None:
 
 @pytest.mark.parametrize("into", ["table", "topic"])
 def test_progress_is_reported_piece_by_piece(spark: Any, bootstrap: str, topic: str, tmp_path: Path, into: str) -> None:
-    """By the workers, one piece after another, and once for a replay that was done before."""
+    """The workers report one piece after another. A replay that was done before has one report."""
     found = _look(bootstrap, topics=(topic,))
     target: Target | ReplayTopic = Target(str(tmp_path / "table"))
     if into == "topic":

@@ -1,4 +1,4 @@
-"""A replay into a topic with ``--exactly-once``: it goes on where its last committed transaction ended."""
+"""A replay into a topic with ``--exactly-once`` continues where its last committed transaction ended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALL = "250"
 
 
 class DriverEnd(Exception):
-    """Stands for the end of the driver."""
+    """Raised in place of the end of the driver."""
 
 
 def no_spark() -> Any:
@@ -59,7 +59,7 @@ def target(bootstrap: str) -> str:
 
 
 def origins(bootstrap: str, topic: str) -> list[str]:
-    """Where the committed records come from, in the order of each partition."""
+    """The sources of the committed records (partition and offset), in the order of each partition."""
     return [dict(record.headers)["odradek-replayed-from"].decode() for record in committed_records(bootstrap, topic)]
 
 
@@ -73,7 +73,8 @@ def job(bootstrap: str, target: str, **given: Any) -> Replay:
 def test_a_run_goes_on_where_the_last_committed_transaction_ended(
     spark: Any, bootstrap: str, source: str, target: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """Its driver ends in its second transaction, with all records sent. The topic grows before the second run."""
+    """The driver of the first run ends in its second transaction, after it has sent all records. The topic grows before
+    the second run."""
     send_offsets, calls = Producer.send_offsets_to_transaction, []
 
     def ends_in_the_second(producer: Producer, offsets: Any, group: Any) -> None:
@@ -109,7 +110,7 @@ def test_a_run_goes_on_where_the_last_committed_transaction_ended(
 
 
 def test_what_could_lose_or_double_a_record_is_refused(bootstrap: str, admin: Admin, source: str, target: str) -> None:
-    """Before Spark starts."""
+    """The command refuses it before Spark starts."""
     with pytest.raises(UnknownTopic, match="nowhere"):
         run_replay(job(bootstrap, "nowhere", topics=source), no_spark)
     for name in ("transaction.timeout.ms", "kafka.transaction.timeout.ms"):

@@ -114,6 +114,6 @@ def modelled(history: list[Step]) -> list[Move]:
 @pytest.mark.claim(58, part=True)
 @given(steps)
 def test_moves_equal_those_of_the_model(history: list[Step]) -> None:
-    """Every move back is reported, of any client; a move forward only if no member can have read the records
-    between."""
+    """The analysis reports every move back of any client. It reports a move forward only if no member can have read the
+    records between."""
     assert found(history) == modelled(history)

@@ -88,7 +88,7 @@ def row_groups(path: Path) -> list[tuple[int, int]]:
 
 
 def test_row_groups_and_memory_are_limited(reads: Any, tmp_path: Path) -> None:
-    """A range of 1.2 GB of values, of which the writer has two row groups in memory at a time."""
+    """The task reads 1.2 GB of values. The writer has at most two row groups in memory."""
     large = 1000
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -261,7 +261,7 @@ RECORDS_PER_KILL = 400
 @pytest.mark.claim(105)
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds a process's children through /proc")
 def test_a_killed_driver_leaves_each_row_once(own_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
-    """It is killed at random moments; each run goes on with the work of the killed one, and is killed itself."""
+    """The driver is killed at random moments. Each run continues the work of the killed one, and is killed itself."""
     seed = 1
     chance, broker = random.Random(seed), own_broker()
     bootstrap, checkpoint = broker.bootstrap, tmp_path / "checkpoint"

@@ -1,4 +1,4 @@
-"""The values of records: a value that cannot be read is neither lost nor read as something else."""
+"""Values of records. A value that cannot be read is neither lost nor read as another value."""
 
 from __future__ import annotations
 

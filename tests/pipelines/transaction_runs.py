@@ -1,4 +1,5 @@
-"""Shared code of the tests of exactly-once pipelines: the committed records of a topic, and runs that are killed."""
+"""Shared code for the tests of exactly-once pipelines: reads the committed records of a topic, and runs commands that
+it kills."""
 
 from __future__ import annotations
 

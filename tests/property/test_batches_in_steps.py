@@ -1,4 +1,4 @@
-"""Records that are unpacked and searched in steps, compared with the functions that do it at once."""
+"""Functions that unpack and search records in steps, compared with the functions that do the same at once."""
 
 from __future__ import annotations
 

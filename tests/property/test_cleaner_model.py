@@ -41,7 +41,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class FusedFiles(MemoryFiles):
-    """The machine stops before change number ``fuse`` of the disk."""
+    """Files of a machine that stops before change number ``fuse`` of the disk."""
 
     def __init__(self) -> None:
         super().__init__(T0)

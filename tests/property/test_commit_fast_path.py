@@ -328,7 +328,8 @@ def _play(line: Line, script: list[Any]) -> None:
             line.harness.world.settle()
     line.harness.world.settle()
     for partition in line.harness.partitions:
-        partition.fail_with = None  # a failure now would delay the check of a rebuilt shard beyond the end
+        # A failure at this point would delay the check of a rebuilt shard beyond the end of the test.
+        partition.fail_with = None
     line.harness.advance(CATCH_UP_MS)  # a rebuilt shard then checks for deleted topics
 
 
@@ -407,7 +408,7 @@ def test_unused_plans_are_replaced_and_used_plans_stay() -> None:
             assert len(line.lane._plans) <= 10
             assert len(line.lane._old_plans) <= 10
         assert 0 < line.taken < 500
-        for number in range(60):  # now a few are in use and fit into the limit
+        for number in range(60):  # now only a few plans are in use, and they fit into the limit
             line.feed([_frame(line, kind, number) for kind in groups[30:35]])
         taken = line.taken
         line.feed([_frame(line, kind, 1) for kind in groups[30:35]])

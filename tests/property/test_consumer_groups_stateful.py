@@ -240,7 +240,7 @@ class Groups(RuleBasedStateMachine):
         if not hasattr(self, "harness"):
             return
         self._obey(30)
-        self.change_topic("t")  # the last change
+        self.change_topic("t")  # no topic changes after this point
         self._obey(10)
         group = self.harness.shard(GROUP).consumer_groups.get(GROUP)
         if group is None or not self.clients:

@@ -141,7 +141,7 @@ def fuzz(count: int, seed: int) -> None:
                 assert columns == rows, "the kernel and the pure Python reader differ"
             watch.end()
             if number == min(2000, count // 2):
-                warm = resident_mib()  # caches are full, the kernels loaded
+                warm = resident_mib()  # from here on the caches are full and the kernels are loaded
     assert min(read, refused) > count // 50, f"{read} read, {refused} refused: too few inputs were read or refused"
     assert resident_mib() - warm < MAX_GROWTH_MIB
 

@@ -277,7 +277,7 @@ class FuzzedBroker:
         for name in TOPICS:
             self.broker.create_topic(name, partition_count=2)
         create_offsets_topic(self.broker)
-        # Ten thousand partitions are a valid request, but would only cost time in this test.
+        # A request for ten thousand partitions is valid, but it would only cost time in this test.
         change = self.broker.catalog.change
 
         def change_a_little(**options: Any) -> Change:

@@ -48,7 +48,7 @@ def batch_of(records: list[bytes], codec: str = "none", count: int | None = None
 
 
 def checked(data: bytes) -> Checked:
-    """The broker's check at once. In steps of a few records and headers the result is the same."""
+    """The result of the broker's check. The check in steps of a few records and headers must have the same result."""
     header = read_header(data)
     at_once = verdict(lambda: check_batch(data, header))
     assert verdict(lambda: in_small_steps(data)) == at_once

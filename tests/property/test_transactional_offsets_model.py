@@ -34,7 +34,7 @@ Key = tuple[str, str, int]
 
 @dataclass
 class Model:
-    """``committed`` and ``pending`` have the number of the record and its offset."""
+    """The values of ``committed`` and ``pending`` are pairs: the number of the record, and its offset."""
 
     number: int = 0
     committed: dict[Key, tuple[int, int]] = field(default_factory=dict)

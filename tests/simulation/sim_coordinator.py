@@ -269,7 +269,7 @@ class Coordinator:
         self._patched = ExitStack()
         for owner, name, value in (
             (group_runtime, "GroupShard", lambda *given: WatchedShard(self, *given)),
-            (runtime_module, "LOAD_STEP_S", 0.0),  # the time of a load must not matter
+            (runtime_module, "LOAD_STEP_S", 0.0),  # so that the duration of a load has no effect
             (loader_module, "LOAD_STEP_BYTES", 2_000),  # small steps, so that requests race with a load
             *SMALL_STEPS,
         ):
@@ -456,7 +456,8 @@ class Coordinator:
         index = self._index_of(shard)
         self._same(shard.durable_state(), self.shadows[index].durable_state(), f"loaded {index}")
         log = self.logs[index]
-        certain = log.high_watermark == log.log_end_offset  # otherwise the end may still be lost
+        # If the high watermark is below the log end, the end of the log may still be lost.
+        certain = log.high_watermark == log.log_end_offset
         self.ledger.settle(index, lambda key: shard.committed(*key), certain=certain)
 
     def on_topics_known(self, shard: WatchedShard) -> None:
@@ -464,7 +465,7 @@ class Coordinator:
         self.ledger.topics_known(log.index, self.topics.id_of, certain=log.fail_with is None and log.held_back is None)
 
     def on_expiry(self, shard: WatchedShard, now_ms: int, records: list[SimpleRecord]) -> None:
-        """The shard writes tombstones for these: are they due?"""
+        """Checks that the offsets for which the shard writes tombstones are due."""
         for record in records:
             decoded = decode(record.key, record.value)
             if not isinstance(decoded, OffsetCommitRecord):

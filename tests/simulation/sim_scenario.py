@@ -235,7 +235,7 @@ class Scenario:
                 raise SimulationFailure(f"still waiting: {list(driver._parked)}")
 
     def _forget(self) -> None:
-        """All retention ends, and compaction removes all tombstones."""
+        """Lets time pass until every offset has expired and compaction has removed all tombstones."""
         world, config = self.world, self.config
         end_ms = max(world.clock() + config.offsets_retention_ms, self._longest_expiry_ms())
         world.run_until(end_ms - world.jumped_ms + 2 * config.offsets_retention_check_interval_ms)
@@ -347,7 +347,7 @@ class Scenario:
         self.coordinator.fail_next_append(self.world.rng.randrange(len(self.coordinator.logs)))
 
     def _jump(self) -> None:
-        """The clock is set."""
+        """Sets the system time forward or back."""
         by_ms = self.world.rng.choice([-5_000, 3_000, 60_000])
         self.world.jumped_ms += by_ms
         self.world.note("world", "the clock is set by {} ms", by_ms)
@@ -403,7 +403,7 @@ class Scenario:
         self.world.note("admin", "{} {}: {}", what, group_id, reply)
 
     def _look(self) -> None:
-        """Fetches offsets as any client may; the ledger has the expected result."""
+        """Fetches offsets like a client outside the group. The ledger has the expected result."""
         group = self.world.rng.choice(self.groups)
         everything = OffsetFetch(group.name)
         self._admin.call(group.name, everything, lambda reply: None)
@@ -434,7 +434,7 @@ class Scenario:
                 self._one_owner_in_generation(group, () if classic is None else classic.members)
 
     def _one_owner_now(self, group: Group, members: Any) -> None:
-        """According to the members that the group has: their assignments without revoked partitions."""
+        """Checks the assignments of the group's members, without revoked partitions."""
         seen: dict[TopicPartition, str] = {}
         for process in group.processes:
             if process.alive and self._is_member(process, members):

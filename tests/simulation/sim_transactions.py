@@ -215,7 +215,7 @@ class SimBroker:
                     self.group_shadow.replay(row.offset, record)
 
     def check(self) -> None:
-        """After every event: the living state is the replayed state, and no bug was logged."""
+        """Checks after every event that the live state equals the replayed state and that no bug was logged."""
         if self.errors.seen:
             record = self.errors.seen[0]
             error = None if record.exc_info is None else record.exc_info[1]
@@ -244,7 +244,8 @@ class Batch:
 
 
 class SimProducer:
-    """A transactional producer. ``epoch`` of a life: the answers for an earlier life are dropped."""
+    """A transactional producer. ``epoch`` counts its starts. Replies to requests from before the last start are
+    dropped."""
 
     def __init__(self, world: World, broker: SimBroker, ledger: Ledger, name: str, faults: float) -> None:
         self.world = world
@@ -289,7 +290,7 @@ class SimProducer:
             world.after(REQUEST_TIMEOUT_MS, again)
             if not world.chance(self.faults):
                 world.after(world.between(0, 20), arrive)
-            if world.chance(self.faults):  # the network repeats it, perhaps in a later transaction
+            if world.chance(self.faults):  # the network repeats the request, perhaps during a later transaction
                 world.after(world.between(0, 5_000), lambda: self.broker.is_up and send(lambda reply: None))
 
         attempt()
@@ -300,7 +301,7 @@ class SimProducer:
     # --- the life ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Starts a producer: what an earlier one has left open is aborted."""
+        """Starts a producer. The coordinator aborts the open transaction of an earlier one."""
         self._todo.clear()
         request = InitProducerId(self.name, TIMEOUT_MS)
 

@@ -1,4 +1,4 @@
-"""An idle group for a simulated year: it commits the same offset for ever; the log does not grow and loses nothing."""
+"""An idle group commits the same offset for a simulated year. The log does not grow and loses nothing."""
 
 from __future__ import annotations
 

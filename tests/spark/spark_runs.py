@@ -66,8 +66,8 @@ class StreamingRun:
         return found
 
     def forget_that_the_last_batch_was_done(self) -> int:
-        """Makes the state of a kill between a micro-batch's work and Spark's mark of it. Returns the number of the
-        batch."""
+        """Restores the state after a kill between the work of a micro-batch and the moment at which Spark marks it as
+        complete. Returns the number of the micro-batch."""
         last = self.log("commits")[-1]
         for name in (str(last), f".{last}.crc"):
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)

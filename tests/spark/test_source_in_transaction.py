@@ -1,4 +1,5 @@
-"""A source with ``commitOffsets=transaction``: its planner leaves the group to the transactions of the batches.
+"""A source with ``commitOffsets=transaction``: its planner commits nothing; the transaction of each micro-batch commits
+the group's offsets.
 
 Without Spark: a planner, and a producer in the place of the driver.
 """
@@ -43,7 +44,7 @@ class Option:
 
 
 class Checkpoint:
-    """Java's StreamExecution, as far as ``MicroBatchGroups`` asks it: the offsets of the batches in the checkpoint."""
+    """A fake of Java's StreamExecution for ``MicroBatchGroups``: the offsets of the micro-batches in the checkpoint."""
 
     def __init__(self) -> None:
         self.batches: list[Offset] = []

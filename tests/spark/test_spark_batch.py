@@ -23,7 +23,7 @@ def read(spark: Any, bootstrap: str, topic: str, **options: str) -> Any:
 
 @pytest.fixture(scope="module")
 def filled(bootstrap: str) -> str:
-    """Two partitions: 0 holds 100 records a second apart, 1 holds 10."""
+    """A topic of two partitions. Partition 0 has 100 records, a second apart. Partition 1 has 10 records."""
     topic = "spark-batch-" + dt.datetime.now(dt.UTC).strftime("%H%M%S%f")
     create_topic(bootstrap, topic, 2)
     publish(bootstrap, topic, numbers(100), timestamps_ms=range(T0, T0 + 100_000, 1000))

@@ -1,4 +1,5 @@
-"""The commit of a finished micro-batch: it follows at once, at any trigger interval, also without another trigger."""
+"""The commit of a micro-batch follows at once when the micro-batch is finished, with any trigger interval and also
+without another trigger."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_retention(made: Made, own_broker: Callable[..., RunningBroker]) -> None
 
 @pytest.mark.slow
 def test_expiry(made: Made) -> None:
-    """A group that was away for longer than its retention: this is no loss, but no start position either."""
+    """The offsets of a group have expired. No record is lost, but the query has no position at which it could start."""
     with odradek.Broker() as broker:
         run = made(broker.bootstrap_servers)
         assert run.rows() == span(0, 0, 30)

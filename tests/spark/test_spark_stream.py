@@ -115,8 +115,8 @@ def test_commits_after_a_kill_are_distinguished_from_a_reset(filled: StreamingRu
     filled.reset({0: 20})
     assert filled.rows() == span(0, 20, 30)
     followed = filled.source_offset(filled.log("offsets")[-1])["$odradek"]["followed"][filled.topic]["0"]
-    # The kill is after the micro-batches' work, before our commits: partition 0 had followed a reset, partition 1 had
-    # not.
+    # The kill comes after the work of the micro-batches and before our commits. Partition 0 has followed a reset, and
+    # partition 1 has not.
     assert filled.group is not None
     filled.admin.alter_group_offsets(
         filled.group, {first: mark_commit(20, followed, query=filled.query()), second: mark_commit(3)}
@@ -309,7 +309,7 @@ def test_a_recreated_topic_is_data_loss(strict: StreamingRun) -> None:
     message = reason(caught.value) or ""
     assert f"{strict.topic}-0: it was read up to offset 30, but its topic was deleted and created again" in message
     assert f"{strict.topic}-1: it was read up to offset 10, but its topic was deleted and created again" in message
-    strict.reset({0: 34})  # one solution: the group has the offset to continue
+    strict.reset({0: 34})  # one remedy: a commit of the group sets the offset at which the query continues
     assert strict.rows(failOnDataLoss="false") == span(0, 34, 35)
     assert strict.committed() == {0: 35, 1: 0}
 

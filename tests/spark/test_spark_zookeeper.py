@@ -92,7 +92,8 @@ def test_a_batch_starts_at_the_offsets_of_a_storm_spout(
 def test_a_stream_takes_the_group_over_from_zookeeper(
     stream: StreamingRun, bootstrap: str, filled: str, connect: str, kazoo: KazooClient, group: str, admin: Admin
 ) -> None:
-    """Only its first run asks ZooKeeper; later the checkpoint decides. It commits to the group in Kafka."""
+    """Only the first run of the query reads offsets from ZooKeeper. Later runs start at the checkpoint. The query
+    commits to the group in Kafka."""
     paths = [f"/consumers/{group}/offsets/{filled}/{partition}" for partition in (0, 1)]
     for path in paths:
         put(kazoo, path, b"6")

@@ -29,7 +29,7 @@ from odradek.spark.micro_batch_number import MicroBatchRefused
 
 
 class DriverEnd(Exception):
-    """Stands for the end of the driver."""
+    """Raised in place of the end of the driver."""
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ READ_S = 120
 
 
 def values(bootstrap: str, topic: str) -> list[str]:
-    """The values of all committed records. The records of open transactions end the read, too: it waits for them."""
+    """The values of all committed records. Waits until no transaction is open."""
     with Admin(bootstrap) as admin:
         places = admin.partitions(topic)
         ends = {tp: end.offset for tp, end in admin.list_offsets(dict.fromkeys(places, -1)).items()}
@@ -76,7 +76,7 @@ def query_id(stream: StreamingRun) -> str:
 
 
 def check_group(stream: StreamingRun) -> None:
-    """The source's group has the offsets of the checkpoint's last batch."""
+    """Checks that the group of the source has the offsets of the checkpoint's last micro-batch."""
     end = stream.source_offset(stream.log("commits")[-1])
     assert stream.committed() == {int(number): offset for number, offset in end[stream.topic].items()}
 

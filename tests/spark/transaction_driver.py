@@ -35,7 +35,7 @@ class Faults:
         self.plan: dict[str, str] = json.loads((self.place / "faults.json").read_text())
 
     def is_due(self, fault: str, batch: int) -> bool:
-        """Returns whether a fault has to happen now. It is done then."""
+        """Returns whether a fault has to happen now, and then marks it as done."""
         mark = self.place / f"done-{batch}"
         if self.plan.get(str(batch)) != fault or mark.exists():
             return False

@@ -59,7 +59,7 @@ def make_archives() -> None:
 
 
 def _run_kafkas_tool(bootstrap: str) -> None:
-    """The tool that loads the most classes."""
+    """Runs the tool that loads the most classes."""
     from bench.apache import Unavailable, class_path
 
     try:
@@ -76,7 +76,7 @@ def _run_kafkas_tool(bootstrap: str) -> None:
 
 
 def _run_spark(bootstrap: str, table: Path) -> None:
-    """A Spark that does the same as those of the tests, and then writes the archive."""
+    """Runs a Spark that loads the classes that the tests need, and then writes the archive."""
     from pyspark import SparkContext
 
     from odradek.pipelines import ingest

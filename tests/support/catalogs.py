@@ -1,4 +1,4 @@
-"""Changes of a catalogue, in the way of the broker's controller."""
+"""Changes a catalogue as the broker's controller does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from odradek.catalog.shard import CatalogRequest
 
 
 def changed(catalog: Catalog, *requests: CatalogRequest) -> Change:
-    """A change that is written and applied."""
+    """Writes the records of a change and applies them. Returns the records."""
     change = catalog.change()
     for request in requests:
         finish(change.add(request))

@@ -282,7 +282,8 @@ class TopicChurn(Worker):
 
 
 class Recreation(Worker):
-    """One name, one partition: created, written, committed, trimmed at the start, deleted, created again."""
+    """Creates a topic of one partition, writes, commits, deletes records at its start, deletes the topic, and creates
+    it again."""
 
     def __init__(self, name: str, ledger: Ledger, dice: random.Random) -> None:
         super().__init__(name, ledger)

@@ -191,7 +191,7 @@ def serve(name: str, kind: str) -> None:
         with contextlib.suppress(ValueError):
             schemas.decode(key, version, schemas.Kind.RESPONSE, b"")
     gc.collect()
-    gc.freeze()  # else each child's garbage collections would copy the memory of all of these objects
+    gc.freeze()  # otherwise each child's garbage collections would copy the memory of all of these objects
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(f"\0{name}")
     listener.listen(64)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 BUILD = TESTS.parent / "build"
-# Archives of loaded classes; ``caches`` makes them.
+# Archives of loaded classes. ``support.caches`` creates them.
 SPARK, KAFKA = BUILD / "spark.jsa", BUILD / "kafka.jsa"
 # Each Java process of the tests lives for seconds: the second compiler takes more time than its code saves.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -42,7 +42,7 @@ def kafka_command(kafka_cp: str, classes: Path | None = None, heap: str = "256m"
     Unavailable."""
     from bench.apache import java
 
-    # The archive holds for class paths that begin with Kafka's jars.
+    # Java uses the archive for class paths that begin with Kafka's jars.
     return [java(), f"-Xmx{heap}", *kafka_java_options(), "-cp", f"{kafka_cp}:{classes}" if classes else kafka_cp]
 
 

@@ -31,7 +31,7 @@ class Victim:
                 self.lines.append(line.rstrip("\n"))
 
     def starting(self, word: str) -> list[list[str]]:
-        """The words of the lines that begin with ``word``, without this word."""
+        """The other words of each line that begins with ``word``."""
         return [line.split()[1:] for line in list(self.lines) if line.startswith(word)]
 
     @property

@@ -278,7 +278,7 @@ class Node:
         if fate == "pieces":
             for at in range(0, len(reply), 1 + len(reply) // 3):
                 connection.sendall(reply[at : at + 1 + len(reply) // 3])
-                time.sleep(0)  # a reader may see this much
+                time.sleep(0)  # the client may receive this piece alone
             return True
         connection.sendall(reply)
         return True

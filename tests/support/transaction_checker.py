@@ -1,4 +1,4 @@
-"""The checks of transactions: what producers noted, what readers saw, and what the logs hold must agree.
+"""The checks of transactions: the notes of the producers, the records of the readers and the logs must agree.
 
 * ``Ledger`` has the notes of the producers (support/transaction_worker).
 * ``LogAudit`` reads every batch of a partition and decides itself which transactions are committed.
@@ -53,7 +53,7 @@ class Ledger:
 
 
 def fetched(wire: Wire, topic: str, partition: int, offset: int, *, committed: bool) -> Any:
-    """The row of one partition in the reply to Fetch."""
+    """Fetches from one partition. Returns its row of the reply."""
     part = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
     part |= {"log_start_offset": -1, "last_fetched_epoch": -1}
     message = {

@@ -23,7 +23,7 @@ def main(bootstrap: str, source: str, target: str, group: str, stop_at: str = ""
     settings = {
         "bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed",
         "auto.offset.reset": "earliest", "enable.auto.commit": False, "enable.partition.eof": True,
-        "group.instance.id": group,  # the next run takes the place of a killed one at once
+        "group.instance.id": group,  # static membership: the next run replaces a killed one without a rebalance
     }  # fmt: skip
     consumer = Consumer(settings)
     consumer.subscribe([source])

@@ -56,7 +56,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-class GroupHarness:
+class WorkersHarness:
     """Workers and a scheduler on a loop that tests run."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -83,13 +83,13 @@ class GroupHarness:
 
 
 @pytest.fixture
-def harness(loop: asyncio.AbstractEventLoop) -> Iterator[GroupHarness]:
-    harness = GroupHarness(loop)
+def harness(loop: asyncio.AbstractEventLoop) -> Iterator[WorkersHarness]:
+    harness = WorkersHarness(loop)
     yield harness
     harness.workers.stop()
 
 
-def test_steps_get_memory_and_the_values_of_calls(harness: GroupHarness) -> None:
+def test_steps_get_memory_and_the_values_of_calls(harness: WorkersHarness) -> None:
     used: list[int] = []
     kept: list[mmap] = []
 
@@ -111,7 +111,7 @@ def test_steps_get_memory_and_the_values_of_calls(harness: GroupHarness) -> None
 
 
 def test_an_error_of_a_call_is_raised_in_the_steps_and_an_error_of_the_steps_is_the_result(
-    harness: GroupHarness,
+    harness: WorkersHarness,
 ) -> None:
     def work(*, handles: bool) -> BatchSteps[str]:
         yield Claim(10)
@@ -131,7 +131,7 @@ def test_an_error_of_a_call_is_raised_in_the_steps_and_an_error_of_the_steps_is_
         finish(work(handles=False))
 
 
-def test_abandoned_work_keeps_its_memory_until_its_thread_ends(harness: GroupHarness) -> None:
+def test_abandoned_work_keeps_its_memory_until_its_thread_ends(harness: WorkersHarness) -> None:
     entered, may_end = threading.Event(), threading.Event()
 
     def work() -> BatchSteps[None]:
@@ -154,7 +154,7 @@ def test_abandoned_work_keeps_its_memory_until_its_thread_ends(harness: GroupHar
     harness.until(lambda: harness.used == 0)
 
 
-def test_abandoned_work_stops_waiting_for_memory(harness: GroupHarness) -> None:
+def test_abandoned_work_stops_waiting_for_memory(harness: WorkersHarness) -> None:
     def work() -> BatchSteps[None]:
         yield Map(LARGE_MEMORY_BYTES)
         yield None
@@ -170,7 +170,7 @@ def test_abandoned_work_stops_waiting_for_memory(harness: GroupHarness) -> None:
     harness.until(lambda: harness.used == 0)
 
 
-def test_small_claims_do_not_wait_behind_large_ones(harness: GroupHarness) -> None:
+def test_small_claims_do_not_wait_behind_large_ones(harness: WorkersHarness) -> None:
     def work(size: int) -> BatchSteps[None]:
         yield Claim(size)
         yield None
@@ -184,7 +184,7 @@ def test_small_claims_do_not_wait_behind_large_ones(harness: GroupHarness) -> No
     assert harness.used <= LARGE_MEMORY_BYTES + SMALL_MEMORY_BYTES
 
 
-def test_work_that_is_submitted_after_the_close_fails(harness: GroupHarness) -> None:
+def test_work_that_is_submitted_after_the_close_fails(harness: WorkersHarness) -> None:
     harness.workers.stop()
 
     def work() -> BatchSteps[None]:

@@ -141,7 +141,7 @@ def test_an_unknown_name_raises_an_error_with_the_nearest_name() -> None:
 # --- affected requests --------------------------------------------------------------------------------------------
 
 
-class GroupHarness:
+class FaultsHarness:
     """Faults in front of a broker that has only two handlers. Time moves by ``pass_time``."""
 
     def __init__(self, reply: Callable[[Any], Any] = lambda message: {"served": message}) -> None:
@@ -214,7 +214,7 @@ def produce(*topics: str, acks: int = -1) -> Any:
 
 
 def test_without_faults_the_middleware_does_nothing() -> None:
-    harness = GroupHarness()
+    harness = FaultsHarness()
     assert not harness.broker.router.has_middleware
     harness.faults.add("error", "Heartbeat", code="NOT_COORDINATOR", times=2)
     assert harness.broker.router.has_middleware
@@ -227,7 +227,7 @@ def test_without_faults_the_middleware_does_nothing() -> None:
 
 
 def test_a_fault_affects_only_its_api_topic_and_client() -> None:
-    harness = GroupHarness()
+    harness = FaultsHarness()
     harness.faults.add("error", "Produce", code=16, times=None, topic="t", client_id="c")
     for message, client in [(produce("u"), "c"), (produce("t"), "d"), (beat(), "c")]:
         key = 12 if message == beat() else 0
@@ -248,7 +248,7 @@ def test_a_fault_affects_only_its_api_topic_and_client() -> None:
 
 
 def test_topics_match_by_name_by_id_and_by_session() -> None:
-    harness = GroupHarness()
+    harness = FaultsHarness()
     harness.faults.add("drop", "Produce", topic="by-id", times=None)
     by_id = {"topic_id": T_ID, "partition_data": [{"index": 0, "records": b""}]}
     message = request(0, 13, {"transactional_id": None, "acks": -1, "timeout": 1, "topic_data": [by_id]})
@@ -276,7 +276,7 @@ def test_a_refused_fetch_keeps_its_session_and_refuses_its_partitions() -> None:
         assert message.max_wait.total_seconds() == 0
         return fetch_reply(17, [(T_ID.bytes, [FetchedPartition(0)])], session_id=5)
 
-    harness = GroupHarness(serve)
+    harness = FaultsHarness(serve)
     harness.broker.fetch_sessions.begin(
         0, 0, 0, [Wanted(T_ID, 0, 0, 1), Wanted(T_ID, 3, 0, 1)], (), by_id=True, new_id=lambda: 5
     )
@@ -290,7 +290,7 @@ def test_a_refused_fetch_keeps_its_session_and_refuses_its_partitions() -> None:
 
 
 def test_an_impossible_fault_is_refused_at_once() -> None:
-    harness = GroupHarness()
+    harness = FaultsHarness()
     for wrong in [
         {"kind": "eror", "api": "Heartbeat"},
         {"kind": "error", "api": "Heartbeat"},
@@ -309,7 +309,7 @@ def test_an_impossible_fault_is_refused_at_once() -> None:
 
 
 def test_a_fault_before_the_handler_prevents_the_work_and_a_later_one_does_not() -> None:
-    harness = GroupHarness()
+    harness = FaultsHarness()
     harness.faults.add("error", "Heartbeat", code="NOT_COORDINATOR", when="after")
     assert harness.ask(12, beat(1))["error_code"] is CODE
     harness.faults.add("disconnect", "Heartbeat")
@@ -322,7 +322,7 @@ def test_a_fault_before_the_handler_prevents_the_work_and_a_later_one_does_not()
 
 
 def test_a_delayed_request_delays_only_its_own_connection() -> None:
-    harness = GroupHarness()
+    harness = FaultsHarness()
     harness.faults.add("delay", "Heartbeat", seconds=2)
     replies = [harness.ask(12, beat(n)) for n in (1, 2, 3)]
     assert harness.ask(12, beat(4), on="two") == {"served": beat(4)}
@@ -336,7 +336,7 @@ def test_a_delayed_request_delays_only_its_own_connection() -> None:
 
 
 def test_a_delayed_request_is_processed_after_its_client_disconnects() -> None:
-    harness = GroupHarness()
+    harness = FaultsHarness()
     harness.faults.add("delay", "Heartbeat", seconds=2)
     for number in (1, 2):
         harness.ask(12, beat(number))
@@ -347,7 +347,7 @@ def test_a_delayed_request_is_processed_after_its_client_disconnects() -> None:
 
 
 def test_requests_after_a_delayed_one_can_be_delayed_again() -> None:
-    harness = GroupHarness()
+    harness = FaultsHarness()
     harness.faults.add("delay", "Heartbeat", seconds=2, times=2)
     replies = [harness.ask(12, beat(n)) for n in (1, 2, 3)]
     harness.pass_time()
@@ -359,7 +359,7 @@ def test_requests_after_a_delayed_one_can_be_delayed_again() -> None:
 
 def test_a_delayed_reply_is_sent_late_after_its_request_is_processed() -> None:
     waits: Deferred[Any] = Deferred()
-    harness = GroupHarness(lambda message: waits)
+    harness = FaultsHarness(lambda message: waits)
     harness.faults.add("delay", "Heartbeat", seconds=1, when="after")
     reply = harness.ask(12, beat())
     assert harness.done
@@ -371,7 +371,7 @@ def test_a_delayed_reply_is_sent_late_after_its_request_is_processed() -> None:
 
 
 def test_a_dropped_request_and_those_after_it_get_no_reply() -> None:
-    harness = GroupHarness()
+    harness = FaultsHarness()
     harness.faults.add("drop", "Heartbeat", when="after")
     replies = [harness.ask(12, beat(n)) for n in (1, 2)]
     harness.pass_time()
@@ -388,7 +388,7 @@ def test_a_dropped_request_and_those_after_it_get_no_reply() -> None:
 
 def test_a_disconnect_fault_on_a_deferred_reply_closes_with_the_reply() -> None:
     waits: Deferred[Any] = Deferred()
-    harness = GroupHarness(lambda message: waits)
+    harness = FaultsHarness(lambda message: waits)
     harness.faults.add("disconnect", "Heartbeat", when="after")
     reply = harness.ask(12, beat())
     assert harness.aborted == []
@@ -401,7 +401,7 @@ def test_the_error_of_a_delayed_handler_becomes_its_reply() -> None:
     def fail(message: Any) -> Any:
         raise RuntimeError("boom")
 
-    harness = GroupHarness(fail)
+    harness = FaultsHarness(fail)
     harness.faults.add("delay", "Heartbeat", seconds=1)
     reply = harness.ask(12, beat())
     harness.pass_time()
@@ -409,7 +409,7 @@ def test_the_error_of_a_delayed_handler_becomes_its_reply() -> None:
 
 
 def test_a_fault_on_a_produce_request_with_acks_0_closes_the_connection() -> None:
-    harness = GroupHarness()
+    harness = FaultsHarness()
     harness.faults.add("error", "Produce", code="NOT_LEADER_OR_FOLLOWER")
     with pytest.raises(Hangup):
         harness.ask(0, produce("t", acks=0), version=9)

@@ -123,7 +123,7 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GroupCom
 
 
 def run_of(query: Query, group: Group) -> micro_batch_commits._Run:
-    return micro_batch_commits._Run(query, {0: group}, 1)  # type: ignore[dict-item]  # what is asked of Lookups, it has
+    return micro_batch_commits._Run(query, {0: group}, 1)  # type: ignore[dict-item]  # has the methods of Lookups that are called
 
 
 def test_the_commit_follows_the_read_of_the_group_without_another_request() -> None:

@@ -1,4 +1,4 @@
-"""``odradek zookeeper`` beside a broker: what is shown, what is written, what is refused, and the exit codes."""
+"""``odradek zookeeper`` beside a broker: its output, its writes, its refusals, and its exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each store keeps of a commit."""
+"""The fields of a commit that each store keeps."""
 
 from __future__ import annotations
 

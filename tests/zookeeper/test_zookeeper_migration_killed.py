@@ -97,7 +97,7 @@ def test_a_killed_migration_is_completed_by_the_next(
     record_property: Callable[[str, object], None],
 ) -> None:  # fmt: skip
     chance = random.Random(moments)
-    # The first run also loads modules.
+    # The first run takes longer, because it also loads modules.
     _, whole = [duration(line, Moved(store, admin, filled, to, chance).arguments) for _ in range(2)]
     written = []
     for number in range(moments):

@@ -25,7 +25,7 @@ from odradek.core.ids import TopicPartition as Tp
 pytestmark = pytest.mark.slow
 RECORDS = 20
 START = "--from-beginning"
-"""Only for a group without offsets: the program refuses it otherwise."""
+"""The option for a group without offsets. The program refuses it for a group with offsets."""
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_old_consumers_commit_to_zookeeper_and_resume_there(
     assert in_znode(kazoo, group, old_topic) == 12
     assert read_and_stop(kafka.consumer(group, *arguments, "8")) == range_of(8, 12)
     assert in_znode(kazoo, group, old_topic) == RECORDS
-    # The broker's log is as it was: no commit is in it, and no record was added.
+    # The logs of the broker have not changed: no commit is in the offsets topic, and no record was added.
     assert log_end(serving.bootstrap, old_topic) == RECORDS
     assert (OFFSETS_TOPIC in serving_admin.topics()) == had_offsets_topic
     assert (log_end(serving.bootstrap, OFFSETS_TOPIC) if had_offsets_topic else 0) == before
@@ -183,7 +183,8 @@ def test_while_zookeeper_is_down_commits_to_the_topic_go_on(
 def test_dual_commit_and_its_trap(
     old: Callable[[str], OldKafka], serving_admin: Admin, kazoo: KazooClient, old_topic: str, group: str
 ) -> None:
-    """With dual commit the larger offset wins. After dual commit is off, ZooKeeper keeps the last one it got."""
+    """With dual commit a consumer starts at the larger of the two offsets. When dual commit is off, ZooKeeper keeps the
+    last offset that it got."""
     kafka, arguments = old("0.8.2.2"), ["--topic", old_topic, "--max-messages"]
     dual = {"offsets_storage": "kafka", "dual_commit_enabled": "true"}
     assert read_and_stop(kafka.consumer(group, *arguments, "10", START, **dual)) == range_of(10)

@@ -1,4 +1,4 @@
-"""Znodes and files recorded from Kafka 0.8.2.2 and 1.1.1: ours read them, and write the same."""
+"""Znodes and files recorded from Kafka 0.8.2.2 and 1.1.1. Our commands read them, and write the same ones."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_values_are_those_of_kafkas_checks(steps: dict[str, Any], line: Line, ka
         if "ConsumerOffsetChecker" in checks:  # Kafka 1.0 dropped this tool
             assert ours == [tuple(row.split()) for row in checks["ConsumerOffsetChecker"].splitlines()[1:]]
         assert line("owners", "--group", group, kafka=False) == 0
-        # That of 0.8.2.2 never found an owner: it compared the names of znodes with numbers.
+        # The tool of 0.8.2.2 never found an owner, because it compared the names of znodes with numbers.
         verdict = "failed" if "ConsumerOffsetChecker" in checks else "successful"
         assert checks["VerifyConsumerRebalance"] == f"Rebalance operation {verdict} !\n"
 

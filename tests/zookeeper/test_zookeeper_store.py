@@ -1,4 +1,4 @@
-"""Offsets in a real ZooKeeper: what is read and listed, one transaction for each write, two writers, lost answers."""
+"""Offsets in a real ZooKeeper: reads and lists, one transaction for each write, two writers, lost replies."""
 
 from __future__ import annotations
 
