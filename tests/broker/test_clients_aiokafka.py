@@ -93,7 +93,7 @@ def test_records_are_read_back_unchanged(bootstrap: str, topic: str, codec: str 
     run(steps())
 
 
-def test_many_records_and_large_records(bootstrap: str, topic: str) -> None:
+def test_many_records_and_a_large_one_are_read_back(bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic)
 
     async def steps() -> None:
@@ -115,7 +115,7 @@ def test_many_records_and_large_records(bootstrap: str, topic: str) -> None:
 
 @pytest.mark.claim(39)
 @pytest.mark.claim(18, 29, 46, part=True)
-def test_every_kind_of_commit(bootstrap: str, topic: str, group: str) -> None:
+def test_every_kind_of_commit_stores_its_offset(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 2)
     publish(bootstrap, topic, numbers(10))
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -202,7 +202,7 @@ def test_an_offset_out_of_range_applies_the_reset(bootstrap: str, ten: str) -> N
 
 @pytest.mark.claim(58)
 @pytest.mark.behaviour(48)
-def test_seek_and_times(bootstrap: str, topic: str, group: str) -> None:
+def test_a_seek_and_a_lookup_by_time_find_their_records(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic)
     base = int(time.time() * 1000) - 100_000
     publish(bootstrap, topic, numbers(10), timestamps_ms=[base + 1000 * n for n in range(10)], compression_type="zstd")
@@ -223,7 +223,7 @@ def test_seek_and_times(bootstrap: str, topic: str, group: str) -> None:
 
 @pytest.mark.claim(59, 67)
 @pytest.mark.claim(64, part=True)
-def test_two_members_and_one_that_leaves(bootstrap: str, topic: str, group: str) -> None:
+def test_two_members_share_and_one_takes_over_when_the_other_leaves(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 5)
     for partition in range(5):
         publish(bootstrap, topic, numbers(10), partition=partition)
@@ -245,7 +245,7 @@ def test_two_members_and_one_that_leaves(bootstrap: str, topic: str, group: str)
 @pytest.mark.claim(70, part="a")
 @pytest.mark.claim(45, 64, part="b")
 @pytest.mark.claim(66, part=True)
-def test_three_clients_in_one_group(bootstrap: str, topic: str, group: str) -> None:
+def test_members_of_three_clients_share_one_group(bootstrap: str, topic: str, group: str) -> None:
     # The members use three clients. The coordinator chooses the leader. One member is killed.
     create_topic(bootstrap, topic, 6)
     with (
@@ -322,7 +322,7 @@ def test_a_restart_keeps_records_and_commits(own_broker: Callable[..., RunningBr
     run(steps())
 
 
-def test_topics_and_groups_through_admin(bootstrap: str, topic: str, group: str) -> None:
+def test_admin_manages_topics_and_groups(bootstrap: str, topic: str, group: str) -> None:
     async def steps() -> None:
         async with AIOKafkaAdmin(bootstrap) as client:
             answer = await client.create_topics([NewTopic(topic, 3, 1)])

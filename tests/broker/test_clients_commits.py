@@ -182,7 +182,9 @@ def test_two_consumers_with_assign_both_read_all_records(broker: odradek.Broker,
 
 
 @pytest.mark.claim(88)
-def test_idle_auto_commit(broker: odradek.Broker, topic: str, group: str) -> None:
+def test_automatic_commits_of_an_idle_consumer_differ_between_clients(
+    broker: odradek.Broker, topic: str, group: str
+) -> None:
     # librdkafka commits only changed positions; a client like Java's (kafka-python) writes the same offset for ever.
     servers = broker.bootstrap_servers
     create_topic(servers, topic)

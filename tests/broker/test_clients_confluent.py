@@ -113,7 +113,7 @@ def test_records_are_read_back_unchanged(bootstrap: str, topic: str, group: str,
     source.close()
 
 
-def test_many_records_and_large_records(bootstrap: str, topic: str, group: str) -> None:
+def test_many_records_and_a_large_one_are_read_back(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic)
     big = bytes(range(256)) * 3600  # 900 KiB, just below Kafka's limit for one message
     small = [b"%099d" % n for n in range(20_000)]
@@ -166,7 +166,7 @@ def test_seek_rewinds(bootstrap: str, ten: str, group: str) -> None:
 
 
 @pytest.mark.behaviour(48)
-def test_offsets_for_times(bootstrap: str, topic: str, group: str) -> None:
+def test_a_lookup_by_time_finds_the_first_record_at_or_after_it(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic)
     base = int(time.time() * 1000) - 100_000
     publish(bootstrap, topic, numbers(10), timestamps_ms=[base + 1000 * n for n in range(10)], compression_type="lz4")
@@ -705,7 +705,7 @@ def test_a_subscribed_consumer_survives_kill_9_of_the_broker(
 # --- admin ------------------------------------------------------------------------------------------------------
 
 
-def test_topics_through_admin(bootstrap: str, topic: str) -> None:
+def test_admin_creates_and_deletes_topics(bootstrap: str, topic: str) -> None:
     client = admin(bootstrap)
     create_topic(bootstrap, topic, 3, cleanup_policy="compact", retention_ms="3600000")
     found = client.list_topics(timeout=10).topics
@@ -743,7 +743,7 @@ def test_deleting_a_topic_deletes_its_offsets(bootstrap: str, topic: str, group:
 
 
 @pytest.mark.behaviour(22)
-def test_groups_through_admin(bootstrap: str, topic: str, group: str) -> None:
+def test_admin_describes_lists_and_deletes_groups(bootstrap: str, topic: str, group: str) -> None:
     client = admin(bootstrap)
     create_topic(bootstrap, topic, 2)
     with Member("confluent", bootstrap, group, topic, client_id="me") as member:
@@ -772,7 +772,7 @@ def test_groups_through_admin(bootstrap: str, topic: str, group: str) -> None:
 
 @pytest.mark.behaviour(4)
 @pytest.mark.behaviour(25, part=True)
-def test_offsets_through_admin(bootstrap: str, topic: str, group: str) -> None:
+def test_admin_alters_lists_and_deletes_offsets(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 2)
     client = admin(bootstrap)
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 3), TopicPartition(topic, 1, 4)])
@@ -790,7 +790,7 @@ def test_offsets_through_admin(bootstrap: str, topic: str, group: str) -> None:
         assert {row.error.code() for row in answered} == {KafkaError.UNKNOWN_MEMBER_ID}
 
 
-def test_the_cluster_through_admin(bootstrap: str) -> None:
+def test_admin_describes_the_cluster(bootstrap: str) -> None:
     found = admin(bootstrap).describe_cluster().result(10)
     assert found.cluster_id
     assert found.controller is not None

@@ -101,7 +101,7 @@ def test_the_first_poll_joins(bootstrap: str, ten: str, group: str) -> None:
 
 @pytest.mark.claim(39)
 @pytest.mark.claim(29, 32, part=True)
-def test_every_kind_of_commit(bootstrap: str, topic: str, group: str) -> None:
+def test_every_kind_of_commit_stores_its_offset(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic, 2)
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
     publish(bootstrap, topic, numbers(10))
@@ -193,7 +193,7 @@ def test_an_offset_out_of_range_applies_the_reset(bootstrap: str, ten: str) -> N
 
 @pytest.mark.claim(58)
 @pytest.mark.behaviour(48)
-def test_seek_and_times(bootstrap: str, topic: str, group: str) -> None:
+def test_a_seek_and_a_lookup_by_time_find_their_records(bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic)
     base = int(time.time() * 1000) - 100_000
     publish(bootstrap, topic, numbers(10), timestamps_ms=[base + 1000 * n for n in range(10)], compression_type="gzip")
@@ -210,7 +210,7 @@ def test_seek_and_times(bootstrap: str, topic: str, group: str) -> None:
 @pytest.mark.claim(59, 66, 67)
 @pytest.mark.claim(64, part=True)
 @pytest.mark.parametrize(("assignor", "shares"), [("range", [{0, 1, 2}, {3, 4}]), ("roundrobin", [{0, 2, 4}, {1, 3}])])
-def test_two_members_and_one_that_leaves(
+def test_two_members_share_and_one_takes_over_when_the_other_leaves(
     bootstrap: str, topic: str, group: str, assignor: str, shares: list[set[int]]
 ) -> None:
     create_topic(bootstrap, topic, 5)
@@ -307,7 +307,7 @@ def test_a_restart_keeps_records_and_commits(own_broker: Callable[..., RunningBr
     source.close()
 
 
-def test_topics_and_groups_through_admin(bootstrap: str, topic: str, group: str) -> None:
+def test_admin_manages_topics_and_groups(bootstrap: str, topic: str, group: str) -> None:
     client = KafkaAdminClient(bootstrap_servers=bootstrap)
     client.create_topics([NewTopic(topic, 3, 1)])
     with pytest.raises(kafka_errors.TopicAlreadyExistsError):

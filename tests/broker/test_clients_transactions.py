@@ -57,7 +57,9 @@ def read(bootstrap: str) -> Callable[..., set[str]]:
     return read_all
 
 
-def test_commits_and_aborts(bootstrap: str, made: str, read: Callable[..., set[str]]) -> None:
+def test_committed_records_are_read_and_aborted_ones_are_not(
+    bootstrap: str, made: str, read: Callable[..., set[str]]
+) -> None:
     producer = new_producer(bootstrap, unique("tx"))
     for number in range(6):
         producer.begin_transaction()

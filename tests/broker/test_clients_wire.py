@@ -415,7 +415,7 @@ def test_metadata_by_id_needs_version_12(wire: Wire, version: int, topic: dict[s
     assert [(row.error_code, row.name) for row in reply.topics] == [(ErrorCode.unknown_topic_id, None)]
 
 
-def test_metadata_in_every_version(wire: Wire, bootstrap: str, topic: str) -> None:
+def test_metadata_is_answered_in_every_version(wire: Wire, bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic)
     publish(bootstrap, topic, [b"x"])
     oldest, newest = wire.versions()[METADATA]

@@ -145,7 +145,7 @@ def test_members_keep_their_positions_when_the_broker_is_killed(broker: RunningB
 
 
 @pytest.mark.behaviour(38, part=True)
-def test_classic_and_kip_848_members_in_one_group(broker: RunningBroker) -> None:
+def test_classic_and_kip_848_members_share_one_group(broker: RunningBroker) -> None:
     topic, group = unique("t"), unique("g")
     create_topic(broker.bootstrap, topic, PARTITIONS)
     old = Reader(

@@ -118,7 +118,7 @@ def test_an_ipv6_address_has_brackets(in_thread: bool, topic: str) -> None:
         assert publish(broker.bootstrap_servers, topic, numbers(1)) == [0]
 
 
-def test_topics_without_a_client(broker: odradek.Broker, topic: str) -> None:
+def test_a_broker_object_creates_topics(broker: odradek.Broker, topic: str) -> None:
     broker.create_topic(topic, 2, {"retention.ms": 1000, "cleanup.policy": ["compact", "delete"]})
     assert publish(broker.bootstrap_servers, topic, [b"x"], partition=1, key=b"k") == [0]
     with pytest.raises(ValueError, match="already exists"):
@@ -539,7 +539,7 @@ def run_suite(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
 
 
-def test_the_plugin_s_fixtures(pytester: pytest.Pytester) -> None:
+def test_the_plugin_s_fixtures_give_a_broker_and_topics(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nodradek_config =\n    num.partitions=3\n    log.retention.hours = 1\n")
     pytester.makepyfile(SUITE)
     run_suite(pytester).assert_outcomes(passed=5)

@@ -538,7 +538,7 @@ def test_cleaner_settings_have_an_effect(tmp_path: Path) -> None:
 
 
 @pytest.mark.behaviour(39, part=True)
-def test_aborted_transactions_and_markers_in_the_broker(tmp_path: Path) -> None:
+def test_the_broker_cleans_aborted_records_before_their_marker(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path, transaction_partition_verification_enable="false") as broker:
             (partition,) = create(broker)

@@ -91,8 +91,8 @@ def fetch(wire: Wire, group: str, partition: int = 0) -> tuple[ErrorCode, int]:
 def test_during_a_load_the_coordinator_returns_its_error(
     broker: odradek.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test holds the load in its middle. A client that fetches meanwhile waits, and then gets the committed offset.
-    """
+    """The test holds the load in its middle. A client that fetches meanwhile waits, and then gets the committed
+    offset."""
     commit_raw(broker.bootstrap_servers, "g", "t", {0: (7, 0, "")})
     broker.stop()
     go_on, real = threading.Event(), Loader.take

@@ -253,7 +253,7 @@ def test_fetch_sessions_omit_unchanged_partitions(bootstrap: str, wire: Wire, to
 
 
 @pytest.mark.parametrize(("offset", "code"), [(-1, 1), (0, 0), (2, 0), (3, 1)])
-def test_offsets_out_of_range(wire: Wire, topic: str, offset: int, code: int) -> None:
+def test_a_fetch_outside_the_log_is_out_of_range(wire: Wire, topic: str, offset: int, code: int) -> None:
     create(wire, topic)
     produce(wire, topic, [b"a", b"b"])
     assert wire.call(1, 11, fetch(topic, offset, max_wait_ms=0)).responses[0].partitions[0].error_code == code
@@ -279,7 +279,7 @@ SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
 @pytest.mark.behaviour(47)
 @pytest.mark.parametrize("version", range(1, 12))
-def test_special_times_by_version(wire: Wire, topic: str, version: int) -> None:
+def test_each_special_time_is_served_from_its_version_on(wire: Wire, topic: str, version: int) -> None:
     create(wire, topic)
     produce(wire, topic, [b"a"])
     for timestamp in (-1, -2, -3, -4, -5, -6, -7):
@@ -340,8 +340,8 @@ def test_a_compacted_topic_reports_the_records_without_a_key(wire: Wire, topic: 
 
 
 def test_a_topic_with_time_limits_reports_the_records_that_are_too_old(wire: Wire, topic: str) -> None:
-    """A record without a timestamp is not too old. The reply lists exactly the records for which the batch is refused.
-    """
+    """A record without a timestamp is not too old. The reply lists exactly the records for which the batch is
+    refused."""
     create(wire, topic, message_timestamp_before_max_ms="60000")
     now_ms = int(time.time() * 1000)
 
@@ -458,7 +458,9 @@ def test_an_offsets_topic_made_by_hand_counts_from_the_next_start(
 
 
 @pytest.mark.claim(81)
-def test_an_offsets_topic_altered_or_deleted_by_hand(own_broker: Callable[..., RunningBroker], topic: str) -> None:
+def test_an_offsets_topic_altered_by_hand_loses_commits_and_a_deleted_one_is_created_again(
+    own_broker: Callable[..., RunningBroker], topic: str
+) -> None:
     # More partitions lose commits at the restart, since the hash changes. A deleted offsets topic is created again.
     running = own_broker(offsets_topic_num_partitions="5")
     group = next(name for name in map("group-{}".format, range(99)) if _moves(name))

@@ -65,7 +65,7 @@ def custom(tmp_path_factory: pytest.TempPathFactory):
         yield running, wire
 
 
-def test_rack_and_topic_defaults(custom, topic: str) -> None:
+def test_the_rack_and_the_defaults_of_topics_are_used(custom, topic: str) -> None:
     _, wire = custom
     metadata = {"topics": None, "allow_auto_topic_creation": True, "include_topic_authorized_operations": False,
                 "include_cluster_authorized_operations": False}  # fmt: skip
@@ -77,7 +77,7 @@ def test_rack_and_topic_defaults(custom, topic: str) -> None:
     assert wire.call(19, 7, message).topics[0].num_partitions == 3
 
 
-def test_fetch_size_and_number_of_sessions(custom, topic: str) -> None:
+def test_fetch_size_and_number_of_sessions_are_limited(custom, topic: str) -> None:
     _, wire = custom
     create(wire, topic)
     for _ in range(5):
@@ -89,7 +89,7 @@ def test_fetch_size_and_number_of_sessions(custom, topic: str) -> None:
     assert sessions[1] == 0
 
 
-def test_page_size_of_topic_descriptions(custom, topic: str) -> None:
+def test_a_page_of_topic_descriptions_is_limited(custom, topic: str) -> None:
     _, wire = custom
     create(wire, topic, 3)
     message = {"topics": [{"name": topic}], "response_partition_limit": 2000, "cursor": None}
@@ -98,7 +98,7 @@ def test_page_size_of_topic_descriptions(custom, topic: str) -> None:
     assert reply.next_cursor.partition_index == 2
 
 
-def test_group_settings(custom, topic: str, group: str) -> None:
+def test_group_settings_limit_session_timeouts_and_metadata(custom, topic: str, group: str) -> None:
     _, wire = custom
     create(wire, topic)
     eventually(lambda: wire.call(10, 2, {"key": group, "key_type": 0}).error_code == 0)

@@ -298,7 +298,7 @@ def test_transactions_while_broker_and_producers_get_kill_9(trial: Callable[[int
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 150))
-def test_1_000_rounds(trial: Callable[[int], Trial], seed: int) -> None:
+def test_the_invariants_hold_for_1_000_rounds(trial: Callable[[int], Trial], seed: int) -> None:
     running = trial(seed)
     running.run(20)
     assert running.ledger.count("committed") >= 60

@@ -90,7 +90,9 @@ def fetched(wire: Wire, group: str, topic: str, *partitions: int) -> dict[int, A
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 @pytest.mark.parametrize("version", range(6))
-def test_the_offsets_of_a_transaction(wire: Wire, made: str, group: str, version: int, outcome: str) -> None:
+def test_the_offsets_of_a_transaction_are_unstable_until_its_end(
+    wire: Wire, made: str, group: str, version: int, outcome: str
+) -> None:
     producer = producer_of(wire, 2 if version >= 5 else 0)
     if version < 5:
         assert producer.add_offsets(group) == "none"
@@ -131,7 +133,7 @@ def test_partitions_and_topics_that_do_not_exist(wire: Wire, made: str, group: s
     assert commit(producer, "", made, 0, version=5) == {0: "invalid_group_id"}
 
 
-def test_fenced_and_unknown_producers(wire: Wire, made: str, group: str) -> None:
+def test_fenced_and_unknown_producers_are_refused(wire: Wire, made: str, group: str) -> None:
     producer = producer_of(wire, 2)
     epoch = producer.epoch
     assert producer.init() == "none"
@@ -168,7 +170,7 @@ def test_a_member_of_the_group_is_checked(wire: Wire, made: str, group: str) -> 
     assert commit(producer, group, made, 0, version=2, member_id="m", generation_id=1) == {0: "none"}, "no member in v2"
 
 
-def test_an_unused_transactional_id(wire: Wire, made: str, group: str) -> None:
+def test_an_unused_transactional_id_is_refused(wire: Wire, made: str, group: str) -> None:
     producer = RawProducer(wire, unique("tx"))
     find_coordinator(wire, producer.transactional_id)
     producer.producer_id, producer.epoch = 77, 0
@@ -282,8 +284,8 @@ def test_a_marker_between_the_verification_and_the_commit_ends_the_guard(tmp_pat
 
 @pytest.mark.parametrize("version", [3, 5])
 def test_refused_verifications_are_forgotten(tmp_path: Path, version: int) -> None:
-    """Otherwise requests with many producer ids would fill the memory, and the broker would free it only after a day.
-    """
+    """Otherwise requests with many producer ids would fill the memory, and the broker would free it only after a
+    day."""
 
     async def scenario(scene: Scene) -> None:
         for number in range(100):

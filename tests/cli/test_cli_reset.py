@@ -242,7 +242,7 @@ def test_a_reset_of_many_groups_shows_their_number(
     assert max(len(line) for line in output.splitlines() if "delete-offsets" not in line) <= 80
 
 
-def test_all_groups_from_a_file_with_groups(
+def test_a_file_with_groups_resets_all_of_them(
     bootstrap: str, admin: Admin, group_with_offsets: str, filled: str, tmp_path: Path, capsys: Capture
 ) -> None:
     other = unique("group")

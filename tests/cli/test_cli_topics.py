@@ -51,8 +51,8 @@ def test_impossible_counts_are_refused(bootstrap: str, filled: str, topic: str, 
 
 
 def test_a_misspelt_setting_gets_the_nearest_name(bootstrap: str, filled: str, topic: str, capsys: Capture) -> None:
-    """The command compares the name with all settings of topics. The broker's error says only that the name is unknown.
-    """
+    """The command compares the name with all settings of topics. The broker's error says only that the name is
+    unknown."""
     for line in (["create", f"{topic}-new"], ["alter", filled]):
         assert run(["topics", *line, "--config", "retention.mss=1", "-b", bootstrap]) == 2
         output = capsys.readouterr().err

@@ -52,7 +52,7 @@ def test_describe_prints_offsets_and_lag(bootstrap: str, committed: str, filled:
     assert output.err == f"\nConsumer group '{committed}' has no active members.\n"
 
 
-def test_describe_as_json(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:
+def test_describe_prints_json(bootstrap: str, committed: str, filled: str, capsys: Capture) -> None:
     assert run(["groups", "describe", "--group", committed, "-b", bootstrap, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["group"], found["state"]) == (committed, "Empty")

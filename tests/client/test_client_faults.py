@@ -542,7 +542,7 @@ def test_an_end_offset_that_does_not_appear_is_a_timeout(cluster: ScriptedCluste
 
 
 @pytest.mark.parametrize("count", [0, 1, 700, 5_000, 20_000])
-def test_replies_of_every_size(cluster: ScriptedCluster, count: int) -> None:
+def test_replies_of_every_size_are_read(cluster: ScriptedCluster, count: int) -> None:
     """Small replies are slices of a common buffer; each large reply has a buffer of its own."""
     rows = [
         {"group_id": f"group-{n:05}", "protocol_type": "consumer", "group_state": "Empty", "group_type": "classic"}

@@ -258,7 +258,7 @@ def test_an_offset_out_of_range_is_reset(consumer: Make, filled: str, reset: str
 
 
 @pytest.mark.claim(58)
-def test_seek_pause_and_lookups_by_time(consumer: Make, filled: str) -> None:
+def test_seeks_pauses_and_lookups_by_time_have_their_effect(consumer: Make, filled: str) -> None:
     zero, one_ = offsets_of(filled, 0, 1)
     one = consumer()
     one.assign([zero, one_])

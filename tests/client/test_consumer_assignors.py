@@ -57,7 +57,7 @@ def test_round_robin_skips_members_without_the_topic() -> None:
 
 
 @pytest.mark.claim(68, part="b")
-def test_sticky_without_an_earlier_assignment() -> None:
+def test_sticky_distributes_evenly_without_an_earlier_assignment() -> None:
     assert numbers(StickyAssignor().assign(same("a", "b"), {"t": 5})) == {"a": [0, 2, 4], "b": [1, 3]}
 
 

@@ -287,7 +287,7 @@ def test_the_protocol_follows_the_feature_between_transactions(kafka: str, topic
     assert committed_values(kafka, topic)[0] == expected
 
 
-def test_the_asyncio_producer_and_consumer(kafka: str, topic: str) -> None:
+def test_the_asyncio_clients_copy_records_in_transactions(kafka: str, topic: str) -> None:
     group = unique("group")
 
     async def copy() -> None:
@@ -345,7 +345,7 @@ def hanging(kafka: str, admin: Admin, topic: str) -> Iterator[TopicPartition]:
         admin.alter_configs("broker", "1", {"transaction.partition.verification.enable": None})
 
 
-def test_descriptions_of_transactions(kafka: str, admin: Admin, topic: str) -> None:
+def test_transactions_are_described_before_during_and_after_their_markers(kafka: str, admin: Admin, topic: str) -> None:
     with Producer(kafka, transactional_id=topic, transaction_timeout_ms=50_000) as one:
         one.init_transactions()
         idle = admin.describe_transactions([topic])[topic]
@@ -480,7 +480,7 @@ def test_the_tool_lists_describes_and_terminates(kafka: str, topic: str, capsys:
     assert "does not exist" in capsys.readouterr().err
 
 
-def test_the_examples_of_the_client_page(kafka: str) -> None:
+def test_the_examples_of_the_client_page_print_their_output(kafka: str) -> None:
     """The test runs the examples of the section on transactions. The page's own test runs the others, on Odradek's
     broker."""
     found = [one for one in examples(DOCS / "client.md") if one.needs == "transactions"]

@@ -43,23 +43,23 @@ def served(data_dir: Path) -> Iterator[str]:
         assert process.wait(20) == 0
 
 
-def test_a_directory_that_another_broker_holds(served: str, data_dir: Path) -> None:
+def test_a_directory_that_another_broker_holds_is_refused(served: str, data_dir: Path) -> None:
     line = ["serve", "--data-dir", str(data_dir / "broker"), "--listen", "127.0.0.1:0"]
     _assert_refused(_run(*line), "is held by another broker")
 
 
-def test_a_port_in_use(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         _assert_refused(_run("serve", "--data-dir", str(tmp_path / "d"), "--listen", listen), "in use")
 
 
 @pytest.mark.parametrize("listen", ["localhost", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999", ":9092"])
-def test_an_invalid_address(tmp_path: Path, listen: str) -> None:
+def test_an_invalid_address_is_refused(tmp_path: Path, listen: str) -> None:
     _assert_refused(_run("serve", "--data-dir", str(tmp_path), "--listen", listen), "HOST:PORT")
 
 
-def test_an_invalid_directory(tmp_path: Path) -> None:
+def test_an_invalid_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     line = ["serve", "--data-dir", str(tmp_path / "file" / "d"), "--listen", "127.0.0.1:0"]
     _assert_refused(_run(*line), "cannot be used")
@@ -70,11 +70,11 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path) -> 
     _assert_refused(_run(*line), "num.partitions")
 
 
-def test_an_unknown_group(served: str) -> None:
+def test_an_unknown_group_is_refused(served: str) -> None:
     _assert_refused(_run("groups", "describe", "--group", "unknown-group", "-b", served), "unknown-group")
 
 
-def test_a_foreign_state_file(tmp_path: Path) -> None:
+def test_a_state_file_of_another_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "demo.json").write_text('{"some": "thing else"}')
     done = _run("demo", "--data-dir", str(tmp_path))
     assert done.returncode == 2

@@ -15,7 +15,7 @@ ROWS = 336_776
 
 
 @pytest.mark.slow
-def test_the_whole_data_set(tmp_path: Path) -> None:
+def test_the_whole_data_set_is_processed_once(tmp_path: Path) -> None:
     flights = Flights.load()
     assert flights.rows == ROWS
     data_dir = tmp_path / "data"

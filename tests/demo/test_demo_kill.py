@@ -50,7 +50,7 @@ def _first_batches_killed(data_dir: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_while_a_batch_is_moved_in(tmp_path: Path) -> None:
+def test_a_batch_whose_files_were_half_moved_at_a_kill_is_completed(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     _assert_killed(run_until("moving-in:2", data_dir, *SMALL), "serve", "java", "pyspark")
     assert len(list(data_dir.glob("table/*/batch-000000-*"))) == 1, "half of its files are in the table"
@@ -60,7 +60,7 @@ def test_killed_while_a_batch_is_moved_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_every_step(tmp_path: Path) -> None:
+def test_a_run_killed_at_any_step_is_completed_by_the_next(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     interrupted = run_until("interrupted", data_dir, *SMALL)
     assert (interrupted.code, interrupted.err) == (130, "")
@@ -72,7 +72,7 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_more_killed_before_it_is_published(tmp_path: Path) -> None:
+def test_more_events_are_published_after_a_kill_before_their_publication(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     _first_batches_killed(data_dir)
     # Kills after the reset and before the query, and after --more was stored and before its events were published.
@@ -90,7 +90,7 @@ def test_more_killed_before_it_is_published(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_rewind_killed_at_every_step(tmp_path: Path) -> None:
+def test_a_rewind_killed_at_any_step_is_completed_by_the_next_run(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     _first_batches_killed(data_dir)
     rewind = [*SMALL, "--rewind", "-100"]
@@ -108,7 +108,7 @@ def test_a_rewind_killed_at_every_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_without_its_children(tmp_path: Path) -> None:
+def test_the_next_run_waits_for_the_children_of_a_killed_one(tmp_path: Path) -> None:
     """The broker and Java notice that the first process was killed, and end. The next run waits for the end of these
     processes."""
     data_dir = tmp_path / "data"
@@ -123,7 +123,7 @@ def test_killed_without_its_children(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-def test_killed_at_random_moments_several_times(tmp_path: Path, seed: int) -> None:
+def test_runs_killed_at_random_moments_lose_and_repeat_no_event(tmp_path: Path, seed: int) -> None:
     """Kills a first run, its reruns and a ``--more`` at random moments, then lets one run complete."""
     chance = random.Random(seed)
     data_dir, target = tmp_path / "data", 30_000

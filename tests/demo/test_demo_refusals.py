@@ -45,7 +45,7 @@ def test_a_plain_installation_gets_the_name_of_the_extra(
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 @pytest.mark.parametrize("mode", [0o000, 0o300, 0o500])
-def test_a_directory_without_permission(mode: int, tmp_path: Path, capsys: Captured) -> None:
+def test_a_directory_without_permission_is_refused(mode: int, tmp_path: Path, capsys: Captured) -> None:
     data_dir = tmp_path / "data"
     data_dir.mkdir(mode=mode)
     try:
@@ -56,7 +56,7 @@ def test_a_directory_without_permission(mode: int, tmp_path: Path, capsys: Captu
 
 
 @pytest.mark.parametrize("blocked", ["broker", "broker.log", "spark.log", "demo.json"])
-def test_a_name_of_another_kind_of_file(blocked: str, tmp_path: Path, capsys: Captured) -> None:
+def test_a_file_of_another_kind_is_refused(blocked: str, tmp_path: Path, capsys: Captured) -> None:
     """A file in place of a directory, or the reverse: refused for root, too."""
     place = tmp_path / blocked
     place.touch() if blocked == "broker" else place.mkdir()
@@ -64,13 +64,13 @@ def test_a_name_of_another_kind_of_file(blocked: str, tmp_path: Path, capsys: Ca
     _assert_one_line(capsys, str(place))
 
 
-def test_a_table_that_is_a_file(tmp_path: Path) -> None:
+def test_a_table_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "table").touch()
     with pytest.raises(StorageError, match="cannot be used: File exists"):
         Lake(tmp_path, "month").prepare()
 
 
-def test_an_incomplete_file_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_file_in_the_table_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed = Feed(Flights.load(), 10)
     spark = session("odradek demo refusals")
     lake = Lake(tmp_path, "month")
@@ -85,7 +85,7 @@ def test_an_incomplete_file_in_the_table(tmp_path: Path, monkeypatch: pytest.Mon
         checks.check(spark, lake, feed, {})
 
 
-def test_a_broker_log_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_broker_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     with pytest.raises(CommandError, match="log cannot be written: Is a directory"):
         DemoBroker(tmp_path / "broker", tmp_path / "log").start()
@@ -126,7 +126,7 @@ def test_a_long_broker_log_is_replaced(tmp_path: Path) -> None:
     assert log.stat().st_size < 1_000
 
 
-def test_a_directory_that_another_broker_keeps_locked(
+def test_a_directory_that_another_broker_keeps_locked_is_refused(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo_broker, "_PREDECESSOR_S", 0.5)

@@ -57,7 +57,9 @@ def between() -> list[datetime]:
     return []
 
 
-def test_first_run(demo: Callable[..., Output], data_dir: Path, between: list[datetime]) -> None:
+def test_the_first_run_processes_all_events(
+    demo: Callable[..., Output], data_dir: Path, between: list[datetime]
+) -> None:
     said = demo("--events", str(EVENTS))
     assert said.code == 0, said
     assert f"{EVENTS:,} events sent to topic flights, each acknowledged" in said.out
@@ -96,7 +98,7 @@ def test_more_processes_exactly_the_new_events(demo: Callable[..., Output], data
 
 
 @pytest.mark.claim(58, part=True)
-def test_rewind_by_a_number_of_records(demo: Callable[..., Output], data_dir: Path) -> None:
+def test_a_rewind_by_a_number_reads_so_many_records_again(demo: Callable[..., Output], data_dir: Path) -> None:
     said = demo("--rewind", "-100")
     assert said.code == 0, said
     assert said.processed == 600
@@ -105,21 +107,23 @@ def test_rewind_by_a_number_of_records(demo: Callable[..., Output], data_dir: Pa
     assert all(row[5] == "0" for row in said.lag_rows())
 
 
-def test_rewind_to_a_time(demo: Callable[..., Output], data_dir: Path, between: list[datetime]) -> None:
+def test_a_rewind_to_a_time_reads_the_records_since_then_again(
+    demo: Callable[..., Output], data_dir: Path, between: list[datetime]
+) -> None:
     said = demo("--rewind", between[0].isoformat())
     assert said.code == 0, said
     assert said.processed == MORE
     assert read_table(data_dir)[:2] == (EVENTS + 2 * MORE + 600, EVENTS + MORE)
 
 
-def test_rewind_to_the_end_reads_nothing(demo: Callable[..., Output], data_dir: Path) -> None:
+def test_a_rewind_to_the_end_reads_nothing(demo: Callable[..., Output], data_dir: Path) -> None:
     said = demo("--rewind", "latest")
     assert said.code == 0, said
     assert said.processed == 0
     assert read_table(data_dir)[:2] == (EVENTS + 2 * MORE + 600, EVENTS + MORE)
 
 
-def test_rewind_to_the_start_reads_everything_again(demo: Callable[..., Output], data_dir: Path) -> None:
+def test_a_rewind_to_the_start_reads_everything_again(demo: Callable[..., Output], data_dir: Path) -> None:
     said = demo("--rewind", "earliest")
     assert said.code == 0, said
     assert said.processed == EVENTS + MORE

@@ -1,5 +1,5 @@
-"""Each page with Python examples names at its start the packages to install, and its examples import no other packages.
-"""
+"""Each page with Python examples names at its start the packages to install, and its examples import no other
+packages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_pages_with_examples_are_known() -> None:
     }  # fmt: skip
 
 
-def test_requirements_with_extras() -> None:
+def test_a_requirement_includes_the_packages_of_its_extras() -> None:
     assert packages("confluent-kafka>=2.6") == {"confluent_kafka"}
     assert {"pyspark", "deltalake", "numpy"} <= packages("odradek[lake]")
     assert "pyspark" not in packages("odradek")

@@ -77,7 +77,7 @@ def test_the_examples_need_what_the_page_says() -> None:
     assert imported_packages(examples(PAGE)) - sys.stdlib_module_names == {"odradek"}
 
 
-def test_the_picture_of_the_four_offsets(follower_behind: Any) -> None:
+def test_the_picture_of_the_four_offsets_is_correct(follower_behind: Any) -> None:
     """The leader has ten records and the follower has seven, and no record is deleted. The test compares the records
     that a consumer gets."""
 
@@ -97,7 +97,7 @@ def test_the_picture_of_the_four_offsets(follower_behind: Any) -> None:
         assert values(reader.poll(5)) == [7, 8, 9]
 
 
-def test_the_example_of_transactions_on_apache_kafka(tmp_path: Path) -> None:
+def test_the_example_of_transactions_runs_on_apache_kafka(tmp_path: Path) -> None:
     from support.brokers import apache_broker
 
     from bench.apache import Unavailable

@@ -46,7 +46,7 @@ def test_topics_are_created_and_listed(seen: dict[str, list[dict[str, Any]]]) ->
 @pytest.mark.claim(1)
 @pytest.mark.claim(10, part=True)
 @pytest.mark.behaviour(55, part=True)
-def test_every_codec_with_idempotence(seen: dict[str, list[dict[str, Any]]]) -> None:
+def test_an_idempotent_producer_writes_with_every_codec(seen: dict[str, list[dict[str, Any]]]) -> None:
     assert [output["codec"] for output in seen["produced"]] == ["none", "gzip", "snappy", "lz4", "zstd"]
     assert len({output["producer"] for output in seen["produced"]}) == 5
     for number, output in enumerate(seen["produced"], 1):
@@ -75,7 +75,7 @@ def test_offsets_are_found_by_time(seen: dict[str, list[dict[str, Any]]]) -> Non
 
 @pytest.mark.claim(6)
 @pytest.mark.claim(5, part=True)
-def test_reading_with_and_without_fetch_sessions(seen: dict[str, list[dict[str, Any]]]) -> None:
+def test_all_records_are_read_with_and_without_fetch_sessions(seen: dict[str, list[dict[str, Any]]]) -> None:
     whole = {"values": 250, "gaps": 0, "headers": 250, "next": {"0": 65, "1": 65, "2": 60, "3": 60}}
     assert seen["read"] == [whole | {"sessions": True}, whole | {"sessions": False}]
 

@@ -247,7 +247,7 @@ def test_the_offsets_topic_has_the_metadata_of_groups(bootstrap: str, tool: Tool
 
 @pytest.mark.claim(58, part=True)
 @pytest.mark.behaviour(4, part=True)
-def test_reset_to_earliest(bootstrap: str, tool: Tool, prepared: PreparedGroups) -> None:
+def test_the_reset_tool_moves_a_group_to_earliest(bootstrap: str, tool: Tool, prepared: PreparedGroups) -> None:
     # the tool refuses a group with members and changes nothing
     group = unique("reset")
     commit_raw(bootstrap, group, prepared.topic, {0: (0, -1, ""), 1: (5, 0, "")})
@@ -277,7 +277,7 @@ def test_topics_are_described_listed_and_deleted(bootstrap: str, tool: Tool, pre
 
 
 @pytest.mark.claim(31, 60, part=True)
-def test_console_producer_and_consumer(bootstrap: str, tool: Tool, topic: str, group: str) -> None:
+def test_the_console_producer_and_consumer_exchange_records(bootstrap: str, tool: Tool, topic: str, group: str) -> None:
     # the Java client joins, reads, and commits at its close, without errors
     create_topic(bootstrap, topic)
     tool("ConsoleProducer", "--topic", topic, "--compression-codec", "zstd", stdin="one\ntwo\nthree\n")
@@ -293,7 +293,7 @@ def test_console_producer_and_consumer(bootstrap: str, tool: Tool, topic: str, g
 @pytest.mark.claim(3)
 @pytest.mark.claim(2, part=True)
 @pytest.mark.behaviour(53, part=True)
-def test_offsets_and_deleted_records(bootstrap: str, tool: Tool, tmp_path: Path, topic: str) -> None:
+def test_the_tools_delete_records_and_print_the_offsets(bootstrap: str, tool: Tool, tmp_path: Path, topic: str) -> None:
     create_topic(bootstrap, topic, 2)
     publish(bootstrap, topic, numbers(10), partition=1)
     plan = tmp_path / "delete.json"

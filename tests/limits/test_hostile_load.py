@@ -49,11 +49,11 @@ def unharmed(directory: Path, count: int, warm_up: int, scale: Scale, growth_byt
     return load
 
 
-def test_500_requests_at_the_extremes_of_their_schemas(tmp_path: Path) -> None:
+def test_500_requests_at_the_extremes_of_their_schemas_do_no_harm(tmp_path: Path) -> None:
     unharmed(tmp_path, 500, 150, SHORT_SCALE, GROWTH_BYTES)
 
 
 @pytest.mark.slow
-def test_20_000_requests_at_the_extremes_of_their_schemas(tmp_path: Path) -> None:
+def test_20_000_requests_at_the_extremes_of_their_schemas_do_no_harm(tmp_path: Path) -> None:
     load = unharmed(tmp_path, 20_000, 2000, LONG_SCALE, FRAGMENTS_BYTES)
     assert load.answered["answered"] > 5000

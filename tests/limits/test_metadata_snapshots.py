@@ -295,8 +295,8 @@ def test_snapshots_of_apache_kafka_are_refused_and_other_formats_skipped() -> No
 
 @pytest.mark.usefixtures("rolls_early")
 def test_the_log_stays_small_after_many_changes_of_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A setting that changes all the time makes neither the log nor the next start longer (row 13 of docs/limits.md).
-    """
+    """A setting that changes all the time makes neither the log nor the next start longer (row 13 of
+    docs/limits.md)."""
     files = MemoryFiles()
     config = MetadataConfig(bytes_between_snapshots=20_000, segment_bytes=10_000, retention_bytes=60_000)
     catalog = opened(files, config)

@@ -31,7 +31,7 @@ def errors_of(reader: Any, *data: bytes) -> list[bool]:
     ],
     ids=["depth", "name", "digits", "fraction"],
 )
-def test_limits_of_json(within: bytes, beyond: bytes) -> None:
+def test_values_beyond_the_limits_of_json_are_errors(within: bytes, beyond: bytes) -> None:
     assert errors_of(JsonReader(KIND, "UTC"), within, beyond) == [False, True]
     assert errors_of(JsonReader(None, "UTC"), within, beyond) == [False, True]
 

@@ -19,8 +19,8 @@ _APPEND_TIME = {"message_timestamp_type": "LogAppendTime"}
 
 
 def transactional_ids_expire(run: Run) -> None:
-    """Transactional ids without a transaction expire. Afterwards the coordinator knows neither the id nor its producer.
-    """
+    """Transactional ids without a transaction expire. Afterwards the coordinator knows neither the id nor its
+    producer."""
     topic = run.topic()
     run.create(topic, 1, **_APPEND_TIME)
     empty, committed, aborted = initialised(run, "empty"), opened(run, topic, "c"), opened(run, topic, "a")

@@ -129,8 +129,8 @@ def offsets_after_a_restart(run: Run) -> None:
 
 
 def aborted_transactions_after_a_restart(run: Run) -> None:
-    """The aborted transactions are in several segments, beside an open transaction and a producer without transactions.
-    """
+    """The aborted transactions are in several segments, beside an open transaction and a producer without
+    transactions."""
     topic = run.topic()
     run.create(topic, 1, segment_ms=SEGMENT_MS)
     a, b, long = (initialised(run, label) for label in ("a", "b", "long"))

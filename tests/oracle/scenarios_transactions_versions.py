@@ -223,8 +223,8 @@ def levels_changed_in_a_transaction(run: Run) -> None:
 
 
 def levels_changed_between_transactions(run: Run) -> None:
-    """Repeated ends and recovery after a change. The replies show what the coordinator keeps of the last transaction.
-    """
+    """Repeated ends and recovery after a change. The replies show what the coordinator keeps of the last
+    transaction."""
     topic = run.topic()
     run.create(topic)
     try:

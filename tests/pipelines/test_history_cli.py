@@ -52,7 +52,9 @@ def history(address: str, *more: str | Path) -> int:
     return run(["pipeline", "history", "-b", address, *map(str, more)])
 
 
-def test_tables_and_page(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_writes_its_tables_and_its_page(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = tmp_path / "history.html"
     assert history(address, "--output", tmp_path / "tables", "--report", page) == 0
     text = capsys.readouterr()
@@ -70,7 +72,7 @@ def test_tables_and_page(address: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert not list(tmp_path.glob("**/*.part"))
 
 
-def test_json(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_prints_its_findings_as_json(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert history(address, "--json", "--group", "billing") == 0
     text: dict[str, Any] = json.loads(capsys.readouterr().out)
     (found,) = text["findings"]

@@ -164,7 +164,7 @@ def test_on_spark_the_findings_are_the_same(played: Played, spark: Any, since_da
 
 
 @pytest.mark.skipif(not os.environ.get("ODRADEK_TEST_ORACLE"), reason="ODRADEK_TEST_ORACLE is not set")
-def test_on_apache_kafka(bootstrap: str) -> None:
+def test_the_findings_on_apache_kafka_are_those_of_the_scenario(bootstrap: str) -> None:
     """Kafka's clock cannot be moved, so the rules have limits of seconds. All offsets expire within eight days."""
     prefix = unique("hist")
     scenario = Scenario(bootstrap, prefix, lambda: time.sleep(6))

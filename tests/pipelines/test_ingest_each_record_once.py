@@ -217,7 +217,7 @@ def _send(bootstrap: str, topic: str, partition: int, key: str, headers: list[tu
 
 
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
-def test_a_table_at_a_uri(
+def test_a_table_at_a_uri_holds_each_record_once(
     table_format: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     """A folder of this machine, named by a URI."""
@@ -242,7 +242,7 @@ def test_a_table_at_a_uri(
     assert [path.name for path in tmp_path.iterdir()] == ["far"]
 
 
-def test_a_table_in_a_hadoop_file_system(
+def test_a_table_in_a_hadoop_file_system_is_written_by_spark(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     """A table like those on HDFS, here another name for a folder: only Spark writes there."""
@@ -528,5 +528,5 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "means"), [("10s", 10_000), ("10 seconds", 10_000), ("500ms", 500), ("2m", 120_000), ("1 hour", 3_600_000)]
 )
-def test_triggers(text: str, means: int) -> None:
+def test_a_trigger_is_parsed(text: str, means: int) -> None:
     assert parse_trigger(text) == f"{means} milliseconds"

@@ -178,7 +178,9 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
 
 
 @pytest.mark.claim(102, 103)
-def test_a_round(own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path) -> None:
+def test_a_round_with_a_kill_writes_each_record_once(
+    own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
+) -> None:
     (killed,) = play(Rounds(own_broker(), tmp_path, "parquet", records=FEW_RECORDS), spark, seed=3, count=1)
     assert killed.startswith("driver")
 
@@ -206,7 +208,7 @@ def test_a_first_run_that_was_killed_may_be_corrected(
 @pytest.mark.slow
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
 @pytest.mark.parametrize("seed", range(10))
-def test_three_rounds(
+def test_three_rounds_with_kills_write_each_record_once(
     seed: int, table_format: str, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
 ) -> None:
     """Each run kills a driver, a worker and a broker. Every other seed names the table with a ``file:`` URI."""

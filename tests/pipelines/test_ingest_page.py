@@ -65,7 +65,9 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_a_standalone_cluster_of_two_workers(cluster: str, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
+def test_ingest_runs_on_a_standalone_cluster_of_two_workers(
+    cluster: str, admin: Admin, bootstrap: str, tmp_path: Path
+) -> None:
     """From the command line, and with spark-submit. Executors run in the workers' processes, one core each."""
 
     topic, group = unique("cluster"), unique("group")
@@ -115,7 +117,9 @@ assert [row["kind"] for row in found.findings.to_pylist()] == ["rewind"]
 
 
 @pytest.mark.slow
-def test_history_of_groups_on_a_cluster(cluster: str, admin: Admin, bootstrap: str, tmp_path: Path) -> None:
+def test_the_history_of_groups_on_a_cluster_equals_that_on_one_machine(
+    cluster: str, admin: Admin, bootstrap: str, tmp_path: Path
+) -> None:
     """Two workers of a standalone cluster, from the command line and with spark-submit, also with Spark's cluster
     mode."""
     topic, group = unique("cluster"), unique("group")

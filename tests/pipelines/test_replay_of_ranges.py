@@ -48,7 +48,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 # --- ranges ---------------------------------------------------------------------------------------------------------
 
 
-def test_ranges_given_by_the_user() -> None:
+def test_ranges_given_by_the_user_are_parsed_merged_or_refused() -> None:
     assert parse_ranges('{"t":{"1":[5,9],"0":[[3,5],[1,3],[7,8]]}}') == [
         Range(T0, 1, 5),
         Range(T0, 7, 8),
@@ -140,7 +140,7 @@ def _spans(found: ReplayRanges) -> list[tuple[int, int, int]]:
     return [(piece.partition.partition, piece.start, piece.end) for piece in found.ranges]
 
 
-def test_ranges_between_offsets_and_times(bootstrap: str, topic: str) -> None:
+def test_ranges_between_offsets_or_times_are_found(bootstrap: str, topic: str) -> None:
     topics = (topic,)
     assert _spans(_look(bootstrap, topics=topics)) == [(0, 0, 20), (1, 0, 5)]
     assert _spans(_look(bootstrap, topics=topics, start="3", end="5")) == [(0, 3, 5), (1, 3, 5)]
@@ -186,7 +186,7 @@ def _no_spark() -> Any:
     raise AssertionError("Spark was started")
 
 
-def test_into_a_table_once(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+def test_a_replay_adds_its_records_to_a_table_once(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     offsets = f'{{"{topic}":{{"0":[[1,3],[5,9]],"1":[0,5]}}}}'
     wanted = {(topic, 0, n): 1 for n in (1, 2, 5, 6, 7, 8)} | {(topic, 1, n): 1 for n in range(5)}
     for table_format, read in (("parquet", parquet), ("delta", delta)):
@@ -294,7 +294,7 @@ AVRO = {"value_format": "avro", "schema": json.dumps(NEW)}
     ],
     ids=["raw", "json", "avro", "confluent"],
 )
-def test_into_a_table_of_ingest(
+def test_a_replay_adds_the_same_rows_as_ingest_to_its_table(
     spark: Any, bootstrap: str, group: str, tmp_path: Path, values: list[bytes], how: dict[str, Any], bad: int
 ) -> None:
     """With the same options, a replay's rows equal those of ingest, and nothing distinguishes them."""
@@ -363,7 +363,7 @@ def test_a_replay_with_a_mistake_begins_no_table(spark: Any, bootstrap: str, top
     assert done.rows == parquet(tmp_path / "t").num_rows == 25
 
 
-def test_into_a_topic(spark: Any, bootstrap: str, topic: str) -> None:
+def test_a_replay_into_a_topic_keeps_partitions_and_times_if_requested(spark: Any, bootstrap: str, topic: str) -> None:
     into = unique("again")
     create_topic(bootstrap, into, 2)
     done = replay(

@@ -215,7 +215,7 @@ def test_folders_have_sparks_names() -> None:
     assert [folder for folder, _ in by_folder(rows.slice(0, 0), ())] == []
 
 
-def test_folders_of_times_beyond_pythons_range() -> None:
+def test_folders_of_times_beyond_pythons_range_have_sparks_names() -> None:
     """Spark writes years with at least four digits, and a sign before longer ones."""
     year_10_000, year_987 = 253_402_300_800, -31_020_451_200
     times = pa.array([year_10_000 * 1_000_000, year_987 * 1_000_000 + 120_000, None], pa.timestamp("us", "UTC"))
@@ -436,7 +436,7 @@ def test_statistics_of_times_beyond_pythons_range(
     assert (found["minValues"]["n"], found["nullCount"]["at"]) == (1, 0)
 
 
-def test_statistics_of_dates_beyond_pythons_range(tmp_path: Path) -> None:
+def test_dates_beyond_pythons_range_have_no_statistics(tmp_path: Path) -> None:
     rows = pa.table({"day": pa.array([0, 2_932_897], pa.date32()), "n": [1, 2]})
     pq.write_table(rows, tmp_path / "x.parquet", store_schema=False)
     found = file_statistics(pq.read_metadata(tmp_path / "x.parquet"))

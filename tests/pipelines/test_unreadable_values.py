@@ -94,7 +94,7 @@ def test_each_avro_number_out_of_range_is_one_bad_record() -> None:
     assert "out of range" in str(errors[1])
 
 
-def test_confluents_framing_and_writers_schemas() -> None:
+def test_values_with_confluents_framing_are_decoded_with_their_writers_schemas() -> None:
     old = {"type": "record", "name": "P", "fields": [{"name": "id", "type": "int"}]}
     new = {"type": "record", "name": "P", "fields": [*old["fields"], {"name": "n", "type": "string", "default": "?"}]}
     first, second = encoded(old, {"id": 1}), encoded(new, {"id": 2, "n": "two"})
@@ -187,7 +187,7 @@ def test_json_without_a_schema_is_checked_text(spark: Any) -> None:
     assert [None if row.raw is None else bytes(row.raw) for row in rows] == data
 
 
-def test_flat_columns_and_their_conflicts(spark: Any) -> None:
+def test_flat_columns_are_read_and_conflicting_names_are_refused(spark: Any) -> None:
     (row,) = _read(spark, Values(ValueFormat.JSON, "a bigint, b string", flat=True), [b'{"a":1,"b":"x"}'])
     assert (row.a, row.b, row.topic, row.offset) == (1, "x", "t", 0)
     with pytest.raises(ConfigError, match="'offset' has the same name"):
@@ -197,7 +197,7 @@ def test_flat_columns_and_their_conflicts(spark: Any) -> None:
             _read(spark, Values(ValueFormat.JSON, wrong), [])
 
 
-def test_avro_in_sparks_workers(spark: Any) -> None:
+def test_sparks_workers_decode_avro(spark: Any) -> None:
     data = encoded(USER, ALICE)
     good, bad, tombstone = _read(spark, Values(ValueFormat.AVRO, json.dumps(USER)), [data, data + b"x", None])
     assert (good.value.id, good.value.kind, good.value.tags, good.value.price) == (7, "B", {"x": 1}, Decimal("12.34"))

@@ -195,7 +195,7 @@ def test_numbers_in_texts_have_javas_format(spark: Any) -> None:
     assert by_spark(spark, chosen, batch)["s"].to_pylist() == ours
 
 
-def test_raw_values_and_tombstones(spark: Any) -> None:
+def test_raw_values_and_tombstones_are_read_as_by_spark(spark: Any) -> None:
     batch = batch_of([b"a", None, b"", b"\xff"])
     for headers in (False, True):
         chosen = Values(headers=headers)

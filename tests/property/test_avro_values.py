@@ -185,7 +185,7 @@ def test_values_of_other_writers_are_left_to_fastavro() -> None:
     assert reader.slowly == 4
 
 
-def test_more_elements_than_the_allocated_memory() -> None:
+def test_more_elements_than_the_allocated_memory_holds_are_read() -> None:
     reader = AvroReader('{"type": "array", "items": "int"}')
     many = b"\xd0\x0f" + b"\x02" * 1000 + b"\x00"
     values, errors = reader.read(pa.array([many, b"\x00", many]))

@@ -262,7 +262,7 @@ class TestCleanerModelLong(CleanerModel.TestCase):  # type: ignore[name-defined,
 
 
 @pytest.mark.parametrize("fuse", range(70))
-def test_a_crash_at_every_step_of_a_cleaning(fuse: int) -> None:
+def test_a_crash_at_any_step_of_a_cleaning_loses_no_record(fuse: int) -> None:
     """One cleaning of several segments into one, stopped before each of its changes to the disk in turn."""
     model = CleanerModel()
     for number in range(12):

@@ -146,13 +146,13 @@ def fuzz(count: int, seed: int) -> None:
     assert resident_mib() - warm < MAX_GROWTH_MIB
 
 
-def test_damaged_batches() -> None:
+def test_damaged_batches_are_refused_or_read_alike() -> None:
     fuzz(2000, seed=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 105))
-def test_half_a_million_damaged_batches(seed: int) -> None:
+def test_half_a_million_damaged_batches_are_refused_or_read_alike(seed: int) -> None:
     fuzz(100_000, seed)
 
 

@@ -202,7 +202,7 @@ def hostile_records() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", hostile_records())
-def test_malformed_record(name: str) -> None:
+def test_a_malformed_record_is_a_corrupt_record(name: str) -> None:
     records = hostile_records()[name]
     body = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1) + records
     batch = struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
@@ -214,5 +214,7 @@ def test_malformed_record(name: str) -> None:
 @pytest.mark.slow
 @given(st.lists(batches, min_size=1, max_size=3), damage, st.booleans())
 @settings(max_examples=3_000, phases=WITHOUT_SHRINKING)
-def test_many_damaged_bytes(spec: list[Any], changes: list[tuple[int, int]], repair: bool) -> None:
+def test_many_damaged_bytes_raise_corrupt_record_or_are_read(
+    spec: list[Any], changes: list[tuple[int, int]], repair: bool
+) -> None:
     test_damaged_bytes_raise_corrupt_record_or_are_read.hypothesis.inner_test(spec, changes, repair)  # type: ignore[attr-defined]

@@ -62,7 +62,7 @@ def test_damaged_bytes_are_read_alike(
     assert decode(key, damaged) == _decode_by_schema(key, damaged)
 
 
-def test_records_without_a_readable_state() -> None:
+def test_records_without_a_readable_state_are_unreadable() -> None:
     assert decode(encode_key("t"), None) == ("t", None)
     for key, value in ((None, b""), (b"\0\1", b""), (encode_key("t"), b""), (encode_key("t"), b"\0\2")):
         assert isinstance(decode(key, value), UnreadableTransaction)

@@ -32,14 +32,14 @@ def simulate(*arguments: str, timeout_s: float) -> subprocess.CompletedProcess[s
 @pytest.mark.claim(59, 64, 92, part=True)
 @pytest.mark.behaviour(36)
 @pytest.mark.behaviour(18, 37, 38, 45, part=True)
-def test_100_seeds() -> None:
+def test_the_invariants_hold_in_100_seeds() -> None:
     run = simulate("0-99", timeout_s=600)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "100 seeds, 0 failed" in run.stdout
 
 
 @pytest.mark.slow
-def test_10_000_seeds() -> None:
+def test_the_invariants_hold_in_10_000_seeds() -> None:
     run = simulate("100-10099", "--jobs", str(os.cpu_count() or 1), timeout_s=7_200)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "10000 seeds, 0 failed" in run.stdout

@@ -32,7 +32,7 @@ def simulate(*arguments: str, timeout_s: float) -> subprocess.CompletedProcess[s
     )
 
 
-def test_40_seeds() -> None:
+def test_the_invariants_hold_in_40_seeds() -> None:
     run = simulate("0-39", timeout_s=600)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "40 seeds, 0 failed" in run.stdout
@@ -44,7 +44,7 @@ def test_40_seeds() -> None:
 
 
 @pytest.mark.slow
-def test_10_000_seeds() -> None:
+def test_the_invariants_hold_in_10_000_seeds() -> None:
     run = simulate("100-10099", "--jobs", str(os.cpu_count() or 1), timeout_s=7_200)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "10000 seeds, 0 failed" in run.stdout

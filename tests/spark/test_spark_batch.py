@@ -100,7 +100,7 @@ STARTS_AND_ENDS = [
 
 
 @pytest.mark.parametrize(("options", "first", "second"), STARTS_AND_ENDS)
-def test_starts_and_ends(
+def test_a_batch_read_starts_and_ends_as_the_options_say(
     spark: Any, bootstrap: str, filled: str, options: dict[str, str], first: tuple[int, int], second: tuple[int, int]
 ) -> None:
     chosen = {name: value.replace('"T"', f'"{filled}"') for name, value in options.items()}
@@ -120,7 +120,7 @@ def test_start_from_the_committed_offsets_of_a_group(spark: Any, bootstrap: str,
     assert "its log has offsets 0 to 10" in message
 
 
-def test_assigned_partitions_only(spark: Any, bootstrap: str, filled: str) -> None:
+def test_only_the_assigned_partitions_are_read(spark: Any, bootstrap: str, filled: str) -> None:
     frame = spark.read.format("odradek").option("kafka.bootstrap.servers", bootstrap)
     assert rows_of(frame.option("assign", json.dumps({filled: [1]})).load()) == span(1, 0, 10)
 

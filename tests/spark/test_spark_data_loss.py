@@ -60,7 +60,7 @@ def grown(first: int, count: int, epoch: int) -> tuple[int, bytes]:
 
 
 @pytest.mark.behaviour(52, part=True)
-def test_a_log_truncated_and_extended_between_two_runs(spark: Any, tmp_path: Path) -> None:
+def test_a_log_truncated_and_extended_between_two_runs_is_reported(spark: Any, tmp_path: Path) -> None:
     """The log is longer than before: only the leader epoch, which the checkpoint stores, shows the truncation."""
     with scripted() as cluster, Admin(cluster.bootstrap) as admin:
         run = StreamingRun(spark, admin, cluster.bootstrap, "t", None, tmp_path / "checkpoint")
@@ -82,7 +82,7 @@ def test_a_log_truncated_and_extended_between_two_runs(spark: Any, tmp_path: Pat
 @pytest.mark.behaviour(52, part=True)
 @pytest.mark.slow
 @begins_epochs
-def test_a_log_file_truncated_and_extended(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
+def test_a_log_file_truncated_and_extended_is_reported(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
     running = own_broker()
     run = made(running.bootstrap)
     assert run.rows() == span(0, 0, 30)
@@ -98,7 +98,7 @@ def test_a_log_file_truncated_and_extended(made: Made, own_broker: Callable[...,
 
 @pytest.mark.slow
 @begins_epochs
-def test_truncation(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
+def test_a_truncation_is_reported_with_the_lost_range(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
     """Detected when a micro-batch is planned, and by the worker that reads an earlier planned batch."""
     running = own_broker()
     run = made(running.bootstrap)
@@ -123,7 +123,9 @@ def test_truncation(made: Made, own_broker: Callable[..., RunningBroker]) -> Non
 
 
 @pytest.mark.slow
-def test_retention(made: Made, own_broker: Callable[..., RunningBroker]) -> None:
+def test_records_removed_by_retention_are_reported_with_the_cause(
+    made: Made, own_broker: Callable[..., RunningBroker]
+) -> None:
     """The broker's own retention, not DeleteRecords."""
     running = own_broker(log_retention_check_interval_ms="100")
     run = made(running.bootstrap)
@@ -144,7 +146,7 @@ def test_retention(made: Made, own_broker: Callable[..., RunningBroker]) -> None
 
 
 @pytest.mark.slow
-def test_expiry(made: Made) -> None:
+def test_expired_offsets_are_no_loss_and_no_start_position(made: Made) -> None:
     """The offsets of a group have expired. No record is lost, but the query has no position at which it could start."""
     with odradek.Broker() as broker:
         run = made(broker.bootstrap_servers)

@@ -74,7 +74,7 @@ def _assert_works(said: list[dict[str, Any]], home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_java_on_the_machine(packaged: Path, tmp_path: Path) -> None:
+def test_spark_runs_on_a_machine_without_java(packaged: Path, tmp_path: Path) -> None:
     """The path contains only the programs that Hadoop runs to set and read file permissions."""
     for name in ("chmod", "id", "ls", "whoami"):
         found = shutil.which(name)
@@ -84,7 +84,7 @@ def test_no_java_on_the_machine(packaged: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_java_that_is_too_old(packaged: Path, tmp_path: Path) -> None:
+def test_spark_runs_beside_a_java_that_is_too_old(packaged: Path, tmp_path: Path) -> None:
     old = tmp_path / "bin" / "java"
     old.parent.mkdir()
     old.write_text(JAVA_11)

@@ -150,7 +150,7 @@ def of_group(frame: Any, group: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_one_group_on_spark(spark: Any, admin: Admin, bootstrap: str) -> None:
+def test_the_analysis_of_one_group_on_spark_has_only_this_group(spark: Any, admin: Admin, bootstrap: str) -> None:
     _, group = committed(admin, bootstrap)
     frames = analyse_on_spark(spark, bootstrap, group=group)
     try:

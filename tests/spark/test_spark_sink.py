@@ -134,7 +134,7 @@ def test_overwriting_a_topic_is_refused(spark: Any, bootstrap: str, filled: str)
 
 
 @pytest.mark.parametrize("mode", ["append", pytest.param("complete", marks=pytest.mark.slow)])
-def test_a_stream_from_topic_to_topic(spark: Any, bootstrap: str, topic: str, tmp_path: Path, mode: str) -> None:
+def test_a_stream_copies_a_topic_to_a_topic(spark: Any, bootstrap: str, topic: str, tmp_path: Path, mode: str) -> None:
     into = topic + "-out"
     create_topic(bootstrap, topic)
     create_topic(bootstrap, into, 2)

@@ -114,7 +114,7 @@ def parsed(**options: str) -> Any:
     return parse_options(BASE | {"startingOffsets": "zookeeper"} | named, streaming=False)
 
 
-def test_options() -> None:
+def test_the_options_choose_servers_and_paths_of_zookeeper() -> None:
     found = parsed(zookeeper__connect="a:1/k", kafka__group__id="g", zookeeper__session__timeout__ms="9000")
     assert found.starting.kind is Start.ZOOKEEPER
     assert found.zookeeper.layout.path(found.zookeeper.group, Tp("orders", 1)) == "/consumers/g/offsets/orders/1"

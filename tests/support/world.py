@@ -21,8 +21,8 @@ TRACE_LINES = 4_000
 
 
 class SimulationFailure(AssertionError):
-    """An invariant is violated. ``about`` has the names of the group, the members and the partitions that it concerns.
-    """
+    """An invariant is violated. ``about`` has the names of the group, the members and the partitions that it
+    concerns."""
 
     def __init__(self, text: str, *about: str) -> None:
         super().__init__(text)

@@ -145,7 +145,7 @@ def test_stamping_does_not_change_the_crc() -> None:
     assert [row.offset for row in iter_records(data)] == [(1 << 40) + number for number in range(3)]
 
 
-def test_stamp_with_log_append_time() -> None:
+def test_a_stamped_log_append_time_is_the_time_of_all_records() -> None:
     data = bytearray(batch(compression="lz4"))
     stamp(data, 0, base_offset=7, leader_epoch=1, log_append_time_ms=NOW + 5000)
     header = read_header(data)

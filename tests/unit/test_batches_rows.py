@@ -184,7 +184,7 @@ def test_streams_that_are_cut_off_raise_an_error(codec: int) -> None:
             compression.decompress(codec, packed[:size])
 
 
-def test_unknown_codec() -> None:
+def test_an_unknown_codec_is_an_error() -> None:
     with pytest.raises(CorruptRecord):
         compression.decompress(5, b"x")
     with pytest.raises(ValueError, match="unknown compression"):

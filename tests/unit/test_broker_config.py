@@ -192,7 +192,7 @@ def test_broker_id_is_an_older_name_of_node_id() -> None:
     assert BrokerConfig.parse(["broker.id=7"]).node_id == 7
 
 
-def test_advertised_address() -> None:
+def test_the_advertised_address_comes_from_advertised_listeners() -> None:
     assert BrokerConfig().advertised_address() is None
     assert BrokerConfig.parse(["advertised.listeners=PLAINTEXT://kafka.test:9093"]).advertised_address() == (
         "kafka.test",

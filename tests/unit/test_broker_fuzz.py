@@ -42,7 +42,7 @@ def frames(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=100)
 @given(st.lists(frames() | st.binary(max_size=30), max_size=6), st.integers(1, 64))
-def test_any_bytes_in_any_pieces(stream: list[bytes], piece: int) -> None:
+def test_any_bytes_in_any_pieces_are_answered_or_close_the_connection(stream: list[bytes], piece: int) -> None:
     with asyncio.Runner() as runner:
         runner.run(_try(b"".join(stream), piece))
 

@@ -177,7 +177,7 @@ def test_permits_may_be_overdrawn_once_and_are_refilled_over_time(clock: Clock) 
     found.mutate("someone", "else", 1000, strict=True)
 
 
-def test_the_rate_of_connections_from_an_address(clock: Clock) -> None:
+def test_the_rate_of_connections_from_an_address_is_limited(clock: Clock) -> None:
     found = quotas(clock, {(("ip", None),): {CONNECTION_CREATION_RATE: 1.0}, (("ip", "::1"),): {
         CONNECTION_CREATION_RATE: 3.0}})  # fmt: skip
     assert [bool(found.connected("127.0.0.1")) for _ in range(12)] == [False] * 10 + [True] * 2

@@ -430,7 +430,7 @@ def test_invalid_syncs_are_refused(harness: GroupHarness) -> None:
 
 
 @pytest.mark.behaviour(3, 5, part=True)
-def test_heartbeats_in_each_state(harness: GroupHarness) -> None:
+def test_a_heartbeat_is_answered_by_the_state_of_the_group(harness: GroupHarness) -> None:
     assert harness.heartbeat("g", "m", 1) is ErrorCode.unknown_member_id
     assert harness.heartbeat("", "m", 1) is ErrorCode.invalid_group_id
     member = harness.member("g")
@@ -447,7 +447,7 @@ def test_heartbeats_in_each_state(harness: GroupHarness) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_leaving_in_every_version(harness: GroupHarness, version: int) -> None:
+def test_members_leave_in_every_version(harness: GroupHarness, version: int) -> None:
     first, second = harness.stable("g", 2)
     members = [{"member_id": name, "group_instance_id": None, "reason": None} for name in (first, "unknown", second)]
     reply = harness.call(13, version, group_id="g", member_id=first, members=members)

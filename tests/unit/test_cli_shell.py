@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent.parent
 Captured = pytest.CaptureFixture[str]
 
 
-def test_version(capsys: Captured) -> None:
+def test_the_version_is_printed(capsys: Captured) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"odradek {odradek.__version__}\n"
 

@@ -20,7 +20,7 @@ from odradek.core.errors import ConfigError
         ("PLAINTEXT://broker-1:9092", Address("broker-1", 9092)),
     ],
 )
-def test_addresses(text: str, address: Address) -> None:
+def test_an_address_is_parsed_and_formatted(text: str, address: Address) -> None:
     assert parse_address(text) == address
     assert parse_address(str(address)) == address
 

@@ -66,7 +66,7 @@ def encoded(version: int, message: dict[str, Any]) -> bytes:
 
 @given(st.sampled_from(VERSIONS), replies)
 @settings(max_examples=150)
-def test_fetch_replies_of_every_version(version: int, message: dict[str, Any]) -> None:
+def test_fetch_replies_of_every_version_are_parsed(version: int, message: dict[str, Any]) -> None:
     reply = fetch_wire.parse_reply(version, memoryview(encoded(version, message)), 9)
     assert reply.throttle_ms == message["throttle_time"]
     if version >= 7:

@@ -120,7 +120,7 @@ def test_each_thread_has_its_blocks_and_arrays_are_aligned() -> None:
             assert space.take(count, kind).__array_interface__["data"][0] % 8 == 0
 
 
-def test_a_system_without_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_large_pages_a_block_has_ordinary_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     class Plain(mmap.mmap):
         def madvise(self, *advice: int) -> None:
             raise OSError(22, "Invalid argument")

@@ -138,7 +138,7 @@ def test_static_members_come_first_in_ranges() -> None:
     assert {name: sorted(shares[TOPICS[0]]) for name, shares in assignment.items()} == {"z": [0], "y": [1], "a": [2]}
 
 
-def test_no_members_and_no_topics() -> None:
+def test_an_assignment_without_members_or_topics_is_empty() -> None:
     assert assignment_of({}, {}) == {}
     assert flat(assignment_of({"a": MemberSpec(frozenset(), {TOPICS[0]: frozenset({1})})}, {})) == {}
     assert flat(assignment_of({"a": MemberSpec(frozenset(), {})}, {}, homogeneous=False)) == {}

@@ -316,7 +316,7 @@ def test_classic_members_join_a_kip_848_group(harness: ConsumerHarness) -> None:
 
 
 @pytest.mark.behaviour(43, part=True)
-def test_static_classic_members_of_a_kip_848_group(harness: ConsumerHarness) -> None:
+def test_a_static_classic_member_of_a_kip_848_group_fences_its_old_id(harness: ConsumerHarness) -> None:
     harness.enter("g", "new", "t")
     first = rejoin(harness, "", [], instance="i")
     assert first.error_code is OK

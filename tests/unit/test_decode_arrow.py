@@ -154,7 +154,7 @@ def test_the_error_names_an_old_message_format() -> None:
     [(8, -1), (8, 48), (23, -1), (57, -1), (57, 1 << 30), (0, -1)],
     ids=["negative length", "length below a header", "last offset delta", "count", "absurd count", "base offset"],
 )
-def test_impossible_batch_headers(at: int, value: int) -> None:
+def test_impossible_batch_headers_are_corrupt_records(at: int, value: int) -> None:
     data = bytearray(batch(b"a", b"b"))
     struct.pack_into(">q" if at == 0 else ">i", data, at, value)
     struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
@@ -182,7 +182,7 @@ def test_much_data_becomes_several_record_batches(monkeypatch: pytest.MonkeyPatc
     assert max(one.column("value").nbytes for one in found) < 4_000
 
 
-def test_empty_data_and_less_than_one_batch() -> None:
+def test_empty_data_and_an_incomplete_batch_have_no_records() -> None:
     assert RecordSet(b"").next_offset == -1
     cut_off = RecordSet(batch(b"a")[:-1])
     assert (cut_off.batch_count, cut_off.next_offset, list(cut_off.record_batches("t", 0))) == (0, -1, [])

@@ -51,7 +51,7 @@ def columns_and_rows(data: bytes) -> int:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_one_fetch_with_several_codecs(seed: int) -> None:
+def test_one_fetch_with_several_codecs_is_decoded(seed: int) -> None:
     chance = random.Random(seed)
     batches = []
     for _ in range(chance.randrange(1, 25)):
@@ -73,7 +73,7 @@ def test_small_batches_of_several_codecs_become_one_record_batch() -> None:
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "gzip"])
-def test_data_larger_than_the_memory(codec: str) -> None:
+def test_data_larger_than_the_memory_is_decoded(codec: str) -> None:
     """A batch that is larger than the memory, batches that fill it, and small batches around them."""
     small, large = [Item(b"s", b"s" * 50)] * 3, [Item(b"l", b"l" * (3 << 20))] * 3
     data = fetched([(codec, small), (codec, large), (codec, small), ("none", small), (codec, large[:2])] * 2)
@@ -204,7 +204,7 @@ def test_omitted_columns_do_not_change_the_others(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", [LZ4, ZSTD])
-def test_a_large_batch_after_empty_batches(codec: int) -> None:
+def test_a_large_batch_after_empty_batches_is_decoded(codec: int) -> None:
     """Compaction may remove all records of a compressed batch; the batches after it are still decoded."""
     large = bytearray(encode_batch([Item(b"l", b"l" * (9 << 20))], now_ms=1, compression=NAMES[codec]))
     empty = bytearray(encode_batch([Item(b"k", b"v")], now_ms=1)[:HEADER_BYTES]) + bytes(compress(codec, b""))

@@ -52,7 +52,9 @@ def test_a_commit_without_generation_makes_a_simple_group(harness: GroupHarness)
 
 @pytest.mark.behaviour(2)
 @pytest.mark.parametrize(("version", "error"), [(8, "illegal_generation"), (9, "group_id_not_found")])
-def test_a_generation_of_an_unknown_group(harness: GroupHarness, version: int, error: str) -> None:
+def test_a_commit_with_a_generation_to_an_unknown_group_is_refused(
+    harness: GroupHarness, version: int, error: str
+) -> None:
     assert harness.commit("g", "t", {0: 5}, member="m", generation=0, version=version) == {0: ErrorCode[error]}
     assert harness.offset("g", "t", 0) == -1
 

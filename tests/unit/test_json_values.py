@@ -91,7 +91,7 @@ def test_the_kernel_reads_plain_values_of_all_types() -> None:
     assert shown[9:] == ["2024-02-29 10:00:00.500000+00:00", "1969-12-31 23:59:59", "-1.50", "12345678901.5"]
 
 
-def test_more_elements_than_expected_and_nested_lists() -> None:
+def test_more_elements_than_expected_and_nested_lists_are_read() -> None:
     kind = pa.struct([("l", pa.list_(pa.list_(pa.int32())))])
     long = json.dumps({"l": [list(range(at % 7)) for at in range(400)]}).encode()
     values, errors, reader = read(kind, b'{"l":[]}', long, b'{"l":null}', b'{"l":[null,[1,null]]}', long)

@@ -7,7 +7,7 @@ import numpy as np
 from odradek.core.refcount import ALONE, referenced_by
 
 
-def test_a_local_name_and_a_view() -> None:
+def test_a_view_counts_as_a_reference_to_a_local_object() -> None:
     assert ALONE >= 0, "this Python has exact reference counts"
     thing = bytearray(10)
     assert referenced_by(thing, 1)
@@ -17,7 +17,7 @@ def test_a_local_name_and_a_view() -> None:
     assert referenced_by(thing, 1)
 
 
-def test_an_element_of_a_list() -> None:
+def test_a_view_counts_as_a_reference_to_a_list_element() -> None:
     things = [bytearray(10) for _ in range(3)]
     view = memoryview(things[1])
     free = [referenced_by(thing, 2) for thing in things]
@@ -25,7 +25,7 @@ def test_an_element_of_a_list() -> None:
     del view
 
 
-def test_an_array_and_columns_in_it() -> None:
+def test_a_column_counts_as_a_reference_to_its_array() -> None:
     block = np.empty(100, np.uint8)
     column = block[10:20].view(np.int16)
     part = column[1:]

@@ -204,7 +204,7 @@ def test_errors_name_values_that_cannot_be_parsed(name: str, value: str) -> None
 @pytest.mark.parametrize(
     ("text", "expected_ms"), [("15m", 900_000), ("30s", 30_000), ("2h", 7_200_000), ("1d", 86_400_000), ("250", 250)]
 )
-def test_trigger_delays(text: str, expected_ms: int) -> None:
+def test_a_trigger_delay_is_parsed(text: str, expected_ms: int) -> None:
     assert stream(maxTriggerDelay=text).max_trigger_delay_ms == expected_ms
 
 

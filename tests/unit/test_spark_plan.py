@@ -306,7 +306,7 @@ def test_a_rewind_is_read_by_the_next_batch_and_by_its_retry(offset: int) -> Non
     assert dict(batch.acknowledge) == {P0: mark_commit(offset, "r")}
 
 
-def test_skip_forward() -> None:
+def test_a_batch_follows_a_reset_to_a_later_offset() -> None:
     start = at(positions={P0: 100, P1: 20})
     batch = plan.plan_batch(start, LOG, GroupOffsets(resets={P0: (550, "r")}, committed={P0: foreign(550)}))
     assert batch is not None
@@ -451,7 +451,7 @@ def test_batch_reads_report_missing_records() -> None:
 # --- where to start and end
 
 
-def test_starting_offsets_of_every_form() -> None:
+def test_starting_offsets_of_every_form_are_resolved() -> None:
     start = plan.starting_offsets
     assert start(Position(Start.EARLIEST), LOG) == {P0: 0, P1: 10}
     assert start(Position(Start.LATEST), LOG) == {P0: 600, P1: 20}

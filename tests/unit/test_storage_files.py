@@ -125,7 +125,7 @@ def test_errors_name_damaged_checkpoints(files: Files, tmp_path: Path, text: byt
         checkpoints.read_offsets(path, files)
 
 
-def test_clean_shutdown_marker(files: Files, tmp_path: Path) -> None:
+def test_the_clean_shutdown_marker_is_written_read_and_removed(files: Files, tmp_path: Path) -> None:
     files.make_dirs(tmp_path)
     assert not checkpoints.read_clean_shutdown(tmp_path, files)
     checkpoints.write_clean_shutdown(tmp_path, files)
@@ -155,7 +155,7 @@ def test_ids_have_kafkas_format(value: uuid.UUID) -> None:
     assert checkpoints.decode_uuid(text) == value
 
 
-def test_meta_properties(files: Files, tmp_path: Path) -> None:
+def test_meta_properties_are_written_and_read(files: Files, tmp_path: Path) -> None:
     files.make_dirs(tmp_path)
     assert checkpoints.read_meta_properties(tmp_path, files) == {}
     properties = {"node.id": "1", "version": "1", "cluster.id": "KMg6SI6xSwOpw-M0PYi9rQ"}
@@ -216,7 +216,7 @@ def test_index_lookups_return_the_last_entry_at_or_before_the_target(files: File
 
 
 @pytest.mark.parametrize("content", [b"\0" * 7, b"\0" * 16, b"\xff" * 8])
-def test_impossible_offset_indexes(tmp_path: Path, content: bytes) -> None:
+def test_impossible_offset_indexes_are_detected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "00000000000000000000.index"
     path.write_bytes(content)
     with pytest.raises(IndexCorrupt):
@@ -224,7 +224,7 @@ def test_impossible_offset_indexes(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\0" * 11, b"\0" * 24, b"\xff" * 12])
-def test_impossible_time_indexes(tmp_path: Path, content: bytes) -> None:
+def test_impossible_time_indexes_are_detected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "00000000000000000000.timeindex"
     path.write_bytes(content)
     with pytest.raises(IndexCorrupt):

@@ -232,7 +232,7 @@ def test_a_marker_ends_the_transaction(path: Path) -> None:
     assert state.coordinator_epoch == 5
 
 
-def test_log_append_time(path: Path) -> None:
+def test_with_log_append_time_records_have_the_time_of_the_append(path: Path) -> None:
     log = open_log(path, message_timestamp_type="LogAppendTime")
     info = put(log, batch(3, compression="zstd"), now_ms=T0 + 9999)
     assert info.log_append_time_ms == T0 + 9999
@@ -254,7 +254,7 @@ def test_timestamps_too_far_from_now_are_refused(path: Path) -> None:
 
 
 @pytest.mark.behaviour(56, part="b")
-def test_behaviour_56_keyless_records_on_a_compacted_topic(path: Path) -> None:
+def test_behaviour_56_a_compacted_topic_refuses_records_without_a_key(path: Path) -> None:
     log = open_log(path, cleanup_policy=frozenset({"compact"}))
     keyless = encode_batch([SimpleRecord(None, b"v")], now_ms=T0, compression="gzip")
     assert code_of(put, log, keyless) is ErrorCode.invalid_record
@@ -263,7 +263,7 @@ def test_behaviour_56_keyless_records_on_a_compacted_topic(path: Path) -> None:
 
 
 @pytest.mark.behaviour(56, part="c")
-def test_behaviour_56_max_message_bytes(path: Path) -> None:
+def test_behaviour_56_a_batch_above_max_message_bytes_is_refused(path: Path) -> None:
     log = open_log(path, max_message_bytes=200)
     assert code_of(put, log, batch(size=200)) is ErrorCode.message_too_large
     put(log, batch(size=100))
@@ -365,7 +365,7 @@ def test_behaviour_53_delete_records_moves_the_start_and_the_producer_continues(
     put(again, sequenced(110))
 
 
-def test_truncate(path: Path) -> None:
+def test_a_truncated_log_ends_at_a_batch_boundary(path: Path) -> None:
     log = open_log(path, segment_bytes=1000)
     for number in range(20):
         put(log, batch(5, at_ms=T0 + number * 100), leader_epoch=number // 4)
@@ -380,7 +380,7 @@ def test_truncate(path: Path) -> None:
     assert again.epoch_end_offset(1) == (1, 35)
 
 
-def test_truncate_below_everything(path: Path) -> None:
+def test_a_truncation_below_the_log_start_moves_the_log_start(path: Path) -> None:
     log = open_log(path, log_start_offset=50)
     put(log, batch(5))
     log.truncate_to(20, T0)
@@ -405,7 +405,7 @@ def test_behaviour_55_the_last_five_batches_are_recognised_as_duplicates(path: P
 
 @pytest.mark.behaviour(55, part="b")
 @pytest.mark.parametrize("clean", [True, False])
-def test_behaviour_55_also_after_a_restart(path: Path, clean: bool) -> None:
+def test_behaviour_55_duplicates_are_recognised_after_a_restart(path: Path, clean: bool) -> None:
     log = open_log(path, segment_bytes=700)
     for number in range(8):
         put(log, sequenced(number * 5))
@@ -531,7 +531,7 @@ def test_an_unreadable_directory_is_one_clear_error(tmp_path: Path) -> None:
         open_log(blocked / "flights-0")
 
 
-def test_flush_messages_and_flush_ms(path: Path) -> None:
+def test_flush_messages_and_flush_ms_make_a_flush_due(path: Path) -> None:
     files = MemoryFiles()
     log = open_log(path, files=files, flush_messages=10, flush_ms=1000)
     put(log, batch(6))

@@ -90,7 +90,7 @@ def amazon(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ({}, {}, "ap-southeast-2"),
     ],
 )
-def test_the_region_of_a_bucket(
+def test_the_region_of_a_bucket_comes_from_settings_or_is_looked_up(
     settings: dict[str, str], environment: dict[str, str], region: str, amazon: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -105,7 +105,7 @@ def test_the_region_of_a_bucket(
         assert "aws_endpoint" not in folder.log_options, "the endpoint may belong to another region"
 
 
-def test_a_bucket_whose_region_is_not_known(amazon: list[str]) -> None:
+def test_a_bucket_whose_region_is_unknown_is_refused(amazon: list[str]) -> None:
     wanted = r"region of the S3 bucket other is unknown: set spark.hadoop.fs.s3a.endpoint.region .*, or AWS_REGION"
     for find in (folder_of, lambda place, settings: log_options(place, hadoop=settings)):
         with pytest.raises(ConfigError, match=wanted):
@@ -116,7 +116,7 @@ def test_a_bucket_whose_region_is_not_known(amazon: list[str]) -> None:
     assert log_options(far("hdfs://h/t"), {"a": "b"}, {}) == {"a": "b"}
 
 
-def test_other_stores() -> None:
+def test_workers_get_the_settings_of_other_stores_and_hdfs_is_refused() -> None:
     folder = pickled_folder("gs://lake/table", {})
     assert (folder.scheme, folder.root) == ("gs", "lake/table")
     key = "fs.azure.account.key.mine.dfs.core.windows.net"

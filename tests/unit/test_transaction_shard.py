@@ -221,7 +221,7 @@ def test_adding_known_partitions_writes_nothing(coordinator: Coordinator) -> Non
     assert coordinator.log.log_end_offset == end_offset
 
 
-def test_verification(coordinator: Coordinator) -> None:
+def test_partitions_outside_the_transaction_and_other_producers_fail_the_verification(coordinator: Coordinator) -> None:
     producer = coordinator.new_producer()
     coordinator.add(producer, A)
 
@@ -270,7 +270,9 @@ def in_state(harness: Coordinator, state: TransactionState) -> ProducerIdentity:
     ],
 )
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_end_before_version_2(version: int, state: TransactionState, commit: ErrorCode, abort: ErrorCode) -> None:
+def test_an_end_before_version_2_is_answered_by_state(
+    version: int, state: TransactionState, commit: ErrorCode, abort: ErrorCode
+) -> None:
     for is_commit, wanted in ((True, commit), (False, abort)):
         harness = Coordinator(version)
         producer = in_state(harness, state)
@@ -291,7 +293,7 @@ def test_the_end_before_version_2(version: int, state: TransactionState, commit:
         (TransactionState.COMPLETE_ABORT, (INVALID_STATE, OK), (INVALID_STATE, OK)),
     ],
 )
-def test_the_end_at_version_2(
+def test_an_end_at_version_2_is_answered_by_state_and_epoch(
     state: TransactionState, current: tuple[ErrorCode, ErrorCode], repeated: tuple[ErrorCode, ErrorCode]
 ) -> None:
     """Each pair has the replies to a commit and to an abort, with the current epoch and with the epoch before."""
@@ -336,7 +338,7 @@ def test_partitions_are_added_in_each_state(any_version: Coordinator, state: Tra
 
 
 @pytest.mark.parametrize("state", list(TransactionState))
-def test_a_new_producer_in_each_state(any_version: Coordinator, state: TransactionState) -> None:
+def test_a_new_producer_replaces_the_old_one_in_each_state(any_version: Coordinator, state: TransactionState) -> None:
     harness = any_version
     old = in_state(harness, state)
     before = harness.transaction.producer_epoch
@@ -431,12 +433,12 @@ def test_a_fence_of_an_exhausted_epoch_leaves_no_larger_epoch(any_version: Coord
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_a_timeout_outside_its_range(coordinator: Coordinator, timeout_ms: int) -> None:
+def test_a_transaction_timeout_outside_its_range_is_refused(coordinator: Coordinator, timeout_ms: int) -> None:
     assert coordinator.init(timeout_ms=timeout_ms) == failed(ErrorCode.invalid_transaction_timeout)
     assert coordinator.shard.transactions == {}
 
 
-def test_an_empty_or_unknown_id(coordinator: Coordinator) -> None:
+def test_an_empty_or_unknown_id_is_refused_by_every_request(coordinator: Coordinator) -> None:
     producer = ProducerIdentity(1, 0)
     for name, known, described in (
         ("", ErrorCode.invalid_request, ErrorCode.invalid_request),
@@ -609,7 +611,7 @@ def test_requests_whose_record_became_too_large_are_refused_and_change_nothing(c
 # --- descriptions -----------------------------------------------------------------------------------------------
 
 
-def test_lists_and_descriptions(coordinator: Coordinator) -> None:
+def test_transactions_are_listed_by_filters_and_described(coordinator: Coordinator) -> None:
     producer = coordinator.new_producer()
     coordinator.call(InitProducerId("u", 5000))
     coordinator.add(producer)
@@ -673,7 +675,7 @@ def test_a_load_ends_the_refusal(coordinator: Coordinator) -> None:
     assert coordinator.add(producer) is ErrorCode.none
 
 
-def test_a_new_epoch_after_version_2_at_level_0(coordinator: Coordinator) -> None:
+def test_a_producer_of_version_2_gets_a_new_epoch_at_level_0(coordinator: Coordinator) -> None:
     """Apache Kafka refuses it."""
     producer = coordinator.new_producer()
     coordinator.add(producer)

@@ -166,7 +166,7 @@ ABORTABLE = {
 
 
 @pytest.mark.parametrize("api_key", ABORTABLE)
-def test_each_error_code_of_each_request(api_key: int) -> None:
+def test_each_error_code_of_each_request_has_the_outcome_of_javas_client(api_key: int) -> None:
     """The codes that Java's TransactionManager handles, with the same outcome."""
     found = {code: verdict_on(api_key, code) for code in ErrorCode if code is not ErrorCode.none}
     for code, verdict in found.items():
@@ -193,7 +193,7 @@ def test_an_old_epoch_in_a_produce_reply_lets_the_abort_show_the_reason() -> Non
 
 @pytest.mark.parametrize("verdict", [Verdict.ABORTABLE, Verdict.FENCED, Verdict.FATAL])
 @pytest.mark.parametrize("name", STATES)
-def test_each_failure_in_each_state(name: str, verdict: Verdict) -> None:
+def test_a_failure_leads_to_the_failed_or_the_fatal_state(name: str, verdict: Verdict) -> None:
     transaction = STATES[name][0]()
     before = transaction.failure
     error = transaction.fail(verdict, ErrorCode.unknown_server_error, "why")

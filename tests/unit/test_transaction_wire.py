@@ -37,7 +37,7 @@ def read(data: bytes) -> list[TransactionRow]:
             return list(ended.value)
 
 
-def test_rows_with_and_without_a_transaction() -> None:
+def test_rows_with_and_without_a_transaction_are_read() -> None:
     idle, busy, unknown = read(packed(IDLE, BUSY, IDLE | {"error_code": 105}))
     assert idle == (ErrorCode.none, "idle", "Empty", 60_000, -1, 7, 3, ())
     assert (busy.transactional_id, busy.start_ms) == ("büsy", 1_700_000_000_000)
@@ -52,7 +52,7 @@ def test_damaged_bytes_are_a_value_error() -> None:
             read(data[:end])
 
 
-def test_an_unknown_code_and_an_unknown_version() -> None:
+def test_an_unknown_code_is_unknown_server_error_and_an_unknown_version_is_refused() -> None:
     data = bytearray(packed(IDLE))
     at = data.index(b"\0\0\5idle")
     data[at : at + 2] = (30_000).to_bytes(2, "big")

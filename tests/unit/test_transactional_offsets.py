@@ -473,7 +473,7 @@ def test_an_offset_without_its_group_gets_a_group_at_commit(harness: Transaction
     assert harness.state("g") == "Dead"
 
 
-def test_rows_with_an_unstable_partition() -> None:
+def test_the_row_of_an_unstable_partition_has_its_error() -> None:
     rows = FetchedRows([0, 1], [(5, 2, "m", 0), (-1, -1, "")], {1})
     assert list(rows) == [FetchedOffset(0, 5, 2, "m", OK), FetchedOffset(1, -1, -1, "", UNSTABLE)]
 

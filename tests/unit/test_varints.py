@@ -21,7 +21,7 @@ LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 16_383, 16_384, (1 << 28) - 1, (1 << 32) - 1])
-def test_uvarints(value: int) -> None:
+def test_uvarints_are_read_back(value: int) -> None:
     packed = uvarint(value)
     assert sum((byte & 0x7F) << 7 * n for n, byte in enumerate(packed)) == value
     assert [byte >> 7 for byte in packed] == [1] * (len(packed) - 1) + [0]

@@ -52,7 +52,9 @@ def undo_file(folder: Path) -> Path:
     return found
 
 
-def test_groups_and_describe(line: Line, kazoo: KazooClient, filled: str, group: str) -> None:
+def test_the_commands_groups_and_describe_show_offsets_and_members(
+    line: Line, kazoo: KazooClient, filled: str, group: str
+) -> None:
     assert (line("groups", kafka=False), line.out) == (0, "No groups.\n")
     put(kazoo, group, filled, {0: "4", "1-0": "812"})
     with consumer(kazoo, group, filled, (1,)) as name:
@@ -156,7 +158,9 @@ def test_writes_to_groups_with_live_members_are_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
-def test_export_and_import(line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path) -> None:
+def test_an_exported_file_can_be_imported(
+    line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path
+) -> None:
     put(kazoo, group, filled, {0: "4", 1: "7", "1-0": "812"})
     assert line("export", "--group", group, kafka=False) == 1
     paths = [f"/consumers/{group}/offsets/{filled}/{partition}" for partition in (0, 1)]
@@ -201,7 +205,9 @@ def test_import_takes_a_whole_file_or_nothing(
     assert stored(kazoo, group, filled) == {"0": "4"}
 
 
-def test_delete(line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path) -> None:
+def test_delete_removes_a_group_or_its_topic_and_keeps_an_undo_file(
+    line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path
+) -> None:
     put(kazoo, group, filled, {0: "4", 1: "?"})
     put(kazoo, group, "other", {0: "1"})
     assert line("delete", "--group", group, kafka=False) == 0
@@ -216,7 +222,9 @@ def test_delete(line: Line, kazoo: KazooClient, filled: str, group: str, tmp_pat
     assert line.err == f"odradek: ZooKeeper has no group {group}\n"
 
 
-def test_compare(line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str) -> None:
+def test_compare_shows_the_differences_between_both_stores(
+    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str
+) -> None:
     put(kazoo, group, filled, {0: "4"})
     assert line("compare", "--group", group) == 1
     assert re.search(rf"^{group} +{filled} +0 +4 +- +only ZooKeeper$", line.out, re.MULTILINE)
@@ -290,7 +298,9 @@ def test_the_undo_file_is_written_first(
     assert undo_file(tmp_path).exists()
 
 
-def test_unknown_groups_and_unreachable_servers(line: Line, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_groups_and_unreachable_servers_are_reported(
+    line: Line, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for arguments in (["describe"], ["export"], ["migrate", "--to", "kafka"], ["delete"]):
         assert line(*arguments, "--group", "typo", kafka=arguments[0] == "migrate") == 2
         assert line.err == "odradek: ZooKeeper has no group typo\n"
@@ -310,7 +320,7 @@ def in_kafka(admin: Admin, group: str) -> dict[str, str]:
     return {str(tp.partition): str(found.offset) for tp, found in admin.list_group_offsets(group).items()}
 
 
-def test_migration_to_kafka(
+def test_a_migration_to_kafka_commits_the_offsets_in_zookeeper(
     line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str, tmp_path: Path
 ) -> None:
     put(kazoo, group, filled, {0: "4", 1: "7"})
@@ -333,7 +343,7 @@ def test_migration_to_kafka(
     [("source", {"0": "4", "1": "7"}), ("target", {"0": "6", "1": "5"}), ("largest", {"0": "6", "1": "7"})],
 )
 @pytest.mark.parametrize("to", ["kafka", "zookeeper"])
-def test_conflicts(
+def test_a_conflict_stops_a_migration_or_is_solved_by_the_option(
     line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str, tmp_path: Path, to: str, rule: str,
     expected: dict[str, str],
 ) -> None:  # fmt: skip

@@ -78,7 +78,7 @@ def test_names_that_no_path_can_hold_are_refused(group: str) -> None:
         KAFKA_LAYOUT.path(group, Tp("t", 0))
 
 
-def test_other_layouts() -> None:
+def test_paths_and_values_in_other_layouts_are_parsed() -> None:
     storm = OffsetLayout("/storm/{group}/partition_{partition}", json_field="offset", topic="orders")
     assert storm.place("/storm/billing/partition_3") == Place("billing", Tp("orders", 3))
     assert storm.place("/storm/billing/state_3") == f"it does not match {storm.template}"
@@ -153,7 +153,7 @@ def test_a_file_is_valid_as_a_whole_or_refused_with_its_line(text: str, message:
         parse_offsets(text, KAFKA_LAYOUT, "f")
 
 
-def test_connect_strings() -> None:
+def test_a_connect_string_is_parsed_or_refused() -> None:
     assert parse_connect("a:2181,b:2182/kafka/one/") == ("a:2181,b:2182", "/kafka/one")
     assert parse_connect("a, b:1") == ("a:2181,b:1", "")
     assert parse_connect("[::1]:99/x") == ("[::1]:99", "/x")
@@ -187,7 +187,7 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     assert (config.address, config.session_timeout_ms) == ("a:1/k", 400)
 
 
-def test_registrations_of_consumers() -> None:
+def test_registrations_of_consumers_are_parsed() -> None:
     static = parse_registration("g_host-1", b'{"version":1,"subscription":{"t":2},"pattern":"static","timestamp":"17"}')
     assert static == ConsumerRegistration("g_host-1", {"t": 2}, "static", 17)
     assert static.threads(["t", "u"]) == {"t": ["g_host-1-0", "g_host-1-1"]}

@@ -180,7 +180,7 @@ def test_while_zookeeper_is_down_commits_to_the_topic_go_on(
     assert kept == b"20", "the commit could not reach ZooKeeper"
 
 
-def test_dual_commit_and_its_trap(
+def test_after_dual_commit_zookeeper_keeps_its_last_offset(
     old: Callable[[str], OldKafka], serving_admin: Admin, kazoo: KazooClient, old_topic: str, group: str
 ) -> None:
     """With dual commit a consumer starts at the larger of the two offsets. When dual commit is off, ZooKeeper keeps the

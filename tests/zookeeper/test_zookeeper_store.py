@@ -75,7 +75,9 @@ def test_each_znode_that_is_no_offset_is_listed(store: OffsetStore, kazoo: Kazoo
     assert store.read_partitions("g", [A, B]).next_offsets() == {A: 7}
 
 
-def test_a_layout_of_another_program(connection: ZooKeeperConnection, kazoo: KazooClient) -> None:
+def test_offsets_in_the_layout_of_another_program_are_read_and_written(
+    connection: ZooKeeperConnection, kazoo: KazooClient
+) -> None:
     layout = OffsetLayout("/storm/{group}/partition_{partition}", json_field="offset", topic="orders")
     kazoo.create("/storm/billing/partition_0", b'{"offset":3,"broker":{"host":"h"}}', makepath=True)
     kazoo.create("/storm/billing/state", b"{}")
@@ -189,7 +191,7 @@ def test_without_a_node_the_error_names_the_address(zookeeper: odradek.ZooKeeper
         ZooKeeperConnection(config_of(f"{zookeeper.connect_string}/none", environment={})).open()
 
 
-def test_access_lists(connect: str, store: OffsetStore, kazoo: KazooClient) -> None:
+def test_a_protected_znode_needs_a_login(connect: str, store: OffsetStore, kazoo: KazooClient) -> None:
     write(store, "g", {A: 5})
     kazoo.set_acls("/consumers/g/offsets/orders/0", [make_digest_acl("kafka", "secret", all=True)])
     with pytest.raises(NoPermission, match="no permission for /consumers/g/offsets/orders/0: log in") as refused:
@@ -208,7 +210,7 @@ def test_a_transaction_that_zookeeper_would_refuse_is_not_sent(store: OffsetStor
     assert store.read("g").next_offsets() == {Tp("orders", n): n for n in range(3000)}
 
 
-def test_members_and_owners(connection: ZooKeeperConnection, kazoo: KazooClient) -> None:
+def test_members_are_read_and_dead_owners_are_found(connection: ZooKeeperConnection, kazoo: KazooClient) -> None:
     consumer = "g_host-1700000000000-0a1b2c3d"
     subscription = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":"1700000000000"}'
     kazoo.create(f"/consumers/g/ids/{consumer}", subscription, ephemeral=True, makepath=True)
@@ -258,7 +260,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_tls(zookeeper: odradek.ZooKeeper, certificates: Path, tmp_path: Path) -> None:
+def test_a_connection_may_use_tls(zookeeper: odradek.ZooKeeper, certificates: Path, tmp_path: Path) -> None:
     (port,) = _free_ports(1)
     config = {
         "secureClientPort": port,
