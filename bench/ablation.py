@@ -1,4 +1,4 @@
-"""The gain from each of three mechanisms: the same load with it and without it, as a table and a plot."""
+"""The gain from each of three mechanisms: the same workload with it and without it, as a table and a plot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from statistics import median
 
-from bench.measures import Sizes, Values, load
+from bench.measures import Sizes, Values, run_workload
 from bench.sides import CopyingProcess, Odradek, start
 from bench.workload import create_topic
 from odradek.testing.cluster import BrokerProcess
@@ -70,11 +70,13 @@ def _producing(side: Odradek, sizes: Sizes) -> Values:
     for size in BATCHES:
         create_topic(side.bootstrap, f"batch-{size}", 1)
         rows = max(1000, int(sizes.rows * {1: 0.02, 10: 0.2}.get(size, 1)))
-        found[f"batch_{size}"] = load("batched", side, topic=f"batch-{size}", rows=rows, batch_records=size)[0]["per_s"]
-    load("compressed", side, topic="warm-up", rows=max(1000, sizes.rows // 10), codec="none")
+        found[f"batch_{size}"] = run_workload("batched", side, topic=f"batch-{size}", rows=rows, batch_records=size)[0][
+            "per_s"
+        ]
+    run_workload("compressed", side, topic="warm-up", rows=max(1000, sizes.rows // 10), codec="none")
     for codec in CODECS:
         rows = max(1000, sizes.rows // 2)
-        found[f"codec_{codec}"] = load("compressed", side, topic=codec, rows=rows, codec=codec)[0]["per_s"]
+        found[f"codec_{codec}"] = run_workload("compressed", side, topic=codec, rows=rows, codec=codec)[0]["per_s"]
         written = sum(path.stat().st_size for n in range(4) for path in (side.data / f"{codec}-{n}").glob("*.log"))
         found[f"size_{codec}"] = written / rows
     return found
@@ -83,9 +85,9 @@ def _producing(side: Odradek, sizes: Sizes) -> Values:
 def _reading(side: Odradek, sizes: Sizes) -> Values:
     create_topic(side.bootstrap, "read", 1)
     shape = {"partitions": 1, "record_bytes": 1000, "batch_records": 60}
-    filled, _ = load("fill", side, topic="read", megabytes=sizes.log_mb / 2, **shape)
+    filled, _ = run_workload("fill", side, topic="read", megabytes=sizes.log_mb / 2, **shape)
     known = {"batch_bytes": int(filled["batch_bytes"]), "batch_records": 60, "records": int(filled["count"])}
-    answer, cpu_s = load("fan_out", side, topic="read", consumers=8, **known)
+    answer, cpu_s = run_workload("fan_out", side, topic="read", consumers=8, **known)
     return {"cpu": cpu_s / answer["bytes"] * 1e9}
 
 

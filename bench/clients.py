@@ -30,7 +30,7 @@ PARTITIONS = 4
 SMALL = 100
 CODECS = ("none", "lz4", "zstd")
 _TOUCHED_BYTES = 1 << 30
-"""Bytes: more than any client needs for its records."""
+"""The bytes of memory that are touched before each client: more than any client needs for its records."""
 JAVA, DISCARDED = "Java ConsumerPerformance", "odradek, discarded"
 
 
@@ -404,7 +404,8 @@ def measure(side: Side, rows: int, waits: int, rounds: int, *, with_java: bool) 
                 else:
                     rate = _java_rate(bootstrap, f"read-{codec}", rows)
                 values.setdefault(name, []).append(rate)
-        # Java's tool keeps no records. It is compared with reads that keep none either, and shown with both kinds.
+        # Java's tool keeps no records. It is compared with reads that keep none either, and the table shows it beside
+        # both kinds of reads.
         discarded = {"odradek": values.pop(DISCARDED)} | ({JAVA: values[JAVA]} if with_java else {})
         for title, rates in ((f"read into Arrow, 100 B, {codec}", discarded), (f"… all records kept, {codec}", values)):
             found.append(Row(title, "rows/s", True, rates, {JAVA: 5, "confluent-kafka": 20}))

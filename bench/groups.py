@@ -1,4 +1,4 @@
-"""Loads of the group coordinator: synchronous commits, OffsetFetch, a million offsets, a rebalance.
+"""Workloads of the group coordinator: synchronous commits, OffsetFetch, a million offsets, a rebalance.
 
 ``python -m bench.workload`` calls each of them. All replies are checked.
 """
@@ -150,7 +150,7 @@ def fetch_offsets(bootstrap: str, topic: str, partitions: int, seconds: float, w
         found[key] = count * partitions / took_s
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for deletion in admin.delete_topics(topics, request_timeout=60).values():
-        deletion.result(60)  # later measures must not run with ten thousand more logs
+        deletion.result(60)  # so that later measures do not run with ten thousand more logs
     return {**found, "count": count * partitions}
 
 
@@ -291,7 +291,7 @@ def rebalance(bootstrap: str, group: str, members: int, rounds: int) -> dict[str
     return {"ms": median(took), "worst": max(took), "count": rounds}
 
 
-LOADS: dict[str, Callable[..., dict[str, float]]] = {
+WORKLOADS: dict[str, Callable[..., dict[str, float]]] = {
     "commit_sync": commit_sync,
     "many_offsets": many_offsets,
     "fetch_offsets": fetch_offsets,

@@ -24,7 +24,7 @@ Values = dict[str, float]
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the loads. ``scale`` 1 is the full size; smaller ones are for trial runs."""
+    """The sizes of the workloads. ``scale`` 1 is the full size; smaller ones are for trial runs."""
 
     scale: float
     restart_gb: float = 1.0
@@ -114,8 +114,8 @@ COLUMNS: dict[str, Column] = {
 }
 
 
-def load(name: str, side: Side, **arguments: Any) -> tuple[Values, float]:
-    """Runs one load process. Returns its result and the broker's CPU seconds during the load."""
+def run_workload(name: str, side: Side, **arguments: Any) -> tuple[Values, float]:
+    """Runs a workload in a process of its own. Returns its result and the broker's CPU seconds meanwhile."""
     parameters = json.dumps({"bootstrap": side.bootstrap, **arguments})
     before = cpu_seconds(side.pids)
     command = [sys.executable, "-m", "bench.workload", name, parameters]
@@ -127,19 +127,19 @@ def load(name: str, side: Side, **arguments: Any) -> tuple[Values, float]:
 
 @dataclass
 class Running:
-    """A load process that runs until ``finish``."""
+    """A process with a workload that runs until ``finish``."""
 
     process: subprocess.Popen[str]
 
     def finish(self) -> Values:
-        out, err = self.process.communicate(timeout=600)  # this closes its stdin, which ends the load
+        out, err = self.process.communicate(timeout=600)  # this closes its stdin, which ends the workload
         if self.process.returncode != 0:
             raise RuntimeError(f"a load failed:\n{err[-2000:]}")
         return dict(json.loads(out))
 
 
-def begin_load(name: str, side: Side, **arguments: Any) -> Running:
-    """Starts a load. Returns when it has printed that it is ready."""
+def begin_workload(name: str, side: Side, **arguments: Any) -> Running:
+    """Starts a workload. Returns when it has printed that it is ready."""
     parameters = json.dumps({"bootstrap": side.bootstrap, **arguments})
     pipe = subprocess.PIPE
     command = [sys.executable, "-m", "bench.workload", name, parameters]
@@ -163,7 +163,7 @@ def measure_commits(side: Side, sizes: Sizes, started_s: float) -> Values:
     found: Values = {}
     for connections in (1, 8):
         timing = {"seconds": sizes.commit_seconds, "warm_up_s": sizes.warm_up_s}
-        answer, cpu_s = load("commits", side, connections=connections, topic=f"commits-{connections}", **timing)
+        answer, cpu_s = run_workload("commits", side, connections=connections, topic=f"commits-{connections}", **timing)
         found[f"commits_{connections}"] = answer["per_s"]
         if connections == 8:
             # The warm-up needs CPU too: the CPU time is divided in proportion to the two durations.
@@ -174,36 +174,36 @@ def measure_commits(side: Side, sizes: Sizes, started_s: float) -> Values:
 
 def measure_groups(side: Side, sizes: Sizes, started_s: float) -> Values:
     timing = {"seconds": sizes.commit_seconds / 2, "warm_up_s": sizes.warm_up_s}
-    wide, cpu_s = load("commits", side, connections=8, topic="wide-commits", partitions=100, **timing)
+    wide, cpu_s = run_workload("commits", side, connections=8, topic="wide-commits", partitions=100, **timing)
     share = timing["seconds"] / (timing["seconds"] + timing["warm_up_s"])
-    sync, _ = load("commit_sync", side, topic="commit-sync", count=sizes.singles)
+    sync, _ = run_workload("commit_sync", side, topic="commit-sync", count=sizes.singles)
     found = {
         "wide_commits": wide["per_s"],
         "wide_commits_cpu": cpu_s * share / wide["count"] * 1e6,
         "commit_sync_p50": sync["p50"],
         "commit_sync_p99": sync["p99"],
     }
-    fetched, _ = load("fetch_offsets", side, topic="fetch-offsets", partitions=10_000, **timing)
+    fetched, _ = run_workload("fetch_offsets", side, topic="fetch-offsets", partitions=10_000, **timing)
     found |= {"fetch_offsets": fetched["per_s"], "fetch_changed": fetched["changed_per_s"]}
-    joined, _ = load("rebalance", side, group="rebalance", members=100, rounds=max(3, int(20 * sizes.scale)))
+    joined, _ = run_workload("rebalance", side, group="rebalance", members=100, rounds=max(3, int(20 * sizes.scale)))
     return {**found, "rebalance": joined["ms"]}
 
 
 def measure_offsets_memory(side: Side, sizes: Sizes, started_s: float) -> Values:
-    """On a new broker, so that memory which earlier loads have freed is not reused."""
+    """On a new broker, so that memory which earlier workloads have freed is not reused."""
     _start_empty(side)
-    load("many_offsets", side, topic="warm-memory", groups=10, partitions=10, times=2)
+    run_workload("many_offsets", side, topic="warm-memory", groups=10, partitions=10, times=2)
     time.sleep(sizes.idle_s)
     before = resident_bytes(side.pids)
     groups = max(100, int(10_000 * sizes.scale))
-    load("many_offsets", side, topic="offsets-memory", groups=groups, partitions=100, times=1)
+    run_workload("many_offsets", side, topic="offsets-memory", groups=groups, partitions=100, times=1)
     return {"offset_bytes": (resident_bytes(side.pids) - before) / (groups * 100)}
 
 
 def measure_groups_restart(side: Side, sizes: Sizes, started_s: float) -> Values:
     _start_empty(side)
     topic, groups, times = "groups-restart", max(100, int(2000 * sizes.scale)), 10
-    load("many_offsets", side, topic=topic, groups=groups, partitions=100, times=times)
+    run_workload("many_offsets", side, topic=topic, groups=groups, partitions=100, times=times)
     side.kill()
     began = time.perf_counter()
     side.spawn()
@@ -227,11 +227,11 @@ def _start_empty(side: Side) -> None:
 
 def measure_records(side: Side, sizes: Sizes, started_s: float) -> Values:
     rows = sizes.rows
-    load("produce", side, rows=max(1000, rows // 5), topic="warm-up")
-    load("consume", side, rows=max(1000, rows // 5), topic="warm-up")
+    run_workload("produce", side, rows=max(1000, rows // 5), topic="warm-up")
+    run_workload("consume", side, rows=max(1000, rows // 5), topic="warm-up")
     found: Values = {}
     for name in ("produce", "consume"):
-        answer, cpu_s = load(name, side, rows=rows, topic="rows")
+        answer, cpu_s = run_workload(name, side, rows=rows, topic="rows")
         found[name] = answer["per_s"]
         found[f"{name}_cpu"] = cpu_s / rows * 1e6
     return found
@@ -269,7 +269,7 @@ def measure_consumer_perf(side: Side, sizes: Sizes, started_s: float) -> Values:
         shape = {"partitions": 4, "record_bytes": size, "batch_records": records}
         # Enough records for three seconds and more: shorter runs measure Java's start.
         megabytes = max(20, (300 if size == 100 else 1000) * sizes.scale)
-        rows = int(load("fill", side, topic=topic, megabytes=megabytes, **shape)[0]["count"])
+        rows = int(run_workload("fill", side, topic=topic, megabytes=megabytes, **shape)[0]["count"])
         arguments = ("--topic", topic, "--num-records", str(rows), "--timeout", "20000", "--hide-header")
         out, _ = _java_tool(side, "ConsumerPerformance", *arguments)
         row = out.strip().splitlines()[-1].split(", ")
@@ -281,34 +281,36 @@ def measure_consumer_perf(side: Side, sizes: Sizes, started_s: float) -> Values:
 
 def measure_latency(side: Side, sizes: Sizes, started_s: float) -> Values:
     create_topic(side.bootstrap, "latency", 1)
-    answer, _ = load("latency", side, topic="latency", count=sizes.singles)
+    answer, _ = run_workload("latency", side, topic="latency", count=sizes.singles)
     return {"latency_p50": answer["p50"], "latency_p99": answer["p99"]}
 
 
 def measure_fan_out(side: Side, sizes: Sizes, started_s: float) -> Values:
     create_topic(side.bootstrap, "fan-out", 1)
-    filled, _ = load(
+    filled, _ = run_workload(
         "fill", side, topic="fan-out", megabytes=sizes.log_mb, partitions=1, record_bytes=1000, batch_records=60
     )
     shape = {"batch_bytes": int(filled["batch_bytes"]), "batch_records": 60, "records": int(filled["count"])}
-    answer, cpu_s = load("fan_out", side, topic="fan-out", consumers=8, **shape)
+    answer, cpu_s = run_workload("fan_out", side, topic="fan-out", consumers=8, **shape)
     return {"fan_out_cpu": cpu_s / answer["bytes"] * 1e9, "fan_out": answer["per_s"]}
 
 
 def measure_loaded(side: Side, sizes: Sizes, started_s: float) -> Values:
-    """Two million commits; then a gigabyte is compacted while single records are produced."""
+    """Sends two million commits. Then the broker compacts a gigabyte while single records are produced."""
     processes = len(side.pids)
-    load("commits_by_count", side, topic="loaded", count=sizes.commits)
+    run_workload("commits_by_count", side, topic="loaded", count=sizes.commits)
     create_topic(side.bootstrap, "beside", 1)
     segment_bytes = max(2 << 20, int(sizes.log_mb * 1e6 / 16))
     create_topic(
         side.bootstrap, "compacted", 1, {"segment.bytes": str(segment_bytes), "min.cleanable.dirty.ratio": "0.01"}
     )
-    load("fill", side, topic="compacted", megabytes=sizes.log_mb, partitions=1, record_bytes=1000, batch_records=100)
-    before, _ = load("latency", side, topic="beside", count=sizes.singles)
+    run_workload(
+        "fill", side, topic="compacted", megabytes=sizes.log_mb, partitions=1, record_bytes=1000, batch_records=100
+    )
+    before, _ = run_workload("latency", side, topic="beside", count=sizes.singles)
     kept = 64 * 100 * 1100 + segment_bytes  # one record for each key, and the active segment
     peak = 0
-    beside = begin_load("latency", side, topic="beside", count=0)
+    beside = begin_workload("latency", side, topic="beside", count=0)
     set_topic_config(side.bootstrap, "compacted", "cleanup.policy", "compact")
     began = time.perf_counter()
     while log_bytes(side, "compacted-0") > kept * 1.1:
@@ -346,7 +348,7 @@ def measure_restart(side: Side, sizes: Sizes, started_s: float) -> Values:
     create_topic(side.bootstrap, "restart", 4)
     megabytes = max(20, sizes.restart_gb * 1000 * min(sizes.scale, 1))
     shape = {"partitions": 4, "record_bytes": 1000, "batch_records": 60}
-    load("fill", side, topic="restart", megabytes=megabytes, **shape)
+    run_workload("fill", side, topic="restart", megabytes=megabytes, **shape)
     ends = raw.end_offsets(side.bootstrap, "restart", 4)
     side.kill()
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Loads with hand-made requests, for cases in which a client library would need more CPU than the broker.
+"""Workloads with hand-made requests, for cases in which a client library would need more CPU than the broker.
 
 ``python -m bench.workload`` calls each of them. All replies are checked.
 """

@@ -133,7 +133,7 @@ def _cpu_seconds() -> float:
 
 
 def throughput(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
-    """Whole topics into noop and into Parquet. Round 0 is a warm-up."""
+    """Measures reads of whole topics into noop and into Parquet. Round 0 is a warm-up."""
     figures: Figures = {}
     for size, title, full in ((100, "100 B", 4_000_000), (1000, "1 KB", 1_000_000)):
         for codec in ("none", "lz4"):
@@ -166,7 +166,8 @@ def _written(bench: Bench, kind: str, topic: str, sink: str, check: int | None) 
 
 
 def sinks(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
-    """Rows from Spark's memory into a new topic. Round 0 writes each three times, because Java warms up slowly."""
+    """Measures writes of rows from Spark's memory into a new topic. Round 0 writes each three times, because Java
+    warms up slowly."""
     figures: Figures = {}
     for size, title, full in SINK_ROWS:
         if f"sink-{size}" not in only:
@@ -191,7 +192,7 @@ def sinks(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
 
 
 def micro_batches(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
-    """Small micro-batches: of a backlog, of new records, and one per run, as in scheduled jobs."""
+    """Measures small micro-batches: of a backlog, of new records, and one per run, as in scheduled jobs."""
     topic = f"bench-batch-{uuid.uuid4().hex[:8]}"
     create_topic(bench.bootstrap, topic, PARTITIONS)
     batches = max(3, int(40 * bench.scale))
@@ -211,8 +212,8 @@ def micro_batches(bench: Bench, kind: str, number: int, only: list[str]) -> Figu
                 done += FEW
                 _wait_for(query, topic, done)
             progress = [one for one in _progress_until(query, topic, done) if one["numInputRows"] == FEW]
-            # A micro-batch that was planned while records arrived has only some of them, the next micro-batch the rest:
-            # both do not count.
+            # A micro-batch that was planned while records arrived has only some of them, and the next micro-batch has
+            # the others. Neither counts.
             figures[name] = median(one["durationMs"]["triggerExecution"] for one in progress[2:])
         runs = [_available_now(bench, kind, topic, producer) for _ in range(4)]
     figures["now"] = median(runs[1:]) * 1000
@@ -280,7 +281,7 @@ def _available_now(bench: Bench, kind: str, topic: str, producer: Producer) -> f
 
 
 def time_range(bench: Bench, kind: str, number: int, only: list[str]) -> Figures:
-    """One hundredth of a topic, from its middle, by a filter on ``timestamp``."""
+    """Measures the read of one hundredth of a topic, from its middle, by a filter on ``timestamp``."""
     rows = int(50_000_000 * bench.scale)
     topic = bench.filled("bench-times", rows, 100, "none", step_ms=1)
     low, high = T0 + rows // 2, T0 + rows // 2 + rows // 100

@@ -1,4 +1,5 @@
-"""The loads of ``bench.transactions``: raw transactions of one record, transactions of 100 ms, many transactional ids.
+"""The workloads of ``bench.transactions``: raw transactions of one record, transactions of 100 ms, many transactional
+ids.
 
 ``python -m bench.workload`` calls each of them. All replies are checked.
 """
@@ -66,7 +67,7 @@ class RawProducer:
         self.connection.socket.sendall(self._end if self._ends else self._produce)
 
     def take(self) -> None:
-        """Reads the reply and chooses the next request. A request for which it is too early is sent again."""
+        """Reads the reply and chooses the next request. A request that came too early is sent again."""
         reply = self.connection.reply()
         code = int.from_bytes(reply[9:11] if self._ends else reply[self._error_at : self._error_at + 2], "big")
         if code == ErrorCode.concurrent_transactions:
@@ -109,7 +110,7 @@ def _initialize(connection: Connection, transactional_id: str) -> ProducerIdenti
         _, answer = frames.decode_reply(INIT_PRODUCER_ID, INIT_VERSION, reply)
         if answer.error_code == ErrorCode.none:
             return ProducerIdentity(answer.producer_id, answer.producer_epoch)
-        time.sleep(0.05)
+        time.sleep(0.05)  # the coordinator may still load or be created; requests without a pause would delay it
     raise TimeoutError(f"{transactional_id} got no producer id")
 
 
@@ -207,7 +208,7 @@ def many_ids(bootstrap: str, count: int, prefix: str) -> dict[str, float]:
         connection.socket.sendall(b"".join(_init_request(f"{prefix}-{n}") for n in range(sent, most)))
         refused += [number for number in range(sent, most) if int.from_bytes(connection.reply()[9:11], "big")]
         answered = sent = most
-    for number in refused:  # e.g. while the broker fetches the next block of producer ids
+    for number in refused:  # for example while the broker allocates the next block of producer ids
         _initialize(connection, f"{prefix}-{number}")
     return {"count": count, "repeated": len(refused)}
 
@@ -235,7 +236,7 @@ def _uvarint(data: bytes, at: int) -> int:
         at, shift = at + 1, shift + 7
 
 
-LOADS: dict[str, Callable[..., dict[str, float]]] = {
+WORKLOADS: dict[str, Callable[..., dict[str, float]]] = {
     "transactions": singles,
     "timed_transactions": timed,
     "many_transactional_ids": many_ids,

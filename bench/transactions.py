@@ -19,7 +19,7 @@ from statistics import median
 
 from bench import overview, report
 from bench.__main__ import kafka_jars
-from bench.measures import Column, Values, load
+from bench.measures import Column, Values, run_workload
 from bench.pages import TRANSACTIONS, option_help
 from bench.sides import Apache, Odradek, Side, start
 from bench.transaction_workload import listed
@@ -63,7 +63,9 @@ def measure_singles(side: Side, sizes: Sizes, number: int) -> Values:
     found: Values = {}
     for producers in PRODUCERS:
         timing = sizes.timing
-        answer, cpu_s = load("transactions", side, topic=f"singles-{producers}-{number}", producers=producers, **timing)
+        answer, cpu_s = run_workload(
+            "transactions", side, topic=f"singles-{producers}-{number}", producers=producers, **timing
+        )
         found[f"singles_{producers}"] = answer["per_s"]
         found[f"singles_{producers}_cpu"] = _share(cpu_s, timing) / answer["count"] * 1e3
     return found
@@ -73,7 +75,7 @@ def measure_timed(side: Side, sizes: Sizes, number: int) -> Values:
     found: Values = {}
     for name, transactional in (("timed", True), ("plain", False)):
         timing = sizes.timing
-        answer, cpu_s = load(
+        answer, cpu_s = run_workload(
             "timed_transactions", side, topic=f"{name}-{number}", interval_ms=INTERVAL_MS, transactional=transactional,
             **timing,
         )  # fmt: skip
@@ -97,7 +99,7 @@ def restarts(build: Build, directory: Path, sizes: Sizes) -> Side:
     side = build(directory)
     side.install()
     start(side)
-    load("many_transactional_ids", side, count=sizes.ids, prefix="bench")
+    run_workload("many_transactional_ids", side, count=sizes.ids, prefix="bench")
     side.kill()
     return side
 
@@ -113,7 +115,7 @@ def restart(side: Side, sizes: Sizes) -> Values:
                     return {"restart": time.perf_counter() - began}
             except OSError:
                 pass
-            time.sleep(0.01)
+            time.sleep(0.01)  # the precision of the figure; requests without a pause would take CPU from the broker
         raise TimeoutError(f"{side.name} did not list {sizes.ids:,} ids within {_READY_S} s")
     finally:
         side.kill()
@@ -122,7 +124,7 @@ def restart(side: Side, sizes: Sizes) -> Values:
 def run(
     builds: dict[str, Build], work: Path, only: Sequence[str], sizes: Sizes, rounds: int
 ) -> dict[str, list[Values]]:
-    """The values of each round by side. A load before the first round is not measured."""
+    """The values of each round by side. The workload before the first round is not measured."""
     found: dict[str, list[Values]] = {name: [{} for _ in range(rounds)] for name in builds}
     measures = [MEASURES[name] for name in MEASURES if name in only]
     if measures:
@@ -131,7 +133,7 @@ def run(
             for side in sides.values():
                 side.install()
                 start(side)
-                load("transactions", side, topic="warm-up", producers=4, **Sizes(min(sizes.scale, 0.5)).timing)
+                run_workload("transactions", side, topic="warm-up", producers=4, **Sizes(min(sizes.scale, 0.5)).timing)
             for number in range(rounds):
                 for name in _in_turn(sides, number):
                     for measure in measures:

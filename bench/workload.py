@@ -1,4 +1,4 @@
-"""The load, in its own process: ``python -m bench.workload NAME '{"bootstrap": …}'`` prints its result as JSON.
+"""A workload in its own process: ``python -m bench.workload NAME '{"bootstrap": …}'`` prints its result as JSON.
 
 Every reply is checked; a wrong one ends the process with an error.
 """
@@ -116,7 +116,7 @@ class CommitConnection:
         sent = answered = 0
         tail = b""
         expected = np.frombuffer(self._body, np.uint8)
-        # One wakeup for many replies, so that the load leaves the CPU to the broker.
+        # One wakeup for many replies, so that the workload leaves the CPU to the broker.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, CHUNK * self._reply_bytes)
         while True:
             while sent - answered <= WINDOW - CHUNK and time.perf_counter() < until:
@@ -278,7 +278,7 @@ def consume(bootstrap: str, rows: int, topic: str) -> dict[str, float]:
     return {"per_s": rows / took, "count": rows}
 
 
-LOADS: dict[str, Callable[..., dict[str, float]]] = {
+WORKLOADS: dict[str, Callable[..., dict[str, float]]] = {
     "commits": commits,
     "commits_by_count": commits_by_count,
     "produce": produce,
@@ -291,15 +291,15 @@ LOADS: dict[str, Callable[..., dict[str, float]]] = {
 }
 
 
-def _loads() -> dict[str, Callable[..., dict[str, float]]]:
+def _workloads() -> dict[str, Callable[..., dict[str, float]]]:
     from bench import groups, transaction_workload  # they import this module
 
-    return LOADS | groups.LOADS | transaction_workload.LOADS
+    return WORKLOADS | groups.WORKLOADS | transaction_workload.WORKLOADS
 
 
 def main() -> None:
     name, arguments = sys.argv[1:]
-    print(json.dumps(_loads()[name](**json.loads(arguments))))
+    print(json.dumps(_workloads()[name](**json.loads(arguments))))
 
 
 if __name__ == "__main__":

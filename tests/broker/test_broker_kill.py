@@ -1,4 +1,4 @@
-"""kill -9 at random moments under mixed load: every acknowledged record exists afterwards, exactly once.
+"""kill -9 at random moments under mixed workload: every acknowledged record exists afterwards, exactly once.
 
 A run crashes one broker five times, in the slow tests ten times; one seed determines all choices. A failure reports
 the seed and the round.
@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from support.brokers import CONFIG, Wire, eventually
-from support.crash_load import NOT_YET, WINDOW, Ledger, Load, Recreation, Where
+from support.crash_workload import NOT_YET, WINDOW, Ledger, Recreation, Where, Workload
 from support.jvm import kafka_command
 from support.publish import create_topic
 
@@ -86,41 +86,41 @@ def run(broker: BrokerProcess, seed: int, rounds: int = ROUNDS) -> None:
     crashes = 0
     try:
         broker.start()
-        load = Load(broker.bootstrap, dice)
-        prepare(broker, load)
+        workload = Workload(broker.bootstrap, dice)
+        prepare(broker, workload)
         while crashes < rounds:
             crashes += 1
-            load.start()
+            workload.start()
             # The number of replies determines the moment of the kill, and not the time: on any machine some requests
             # are in flight then.
-            load.busy(dice.randint(20, 400))
+            workload.busy(dice.randint(20, 400))
             time.sleep(dice.random() * 0.02)
             end(broker, dice)
-            load.join()
+            workload.join()
             restart(broker, dice)
-            verify(broker, load)
-        load.end_lasting()
-        verify(broker, load)
+            verify(broker, workload)
+        workload.end_lasting()
+        verify(broker, workload)
         broker.stop()
         check_indexes(broker.data_dir, at_least=3 * rounds)
         assert "Traceback" not in broker.log_path.read_text()
-        assert compacted(broker.data_dir, load) > 0, "the cleaner removed records"
+        assert compacted(broker.data_dir, workload) > 0, "the cleaner removed records"
     except BaseException as error:
         error.add_note(f"seed {seed}, crash {crashes}; the end of the broker's log:\n{broker.log_tail()}")
         raise
 
 
-def prepare(broker: BrokerProcess, load: Load) -> None:
-    create_topic(broker.bootstrap, load.log, 3, **SMALL_SEGMENTS)
-    create_topic(broker.bootstrap, load.lines, 3, **SMALL_SEGMENTS)
-    create_topic(broker.bootstrap, load.table, 2, **COMPACTED)
+def prepare(broker: BrokerProcess, workload: Workload) -> None:
+    create_topic(broker.bootstrap, workload.log, 3, **SMALL_SEGMENTS)
+    create_topic(broker.bootstrap, workload.lines, 3, **SMALL_SEGMENTS)
+    create_topic(broker.bootstrap, workload.table, 2, **COMPACTED)
     with Wire(broker.bootstrap) as wire:
         eventually(lambda: wire.call(10, 0, {"key": "g"}).error_code == 0, what="a coordinator")
         rows = [{"name": "internal.segment.bytes", "config_operation": 0, "value": "6000"}]
         resource = {"resource_type": 2, "resource_name": OFFSETS_TOPIC, "configs": rows}
         reply = wire.call(ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
         assert reply.responses[0].error_code == 0, reply
-    load.begin_lasting()
+    workload.begin_lasting()
 
 
 def end(broker: BrokerProcess, dice: random.Random) -> None:
@@ -152,21 +152,21 @@ def restart(broker: BrokerProcess, dice: random.Random) -> None:
 # --- expected state ---------------------------------------------------------------------------------------------
 
 
-def verify(broker: BrokerProcess, load: Load) -> None:
-    ledger = load.ledger
+def verify(broker: BrokerProcess, workload: Workload) -> None:
+    ledger = workload.ledger
     assert not ledger.failures, ledger.failures
     with Wire(broker.bootstrap) as wire:
-        for where in load.log_targets:
+        for where in workload.log_targets:
             verify_batches(ledger, where, gapless(read_all(wire, where), where))
-        for where in load.line_targets:
-            verify_lines(wire, ledger, where, exact=where in load.line_targets[:2])
-        for where in load.table_targets:
+        for where in workload.line_targets:
+            verify_lines(wire, ledger, where, exact=where in workload.line_targets[:2])
+        for where in workload.table_targets:
             verify_table(ledger, where, read_all(wire, where))
-        verify_times(wire, load)
-        for group in load.groups:
+        verify_times(wire, workload)
+        for group in workload.groups:
             verify_commits(wire, ledger, group)
         verify_topics(wire, ledger, broker.data_dir)
-        verify_recreation(wire, load.recreation)
+        verify_recreation(wire, workload.recreation)
 
 
 def read_all(wire: Wire, where: Where) -> Found:
@@ -242,10 +242,10 @@ def verify_table(ledger: Ledger, where: Where, found: Found) -> None:
     assert ledger.sent_values.issuperset(values), f"{where}: some values were never sent"
 
 
-def verify_times(wire: Wire, load: Load) -> None:
+def verify_times(wire: Wire, workload: Workload) -> None:
     """Checks lookups through the indexes: the offset and the time of each batch lead to this batch."""
-    for where in load.log_targets:
-        offsets = sorted(load.ledger.batches[where])
+    for where in workload.log_targets:
+        offsets = sorted(workload.ledger.batches[where])
         for offset in offsets[:: max(1, len(offsets) // 8)]:
             data = fetch(wire, where, offset)
             _, header = next(scan(data))
@@ -348,15 +348,15 @@ def check_indexes(data_dir: Path, at_least: int) -> None:
     assert checked >= at_least
 
 
-def compacted(data_dir: Path, load: Load) -> int:
+def compacted(data_dir: Path, workload: Workload) -> int:
     """The number of acknowledged records of the compacted topic that were removed."""
     gone = 0
-    for topic, partition in load.table_targets:
+    for topic, partition in workload.table_targets:
         kept: set[int] = set()
         for path in data_dir.glob(f"{topic}-{partition}/*.log"):
             data = path.read_bytes()
             kept |= {row.offset for pos, header in scan(data) for row in batch_rows(data, pos, header)}
-        gone += len(set(load.ledger.records[topic, partition]) - kept)
+        gone += len(set(workload.ledger.records[topic, partition]) - kept)
     return gone
 
 

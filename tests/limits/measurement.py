@@ -60,7 +60,7 @@ class Measurement(NamedTuple):
 
 
 HEADINGS = (
-    "| row | load | answer | took | others wait (turn) | memory, most | after | files, after | |\n"
+    "| row | workload | answer | took | others wait (turn) | memory, most | after | files, after | |\n"
     "|---|---|---|---|---|---|---|---|---|"
 )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from hostile import Scale
-from load import Load
+from workload import WorkloadRun
 
 WIDTH = 200
 MOST_OBJECTS = 60
@@ -18,23 +18,23 @@ MOST_OBJECTS = 60
 
 
 @pytest.fixture(scope="module")
-def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
+def workload(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkloadRun]:
     """One broker for all tests: its warm-up takes longer than the requests of one extreme."""
     scale = Scale(widths=(WIDTH,), records=(1000,), partitions=(3,))
-    load = Load(tmp_path_factory.mktemp("garbage"), seed=15, scale=scale)
-    load.start()
-    load.warm_up(newest=1)
-    load.broker.command("collect")
-    yield load
-    load.close()
+    workload = WorkloadRun(tmp_path_factory.mktemp("garbage"), seed=15, scale=scale)
+    workload.start()
+    workload.warm_up(newest=1)
+    workload.broker.command("collect")
+    yield workload
+    workload.close()
 
 
 @pytest.mark.parametrize("extreme", ["widest", "nested", "longest"])
-def test_no_request_leaves_garbage_in_cycles(load: Load, extreme: str) -> None:
+def test_no_request_leaves_garbage_in_cycles(workload: WorkloadRun, extreme: str) -> None:
     left = {}
-    for request in load.generator.of_each_api(extreme):
-        load.single(request)
-        count = load.broker.command("collect")
+    for request in workload.generator.of_each_api(extreme):
+        workload.single(request)
+        count = workload.broker.command("collect")
         if count > MOST_OBJECTS:
             left[str(request)] = count
     assert left == {}

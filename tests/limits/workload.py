@@ -1,9 +1,9 @@
 """Sends generated requests to a broker in a separate process, and records their effects on the broker and on another
 client.
 
-One load is one extreme request, or one of the ways to send many: pipelined, parked, half-sent, over many connections,
-without reading the replies. During a load another connection sends ApiVersions requests in a loop. Its longest wait is
-attributed to that load.
+One workload is one extreme request, or many requests in one of these ways: pipelined, parked, half-sent, over many
+connections, or without reading the replies. During a workload another connection sends ApiVersions requests in a loop.
+Its longest wait is attributed to that workload.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _GROUPS = ("group-a", "group-b")
 
 
 class Wait(NamedTuple):
-    """One wait of another client during a load. ``ran_ms``: the time for which the broker ran meanwhile.
+    """One wait of another client during a workload. ``ran_ms``: the time for which the broker ran meanwhile.
 
-    On a machine with other work, this time is the cost of the load.
+    On a machine with other work, this time is the cost of the workload.
     """
 
     ran_ms: float
     waited_ms: float
-    load: str
+    workload: str
 
 
 class Replies:
@@ -76,7 +76,7 @@ class Replies:
         return bool(data)
 
 
-class Load:
+class WorkloadRun:
     """One run against one broker. The run starts the broker, and restarts it at the end."""
 
     def __init__(self, directory: Path, seed: int, scale: Scale, *, files: int | None = None) -> None:
@@ -121,10 +121,10 @@ class Load:
     def _connected(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.broker.port), timeout=PATIENCE_S)
 
-    # --- loads --------------------------------------------------------------------------------------------------
+    # --- workloads --------------------------------------------------------------------------------------------------
 
     def run(self, count: int) -> None:
-        """Runs this number of loads. Stops at the first load that the broker does not survive."""
+        """Runs this number of workloads. Stops at the first workload that the broker does not survive."""
         for _ in range(count):
             self._at += 1
             if self._at % TIDY_EVERY == 0:
@@ -135,11 +135,11 @@ class Load:
             except OSError as error:
                 description = f"{way}: {error!r}"
                 if is_alive(self.pid):
-                    self.faults.append(f"load {self._at}, {description}")
+                    self.faults.append(f"workload {self._at}, {description}")
                     with contextlib.suppress(OSError):
                         self._witness = self._connected()
             if not is_alive(self.pid):
-                self.faults.append(f"the broker is dead after load {self._at}, {description}")
+                self.faults.append(f"the broker is dead after workload {self._at}, {description}")
                 return
 
     def warm_up(self, newest: int = 100) -> None:
@@ -266,7 +266,7 @@ class Load:
                 if time.monotonic() > deadline:
                     self.answered["waits" if may_wait else "silent"] += 1
                     if not may_wait:
-                        self.faults.append(f"load {self._at}, no answer: {description}")
+                        self.faults.append(f"workload {self._at}, no answer: {description}")
                     return
                 continue
             if not replies.receive():
@@ -288,7 +288,7 @@ class Load:
             left = 4 - len(size) if len(size) < 4 else 4 + int.from_bytes(size[:4], "big") - len(size)
         waited_ms = (time.perf_counter() - started) * 1000
         self.waits.append(waited_ms)
-        heapq.heappush(self.worst, Wait(ran_ms(self.pid) - ran, waited_ms, f"load {self._at}, {description}"))
+        heapq.heappush(self.worst, Wait(ran_ms(self.pid) - ran, waited_ms, f"workload {self._at}, {description}"))
         if len(self.worst) > 20:
             heapq.heappop(self.worst)
 
@@ -392,11 +392,11 @@ class Load:
     def summary(self) -> str:
         """Returns the counts of answers, and the longest waits of the other client."""
         lines = [
-            f"  {wait.waited_ms:7.1f} ms, of which the broker ran {wait.ran_ms:6.1f} ms: {wait.load}"
+            f"  {wait.waited_ms:7.1f} ms, of which the broker ran {wait.ran_ms:6.1f} ms: {wait.workload}"
             for wait in sorted(self.worst, reverse=True)
         ]
         waits = self.waits or [0.0]
         return (
-            f"{self._at} loads, {dict(self.answered)}; others wait: median {statistics.median(waits):.1f} ms, "
+            f"{self._at} workloads, {dict(self.answered)}; others wait: median {statistics.median(waits):.1f} ms, "
             f"longest {max(waits):.1f} ms of {len(waits)}\n"
         ) + "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Mixed load for the crash test, and the ledger of sent and acknowledged requests.
+"""Mixed workload for the crash test, and the ledger of sent and acknowledged requests.
 
 Raw workers (threads with their own socket) end when the broker is killed, and continue after its start with their
 unfinished work. confluent-kafka's clients survive all crashes and reconnect.
@@ -472,7 +472,7 @@ class GroupReader:
         self._consumer.close()
 
 
-class Load:
+class Workload:
     """All workers together. ``log``: raw batches; ``table``: compacted; ``lines``: by confluent-kafka."""
 
     def __init__(self, bootstrap: str, dice: random.Random) -> None:
