@@ -32,7 +32,7 @@ SETTINGS: dict[str, Any] = {
 # --- the run -----------------------------------------------------------------------------------------------------
 
 
-class Story:
+class ExampleGroup:
     """A producer, a consumer and a tool on one broker."""
 
     def __init__(self, broker: odradek.Broker) -> None:
@@ -221,7 +221,7 @@ def _axis(first: datetime, last: datetime, y: float, x: Callable[[datetime], flo
 
 def main() -> None:
     with odradek.Broker() as broker:
-        Story(broker).play()
+        ExampleGroup(broker).play()
         picture = draw(analyse_offset_history(broker.bootstrap_servers))
     PICTURE.write_text(picture)
     print(f"written: {PICTURE.name}, {len(picture):,} bytes")

@@ -31,7 +31,7 @@ COMMITTED, UNCOMMITTED = 1, 0
 LATEST, MAX_TIMESTAMP = -1, -3
 
 
-class Scene:
+class Setup:
     """A broker, partition 0 of its topic ``t``, and two producers with ids 7 and 8."""
 
     def __init__(self, broker: BrokerServer) -> None:
@@ -119,13 +119,13 @@ def seen(part: Any) -> tuple[int, int, list[tuple[int, int]] | None]:
 
 
 @pytest.fixture
-def run_scene(tmp_path: Path) -> Callable[[Callable[[Scene], Any]], None]:
-    def run(scenario: Callable[[Scene], Any]) -> None:
+def run_with_setup(tmp_path: Path) -> Callable[[Callable[[Setup], Any]], None]:
+    def run(scenario: Callable[[Setup], Any]) -> None:
         async def whole() -> None:
             # These tests have no transaction coordinator, so no batch can be verified.
             unverified = {"transaction.partition.verification.enable": "false"}
             async with serving(tmp_path, **unverified) as broker, asyncio.timeout(30):
-                await scenario(Scene(broker))
+                await scenario(Setup(broker))
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(whole())
@@ -134,206 +134,206 @@ def run_scene(tmp_path: Path) -> Callable[[Callable[[Scene], Any]], None]:
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 17])
-def test_a_fetch_lists_the_aborted_transactions_of_its_records(run_scene, version: int) -> None:
-    async def scenario(scene: Scene) -> None:
-        peer = Peer(scene.broker)
+def test_a_fetch_lists_the_aborted_transactions_of_its_records(run_with_setup, version: int) -> None:
+    async def scenario(setup: Setup) -> None:
+        peer = Peer(setup.broker)
 
         async def fetch(offset: int, isolation: int) -> Any:
             message = request(offset, isolation)
             if version >= 13:
-                topic = scene.broker.catalog.topic("t")
+                topic = setup.broker.catalog.topic("t")
                 assert topic is not None
                 message["topics"][0]["topic_id"] = topic.id
             return seen(partition_of(await peer.ask(FETCH, version, message)))
 
-        scene.append(scene.plain())
+        setup.append(setup.plain())
         assert await fetch(0, COMMITTED) == (2, SIZE, [])
-        scene.send(7)
-        scene.send(8)
-        scene.end(8)
+        setup.send(7)
+        setup.send(8)
+        setup.end(8)
         whole = 3 * SIZE + MARKER
         assert await fetch(0, UNCOMMITTED) == (2, whole, None)
         assert await fetch(0, COMMITTED) == (2, SIZE, [(8, 4)]), "as in Kafka, the list may have later transactions"
-        scene.end(7)
-        scene.send(7, epoch=1)
-        scene.end(7, commit=True, epoch=2)
+        setup.end(7)
+        setup.send(7, epoch=1)
+        setup.end(7, commit=True, epoch=2)
         assert await fetch(0, COMMITTED) == (11, whole + SIZE + 2 * MARKER, [(8, 4), (7, 2)])
         assert await fetch(7, COMMITTED) == (11, SIZE + 2 * MARKER, [(7, 2)])
         assert await fetch(8, COMMITTED) == (11, SIZE + MARKER, [])
         assert await fetch(11, COMMITTED) == (11, 0, [])
         assert await fetch(0, UNCOMMITTED) == (11, whole + SIZE + 2 * MARKER, None)
 
-    run_scene(scenario)
+    run_with_setup(scenario)
 
 
-def test_a_first_batch_of_any_size_brings_its_aborted_transaction(run_scene) -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.send(7)
-        scene.end(7)
-        scene.append(scene.plain())
-        assert seen(await scene.fetch(0, max_bytes=1)) == (5, SIZE, [(7, 0)])
+def test_a_first_batch_of_any_size_brings_its_aborted_transaction(run_with_setup) -> None:
+    async def scenario(setup: Setup) -> None:
+        setup.send(7)
+        setup.end(7)
+        setup.append(setup.plain())
+        assert seen(await setup.fetch(0, max_bytes=1)) == (5, SIZE, [(7, 0)])
 
-    run_scene(scenario)
+    run_with_setup(scenario)
 
 
-def test_only_bytes_below_the_last_stable_offset_count_for_a_waiting_fetch(run_scene) -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.append(scene.plain())
-        committed = scene.waiting(0, min_bytes=SIZE + 1)
-        uncommitted = scene.waiting(0, UNCOMMITTED, min_bytes=SIZE + 1)
-        scene.send(7)
+def test_only_bytes_below_the_last_stable_offset_count_for_a_waiting_fetch(run_with_setup) -> None:
+    async def scenario(setup: Setup) -> None:
+        setup.append(setup.plain())
+        committed = setup.waiting(0, min_bytes=SIZE + 1)
+        uncommitted = setup.waiting(0, UNCOMMITTED, min_bytes=SIZE + 1)
+        setup.send(7)
         answer = await uncommitted.answer()
         assert seen(answer) == (2, 2 * SIZE, None)
         for number in range(1, 4):
-            scene.append(scene.plain())
-            scene.send(7, sequence=2 * number)
+            setup.append(setup.plain())
+            setup.send(7, sequence=2 * number)
         assert await committed.answer() is None, "the last stable offset has not moved"
-        scene.end(7)
+        setup.end(7)
         assert seen(await committed.answer()) == (17, 8 * SIZE + MARKER, [(7, 2)])
 
-    run_scene(scenario)
+    run_with_setup(scenario)
 
 
-def test_appends_in_a_transaction_do_not_read_for_a_waiting_fetch(run_scene, monkeypatch) -> None:
-    async def scenario(scene: Scene) -> None:
-        committed = scene.waiting(0)
+def test_appends_in_a_transaction_do_not_read_for_a_waiting_fetch(run_with_setup, monkeypatch) -> None:
+    async def scenario(setup: Setup) -> None:
+        committed = setup.waiting(0)
         reads = []
         read = k01_fetch._Fetch._read
         monkeypatch.setattr(k01_fetch._Fetch, "_read", lambda self, wanted: reads.append(1) or read(self, wanted))
         for number in range(50):
-            scene.send(7, sequence=2 * number)
+            setup.send(7, sequence=2 * number)
             await asyncio.sleep(0)
         assert await committed.answer() is None
         assert not reads
-        scene.end(7, commit=True)
-        assert seen(await committed.answer()) == (101, scene.partition.log.size, [])
+        setup.end(7, commit=True)
+        assert seen(await committed.answer()) == (101, setup.partition.log.size, [])
         assert len(reads) == 1
 
-    run_scene(scenario)
+    run_with_setup(scenario)
 
 
-def test_a_marker_counts_the_bytes_up_to_the_next_open_transaction(run_scene) -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.send(7)
-        scene.send(8)
-        short = scene.waiting(0, min_bytes=SIZE)
-        long = scene.waiting(0, min_bytes=SIZE + 1)
-        scene.end(7)
+def test_a_marker_counts_the_bytes_up_to_the_next_open_transaction(run_with_setup) -> None:
+    async def scenario(setup: Setup) -> None:
+        setup.send(7)
+        setup.send(8)
+        short = setup.waiting(0, min_bytes=SIZE)
+        long = setup.waiting(0, min_bytes=SIZE + 1)
+        setup.end(7)
         assert seen(await short.answer()) == (2, SIZE, [(7, 0)])
         assert await long.answer() is None
-        scene.end(8, commit=True)
+        setup.end(8, commit=True)
         assert seen(await long.answer()) == (6, 2 * SIZE + 2 * MARKER, [(7, 0)])
 
-    run_scene(scenario)
+    run_with_setup(scenario)
 
 
-def test_a_marker_that_ends_no_transaction_counts_its_own_bytes(run_scene) -> None:
-    async def scenario(scene: Scene) -> None:
-        waiting, other = scene.waiting(0), scene.waiting(0, UNCOMMITTED)
-        scene.end(7)
+def test_a_marker_that_ends_no_transaction_counts_its_own_bytes(run_with_setup) -> None:
+    async def scenario(setup: Setup) -> None:
+        waiting, other = setup.waiting(0), setup.waiting(0, UNCOMMITTED)
+        setup.end(7)
         assert seen(await waiting.answer()) == (1, MARKER, [])
         assert seen(await other.answer()) == (1, MARKER, None)
 
-    run_scene(scenario)
+    run_with_setup(scenario)
 
 
-def test_the_batches_of_a_coordinator_count_below_the_last_stable_offset(run_scene) -> None:
-    async def scenario(scene: Scene) -> None:
-        waiting = scene.waiting(0, min_bytes=SIZE + 1)
-        scene.partition.append(scene.plain() + sequenced(0, 2, transactional=True, at_ms=scene.t0))
+def test_the_batches_of_a_coordinator_count_below_the_last_stable_offset(run_with_setup) -> None:
+    async def scenario(setup: Setup) -> None:
+        waiting = setup.waiting(0, min_bytes=SIZE + 1)
+        setup.partition.append(setup.plain() + sequenced(0, 2, transactional=True, at_ms=setup.t0))
         assert await waiting.answer() is None
-        scene.partition.append(scene.plain())
+        setup.partition.append(setup.plain())
         assert await waiting.answer() is None
-        scene.end(7, commit=True)
+        setup.end(7, commit=True)
         assert seen(await waiting.answer()) == (7, 3 * SIZE + MARKER, [])
 
-    run_scene(scenario)
+    run_with_setup(scenario)
 
 
-def test_a_fetch_before_the_segment_of_the_last_stable_offset_does_not_wait(run_scene) -> None:
-    async def scenario(scene: Scene) -> None:
-        log = scene.partition.log
-        scene.append(scene.plain())
-        scene.send(7)
-        log.roll(scene.t0)
-        scene.append(scene.plain())
-        assert await scene.waiting(0, min_bytes=NEVER).answer() is None, "its records may still arrive in one segment"
-        assert seen(await scene.waiting(0, UNCOMMITTED, min_bytes=NEVER).answer()) == (2, 2 * SIZE, None)
-        late = scene.waiting(2, min_bytes=NEVER)
-        scene.end(7)
+def test_a_fetch_before_the_segment_of_the_last_stable_offset_does_not_wait(run_with_setup) -> None:
+    async def scenario(setup: Setup) -> None:
+        log = setup.partition.log
+        setup.append(setup.plain())
+        setup.send(7)
+        log.roll(setup.t0)
+        setup.append(setup.plain())
+        assert await setup.waiting(0, min_bytes=NEVER).answer() is None, "its records may still arrive in one segment"
+        assert seen(await setup.waiting(0, UNCOMMITTED, min_bytes=NEVER).answer()) == (2, 2 * SIZE, None)
+        late = setup.waiting(2, min_bytes=NEVER)
+        setup.end(7)
         assert seen(await late.answer()) == (7, SIZE, [(7, 2)])
 
-    run_scene(scenario)
+    run_with_setup(scenario)
 
 
-def test_a_held_back_high_watermark_holds_back_the_end_of_a_transaction(run_scene) -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.send(7)
-        scene.partition.move_high_watermark(2)
-        waiting = scene.waiting(0)
-        scene.end(7)
+def test_a_held_back_high_watermark_holds_back_the_end_of_a_transaction(run_with_setup) -> None:
+    async def scenario(setup: Setup) -> None:
+        setup.send(7)
+        setup.partition.move_high_watermark(2)
+        waiting = setup.waiting(0)
+        setup.end(7)
         assert await waiting.answer() is None
-        scene.partition.move_high_watermark(3)
+        setup.partition.move_high_watermark(3)
         assert seen(await waiting.answer()) == (3, SIZE + MARKER, [(7, 0)])
 
-    run_scene(scenario)
+    run_with_setup(scenario)
 
 
-def test_a_session_replies_when_the_last_stable_offset_has_moved(run_scene) -> None:
+def test_a_session_replies_when_the_last_stable_offset_has_moved(run_with_setup) -> None:
     """As in Kafka, a reply contains a partition if it has records or another high watermark. A changed last stable
     offset is no reason."""
 
-    async def scenario(scene: Scene) -> None:
-        peer = Peer(scene.broker)
-        scene.send(7)
-        scene.send(8)
+    async def scenario(setup: Setup) -> None:
+        peer = Peer(setup.broker)
+        setup.send(7)
+        setup.send(8)
         reply = await peer.ask(FETCH, 12, request(0, COMMITTED, session=(0, 0)))
         assert seen(partition_of(reply)) == (0, 0, [])
         again = await peer.ask(FETCH, 12, request(0, COMMITTED, session=(reply.session_id, 1), listed=False))
         assert partition_of(again) is None
-        scene.end(8)
+        setup.end(8)
         again = await peer.ask(FETCH, 12, request(0, COMMITTED, session=(reply.session_id, 2), listed=False))
         assert seen(partition_of(again)) == (0, 0, []), "the high watermark has moved"
-        scene.end(7)
+        setup.end(7)
         again = await peer.ask(FETCH, 12, request(0, COMMITTED, session=(reply.session_id, 3), listed=False))
         assert seen(partition_of(again)) == (6, 2 * SIZE + 2 * MARKER, [(8, 2), (7, 0)])
 
-    run_scene(scenario)
+    run_with_setup(scenario)
 
 
 @pytest.mark.behaviour(50)
-def test_list_offsets_ends_at_the_last_stable_offset(run_scene) -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.append(scene.plain())
-        scene.send(7, later_ms=100)
-        scene.append(scene.plain(200))
-        assert await scene.offset(LATEST) == (OK, 2, -1)
-        assert await scene.offset(LATEST, UNCOMMITTED) == (OK, 6, -1)
-        assert await scene.offset(scene.t0 + 1) == (OK, 1, scene.t0 + 1)
-        assert await scene.offset(scene.t0 + 100) == (OK, -1, -1)
-        assert await scene.offset(scene.t0 + 100, UNCOMMITTED) == (OK, 2, scene.t0 + 100)
-        assert await scene.offset(MAX_TIMESTAMP) == (OK, -1, -1), "Kafka looks for no other record"
-        assert await scene.offset(MAX_TIMESTAMP, UNCOMMITTED) == (OK, 5, scene.t0 + 201)
-        scene.end(7)
-        assert await scene.offset(LATEST) == (OK, 7, -1)
-        assert await scene.offset(scene.t0 + 100) == (OK, 2, scene.t0 + 100)
+def test_list_offsets_ends_at_the_last_stable_offset(run_with_setup) -> None:
+    async def scenario(setup: Setup) -> None:
+        setup.append(setup.plain())
+        setup.send(7, later_ms=100)
+        setup.append(setup.plain(200))
+        assert await setup.offset(LATEST) == (OK, 2, -1)
+        assert await setup.offset(LATEST, UNCOMMITTED) == (OK, 6, -1)
+        assert await setup.offset(setup.t0 + 1) == (OK, 1, setup.t0 + 1)
+        assert await setup.offset(setup.t0 + 100) == (OK, -1, -1)
+        assert await setup.offset(setup.t0 + 100, UNCOMMITTED) == (OK, 2, setup.t0 + 100)
+        assert await setup.offset(MAX_TIMESTAMP) == (OK, -1, -1), "Kafka looks for no other record"
+        assert await setup.offset(MAX_TIMESTAMP, UNCOMMITTED) == (OK, 5, setup.t0 + 201)
+        setup.end(7)
+        assert await setup.offset(LATEST) == (OK, 7, -1)
+        assert await setup.offset(setup.t0 + 100) == (OK, 2, setup.t0 + 100)
 
-    run_scene(scenario)
+    run_with_setup(scenario)
 
 
-def test_an_unreadable_index_of_aborted_transactions_is_a_storage_error(run_scene) -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.send(7)
-        scene.end(7)
-        log = scene.partition.log
-        log.roll(scene.t0)
+def test_an_unreadable_index_of_aborted_transactions_is_a_storage_error(run_with_setup) -> None:
+    async def scenario(setup: Setup) -> None:
+        setup.send(7)
+        setup.end(7)
+        log = setup.partition.log
+        log.roll(setup.t0)
         log.segments[0].rest()
         index = log.segments[0].path(".txnindex")
         index.rename(index.with_suffix(".lost"))
-        assert (await scene.fetch(0)).error_code == ErrorCode.kafka_storage_error
-        assert (await scene.fetch(0, UNCOMMITTED)).error_code == ErrorCode.kafka_storage_error
+        assert (await setup.fetch(0)).error_code == ErrorCode.kafka_storage_error
+        assert (await setup.fetch(0, UNCOMMITTED)).error_code == ErrorCode.kafka_storage_error
 
-    run_scene(scenario)
+    run_with_setup(scenario)
 
 
 # --- clients ----------------------------------------------------------------------------------------------------
@@ -373,31 +373,31 @@ def by_ours(address: str, isolation: str, count: int) -> list[int]:
 
 @pytest.mark.behaviour(54, part="a")
 @pytest.mark.parametrize("read", [by_confluent, by_ours])
-def test_clients_skip_aborted_records_and_stop_at_an_open_transaction(run_scene, read) -> None:
-    async def scenario(scene: Scene) -> None:
+def test_clients_skip_aborted_records_and_stop_at_an_open_transaction(run_with_setup, read) -> None:
+    async def scenario(setup: Setup) -> None:
         committed: list[int] = []
         every: list[int] = []
         for number in range(12):
-            first = scene.partition.log_end_offset
+            first = setup.partition.log_end_offset
             for producer_id in (7, 8):
-                scene.send(producer_id, epoch=number)
-            scene.append(scene.plain())
+                setup.send(producer_id, epoch=number)
+            setup.append(setup.plain())
             every += range(first, first + 6)
-            scene.end(7, commit=number % 2 == 0, epoch=number + 1)
-            scene.end(8, commit=number % 3 == 0, epoch=number + 1)
+            setup.end(7, commit=number % 2 == 0, epoch=number + 1)
+            setup.end(8, commit=number % 3 == 0, epoch=number + 1)
             committed += [
                 *(range(first, first + 2) if number % 2 == 0 else ()),
                 *(range(first + 2, first + 4) if number % 3 == 0 else ()),
                 *range(first + 4, first + 6),
             ]
             if number % 4 == 3:
-                scene.partition.log.roll(scene.t0)
-        first = scene.partition.log_end_offset
-        scene.send(7, epoch=12)
-        scene.append(scene.plain())
+                setup.partition.log.roll(setup.t0)
+        first = setup.partition.log_end_offset
+        setup.send(7, epoch=12)
+        setup.append(setup.plain())
         every += range(first, first + 4)
-        address = ":".join(map(str, scene.broker.address))
+        address = ":".join(map(str, setup.broker.address))
         assert await asyncio.to_thread(read, address, "read_committed", len(committed)) == committed
         assert await asyncio.to_thread(read, address, "read_uncommitted", len(every)) == every
 
-    run_scene(scenario)
+    run_with_setup(scenario)

@@ -180,7 +180,7 @@ def test_an_unused_transactional_id_is_refused(wire: Wire, made: str, group: str
 # --- a marker between the verification and the append -----------------------------------------------------------
 
 
-class Scene:
+class Setup:
     """A broker on this loop. Its group shard can be kept busy."""
 
     def __init__(self, broker: BrokerServer) -> None:
@@ -233,12 +233,12 @@ class Scene:
         return found.log
 
 
-def run_scene(directory: Path, scenario: Callable[[Scene], Any]) -> None:
+def run_with_setup(directory: Path, scenario: Callable[[Setup], Any]) -> None:
     async def whole() -> None:
         async with serving(directory) as broker, asyncio.timeout(60):
-            scene = Scene(broker)
-            await scene.begin()
-            await scenario(scene)
+            setup = Setup(broker)
+            await setup.begin()
+            await scenario(setup)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(whole())
@@ -247,39 +247,39 @@ def run_scene(directory: Path, scenario: Callable[[Scene], Any]) -> None:
 def test_a_commit_behind_the_marker_of_its_transaction_begins_no_other_one(tmp_path: Path) -> None:
     """Before version 5 the epoch stays the same, so only the coordinator knows that the transaction has ended."""
 
-    async def scenario(scene: Scene) -> None:
-        await scene.add()
-        assert await scene.commit() == "none"
-        assert len(scene.log.open_transactions) == 1
-        scene.keep_busy()
-        end = asyncio.create_task(scene.end())
-        while not any(isinstance(entry, tuple) for entry in scene.broker.groups._drivers[0]._waiting or ()):
+    async def scenario(setup: Setup) -> None:
+        await setup.add()
+        assert await setup.commit() == "none"
+        assert len(setup.log.open_transactions) == 1
+        setup.keep_busy()
+        end = asyncio.create_task(setup.end())
+        while not any(isinstance(entry, tuple) for entry in setup.broker.groups._drivers[0]._waiting or ()):
             await asyncio.sleep(0)  # the marker waits
-        late = asyncio.create_task(scene.commit())
+        late = asyncio.create_task(setup.commit())
         await asyncio.sleep(0.02)
-        scene.is_busy = False
+        setup.is_busy = False
         assert (await end, await late) == ("none", "invalid_txn_state")
-        assert not scene.log.open_transactions
+        assert not setup.log.open_transactions
 
-    run_scene(tmp_path, scenario)
+    run_with_setup(tmp_path, scenario)
 
 
 def test_a_marker_between_the_verification_and_the_commit_ends_the_guard(tmp_path: Path) -> None:
-    async def scenario(scene: Scene) -> None:
-        await scene.add()
-        scene.keep_busy()
-        marker = EndTransactionMarker(scene.identity["producer_id"], 0, 0, False, 0)  # by a tool
-        written = scene.broker.groups.write_marker(0, marker)
-        late = asyncio.create_task(scene.commit())
+    async def scenario(setup: Setup) -> None:
+        await setup.add()
+        setup.keep_busy()
+        marker = EndTransactionMarker(setup.identity["producer_id"], 0, 0, False, 0)  # by a tool
+        written = setup.broker.groups.write_marker(0, marker)
+        late = asyncio.create_task(setup.commit())
         await asyncio.sleep(0.02)
-        scene.is_busy = False
+        setup.is_busy = False
         assert await late == "invalid_txn_state"
         assert written.value is ErrorCode.none
-        assert not scene.log.open_transactions
-        assert await scene.commit() == "none", "the next one is verified again"
-        assert await scene.end() == "none"
+        assert not setup.log.open_transactions
+        assert await setup.commit() == "none", "the next one is verified again"
+        assert await setup.end() == "none"
 
-    run_scene(tmp_path, scenario)
+    run_with_setup(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("version", [3, 5])
@@ -287,14 +287,14 @@ def test_refused_verifications_are_forgotten(tmp_path: Path, version: int) -> No
     """Otherwise requests with many producer ids would fill the memory, and the broker would free it only after a
     day."""
 
-    async def scenario(scene: Scene) -> None:
+    async def scenario(setup: Setup) -> None:
         for number in range(100):
-            error = await scene.commit(version, producer_id=10_000 + number)
+            error = await setup.commit(version, producer_id=10_000 + number)
             assert error == "invalid_producer_id_mapping"
-        assert await scene.commit(version, producer_epoch=7) == "invalid_producer_epoch"
-        assert await scene.commit(3) == "invalid_txn_state", "the group is not in the transaction"
-        assert not len(scene.log.producers.verifications or ())
-        await scene.add()
-        assert await scene.commit(version) == "none"
+        assert await setup.commit(version, producer_epoch=7) == "invalid_producer_epoch"
+        assert await setup.commit(3) == "invalid_txn_state", "the group is not in the transaction"
+        assert not len(setup.log.producers.verifications or ())
+        await setup.add()
+        assert await setup.commit(version) == "none"
 
-    run_scene(tmp_path, scenario)
+    run_with_setup(tmp_path, scenario)

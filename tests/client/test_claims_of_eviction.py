@@ -47,7 +47,7 @@ def ours() -> Iterator[OurConsumers]:
     running.close()
 
 
-class Scene:
+class Setup:
     """``a`` reads ten records. Then it does not poll, and the group removes it."""
 
     def __init__(self, side: Side, bootstrap: str, topic: str, group: str, protocol: str) -> None:
@@ -91,38 +91,38 @@ class Scene:
 
 
 def classic(side: Side, bootstrap: str, topic: str, group: str) -> None:
-    scene = Scene(side, bootstrap, topic, group, "classic")
+    setup = Setup(side, bootstrap, topic, group, "classic")
     for beside_others in (False, True):
         if beside_others:
-            scene.another_joins()
-        scene.expect("a commit", "error CommitFailedException")
-        scene.expect(f"a commit {topic}:0=5", "error CommitFailedException")
-    assert scene.committed() == []
-    scene.the_other_leaves()
-    scene.end()
+            setup.another_joins()
+        setup.expect("a commit", "error CommitFailedException")
+        setup.expect(f"a commit {topic}:0=5", "error CommitFailedException")
+    assert setup.committed() == []
+    setup.the_other_leaves()
+    setup.end()
 
 
-def kip848(side: Side, bootstrap: str, topic: str, group: str) -> Scene:
-    """Returns the scene with an empty group."""
-    scene = Scene(side, bootstrap, topic, group, "consumer")
-    scene.another_joins()
-    scene.expect("a commit", "error CommitFailedException")
-    scene.expect(f"a commit {topic}:0=5", "error CommitFailedException")
-    assert scene.committed() == []
-    scene.the_other_leaves()
-    return scene
+def kip848(side: Side, bootstrap: str, topic: str, group: str) -> Setup:
+    """Returns the setup with an empty group."""
+    setup = Setup(side, bootstrap, topic, group, "consumer")
+    setup.another_joins()
+    setup.expect("a commit", "error CommitFailedException")
+    setup.expect(f"a commit {topic}:0=5", "error CommitFailedException")
+    assert setup.committed() == []
+    setup.the_other_leaves()
+    return setup
 
 
 def kip848_after_a_poll(side: Side, bootstrap: str, topic: str, group: str) -> None:
     """The poll reports the lost partitions and joins the group again. The commit then has nothing to commit and
     succeeds."""
-    scene = Scene(side, bootstrap, topic, group, "consumer")
-    scene.another_joins()
-    scene.expect("a poll 0", "ok")
-    scene.expect("a commit", "ok")
-    assert scene.committed() == []
-    scene.expect("b close", "ok")
-    scene.end()
+    setup = Setup(side, bootstrap, topic, group, "consumer")
+    setup.another_joins()
+    setup.expect("a poll 0", "ok")
+    setup.expect("a commit", "ok")
+    assert setup.committed() == []
+    setup.expect("b close", "ok")
+    setup.end()
 
 
 @pytest.mark.slow
@@ -145,12 +145,12 @@ def test_with_the_classic_protocol_every_commit_of_our_consumer_fails(
 def test_with_kip848_java_s_consumer_fails_beside_other_members_and_commits_in_an_empty_group(
     java: JavaConsumers, bootstrap: str, topic: str, group: str
 ) -> None:
-    scene = kip848(java, bootstrap, topic, group)
-    scene.expect("a commit", "ok")
-    assert scene.committed() == [10], "the position that it had when it was removed"
-    scene.expect(f"a commit {topic}:0=5", "ok")
-    assert scene.committed() == [5]
-    scene.end()
+    setup = kip848(java, bootstrap, topic, group)
+    setup.expect("a commit", "ok")
+    assert setup.committed() == [10], "the position that it had when it was removed"
+    setup.expect(f"a commit {topic}:0=5", "ok")
+    assert setup.committed() == [5]
+    setup.end()
 
 
 @pytest.mark.claim(75, part="d")
@@ -158,11 +158,11 @@ def test_with_kip848_our_consumer_fails_in_an_empty_group_too(
     bootstrap: str, topic: str, group: str, ours: Side
 ) -> None:
     """Java's consumer may commit here, even an offset that is lower than the commits of members that have left."""
-    scene = kip848(ours, bootstrap, topic, group)
-    scene.expect("a commit", "error CommitFailedException")
-    scene.expect(f"a commit {topic}:0=5", "error CommitFailedException")
-    assert scene.committed() == []
-    scene.end()
+    setup = kip848(ours, bootstrap, topic, group)
+    setup.expect("a commit", "error CommitFailedException")
+    setup.expect(f"a commit {topic}:0=5", "error CommitFailedException")
+    assert setup.committed() == []
+    setup.end()
 
 
 @pytest.mark.slow

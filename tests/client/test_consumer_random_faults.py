@@ -504,12 +504,12 @@ class Scenario:
         at its start may be truncated by now, or aborted."""
         with self.cluster.changed:
             self.make_again()
-            self.cluster.calm()
+            self.cluster.end_faults()
             for tp, reading in self.readings.items():
                 log = self.cluster.lead(tp).log
                 if Visible(log, self.committed, 0).none_between(reading.at or 0, 1 << 60):
                     self.cluster.append(tp)
-            self.cluster.calm()
+            self.cluster.end_faults()
 
     def seek(self) -> None:
         if self.readings:
@@ -587,7 +587,7 @@ class Scenario:
             finally:
                 with cluster.changed:
                     self.make_again()
-                    cluster.calm()
+                    cluster.end_faults()
                 self.face.call("close", timeout_ms=5_000)
             assert cluster.wrongs == []
 
@@ -609,7 +609,7 @@ class Scenario:
         alone = self.dice.choice(sorted(self.readings)) if self.dice.random() < 0.3 else None
         with self.cluster.changed:
             self.make_again()
-            self.cluster.calm()
+            self.cluster.end_faults()
             if alone is not None:
                 self.orphan_one(alone)
         for tp in sorted(self.readings):
@@ -621,7 +621,7 @@ class Scenario:
         paused |= {alone} if alone is not None else set()
         if paused:
             with self.cluster.changed:
-                self.cluster.calm()
+                self.cluster.end_faults()
             self.resume()
             self.read_to_the_end(set())
         for tp in self.readings:

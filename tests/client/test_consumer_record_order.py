@@ -42,7 +42,7 @@ def reading(partitions: int = 2, batches: int = 5, **settings: Any) -> Iterator[
         for index in range(partitions):
             for _ in range(batches):
                 cluster.append(TopicPartition("t", index))
-        cluster.calm()
+        cluster.end_faults()
         settings = {"auto_offset_reset": "earliest", "retry_backoff_ms": 5, "retry_backoff_max_ms": 10} | settings
         with Consumer(settings | {"bootstrap_servers": cluster.bootstrap}) as consumer:
             consumer.assign([TopicPartition("t", index) for index in range(partitions)])
@@ -146,7 +146,7 @@ def test_a_partition_without_a_leader_does_not_delay_others() -> None:
         consumer.seek_to_beginning()
         end = cluster.lead(SECOND).log.end
         assert poll_until_offsets(consumer, SECOND, end) == list(range(end))
-        cluster.calm()
+        cluster.end_faults()
         assert poll_until_offsets(consumer, FIRST, 1)[0] == 0
 
 
@@ -154,7 +154,7 @@ def test_a_deleted_topic_does_not_delay_others() -> None:
     with simulated_cluster(1, {"t": 1, "u": 1}, {}) as cluster:
         for topic in ("t", "u"):
             cluster.append(TopicPartition(topic, 0))
-        cluster.calm()
+        cluster.end_faults()
         del cluster.topics["u"]
         cluster.spread()
         settings = {"auto_offset_reset": "earliest", "retry_backoff_ms": 5, "retry_backoff_max_ms": 10}
@@ -184,7 +184,7 @@ def test_a_topic_that_is_recreated_quickly_is_read_on(versions: dict[int, int]) 
         cluster.make("t", 1)
         for _ in range(end + 3):
             cluster.append(FIRST)
-        cluster.calm()
+        cluster.end_faults()
         consumer.list_topics()
         consumer.partitions_for("t")
         after = cluster.lead(FIRST).log.end
@@ -307,7 +307,7 @@ def cut_log(cluster: ChanceCluster, cut: int) -> int:
     cluster.move(FIRST, 1 + cluster.lead(FIRST).leader % len(NODES), cut)
     for _ in range(5):
         cluster.append(FIRST)
-    cluster.calm()
+    cluster.end_faults()
     return cluster.lead(FIRST).log.end
 
 
@@ -591,7 +591,7 @@ def test_a_missing_topic_does_not_delay_the_leader_lookup_of_others() -> None:
         wait_until(lambda: "missing topics" in fetcher.lookups._tasks or "leaders" in fetcher.lookups._tasks)
         cluster.move(FIRST, 1 + cluster.lead(FIRST).leader % len(NODES))
         cluster.append(FIRST)
-        cluster.calm()
+        cluster.end_faults()
         after = cluster.lead(FIRST).log.end
         assert poll_until_offsets(consumer, FIRST, after - end) == list(range(end, after))
 
@@ -605,6 +605,6 @@ def test_a_missing_topic_is_read_after_its_creation() -> None:
         assert poll_until_offsets(consumer, FIRST, end) == list(range(end))
         cluster.make("late", 1)
         cluster.append(late)
-        cluster.calm()
+        cluster.end_faults()
         end = cluster.lead(late).log.end
         assert poll_until_offsets(consumer, late, end) == list(range(end))

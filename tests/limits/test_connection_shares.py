@@ -93,7 +93,7 @@ class Service(NamedTuple):
     """Other connections that had a complete request in the broker, and memory for its reply, when the step began."""
 
 
-class Log:
+class StepRecorder:
     """Records the steps of a broker. Each takes two milliseconds by the scheduler's clock, so a share is one step."""
 
     def __init__(self, broker: BrokerServer) -> None:
@@ -170,7 +170,7 @@ def commit(number: int) -> bytes:
     return frames.encode_request(OFFSET_COMMIT, 8, number, "c", message)
 
 
-LOADS: dict[str, tuple[Callable[[int], bytes], ...]] = {
+WORKLOADS: dict[str, tuple[Callable[[int], bytes], ...]] = {
     "heartbeats": (beat,) * 4,
     "ApiVersions": (ask_versions,) * 4,
     "produce": (produce,) * 4,
@@ -179,21 +179,21 @@ LOADS: dict[str, tuple[Callable[[int], bytes], ...]] = {
 }
 
 
-@pytest.mark.parametrize("load", LOADS)
-def test_no_connection_is_served_twice_while_another_request_waits(tmp_path: Path, load: str) -> None:
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_no_connection_is_served_twice_while_another_request_waits(tmp_path: Path, workload: str) -> None:
     each = 200
 
     async def scenario() -> None:
         async with serving(tmp_path) as broker:
             broker.create_topic("t", partition_count=4)
-            clients = [await connect(broker) for _ in LOADS[load]]
-            if commit in LOADS[load]:  # after these requests the coordinator and the commit plans exist
+            clients = [await connect(broker) for _ in WORKLOADS[workload]]
+            if commit in WORKLOADS[workload]:  # after these requests the coordinator and the commit plans exist
                 for _ in range(3):
                     for number in range(10):
                         clients[-1].writer.write(commit(number))
                         await clients[-1].reply()
-            log = Log(broker)
-            for client, request in zip(clients, LOADS[load], strict=True):
+            log = StepRecorder(broker)
+            for client, request in zip(clients, WORKLOADS[workload], strict=True):
                 client.writer.write(b"".join(map(request, range(each))))
             for client in clients:
                 replies = [int.from_bytes((await client.reply())[:4], "big") for _ in range(each)]
@@ -201,7 +201,7 @@ def test_no_connection_is_served_twice_while_another_request_waits(tmp_path: Pat
             assert len({step.connection for step in log.steps}) == len(clients)
             assert sum(len(step.waiting) == 3 for step in log.steps) > 50, "all four had requests waiting at once"
             assert log.find_unfair_steps() == []
-            assert (log.commits_together > each / 2) == (commit in LOADS[load]), "the fast path handled commits"
+            assert (log.commits_together > each / 2) == (commit in WORKLOADS[workload]), "the fast path handled commits"
 
     run(scenario())
 

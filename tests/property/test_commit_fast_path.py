@@ -205,7 +205,7 @@ def test_a_block_equals_its_records(
 # --- the whole path ---------------------------------------------------------------------------------------------
 
 
-class Line:
+class HarnessConnection:
     """The processing of one connection in a harness: frames in, replies out, in order."""
 
     def __init__(self, *, short: bool) -> None:
@@ -271,11 +271,11 @@ events = st.lists(
 )
 
 
-def _frame(line: Line, kind: Any, number: int) -> bytes:
+def _frame(connection: HarnessConnection, kind: Any, number: int) -> bytes:
     group, version, topics, metadata, generation = kind
     listed = []
     for name, indexes in topics:
-        topic = line.harness.catalog.topic(name)
+        topic = connection.harness.catalog.topic(name)
         rows = [
             {
                 "partition_index": index,
@@ -297,7 +297,7 @@ def _frame(line: Line, kind: Any, number: int) -> bytes:
     return frames.encode_request(8, version, number, "c", message)[4:]
 
 
-def _play(line: Line, script: list[Any]) -> None:
+def _play(connection: HarnessConnection, script: list[Any]) -> None:
     number = 0
     for event in script:
         if isinstance(event, tuple):
@@ -305,49 +305,49 @@ def _play(line: Line, script: list[Any]) -> None:
             sent = []
             for _ in range(times):
                 number += 1
-                sent.append(_frame(line, kind, number))
-            line.feed(sent)
+                sent.append(_frame(connection, kind, number))
+            connection.feed(sent)
         elif event == "fail":
-            line.harness.world.settle()
-            for partition in line.harness.partitions:
+            connection.harness.world.settle()
+            for partition in connection.harness.partitions:
                 partition.fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
         elif event == "recreate":
-            line.harness.world.settle()
-            line.harness.catalog.remove("t")
-            line.harness.runtime.on_topics_deleted(["t"])
-            line.harness.world.settle()
-            line.harness.catalog.add("t", 4)
+            connection.harness.world.settle()
+            connection.harness.catalog.remove("t")
+            connection.harness.runtime.on_topics_deleted(["t"])
+            connection.harness.world.settle()
+            connection.harness.catalog.add("t", 4)
         elif event == "load":
-            line.harness.world.settle()
-            line.harness.runtime.load(
-                0, line.harness.partitions[0]
+            connection.harness.world.settle()
+            connection.harness.runtime.load(
+                0, connection.harness.partitions[0]
             )  # not awaited: commits arrive while the shard loads
         elif event == "advance":
-            line.harness.advance(1000)
+            connection.harness.advance(1000)
         else:
-            line.harness.world.settle()
-    line.harness.world.settle()
-    for partition in line.harness.partitions:
+            connection.harness.world.settle()
+    connection.harness.world.settle()
+    for partition in connection.harness.partitions:
         # A failure at this point would delay the check of a rebuilt shard beyond the end of the test.
         partition.fail_with = None
-    line.harness.advance(CATCH_UP_MS)  # a rebuilt shard then checks for deleted topics
+    connection.harness.advance(CATCH_UP_MS)  # a rebuilt shard then checks for deleted topics
 
 
 @given(script=events, room=st.sampled_from([1, 4000, 20_000, 10 << 20]))
 @settings(max_examples=120)
 def test_the_fast_path_equals_the_normal_path(script: list[Any], room: int) -> None:
-    short, long = Line(short=True), Line(short=False)
+    short, long = HarnessConnection(short=True), HarnessConnection(short=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_fast_path, "MAX_PLAN_BYTES", room)
         # otherwise the speed of the computer would determine which commits arrive during a load
         patch.setattr(runtime, "LOAD_STEP_S", 0.0)
-        for line in (short, long):
-            _play(line, script)
+        for connection in (short, long):
+            _play(connection, script)
     assert short.replies() == long.replies()
     for one, other in zip(short.harness.partitions, long.harness.partitions, strict=True):
         assert one.raw() == other.raw()
     for index in range(2):
-        shards = [line.harness.runtime.shard(index) for line in (short, long)]
+        shards = [connection.harness.runtime.shard(index) for connection in (short, long)]
         assert shards[0] is not None
         assert shards[1] is not None
         assert shards[0].durable_state() == shards[1].durable_state()
@@ -370,9 +370,9 @@ def test_the_fast_path_equals_the_normal_path(script: list[Any], room: int) -> N
 def test_commits_in_steps_have_the_same_answers_and_records(script: list[Any], step: int, max_bytes: int) -> None:
     # The test waits for steps, and so for the end of the tick: without steps each event also needs an end of the tick.
     script = [each for event in script for each in (event, "tick")]
-    at_once, in_steps = Line(short=False), Line(short=False)
-    for line in (at_once, in_steps):
-        for partition in line.harness.partitions:
+    at_once, in_steps = HarnessConnection(short=False), HarnessConnection(short=False)
+    for connection in (at_once, in_steps):
+        for partition in connection.harness.partitions:
             partition.max_message_bytes = max_bytes
     _play(at_once, script)
     with pytest.MonkeyPatch.context() as patch:
@@ -398,30 +398,33 @@ def test_commits_in_steps_have_the_same_answers_and_records(script: list[Any], s
 
 
 def test_unused_plans_are_replaced_and_used_plans_stay() -> None:
-    line = Line(short=True)
+    connection = HarnessConnection(short=True)
     groups = [(f"group-{number:03}", 8, (("t", (0, 1, 2, 3)),), "", -1) for number in range(50)]
     before, commit_fast_path.MAX_PLAN_BYTES = commit_fast_path.MAX_PLAN_BYTES, 45_000  # ten plans
     try:
-        assert line.lane is not None
+        assert connection.lane is not None
         for number in range(20):  # more than the limit, in turn: most use the normal path
-            line.feed([_frame(line, kind, number) for kind in groups])
-            assert len(line.lane._plans) <= 10
-            assert len(line.lane._old_plans) <= 10
-        assert 0 < line.taken < 500
+            connection.feed([_frame(connection, kind, number) for kind in groups])
+            assert len(connection.lane._plans) <= 10
+            assert len(connection.lane._old_plans) <= 10
+        assert 0 < connection.taken < 500
         for number in range(60):  # now only a few plans are in use, and they fit into the limit
-            line.feed([_frame(line, kind, number) for kind in groups[30:35]])
-        taken = line.taken
-        line.feed([_frame(line, kind, 1) for kind in groups[30:35]])
-        assert line.taken == taken + 5
+            connection.feed([_frame(connection, kind, number) for kind in groups[30:35]])
+        taken = connection.taken
+        connection.feed([_frame(connection, kind, 1) for kind in groups[30:35]])
+        assert connection.taken == taken + 5
     finally:
         commit_fast_path.MAX_PLAN_BYTES = before
 
 
 def test_equal_commits_use_the_fast_path_from_the_third_on() -> None:
-    line = Line(short=True)
+    connection = HarnessConnection(short=True)
     kind = ("g", 8, (("t", (0, 1)),), "", -1)
-    line.feed([_frame(line, kind, number) for number in range(50)])
-    assert line.taken == 48
-    line.harness.world.settle()
-    assert line.replies()
-    assert [len(line.harness.partition_of("g").batches), len(line.harness.partition_of("g").raw())] == [1, 100]
+    connection.feed([_frame(connection, kind, number) for number in range(50)])
+    assert connection.taken == 48
+    connection.harness.world.settle()
+    assert connection.replies()
+    assert [len(connection.harness.partition_of("g").batches), len(connection.harness.partition_of("g").raw())] == [
+        1,
+        100,
+    ]

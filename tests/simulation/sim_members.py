@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sim_coordinator import Coordinator
-from sim_network import Connection, Weather
+from sim_network import Connection, NetworkFaults
 from support.world import World
 
 from odradek.core.errors import ErrorCode
@@ -25,7 +25,7 @@ class Process:
         self,
         world: World,
         coordinator: Coordinator,
-        weather: Weather,
+        network_faults: NetworkFaults,
         name: str,
         group_id: str,
         topics: tuple[str, ...],
@@ -45,7 +45,7 @@ class Process:
         self.positions: dict[TopicPartition, int] = {}
         self._tenure = 0  # increases with every change of the owned partitions
         self.commit_interval_ms = world.between(500, 4_000)
-        self.net = Connection(world, coordinator, weather, name)
+        self.net = Connection(world, coordinator, network_faults, name)
         self._plan: tuple[object, CommitPlan] | None = None
         self.later(world.between(0, 500), self.start)
         self.later(self.commit_interval_ms, self._commit_now_and_then)

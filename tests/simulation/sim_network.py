@@ -13,8 +13,8 @@ NOT_LISTENING_MS = 50
 
 
 @dataclass
-class Weather:
-    """The state of the network. ``stray``: a request on a broken connection may still arrive, much later."""
+class NetworkFaults:
+    """The probabilities of faults. ``stray``: a request on a broken connection still arrives, much later."""
 
     slow: float = 0.0
     lost_request: float = 0.0
@@ -22,7 +22,7 @@ class Weather:
     stray: float = 0.0
     slow_ms: int = 3_000
 
-    def clear_up(self) -> None:
+    def end_faults(self) -> None:
         self.slow = self.lost_request = self.lost_reply = self.stray = 0.0
 
 
@@ -37,10 +37,10 @@ class Call:
 class Connection:
     """The connection of one member to its coordinator. ``call`` answers once, with None if the connection broke."""
 
-    def __init__(self, world: World, coordinator: Coordinator, weather: Weather, name: str) -> None:
+    def __init__(self, world: World, coordinator: Coordinator, network_faults: NetworkFaults, name: str) -> None:
         self._world = world
         self._coordinator = coordinator
-        self._weather = weather
+        self._faults = network_faults
         self._name = name
         self._generation = 0
         self._there_ms = self._back_ms = 0
@@ -55,16 +55,16 @@ class Connection:
         timeout_ms: int = 30_000,
         may_stray: Callable[[], bool] = lambda: True,
     ) -> None:
-        world, weather, generation = self._world, self._weather, self._generation
+        world, network_faults, generation = self._world, self._faults, self._generation
         call = Call(take, world.after(timeout_ms, lambda: self.break_off("timed out", generation)))
         self._calls.append(call)
-        if world.chance(weather.lost_request):
+        if world.chance(network_faults.lost_request):
             world.after(self._delay_ms(), lambda: self.break_off("request lost", generation))
             return
         self._there_ms = max(self._there_ms, world.now_ms + self._delay_ms())
 
         def arrive() -> None:
-            if generation != self._generation and not (world.chance(weather.stray) and may_stray()):
+            if generation != self._generation and not (world.chance(network_faults.stray) and may_stray()):
                 return
             if not self._coordinator.submit(group_id, request, lambda reply: self._answer(call, reply, generation)):
                 world.after(NOT_LISTENING_MS, lambda: self.break_off("refused", generation))
@@ -75,7 +75,7 @@ class Connection:
         world = self._world
         if call not in self._calls:
             return
-        if world.chance(self._weather.lost_reply):
+        if world.chance(self._faults.lost_reply):
             world.after(self._delay_ms(), lambda: self.break_off("reply lost", generation))
             return
         self._back_ms = max(self._back_ms, world.now_ms + self._delay_ms())
@@ -109,6 +109,6 @@ class Connection:
 
     def _delay_ms(self) -> int:
         world = self._world
-        if world.chance(self._weather.slow):
-            return world.between(100, self._weather.slow_ms)
+        if world.chance(self._faults.slow):
+            return world.between(100, self._faults.slow_ms)
         return world.between(0, 5)

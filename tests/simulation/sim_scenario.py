@@ -2,9 +2,9 @@
 
 A run has four parts:
 
-1. storm: all events that the seed chose;
-2. calm: every group must become stable, and every partition must get an owner;
-3. silence: every group must become empty;
+1. events: all events that the seed chose;
+2. stability: every group must become stable, and every partition must get an owner;
+3. no members: every group must become empty;
 4. the end of retention: no state may be left.
 """
 
@@ -19,7 +19,7 @@ from sim_consumers import ConsumerProcess
 from sim_coordinator import Coordinator
 from sim_ledger import Key
 from sim_members import OK, Process
-from sim_network import Connection, Weather
+from sim_network import Connection, NetworkFaults
 from support.world import SimulationFailure, World
 
 from odradek.core.ids import TopicPartition
@@ -92,14 +92,14 @@ class Scenario:
             consumer_assignment_interval_ms=rng.choice([0, 1_000]),
             new_member_join_timeout_ms=rng.choice([10_000, 30_000]),
         )
-        self.weather = Weather()
+        self.network_faults = NetworkFaults()
         if "loss" in self.faults:
-            self.weather.lost_request, self.weather.lost_reply = rng.random() * 0.05, rng.random() * 0.05
+            self.network_faults.lost_request, self.network_faults.lost_reply = rng.random() * 0.05, rng.random() * 0.05
         if "slow" in self.faults:
-            self.weather.slow, self.weather.slow_ms = rng.random() * 0.1, rng.choice([500, 3_000, 12_000])
+            self.network_faults.slow, self.network_faults.slow_ms = rng.random() * 0.1, rng.choice([500, 3_000, 12_000])
         self.coordinator = Coordinator(world, self.config, rng.choice([1, 2]), rng.choice([0, 20_000, HOUR_MS]))
         if "stray" in self.faults:
-            self.weather.stray = 0.5
+            self.network_faults.stray = 0.5
             self.coordinator.ledger.going_back_allowed = True
         if "lag" in self.faults:
             lag_ms = rng.choice([5, 100, 2_000])
@@ -114,7 +114,7 @@ class Scenario:
         self._owners: dict[tuple[str, int, int], dict[TopicPartition, str]] = {}
         self._made = 0
         self._raging = True
-        self._admin = Connection(world, self.coordinator, self.weather, "admin")
+        self._admin = Connection(world, self.coordinator, self.network_faults, "admin")
         world.checks.append(self._no_two_owners)
 
     def _group(self, number: int) -> Group:
@@ -129,12 +129,12 @@ class Scenario:
     def run(self) -> None:
         """Raises SimulationFailure, or the error of a bug."""
         with self.coordinator:
-            self._storm()
-            self._calm()
-            self._silence()
-            self._forget()
+            self._run_events()
+            self._reach_stability()
+            self._empty_groups()
+            self._expire_everything()
 
-    def _storm(self) -> None:
+    def _run_events(self) -> None:
         world, rng = self.world, self.world.rng
         for number in range(rng.randint(1, 3)):
             self.coordinator.put_topic(f"t{number}", rng.randint(1, 5))
@@ -157,11 +157,11 @@ class Scenario:
                 self._often(what, low, high)
         world.run_until(world.now_ms + self.storm_ms)
 
-    def _calm(self) -> None:
+    def _reach_stability(self) -> None:
         """No more faults: all remaining groups become stable."""
         world = self.world
         self._raging = False
-        self.weather.clear_up()
+        self.network_faults.end_faults()
         for group in self.groups:
             for process in group.processes:
                 if isinstance(process, ClassicProcess) and process.alive:
@@ -173,7 +173,7 @@ class Scenario:
                         process.nudge()
         for log in self.coordinator.logs:
             log.fail_with = None
-        world.note("world", "calms down")
+        world.note("world", "has no more faults")
         if self.coordinator.topics.topic("t0") is None:
             self.coordinator.put_topic("t0", 2)
         end = world.now_ms + CALM_AT_MOST_MS
@@ -212,7 +212,7 @@ class Scenario:
         since.clear()
         since.update(waiting)
 
-    def _silence(self) -> None:
+    def _empty_groups(self) -> None:
         world = self.world
         world.note("world", "falls silent")
         for group in self.groups:
@@ -234,7 +234,7 @@ class Scenario:
             if driver._parked:
                 raise SimulationFailure(f"still waiting: {list(driver._parked)}")
 
-    def _forget(self) -> None:
+    def _expire_everything(self) -> None:
         """Lets time pass until every offset has expired and compaction has removed all tombstones."""
         world, config = self.world, self.config
         end_ms = max(world.clock() + config.offsets_retention_ms, self._longest_expiry_ms())
@@ -285,7 +285,7 @@ class Scenario:
         if instance is not None:  # as in Kafka, a new subscription of a returning member is not noticed
             names = group.static_topics
         name = f"{group.name}.p{self._made}"
-        where = (self.world, self.coordinator, self.weather, name, group.name, tuple(names), instance)
+        where = (self.world, self.coordinator, self.network_faults, name, group.name, tuple(names), instance)
         if group.kind == "consumer" or (group.kind == "mixed" and rng.random() < 0.5):
             group.processes.append(
                 ConsumerProcess(

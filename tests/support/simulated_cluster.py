@@ -470,7 +470,7 @@ class ChanceCluster:
             self.nodes[node_id].sessions = FetchSessions(5)
             self.nodes[node_id].hang_up()
 
-    def calm(self) -> None:
+    def end_faults(self) -> None:
         """Ends all faults: all written records can be read from now on."""
         with self.changed:
             self.chances = Chances()

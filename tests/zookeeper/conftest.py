@@ -52,7 +52,7 @@ def store(connection: ZooKeeperConnection) -> OffsetStore:
     return OffsetStore(connection)
 
 
-class Line:
+class Tool:
     """Runs ``odradek zookeeper`` in this process: its exit code, output and errors."""
 
     def __init__(self, connect: str, bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,9 +73,9 @@ class Line:
 
 
 @pytest.fixture
-def line(connect: str, bootstrap: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
-         monkeypatch: pytest.MonkeyPatch) -> Line:  # fmt: skip
+def tool(connect: str, bootstrap: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+         monkeypatch: pytest.MonkeyPatch) -> Tool:  # fmt: skip
     """Undo files are written to an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ODRADEK_ZOOKEEPER_LOGIN", raising=False)
-    return Line(connect, bootstrap, capsys)
+    return Tool(connect, bootstrap, capsys)

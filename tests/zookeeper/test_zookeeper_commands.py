@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from zookeeper.conftest import Line
+from zookeeper.conftest import Tool
 
 from odradek import Consumer
 from odradek.cli.main import run
@@ -53,16 +53,16 @@ def undo_file(folder: Path) -> Path:
 
 
 def test_the_commands_groups_and_describe_show_offsets_and_members(
-    line: Line, kazoo: KazooClient, filled: str, group: str
+    tool: Tool, kazoo: KazooClient, filled: str, group: str
 ) -> None:
-    assert (line("groups", kafka=False), line.out) == (0, "No groups.\n")
+    assert (tool("groups", kafka=False), tool.out) == (0, "No groups.\n")
     put(kazoo, group, filled, {0: "4", "1-0": "812"})
     with consumer(kazoo, group, filled, (1,)) as name:
-        assert line.json("groups", kafka=False) == [
+        assert tool.json("groups", kafka=False) == [
             {"group": group, "topics": 1, "offsets": 1, "invalid": 1, "members": 1}
         ]
-        (found,) = line.json("describe", "--group", group)
-        assert line.code == 1
+        (found,) = tool.json("describe", "--group", group)
+        assert tool.code == 1
         for row in found["partitions"]:
             row.pop("modified_ms")
         assert found["partitions"] == [
@@ -72,18 +72,18 @@ def test_the_commands_groups_and_describe_show_offsets_and_members(
         path = f"/consumers/{group}/offsets/{filled}/1-0"
         reason = "1-0 is a broker and a partition of Kafka 0.7, whose values are byte positions, not offsets"
         assert found["invalid"] == [{"path": path, "reason": reason}]
-        assert line("describe", "--group", group) == 1
-        assert line.err == f"{path}: {reason}\n"
-        assert re.search(rf"^{filled} +0 +4 +10 +6 +- +20\d\d-\S+Z$", line.out, re.MULTILINE)
-        assert line("describe", "--all-groups", kafka=False) == 1
-        assert re.search(rf"^{filled} +0 +4 +- +- +- ", line.out, re.MULTILINE)
+        assert tool("describe", "--group", group) == 1
+        assert tool.err == f"{path}: {reason}\n"
+        assert re.search(rf"^{filled} +0 +4 +10 +6 +- +20\d\d-\S+Z$", tool.out, re.MULTILINE)
+        assert tool("describe", "--all-groups", kafka=False) == 1
+        assert re.search(rf"^{filled} +0 +4 +- +- +- ", tool.out, re.MULTILINE)
 
 
-def test_offsets_outside_their_logs_are_listed(line: Line, kazoo: KazooClient, filled: str, group: str) -> None:
+def test_offsets_outside_their_logs_are_listed(tool: Tool, kazoo: KazooClient, filled: str, group: str) -> None:
     put(kazoo, group, filled, {0: "11", 7: "1"})
     put(kazoo, group, "gone", {0: "1"})
-    (found,) = line.json("describe", "--group", group)
-    assert line.code == 1
+    (found,) = tool.json("describe", "--group", group)
+    assert tool.code == 1
     assert {one["path"].rpartition("offsets/")[2]: one["reason"] for one in found["invalid"]} == {
         f"{filled}/0": f"offset 11 is outside the log of {filled}-0, which has 0 to 10",
         f"{filled}/7": f"topic {filled} has no partition 7 (it has 2)",
@@ -91,16 +91,16 @@ def test_offsets_outside_their_logs_are_listed(line: Line, kazoo: KazooClient, f
     }
 
 
-def test_owners_are_checked(line: Line, kazoo: KazooClient, filled: str, group: str) -> None:
+def test_owners_are_checked(tool: Tool, kazoo: KazooClient, filled: str, group: str) -> None:
     with consumer(kazoo, group, filled, (0, 1)) as name:
-        assert line("owners", "--group", group) == 0
-        assert f"Group {group}: members: {name}\n" in line.out
-        assert re.search(rf"^{filled} +1 +{name}-0 +ok$", line.out, re.MULTILINE)
+        assert tool("owners", "--group", group) == 0
+        assert f"Group {group}: members: {name}\n" in tool.out
+        assert re.search(rf"^{filled} +1 +{name}-0 +ok$", tool.out, re.MULTILINE)
     with consumer(kazoo, group, filled, (0,)):
-        (found,) = line.json("owners", "--group", group)
-        assert (line.code, found["partitions"][1]["problem"]) == (1, "no owner")
+        (found,) = tool.json("owners", "--group", group)
+        assert (tool.code, found["partitions"][1]["problem"]) == (1, "no owner")
         kazoo.create(f"/brokers/topics/{filled}", b'{"version":1,"partitions":{"0":[1]}}', makepath=True)
-        assert line("owners", "--group", group, kafka=False) == 0
+        assert tool("owners", "--group", group, kafka=False) == 0
 
 
 TARGETS = [
@@ -115,34 +115,34 @@ TARGETS = [
 
 @pytest.mark.parametrize(("target", "expected"), TARGETS, ids=[" ".join(case[0]) for case in TARGETS])
 def test_a_reset_is_shown_executed_and_undone(
-    line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path, target: list[str], expected: dict[str, str]
+    tool: Tool, kazoo: KazooClient, filled: str, group: str, tmp_path: Path, target: list[str], expected: dict[str, str]
 ) -> None:
     before = {"0": "4", "1": "7"}
     put(kazoo, group, filled, {0: "4", 1: "7"})
-    assert line("reset", "--group", group, "--topic", filled, *target) == 0
-    assert line.out.endswith("Nothing was written: add --execute.\n")
+    assert tool("reset", "--group", group, "--topic", filled, *target) == 0
+    assert tool.out.endswith("Nothing was written: add --execute.\n")
     assert (stored(kazoo, group, filled), list(tmp_path.iterdir())) == (before, [])
-    assert line("reset", "--group", group, "--all-topics", *target, "--execute") == 0
-    assert re.search(rf"^{group} +{filled} +0 +4 +{expected['0']}$", line.out, re.MULTILINE)
+    assert tool("reset", "--group", group, "--all-topics", *target, "--execute") == 0
+    assert re.search(rf"^{group} +{filled} +0 +4 +{expected['0']}$", tool.out, re.MULTILINE)
     assert stored(kazoo, group, filled) == expected
     undo = undo_file(tmp_path)
-    assert f"Undo: odradek zookeeper import --file {undo.name} --execute -z …" in line.out
-    assert line("import", "--file", undo.name, "--execute", "--undo-file", "second.txt") == 0
+    assert f"Undo: odradek zookeeper import --file {undo.name} --execute -z …" in tool.out
+    assert tool("import", "--file", undo.name, "--execute", "--undo-file", "second.txt") == 0
     assert stored(kazoo, group, filled) == before
 
 
 def test_a_reset_without_earlier_offsets_says_what_no_undo_restores(
-    line: Line, kazoo: KazooClient, filled: str, group: str
+    tool: Tool, kazoo: KazooClient, filled: str, group: str
 ) -> None:
-    assert line("reset", "--group", group, "--topic", f"{filled}:1", "--to-earliest", "--execute") == 0
+    assert tool("reset", "--group", group, "--topic", f"{filled}:1", "--to-earliest", "--execute") == 0
     assert stored(kazoo, group, filled) == {"1": "0"}
-    assert f"Had no offset before, which no import restores: {filled}-1 of {group}" in line.out
-    assert line("reset", "--group", group, "--topic", f"{filled}:1", "--to-earliest", "--execute") == 0
-    assert line.out.endswith("Nothing to write: ZooKeeper has these offsets.\n")
+    assert f"Had no offset before, which no import restores: {filled}-1 of {group}" in tool.out
+    assert tool("reset", "--group", group, "--topic", f"{filled}:1", "--to-earliest", "--execute") == 0
+    assert tool.out.endswith("Nothing to write: ZooKeeper has these offsets.\n")
 
 
 def test_writes_to_groups_with_live_members_are_refused(
-    line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path
+    tool: Tool, kazoo: KazooClient, filled: str, group: str, tmp_path: Path
 ) -> None:
     put(kazoo, group, filled, {0: "4"})
     (tmp_path / "in.txt").write_text(f"/consumers/{group}/offsets/{filled}/0:9\n")
@@ -152,36 +152,36 @@ def test_writes_to_groups_with_live_members_are_refused(
             ["import", "--file", "in.txt", "--execute"],
             ["delete", "--group", group, "--execute"],
         ):
-            assert line(*arguments, kafka=arguments[0] != "delete") == 1
-            assert line.err == f"odradek: group {group} has live members: {name}: stop them first\n"
+            assert tool(*arguments, kafka=arguments[0] != "delete") == 1
+            assert tool.err == f"odradek: group {group} has live members: {name}: stop them first\n"
     assert stored(kazoo, group, filled) == {"0": "4"}
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
 def test_an_exported_file_can_be_imported(
-    line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path
+    tool: Tool, kazoo: KazooClient, filled: str, group: str, tmp_path: Path
 ) -> None:
     put(kazoo, group, filled, {0: "4", 1: "7", "1-0": "812"})
-    assert line("export", "--group", group, kafka=False) == 1
+    assert tool("export", "--group", group, kafka=False) == 1
     paths = [f"/consumers/{group}/offsets/{filled}/{partition}" for partition in (0, 1)]
-    assert sorted(line.out.splitlines()) == [f"{paths[0]}:4", f"{paths[1]}:7"]
-    assert line.err.startswith(f"/consumers/{group}/offsets/{filled}/1-0: ")
+    assert sorted(tool.out.splitlines()) == [f"{paths[0]}:4", f"{paths[1]}:7"]
+    assert tool.err.startswith(f"/consumers/{group}/offsets/{filled}/1-0: ")
     kazoo.delete(f"/consumers/{group}/offsets/{filled}/1-0")
-    assert line("export", "--all-groups", "--output", "out.txt", kafka=False) == 0
-    assert line.out == "Wrote 2 offsets of 1 group to out.txt.\n"
+    assert tool("export", "--all-groups", "--output", "out.txt", kafka=False) == 0
+    assert tool.out == "Wrote 2 offsets of 1 group to out.txt.\n"
     put(kazoo, group, filled, {0: "0", 1: "1"})
-    assert line("import", "--file", "out.txt", kafka=False) == 0
-    assert line.out.endswith("Nothing was written: add --execute.\n")
-    found = line.json("import", "--file", "out.txt", "--execute")
-    assert (line.code, found["executed"], [row["before"] for row in sorted(found["offsets"], key=str)]) == (
+    assert tool("import", "--file", "out.txt", kafka=False) == 0
+    assert tool.out.endswith("Nothing was written: add --execute.\n")
+    found = tool.json("import", "--file", "out.txt", "--execute")
+    assert (tool.code, found["executed"], [row["before"] for row in sorted(found["offsets"], key=str)]) == (
         0,
         True,
         [0, 1],
     )
     assert stored(kazoo, group, filled) == {"0": "4", "1": "7"}
     assert sorted(Path(found["undo_file"]).read_text().splitlines()) == [f"{paths[0]}:0", f"{paths[1]}:1"]
-    assert line("export", "--all-groups", "--output", "out.txt", kafka=False) == 2
-    assert line.err == "odradek: --output out.txt exists and is not overwritten: give another file\n"
+    assert tool("export", "--all-groups", "--output", "out.txt", kafka=False) == 2
+    assert tool.err == "odradek: --output out.txt exists and is not overwritten: give another file\n"
 
 
 @pytest.mark.parametrize(
@@ -194,50 +194,50 @@ def test_an_exported_file_can_be_imported(
     ],
 )
 def test_import_takes_a_whole_file_or_nothing(
-    line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path, rest: str, message: str, code: int
+    tool: Tool, kazoo: KazooClient, filled: str, group: str, tmp_path: Path, rest: str, message: str, code: int
 ) -> None:
     path = f"/consumers/{group}/offsets/{filled}"
     put(kazoo, group, filled, {0: "4"})
     (tmp_path / "in.txt").write_text(f"{path}/0:9\n" + rest.format(path=path))
-    assert line("import", "--file", "in.txt", "--execute") == code
-    assert message.format(topic=filled) in line.err
-    assert line.err.count("\n") == 1
+    assert tool("import", "--file", "in.txt", "--execute") == code
+    assert message.format(topic=filled) in tool.err
+    assert tool.err.count("\n") == 1
     assert stored(kazoo, group, filled) == {"0": "4"}
 
 
 def test_delete_removes_a_group_or_its_topic_and_keeps_an_undo_file(
-    line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path
+    tool: Tool, kazoo: KazooClient, filled: str, group: str, tmp_path: Path
 ) -> None:
     put(kazoo, group, filled, {0: "4", 1: "?"})
     put(kazoo, group, "other", {0: "1"})
-    assert line("delete", "--group", group, kafka=False) == 0
-    assert line.out.endswith("Nothing was deleted: add --execute.\n")
-    assert line("delete", "--group", group, "--topic", filled, "--execute", kafka=False) == 0
-    assert line.err == f"/consumers/{group}/offsets/{filled}/1: '?' is not a whole number\n"
+    assert tool("delete", "--group", group, kafka=False) == 0
+    assert tool.out.endswith("Nothing was deleted: add --execute.\n")
+    assert tool("delete", "--group", group, "--topic", filled, "--execute", kafka=False) == 0
+    assert tool.err == f"/consumers/{group}/offsets/{filled}/1: '?' is not a whole number\n"
     assert undo_file(tmp_path).read_text() == f"/consumers/{group}/offsets/{filled}/0:4\n"
     assert (kazoo.exists(f"/consumers/{group}/offsets/{filled}"), stored(kazoo, group, "other")) == (None, {"0": "1"})
-    assert line("delete", "--group", group, "--execute", kafka=False) == 0
+    assert tool("delete", "--group", group, "--execute", kafka=False) == 0
     assert kazoo.exists(f"/consumers/{group}") is None
-    assert line("delete", "--group", group, "--execute", kafka=False) == 2
-    assert line.err == f"odradek: ZooKeeper has no group {group}\n"
+    assert tool("delete", "--group", group, "--execute", kafka=False) == 2
+    assert tool.err == f"odradek: ZooKeeper has no group {group}\n"
 
 
 def test_compare_shows_the_differences_between_both_stores(
-    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str
+    tool: Tool, kazoo: KazooClient, admin: Admin, filled: str, group: str
 ) -> None:
     put(kazoo, group, filled, {0: "4"})
-    assert line("compare", "--group", group) == 1
-    assert re.search(rf"^{group} +{filled} +0 +4 +- +only ZooKeeper$", line.out, re.MULTILINE)
+    assert tool("compare", "--group", group) == 1
+    assert re.search(rf"^{group} +{filled} +0 +4 +- +only ZooKeeper$", tool.out, re.MULTILINE)
     admin.alter_group_offsets(group, {Tp(filled, 0): 6})
-    assert line("compare", "--all-groups") == 1
-    assert re.search(rf"^{group} +{filled} +0 +4 +6 +\+2$", line.out, re.MULTILINE)
+    assert tool("compare", "--all-groups") == 1
+    assert re.search(rf"^{group} +{filled} +0 +4 +6 +\+2$", tool.out, re.MULTILINE)
     admin.alter_group_offsets(group, {Tp(filled, 0): 4})
-    found = line.json("compare", "--group", group)
-    assert (line.code, found["equal"]) == (0, True)
+    found = tool.json("compare", "--group", group)
+    assert (tool.code, found["equal"]) == (0, True)
     assert found["offsets"] == [{"group": group, "topic": filled, "partition": 0, "zookeeper": 4, "kafka": 4}]
 
 
-def test_wrong_input_is_one_line_with_exit_code_2(line: Line, connect: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_input_is_one_line_with_exit_code_2(tool: Tool, connect: str, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in [
         (["describe"], "missing option '--group' or '--all-groups'"),
         (["reset", "--group", "g", "--topic", "t"], "zookeeper reset: the target is missing"),
@@ -248,9 +248,9 @@ def test_wrong_input_is_one_line_with_exit_code_2(line: Line, connect: str, caps
         (["describe", "--group", "g", "--path", "/x/{partition}"], "has no {group}: name the group"),
         (["import", "--file", "none.txt"], "--file none.txt: No such file"),
     ]:
-        assert line(*arguments) == 2, arguments
-        assert line.err.count("\n") == 1
-        assert message in line.err
+        assert tool(*arguments) == 2, arguments
+        assert tool.err.count("\n") == 1
+        assert message in tool.err
     assert run(["zookeeper", "groups"]) == 2
     assert "missing option '--zookeeper'" in capsys.readouterr().err
     assert run(["zookeeper", "compare", "--group", "g", "-z", connect]) == 2
@@ -270,17 +270,17 @@ def test_the_session_comes_from_a_file(connect: str, tmp_path: Path, capsys: pyt
     assert "secret" not in capsys.readouterr().err
 
 
-def test_another_layout_is_described_and_reset(line: Line, kazoo: KazooClient, filled: str) -> None:
+def test_another_layout_is_described_and_reset(tool: Tool, kazoo: KazooClient, filled: str) -> None:
     kazoo.create("/storm/spout/partition_0", b'{"offset":3,"broker":{"host":"h"}}', makepath=True)
     layout = ["--path", "/storm/{group}/partition_{partition}", "--path-topic", filled, "--json-field", "offset"]
-    (found,) = line.json("describe", "--all-groups", *layout)
-    assert (line.code, found["partitions"][0]["lag"]) == (0, 7)
-    assert line("reset", "--group", "spout", "--all-topics", "--shift-by", "2", "--execute", *layout) == 0
+    (found,) = tool.json("describe", "--all-groups", *layout)
+    assert (tool.code, found["partitions"][0]["lag"]) == (0, 7)
+    assert tool("reset", "--group", "spout", "--all-topics", "--shift-by", "2", "--execute", *layout) == 0
     assert json.loads(kazoo.get("/storm/spout/partition_0")[0]) == {"offset": 5, "broker": {"host": "h"}}
 
 
 def test_the_undo_file_is_written_first(
-    line: Line, kazoo: KazooClient, filled: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tool: Tool, kazoo: KazooClient, filled: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from odradek.zookeeper.connection import ZooKeeperConnection
     from odradek.zookeeper.errors import ZnodeChanged
@@ -291,21 +291,21 @@ def test_the_undo_file_is_written_first(
 
     put(kazoo, group, filled, {0: "4"})
     monkeypatch.setattr(ZooKeeperConnection, "commit", refuse)
-    assert line("reset", "--group", group, "--all-topics", "--to-latest", "--execute") == 1
-    assert line.err == "odradek: another writer was faster\n"
+    assert tool("reset", "--group", group, "--all-topics", "--to-latest", "--execute") == 1
+    assert tool.err == "odradek: another writer was faster\n"
     undo_file(tmp_path).unlink()
-    assert line("delete", "--group", group, "--execute", kafka=False) == 1
+    assert tool("delete", "--group", group, "--execute", kafka=False) == 1
     assert undo_file(tmp_path).exists()
 
 
 def test_unknown_groups_and_unreachable_servers_are_reported(
-    line: Line, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tool: Tool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments in (["describe"], ["export"], ["migrate", "--to", "kafka"], ["delete"]):
-        assert line(*arguments, "--group", "typo", kafka=arguments[0] == "migrate") == 2
-        assert line.err == "odradek: ZooKeeper has no group typo\n"
-    assert line("migrate", "--to", "zookeeper", "--group", "typo") == 0
-    assert line.out.startswith("Group typo: no offsets in the source.\n")
+        assert tool(*arguments, "--group", "typo", kafka=arguments[0] == "migrate") == 2
+        assert tool.err == "odradek: ZooKeeper has no group typo\n"
+    assert tool("migrate", "--to", "zookeeper", "--group", "typo") == 0
+    assert tool.out.startswith("Group typo: no offsets in the source.\n")
     file = tmp_path / "zookeeper.properties"
     file.write_text("zookeeper.connection.timeout.ms=300\nzookeeper.connect=127.0.0.1:1\n")
     assert run(["zookeeper", "groups", "--zookeeper-config", str(file)]) == 1
@@ -321,19 +321,19 @@ def in_kafka(admin: Admin, group: str) -> dict[str, str]:
 
 
 def test_a_migration_to_kafka_commits_the_offsets_in_zookeeper(
-    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str, tmp_path: Path
+    tool: Tool, kazoo: KazooClient, admin: Admin, filled: str, group: str, tmp_path: Path
 ) -> None:
     put(kazoo, group, filled, {0: "4", 1: "7"})
-    assert line("migrate", "--to", "kafka", "--group", group) == 0
+    assert tool("migrate", "--to", "kafka", "--group", group) == 0
     assert (in_kafka(admin, group), list(tmp_path.iterdir())) == ({}, [])
-    assert "Nothing was written: add --execute." in line.out
-    assert line("migrate", "--to", "kafka", "--group", group, "--execute") == 0
+    assert "Nothing was written: add --execute." in tool.out
+    assert tool("migrate", "--to", "kafka", "--group", group, "--execute") == 0
     assert in_kafka(admin, group) == stored(kazoo, group, filled) == {"0": "4", "1": "7"}
-    assert "expire after 10080 minutes (offsets.retention.minutes)" in line.out
-    assert line("compare", "--group", group) == 0
-    assert line("migrate", "--to", "kafka", "--group", group, "--execute") == 0
-    assert line.out.endswith("Nothing to write: the target has these offsets.\n")
-    with Consumer(line.bootstrap, group_id=group, auto_offset_reset="none") as reader:
+    assert "expire after 10080 minutes (offsets.retention.minutes)" in tool.out
+    assert tool("compare", "--group", group) == 0
+    assert tool("migrate", "--to", "kafka", "--group", group, "--execute") == 0
+    assert tool.out.endswith("Nothing to write: the target has these offsets.\n")
+    with Consumer(tool.bootstrap, group_id=group, auto_offset_reset="none") as reader:
         reader.assign([Tp(filled, 0), Tp(filled, 1)])
         assert {tp.partition: reader.position(tp) for tp in reader.assignment()} == {0: 4, 1: 7}
 
@@ -344,84 +344,84 @@ def test_a_migration_to_kafka_commits_the_offsets_in_zookeeper(
 )
 @pytest.mark.parametrize("to", ["kafka", "zookeeper"])
 def test_a_conflict_stops_a_migration_or_is_solved_by_the_option(
-    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str, tmp_path: Path, to: str, rule: str,
+    tool: Tool, kazoo: KazooClient, admin: Admin, filled: str, group: str, tmp_path: Path, to: str, rule: str,
     expected: dict[str, str],
 ) -> None:  # fmt: skip
     source, target = {0: 4, 1: 7}, {0: 6, 1: 5}
     in_zookeeper, kafkas = (source, target) if to == "kafka" else (target, source)
     put(kazoo, group, filled, {n: str(offset) for n, offset in in_zookeeper.items()})
     admin.alter_group_offsets(group, {Tp(filled, n): offset for n, offset in kafkas.items()})
-    assert line("migrate", "--to", to, "--group", group, "--execute") == 1
-    assert f"the target has other offsets than the source: {filled}-0 (4 and 6), {filled}-1 (7 and 5)" in line.err
+    assert tool("migrate", "--to", to, "--group", group, "--execute") == 1
+    assert f"the target has other offsets than the source: {filled}-0 (4 and 6), {filled}-1 (7 and 5)" in tool.err
     assert list(tmp_path.iterdir()) == []
-    assert line("migrate", "--to", to, "--group", group, "--on-conflict", rule, "--execute") == 0
+    assert tool("migrate", "--to", to, "--group", group, "--on-conflict", rule, "--execute") == 0
     after = in_kafka(admin, group) if to == "kafka" else stored(kazoo, group, filled)
     assert after == expected
     if rule == "target":
         return
     undo = undo_file(tmp_path)
     if to == "kafka":
-        assert run(["groups", "reset", "--from-file", str(undo), "--execute", "-b", line.bootstrap]) == 0
+        assert run(["groups", "reset", "--from-file", str(undo), "--execute", "-b", tool.bootstrap]) == 0
         assert in_kafka(admin, group) == {"0": "6", "1": "5"}
     else:
-        assert line("import", "--file", str(undo), "--execute", "--undo-file", "second.txt") == 0
+        assert tool("import", "--file", str(undo), "--execute", "--undo-file", "second.txt") == 0
         assert stored(kazoo, group, filled) == {"0": "6", "1": "5"}
 
 
 def test_migration_to_zookeeper_tells_what_is_left_behind(
-    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str
+    tool: Tool, kazoo: KazooClient, admin: Admin, filled: str, group: str
 ) -> None:
     from odradek import OffsetAndMetadata
 
     admin.alter_group_offsets(group, {Tp(filled, 0): OffsetAndMetadata(3, 0, "why"), Tp(filled, 1): 2})
-    assert line("migrate", "--to", "zookeeper", "--group", group, "--execute") == 0
+    assert tool("migrate", "--to", "zookeeper", "--group", group, "--execute") == 0
     assert stored(kazoo, group, filled) == {"0": "3", "1": "2"}
-    assert "Left behind: the time of each commit, 1 metadata text and 1 leader epoch." in line.out
+    assert "Left behind: the time of each commit, 1 metadata text and 1 leader epoch." in tool.out
     odd = f"{group}/with-a-slash"
     admin.alter_group_offsets(odd, {Tp(filled, 0): 3})
-    assert line("migrate", "--to", "zookeeper", "--group", odd, "--execute") == 1
-    assert "no path of ZooKeeper can hold this name: it has a slash" in line.err
+    assert tool("migrate", "--to", "zookeeper", "--group", odd, "--execute") == 1
+    assert "no path of ZooKeeper can hold this name: it has a slash" in tool.err
 
 
 def test_migration_refuses_live_members_of_either_side(
-    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str, bootstrap: str
+    tool: Tool, kazoo: KazooClient, admin: Admin, filled: str, group: str, bootstrap: str
 ) -> None:
     put(kazoo, group, filled, {0: "4"})
     with consumer(kazoo, group, filled) as name:
-        assert line("migrate", "--to", "kafka", "--group", group, "--execute") == 1
-        assert f"group {group} has live members in ZooKeeper: {name}: stop them first" in line.err
+        assert tool("migrate", "--to", "kafka", "--group", group, "--execute") == 1
+        assert f"group {group} has live members in ZooKeeper: {name}: stop them first" in tool.err
     with Consumer(bootstrap, group_id=group, client_id="reader", auto_offset_reset="earliest") as reader:
         reader.subscribe([filled])
         while not reader.assignment():
             reader.poll(0.1)
         for to in ("kafka", "zookeeper"):
-            assert line("migrate", "--to", to, "--group", group, "--execute") == 1
+            assert tool("migrate", "--to", to, "--group", group, "--execute") == 1
             assert re.search(
-                rf"group {group} has live members in Kafka \(Stable\): reader \(.*\): stop them first", line.err
+                rf"group {group} has live members in Kafka \(Stable\): reader \(.*\): stop them first", tool.err
             )
     assert stored(kazoo, group, filled) == {"0": "4"}
 
 
 def test_what_is_no_offset_stops_a_migration_or_is_left_out(
-    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str
+    tool: Tool, kazoo: KazooClient, admin: Admin, filled: str, group: str
 ) -> None:
     put(kazoo, group, filled, {0: "4", 1: "11", "1-0": "5"})
-    found = line.json("migrate", "--to", "kafka", "--group", group, "--execute")
-    assert (line.code, in_kafka(admin, group)) == (1, {})
+    found = tool.json("migrate", "--to", "kafka", "--group", group, "--execute")
+    assert (tool.code, in_kafka(admin, group)) == (1, {})
     reasons = {one["where"].rpartition("/")[2]: one["reason"] for one in found["groups"][0]["skipped"]}
     assert reasons["1"] == f"offset 11 is outside the log of {filled}-1, which has 0 to 10"
     assert "byte positions" in reasons["1-0"]
-    assert line("migrate", "--to", "kafka", "--group", group, "--skip-invalid", "--execute") == 0
+    assert tool("migrate", "--to", "kafka", "--group", group, "--skip-invalid", "--execute") == 0
     assert in_kafka(admin, group) == {"0": "4"}
 
 
 def test_a_znode_in_the_way_stops_a_migration(
-    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str
+    tool: Tool, kazoo: KazooClient, admin: Admin, filled: str, group: str
 ) -> None:
     put(kazoo, group, filled, {0: "?"})
     admin.alter_group_offsets(group, {Tp(filled, 0): 3, Tp(filled, 1): 3})
-    assert line("migrate", "--to", "zookeeper", "--group", group, "--execute") == 1
-    assert f"/consumers/{group}/offsets/{filled}/0 is in the way: '?' is not a whole number" in line.err
+    assert tool("migrate", "--to", "zookeeper", "--group", group, "--execute") == 1
+    assert f"/consumers/{group}/offsets/{filled}/0 is in the way: '?' is not a whole number" in tool.err
     assert stored(kazoo, group, filled) == {"0": "?"}
-    assert line("reset", "--group", group, "--topic", filled, "--to-latest", "--execute") == 1
-    assert "is in the way" in line.err
+    assert tool("reset", "--group", group, "--topic", filled, "--to-latest", "--execute") == 1
+    assert "is in the way" in tool.err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kazoo.client import KazooClient
-from zookeeper.conftest import Line
+from zookeeper.conftest import Tool
 
 from odradek import OffsetAndMetadata
 from odradek.client import Admin
@@ -15,10 +15,10 @@ from odradek.core.ids import TopicPartition as Tp
 
 @pytest.mark.claim(117)
 def test_zookeeper_keeps_the_offset_and_the_topic_more(
-    line: Line, kazoo: KazooClient, admin: Admin, filled: str, group: str
+    tool: Tool, kazoo: KazooClient, admin: Admin, filled: str, group: str
 ) -> None:
     admin.alter_group_offsets(group, {Tp(filled, 0): OffsetAndMetadata(3, 0, "why")})
-    assert line("migrate", "--to", "zookeeper", "--group", group, "--execute") == 0
+    assert tool("migrate", "--to", "zookeeper", "--group", group, "--execute") == 0
     path = f"/consumers/{group}/offsets/{filled}/0"
     assert kazoo.get(path)[0] == b"3"
     assert kazoo.get_children(path) == []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.brokers import unique
-from zookeeper.conftest import Line
+from zookeeper.conftest import Tool
 
 from odradek.client import Admin
 from odradek.core.ids import TopicPartition as Tp
@@ -58,9 +58,9 @@ class Moved:
         return self.in_kafka() if self._to == "kafka" else self.in_zookeeper()
 
 
-def start(line: Line, arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
+def start(tool: Tool, arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
     """Starts the command; it has loaded its modules and waits for a line."""
-    command = [sys.executable, "-c", PROGRAM, "zookeeper", *arguments, "-z", line.connect, "-b", line.bootstrap]
+    command = [sys.executable, "-c", PROGRAM, "zookeeper", *arguments, "-z", tool.connect, "-b", tool.bootstrap]
     child = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, bufsize=0
     )
@@ -69,10 +69,10 @@ def start(line: Line, arguments: list[str], folder: Path) -> subprocess.Popen[by
     return child
 
 
-def duration(line: Line, arguments: list[str]) -> float:
+def duration(tool: Tool, arguments: list[str]) -> float:
     """The seconds that the command takes when it is left alone."""
     begun = time.monotonic()
-    assert line(*arguments) == 0
+    assert tool(*arguments) == 0
     return time.monotonic() - begun
 
 
@@ -93,21 +93,21 @@ def kill_after(child: subprocess.Popen[bytes], seconds: float, *, planned: bool)
 @pytest.mark.parametrize("to", ["kafka", "zookeeper"])
 @pytest.mark.parametrize("moments", [3, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_killed_migration_is_completed_by_the_next(
-    line: Line, store: OffsetStore, admin: Admin, filled: str, tmp_path: Path, to: str, moments: int,
+    tool: Tool, store: OffsetStore, admin: Admin, filled: str, tmp_path: Path, to: str, moments: int,
     record_property: Callable[[str, object], None],
 ) -> None:  # fmt: skip
     chance = random.Random(moments)
     # The first run takes longer, because it also loads modules.
-    _, whole = [duration(line, Moved(store, admin, filled, to, chance).arguments) for _ in range(2)]
+    _, whole = [duration(tool, Moved(store, admin, filled, to, chance).arguments) for _ in range(2)]
     written = []
     for number in range(moments):
         moved = Moved(store, admin, filled, to, chance)
-        kill_after(start(line, moved.arguments, tmp_path), chance.uniform(0, whole), planned=number % 2 == 0)
+        kill_after(start(tool, moved.arguments, tmp_path), chance.uniform(0, whole), planned=number % 2 == 0)
         reached = moved.target()
         # Each group was written as a whole, or not at all.
         assert all(found in ({}, moved.offsets[group]) for group, found in reached.items())
         written.append(sum(bool(found) for found in reached.values()))
-        assert line(*moved.arguments) == 0, line.err
+        assert tool(*moved.arguments) == 0, tool.err
         assert moved.in_kafka() == moved.in_zookeeper() == moved.offsets
     record_property("groups written at each kill", written)
     print(f"to {to}: of {GROUPS} groups, written at the kills: {sorted(written)}")
