@@ -2,14 +2,15 @@
 
     python scripts/package_check.py [--unit]
 
-The wheel's base install: its size and number of packages, the command, a broker with a consumer, the pytest fixtures
-in two processes. The sdist has the tests; ``--unit`` runs its unit tests. Ends with exit code 1 at the first failure.
+The wheel's base install: its size and number of packages, the command, the README's program, the pytest fixtures in
+two processes. The sdist has the tests; ``--unit`` runs its unit tests. Ends with exit code 1 at the first failure.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,24 +24,9 @@ MOST_MB = 60
 MOST_PACKAGES = 20
 NOT_OURS = {"pip", "setuptools", "wheel"}
 
-PROGRAM = """
-import odradek
-
-with odradek.Broker(config={"num.partitions": 3}) as broker:
-    with odradek.Producer(broker.bootstrap_servers) as producer:
-        for number in range(100):
-            producer.send("orders", b"order %d" % number, key=b"%d" % number)
-    with odradek.Consumer(broker.bootstrap_servers, group_id="billing", auto_offset_reset="earliest") as consumer:
-        consumer.subscribe(["orders"])
-        seen = set()
-        while len(seen) < 100:
-            polled = consumer.poll(10.0)
-            seen |= {record.value for record in polled.records()}
-            consumer.commit(polled.next_offsets)
-    with odradek.Admin(broker.bootstrap_servers) as admin:
-        assert sum(one.offset for one in admin.list_group_offsets("billing").values()) == 100
-print("read", len(seen))
-"""
+PROGRAM = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+"""The first program of the README, which needs the base install alone."""
+PRINTS = "100 orders; 100 committed"
 TESTS = """
 import odradek
 import pytest
@@ -97,7 +83,10 @@ def check_wheel(wheel: Path, work: Path) -> None:
     check_base(python, work)
     print(run(python.with_name("odradek"), "--version", cwd=work).strip())
     run(python.with_name("odradek"), "info", cwd=work)
-    print("program:", run(python, "-c", PROGRAM, cwd=work).strip())
+    printed = run(python, "-c", PROGRAM, cwd=work).strip()
+    if printed != PRINTS:
+        sys.exit(f"the README's program prints {printed!r}, not {PRINTS!r}")
+    print("the README's program:", printed)
     install(python, "pytest", "pytest-xdist")
     (work / "test_fixtures.py").write_text(TESTS)
     print("fixtures:", run(python, "-m", "pytest", "-q", "-n", "2", "test_fixtures.py", cwd=work).splitlines()[-1])
