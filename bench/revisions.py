@@ -2,11 +2,11 @@
 
 ``python -m bench.revisions OTHER/src [ROUNDS] [CASE ...]``
 
-Three brokers run: two of the other revision, and one of this revision. Each round sends every load to each of them, in
-changing order, and reads the run time of the broker's threads (``/proc``, nanoseconds). The case "start" starts a
-broker with an empty directory and ends it. The output has two
-ratios: this revision to the other one, and the other one's second broker to its first. Each is a median with its
-quartiles. The second ratio shows the spread between two equal revisions.
+Three brokers run: two of the other revision, and one of this revision. Each round sends every workload to each of them,
+in changing order, and reads the run time of the broker's threads (``/proc``, nanoseconds). The case "start" starts a
+broker with an empty directory and ends it. The output has two ratios: this revision to the other one, and the other
+one's second broker to its first. Each is a median with its quartiles. The second ratio shows the spread between two
+equal revisions.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _accept(reply: bytes) -> None:
         raise RuntimeError("the reply is too short")
 
 
-class Load:
+class Workload:
     """Requests of one kind, over ``connections`` connections with ``window`` requests in flight on each."""
 
     def __init__(
@@ -120,8 +120,8 @@ class Load:
             connection.socket.close()
 
 
-def loads() -> dict[str, Load]:
-    """The loads by name."""
+def workloads() -> dict[str, Workload]:
+    """The workloads by name."""
     now_ms = int(time.time() * 1000)
     one = encode_batch([SimpleRecord(b"", b"x" * 100)], now_ms=now_ms)
     hundred = batches(8, 100, 100)
@@ -135,20 +135,20 @@ def loads() -> dict[str, Load]:
     versions = frames.encode_request(API_VERSIONS, 0, 0, "bench", {})
     names = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": False}
     return {
-        "produce 1 record": Load(produces, produced, 600),
-        "produce 1 record, 4 in flight": Load(produces, produced, 800, window=4),
-        "produce 1 record, 4 connections, 16 in flight": Load(produces, produced, 1600, 4, 16),
-        "produce 100 records": Load([produce_request(_TOPIC, 0, data) for data in hundred], produced, 300),
-        "fetch 1 record": Load([_fetch(0, [1], 1)], _accept, 600),
-        "fetch 100 KB": Load([_fetch(0, [0], 1)], _accept, 600),
-        "fetch 1 MB": Load([_fetch(0, [0], 1 << 20)], _accept, 200),
-        "fetch 100 partitions": Load([_fetch(0, range(_PARTITIONS), 1 << 20)], _accept, 60),
-        "commit": Load(commits, _no_error, 600),
-        "commit, 8 connections": Load(commits, _no_error, 1600, connections=8),
-        "commit, 8 connections, 8 in flight": Load(commits, _no_error, 1600, 8, 8),
-        "commit of 100 partitions": Load(many_commits, _no_error, 200),
-        "metadata": Load([frames.encode_request(METADATA, 4, 0, "bench", names)], _accept, 100),
-        "api versions": Load([versions], _accept, 600),
+        "produce 1 record": Workload(produces, produced, 600),
+        "produce 1 record, 4 in flight": Workload(produces, produced, 800, window=4),
+        "produce 1 record, 4 connections, 16 in flight": Workload(produces, produced, 1600, 4, 16),
+        "produce 100 records": Workload([produce_request(_TOPIC, 0, data) for data in hundred], produced, 300),
+        "fetch 1 record": Workload([_fetch(0, [1], 1)], _accept, 600),
+        "fetch 100 KB": Workload([_fetch(0, [0], 1)], _accept, 600),
+        "fetch 1 MB": Workload([_fetch(0, [0], 1 << 20)], _accept, 200),
+        "fetch 100 partitions": Workload([_fetch(0, range(_PARTITIONS), 1 << 20)], _accept, 60),
+        "commit": Workload(commits, _no_error, 600),
+        "commit, 8 connections": Workload(commits, _no_error, 1600, connections=8),
+        "commit, 8 connections, 8 in flight": Workload(commits, _no_error, 1600, 8, 8),
+        "commit of 100 partitions": Workload(many_commits, _no_error, 200),
+        "metadata": Workload([frames.encode_request(METADATA, 4, 0, "bench", names)], _accept, 100),
+        "api versions": Workload([versions], _accept, 600),
     }
 
 
@@ -187,7 +187,7 @@ def main(arguments: Sequence[str]) -> None:
     other = Path(arguments[0]).resolve()
     rounds = int(arguments[1]) if len(arguments) > 1 else 30
     here = Path(__file__).resolve().parent.parent / "src"
-    chosen = {name: load for name, load in loads().items() if not arguments[2:] or name in arguments[2:]}
+    chosen = {name: workload for name, workload in workloads().items() if not arguments[2:] or name in arguments[2:]}
     chance = random.Random(1)
     with tempfile.TemporaryDirectory() as place:
         sides = {
@@ -203,23 +203,23 @@ def main(arguments: Sequence[str]) -> None:
             time.sleep(_TRIM_S)
             for name, broker in sides.items():
                 print(f"idle memory, {name}: {resident_bytes([broker.pid or 0]) / 1e6:.1f} MB", flush=True)
-            for name, load in chosen.items():
-                _compare(name, load, sides, rounds, chance)
+            for name, workload in chosen.items():
+                _compare(name, workload, sides, rounds, chance)
         finally:
             for broker in sides.values():
                 broker.stop()
 
 
-def _compare(name: str, load: Load, sides: dict[str, Revision], rounds: int, chance: random.Random) -> None:
+def _compare(name: str, workload: Workload, sides: dict[str, Revision], rounds: int, chance: random.Random) -> None:
     took: dict[str, list[int]] = {side: [] for side in sides}
     for number in range(rounds + _WARM_UP):
         for side in chance.sample(list(sides), len(sides)):
             broker = sides[side]
             before = broker.ran_ns()
-            load.run(broker.bootstrap_servers)
+            workload.run(broker.bootstrap_servers)
             if number >= _WARM_UP:
                 took[side].append(broker.ran_ns() - before)
-    _report(name, took, load.count)
+    _report(name, took, workload.count)
 
 
 def _compare_starts(sources: dict[str, Path], rounds: int, chance: random.Random) -> None:
