@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Admin", "Broker", "Consumer", "OffsetAndMetadata", "Producer", "TopicPartition", "ZooKeeper", "__version__"]
 
-# Loaded when somebody wants one.
+# Each module is imported at the first access to its name, so that ``import odradek`` is fast.
 _HOMES = {
     "Admin": "odradek.client.admin",
     "Broker": "odradek.testing.broker",

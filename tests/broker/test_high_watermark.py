@@ -125,7 +125,7 @@ async def serving(directory: Path) -> AsyncIterator[Setup]:
 @pytest.fixture
 def run_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Setup], Any]], None]:
     """Runs a coroutine function with a setup. No request waits for its share of the loop."""
-    for name in ("SHARE_S", "TURN_S"):
+    for name in ("SHARE_S", "TICK_S"):
         monkeypatch.setattr(scheduler, name, 3600.0)
 
     def run(scenario: Callable[[Setup], Any]) -> None:

@@ -405,13 +405,13 @@ def test_a_broker_that_stops_ends_its_cleaner_process(
         async with serving(tmp_path, log_cleaner_io_max_bytes_per_second="1") as broker:
             (partition,) = create(broker)
             fill(partition, 300)
-            run_worker = log_cleaner._Worker.run
+            run_worker = log_cleaner._CleanerProcess.run
 
-            def recorded(self: log_cleaner._Worker, on_segment: object) -> object:
+            def recorded(self: log_cleaner._CleanerProcess, on_segment: object) -> object:
                 processes.append(self)
                 return run_worker(self, on_segment)  # type: ignore[arg-type]
 
-            monkeypatch.setattr(log_cleaner._Worker, "run", recorded)
+            monkeypatch.setattr(log_cleaner._CleanerProcess, "run", recorded)
             broker.cleaning.wake()
             await until(lambda: processes and processes[0]._process is not None)
 
@@ -472,7 +472,7 @@ def test_a_partition_that_cannot_be_cleaned_is_skipped_and_the_others_are_cleane
 
 def test_a_killed_cleaner_process_only_causes_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", 0)
-    monkeypatch.setattr(log_cleaner._Worker, "run", _kill_at_once)
+    monkeypatch.setattr(log_cleaner._CleanerProcess, "run", _kill_at_once)
 
     async def test() -> None:
         async with serving(tmp_path) as broker:
@@ -485,10 +485,10 @@ def test_a_killed_cleaner_process_only_causes_a_retry(tmp_path: Path, monkeypatc
     run(test)
 
 
-_RUN = log_cleaner._Worker.run
+_RUN = log_cleaner._CleanerProcess.run
 
 
-def _kill_at_once(self: log_cleaner._Worker, on_segment: object) -> object:
+def _kill_at_once(self: log_cleaner._CleanerProcess, on_segment: object) -> object:
     class Deadly(type(self)):  # type: ignore[misc]
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)

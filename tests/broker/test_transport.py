@@ -246,7 +246,7 @@ def test_a_close_waits_for_a_file_that_is_being_sent(broker, whole, content) -> 
 
 
 def test_other_clients_are_served_while_a_file_is_sent(broker, whole, monkeypatch) -> None:
-    monkeypatch.setattr(transport_module, "TURN_BYTES", 1 << 16)
+    monkeypatch.setattr(transport_module, "TICK_BYTES", 1 << 16)
     real, order = os.sendfile, []
 
     def counted(out: int, source: int, position: int, size: int) -> int:

@@ -14,7 +14,7 @@ from counters import bytes_kept, lines_run
 from support.group_harness import GroupHarness
 
 from odradek.broker import commit_fast_path
-from odradek.broker.commit_fast_path import CommitLane
+from odradek.broker.commit_fast_path import CommitFastPath
 from odradek.broker.handlers import k08_offset_commit
 from odradek.broker.scheduler import Scheduler
 from odradek.core.deferred import Deferred
@@ -81,7 +81,7 @@ class FastPath:
             scheduler=SimpleNamespace(clock=lambda: 0.0),
         )
         self.broker = broker
-        self.lane = CommitLane(broker)
+        self.lane = CommitFastPath(broker)
         self.take(frame(message("warm", 1)))
 
     def take(self, packed: bytes) -> bool:

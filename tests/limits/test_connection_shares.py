@@ -102,7 +102,7 @@ class StepRecorder:
         self._broker = broker
         self._now_s = 0.0
         broker.scheduler.clock = lambda: self._now_s
-        dispatch, lane = broker.router.dispatch, broker.commit_lane
+        dispatch, lane = broker.router.dispatch, broker.commit_fast_path
         take = lane.take
 
         def dispatched(frame: bytes, connection: Connection) -> Any:

@@ -15,7 +15,7 @@ from support.group_harness import GroupHarness
 
 from odradek.batches.encode import encode_batch
 from odradek.broker import commit_fast_path
-from odradek.broker.commit_fast_path import CommitLane
+from odradek.broker.commit_fast_path import CommitFastPath
 from odradek.broker.handlers import k08_offset_commit
 from odradek.broker.scheduler import Scheduler as Shares
 from odradek.coordinator import runtime
@@ -212,7 +212,7 @@ class HarnessConnection:
         self.harness = GroupHarness(partition_count=2)
         self.harness.catalog.add("t", 4)
         self.harness.catalog.add("topic-two", 3)
-        self.lane = CommitLane(self.harness) if short else None  # type: ignore[arg-type]
+        self.lane = CommitFastPath(self.harness) if short else None  # type: ignore[arg-type]
         self.slots: list[list[bytes]] = []
         self.taken = 0
 

@@ -212,7 +212,7 @@ def test_an_unknown_log_level_is_one_line(capsys: Captured, monkeypatch: pytest.
     monkeypatch.setenv("ODRADEK_LOG_LEVEL", "loud")
     assert run(["serve", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0"]) == 2
     assert capsys.readouterr().err == (
-        "odradek: ODRADEK_LOG_LEVEL takes DEBUG, INFO, WARNING, ERROR or CRITICAL, not 'loud'\n"
+        "odradek: ODRADEK_LOG_LEVEL must be DEBUG, INFO, WARNING, ERROR or CRITICAL, not 'loud'\n"
     )
 
 

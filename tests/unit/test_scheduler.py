@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.scheduler import SHARE_S, TURN_S, Callbacks, Scheduler, Steps, Task, finish
+from odradek.broker.scheduler import SHARE_S, TICK_S, Callbacks, Scheduler, Steps, Task, finish
 from odradek.core.deferred import Deferred
 
-SHARES = round(TURN_S / SHARE_S)
+SHARES = round(TICK_S / SHARE_S)
 """The number of shares in a turn."""
 
 
@@ -62,7 +62,7 @@ def test_each_worker_gets_one_share_in_a_round() -> None:
 
 def test_a_round_ends_with_its_turn_and_continues_in_the_next() -> None:
     loop = Loop()
-    workers = [Worker(loop, f"{number:02}", 1, cost_s=TURN_S / 4) for number in range(10)]
+    workers = [Worker(loop, f"{number:02}", 1, cost_s=TICK_S / 4) for number in range(10)]
     for worker in workers:
         loop.scheduler.add(worker)
     loop.run()
@@ -77,20 +77,20 @@ def test_shares_of_one_turn_end_with_the_turn() -> None:
         assert scheduler.begin_share() == loop.now_s + SHARE_S, number
         loop.now_s += SHARE_S * 1.1
         scheduler.end_share()
-    assert scheduler.begin_share() == pytest.approx(TURN_S), "a share ends with its turn"
+    assert scheduler.begin_share() == pytest.approx(TICK_S), "a share ends with its turn"
     loop.now_s += SHARE_S * 1.1
     scheduler.end_share()
     assert scheduler.begin_share() == 0.0, "no time of the turn is left"
     assert len(loop.ready) == 2
     loop.run()
-    assert scheduler.begin_share() == loop.now_s + TURN_S, "the queue is empty"
+    assert scheduler.begin_share() == loop.now_s + TICK_S, "the queue is empty"
 
 
 def test_a_loop_with_little_work_gets_no_callbacks() -> None:
     loop = Loop()
     for _ in range(100):
         loop.scheduler.begin_share()
-        loop.now_s += TURN_S / 201
+        loop.now_s += TICK_S / 201
         loop.scheduler.end_share()
     assert not loop.ready
 
@@ -154,7 +154,7 @@ def test_an_abandoned_generator_is_closed_unless_it_must_finish(must_finish: boo
 
     def steps() -> Steps[str]:
         try:
-            return (yield from counting(loop, 5, TURN_S, done))
+            return (yield from counting(loop, 5, TICK_S, done))
         finally:
             ended.append("closed")
 
@@ -177,7 +177,7 @@ def test_the_seconds_of_each_share_are_counted() -> None:
 
 def test_stop_closes_the_generators_in_the_queue() -> None:
     loop, done = Loop(), list[int]()
-    loop.scheduler.start(counting(loop, 5, TURN_S, done))
+    loop.scheduler.start(counting(loop, 5, TICK_S, done))
     loop.round()
     loop.scheduler.stop()
     loop.run()
@@ -213,7 +213,7 @@ def test_callbacks_due_at_the_same_time_are_called_in_shares_and_in_order() -> N
         before = len(done)
         loop.round()
         counts.append(len(done) - before)
-    assert max(counts) <= TURN_S / SHARE_S + 1
+    assert max(counts) <= TICK_S / SHARE_S + 1
     assert done == list(range(100))
     loop.run()
     callbacks.run(partial(callback, 100))

@@ -209,7 +209,7 @@ class Admin(AsyncCloseable):
     async def abort_transaction(
         self, partition: TopicPartition, producer: ProducerIdentity, coordinator_epoch: int
     ) -> None:
-        """Writes an abort marker for a hanging transaction into one partition, past its coordinator.
+        """Writes an abort marker for a hanging transaction into one partition, without its coordinator.
 
         ``describe_producers`` has the values. Never use it on a transaction that a coordinator knows: abort that with
         ``fence_producers``. Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""

@@ -44,7 +44,7 @@ async def _call(function: Callable[..., Any], *args: Any) -> Any:
 
 
 _SMALL_BYTES = 16_384
-"""At most so many bytes are decoded on the loop: a thread would take longer."""
+"""The largest number of bytes that are decoded on the loop. For fewer bytes a thread would take longer."""
 
 
 class Consumer:
@@ -86,7 +86,7 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and self._made is not None:
-            self._made.take_back()  # the records that the block failed to process are not committed and are read again
+            self._made.take_back()  # the block did not process them: they are not committed and are read again
         await self.close()
 
     async def subscribe(
@@ -137,10 +137,9 @@ class Consumer:
                     yield record
 
     async def poll(self, timeout: float = 1.0) -> Polled:
-        """Like ``odradek.Consumer.poll``. Decodes larger data in a thread, so that the loop stays free.
-
-        Other tasks may commit, seek or pause meanwhile; its records count as returned when it returns. Raises
-        IllegalState if another task polls.
+        """Like ``odradek.Consumer.poll``. Decodes larger data in a thread, so that the loop stays free. Other tasks may
+        commit, seek or pause meanwhile. The records count as returned when the call returns. Raises IllegalState if
+        another task polls.
         """
         return await self._poll(timeout, None)
 
@@ -159,7 +158,7 @@ class Consumer:
         engine.begin_poll()
         end = time.monotonic() + check_timeout(timeout)
         if timeout <= 0 or engine.has_records():
-            await asyncio.sleep(0)  # there may be no other await, and other tasks need a turn
+            await asyncio.sleep(0)  # the calls below may not suspend, and other tasks must run
         while True:
             left = max(0.0, end - time.monotonic())
             await engine.poll(left)
@@ -171,7 +170,8 @@ class Consumer:
                 return polled
 
     async def _take_in_thread(self, engine: ConsumerEngine, columns: tuple[str, ...] | None) -> Polled:
-        """Takes records in a thread. A cancellation waits for the end of the thread; its records are read again."""
+        """Takes records in a thread. A cancelled call waits for the end of the thread; the records of the thread are
+        read again."""
         with engine.taking_in_a_thread():
             taking = asyncio.get_running_loop().run_in_executor(None, engine.take, columns)
             cancelled: asyncio.CancelledError | None = None
@@ -181,7 +181,7 @@ class Consumer:
                 except asyncio.CancelledError as error:
                     cancelled = error
             if cancelled is not None:
-                taking.exception()  # dropped: a later poll meets the error again
+                taking.exception()  # the error is dropped, because a later poll raises it again
                 engine.give_back()
                 raise cancelled
             polled = taking.result()
@@ -192,7 +192,7 @@ class Consumer:
         """Makes the call that waits for a broker, or else the next one, raise Wakeup. Thread-safe.
 
         If several tasks wait, only one call raises. See ``odradek.Consumer.wakeup``."""
-        self._woken_first = True  # set before the check: another thread may make the engine meanwhile
+        self._woken_first = True  # set before the check, because another thread may make the engine meanwhile
         if self._made is not None:
             self._woken_first = False
             self._made.wakeup()
@@ -303,8 +303,8 @@ class Consumer:
     def group_metadata(self) -> ConsumerGroupMetadata:
         """The identity of this consumer in its group now, for ``producer.send_offsets_to_transaction``.
 
-        Take it after the poll whose offsets it belongs to. Without a membership (``assign``) its generation is -1.
-        Raises InvalidGroupId."""
+        Call this after the poll whose offsets are sent, because a poll can change the generation. Without a membership
+        (``assign``) its generation is -1. Raises InvalidGroupId."""
         return self._engine.group_metadata()
 
     async def enforce_rebalance(self, reason: str = "enforced by the user") -> None:
@@ -323,6 +323,6 @@ class Consumer:
         self._closing = True
         try:
             if self._made is not None:
-                await self._made.close(limit_ms)  # callbacks inside it may still commit
+                await self._made.close(limit_ms)  # callbacks during the close may still commit
         finally:
             self._closed, self._made = True, None

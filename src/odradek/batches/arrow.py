@@ -87,7 +87,8 @@ class RecordSet:
 
     @property
     def memory_bytes(self) -> int:
-        """The size of the whole buffer that these batches are a part of and keep in memory."""
+        """Returns the size of the whole buffer that these batches keep in memory, even if they are a small part of
+        it."""
         return memoryview(memoryview(self._data).obj).nbytes
 
     @property
@@ -142,7 +143,7 @@ class RecordSet:
         return RecordBatches(self, table, (topic, partition), (start, end), columns, check_crcs=check_crcs)
 
     def _chosen(self, start: int, end: int, aborted: Sequence[AbortedTransaction]) -> Int64s:
-        """Returns the batches that can have such records."""
+        """Returns the batches that can have records in this range outside the aborted transactions."""
         table = self._table
         if not len(table):
             return table

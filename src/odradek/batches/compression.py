@@ -43,16 +43,16 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _XERIAL_BLOCK_COST = 1024
-"""A block takes as much time as this number of bytes, in addition to its bytes."""
+"""The constant cost of each block, in bytes that decompress in the same time."""
 _BLOCKS_PER_STEP = 1000
 _GZIP_PIECE_BYTES = 512
 _GZIP_MEMBER_COST = 1024
-"""A member takes as much time as this number of bytes, in addition to its bytes."""
+"""The constant cost of each gzip member, in bytes that decompress in the same time."""
 _GZIP_STEP_BYTES = 128 << 10
 _GZIP_CALL_BYTES = 1 << 20
 _GZIP_FIRST_BYTES = 16 << 20
 _GZIP_RATIO = 1032
-"""The largest output of one compressed byte, in bytes."""
+"""The largest number of bytes that one compressed byte can become."""
 _ZSTD_BLOCK_BYTES = 128 * 1024
 _ZSTD_MAGIC = 0xFD2FB528
 _LZ4_MAGIC = 0x184D2204

@@ -73,12 +73,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> int:
-        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        """The codec's number: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
         return self.attributes & COMPRESSION_MASK
 
     @property
     def timestamp_type(self) -> int:
-        """0 CreateTime, 1 LogAppendTime."""
+        """The type of the timestamps: 0 CreateTime, 1 LogAppendTime."""
         return (self.attributes & TIMESTAMP_TYPE_BIT) >> 3
 
     @property

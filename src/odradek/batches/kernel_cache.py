@@ -1,8 +1,9 @@
 """The decorator of all numba kernels, which are compiled once per computer, and the cache of their compiled code.
 
 numba stores the code of a kernel together with the code of the functions that it calls and the constants that it uses.
-By itself it compiles a stored kernel again only when the kernel's own file changes. After an upgrade a kernel would run
-with the former code of a function from another file. Here it is compiled again after that, too.
+numba compiles a stored kernel again only when the kernel's own file changes. So after an upgrade a kernel would run
+with the former code of a function from another file. This cache also compiles a kernel again when such code or such a
+constant changes.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def kernel(signature: Any, *, nogil: bool = True) -> Callable[[Any], Any]:
 
 
 def _cache_of(function: Any) -> _KernelCache | None:
-    """The cache beside the kernel's file, or in the user's cache directory, or in a private one; else None."""
+    """Returns the cache beside the kernel's file, in the user's cache directory or in a private one. None: no directory
+    can keep it."""
     try:
         return _KernelCache(function)
     except RuntimeError as error:
@@ -107,20 +109,21 @@ def _note_compilation(directory: str | None) -> None:
 
 @functools.cache
 def _digest(function: FunctionType) -> str:
-    """A digest of the globals that a function names: functions with all that they name, and values of constants."""
+    """Returns a digest of the globals that a function names: functions with all that they name, and values of
+    constants."""
     named = function.__globals__
     names = sorted((_names(function.__code__) & named.keys()) - {function.__name__})
     return _hash(repr([(name, _described(named[name])) for name in names]).encode())
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names in a code object and in those inside it. Names of attributes are among them, which does no harm."""
+    """Returns the names in a code object and in those inside it. The names of attributes among them do no harm."""
     inside = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*inside)
 
 
 def _described(value: Any) -> Any:
-    """A text that changes with the value, and is the same in each process."""
+    """Returns a text that changes with the value and is the same in each process."""
     function = _python_function(value)
     if function is not None:
         source = _file_digest(inspect.getfile(function), function.__globals__["__loader__"])
@@ -133,7 +136,7 @@ def _described(value: Any) -> Any:
 
 
 def _python_function(value: Any) -> FunctionType | None:
-    """The function of a kernel or of an intrinsic, or a plain function."""
+    """Returns the Python function of a kernel or of an intrinsic; a plain function is returned as it is."""
     found = getattr(value, "py_func", None) or getattr(value, "_defn", None) or value
     return found if isinstance(found, FunctionType) else None
 

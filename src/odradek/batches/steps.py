@@ -72,10 +72,10 @@ def begin(steps: BatchSteps[T]) -> T | BatchSteps[T]:
         step = next(steps)
     except StopIteration as end:
         return cast(T, end.value)
-    return _go_on(steps, step)
+    return _rest_of(steps, step)
 
 
-def _go_on(steps: BatchSteps[T], step: Step) -> BatchSteps[T]:
+def _rest_of(steps: BatchSteps[T], step: Step) -> BatchSteps[T]:
     advance: Callable[[Any], Step]
     value: Any
     while True:

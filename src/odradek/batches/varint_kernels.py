@@ -15,7 +15,7 @@ _PAIR = types.UniTuple(types.int64, 2)
 
 @kernel(_PAIR(_RO, _I64, _I64))
 def read_uvarint(buffer: Any, at: int, end: int) -> Any:
-    """Returns an unsigned varint and the position after it; position -1 where it is cut off or longer than 5 bytes."""
+    """Returns an unsigned varint and the position after it; position -1 if it is cut off or longer than 5 bytes."""
     result: Any = np.int64(0)
     for i in range(5):
         if at + i >= end:
@@ -29,7 +29,8 @@ def read_uvarint(buffer: Any, at: int, end: int) -> Any:
 
 @kernel(_PAIR(_RO, _I64, _I64, _I64))
 def read_varint(buffer: Any, at: int, end: int, longest: int) -> Any:
-    """Returns a zigzag varint and the position after it; position -1 where it is cut off or longer than ``longest``."""
+    """Returns a zigzag varint and the position after it; position -1 if it is cut off or longer than ``longest``
+    bytes."""
     if at >= end:
         return np.int64(0), np.int64(-1)
     byte = np.int64(buffer[np.uint64(at)])

@@ -43,7 +43,7 @@ class Context:
     """A request's header and connection. ``client_host`` has Kafka's format, an address after a slash.
 
     ``throttle_ms`` is the throttle time in the reply (broker/quotas). A handler that works in shares sets
-    ``must_finish`` while it has to continue although its client disconnects.
+    ``must_finish`` while it has to continue even if its client disconnects.
     """
 
     __slots__ = (
@@ -115,7 +115,7 @@ if TYPE_CHECKING:
 
         def release(self, task: Task[Any]) -> None: ...
 
-        def go_on(self) -> None:
+        def serve_waiting(self) -> None:
             """Serves the waiting requests."""
 
         def abort(self) -> None:
@@ -153,7 +153,8 @@ if TYPE_CHECKING:
 
         @property
         def groups(self) -> GroupRuntime:
-            """The runtime of groups, for the handlers of group APIs. Others call ``coordinators.runtime``."""
+            """The runtime of groups, for the handlers of group APIs. Handlers of other coordinators call
+            ``coordinators.runtime``."""
 
         @property
         def leftovers(self) -> Leftovers: ...

@@ -31,9 +31,10 @@ MAX_LAYOUT_BYTES = 4 << 20
 USES_PER_PLAN = 4
 """A full generation makes room for new plans after this average number of uses for each plan."""
 REFUSALS_PER_PLAN = 20
-"""It also makes room after this number of refused new plans for each plan: members of its plans may have left."""
+"""A full generation also makes room after this number of refused new plans for each plan, because members with plans
+may have left."""
 MAX_SEEN = 10_000
-"""The largest number of hashes in a generation of frames that arrived once. There are two generations."""
+"""The largest number of hashes, in one generation, of frames that arrived once. There are two generations."""
 MAX_LAYOUTS_PER_LENGTH = 8
 COMMITS_PER_LOOK = 32
 """The number of commits that are read between two readings of the clock."""
@@ -78,13 +79,13 @@ class CommitRun:
         self._answer([start + (rest + start).join(self._correlation_ids) + rest])
 
 
-class CommitLane:
+class CommitFastPath:
     """The layouts and plans of one broker.
 
     Two generations bound the memory of plans. A full young generation becomes the old generation. The plans of the
-    former old generation that were not used meanwhile are dropped. If there are more members than plans fit, so that
-    plans are hardly used, new plans are made only at a slow rate. The memory of layouts is bounded, too: the layouts of
-    the frame length that was added first are dropped first.
+    former old generation that were not used meanwhile are dropped. If there are more members than the plans that fit,
+    plans are seldom used, and new plans are made only at a slow rate. The memory of layouts is bounded, too: the
+    layouts of the frame length that was added first are dropped first.
     """
 
     def __init__(self, broker: BrokerServices) -> None:
@@ -93,11 +94,11 @@ class CommitLane:
         self._layout_bytes = 0
         self._plans: dict[Key, PlanEntry] = {}
         self._old_plans: dict[Key, PlanEntry] = {}
-        self._plan_bytes = 0  # of the young ones
-        self._uses = self._refused = 0  # since the young began
+        self._plan_bytes = 0  # of the young generation
+        self._uses = self._refused = 0  # of the young generation
         self._seen: set[int] = set()
         self._seen_before: set[int] = set()
-        self._next_layout: Layout | None = None  # has read a frame that was not served yet
+        self._next_layout: Layout | None = None  # the layout that has read the next frame, which was not served yet
         self._next_read: tuple[bytes, tuple[Same, CommitOffsets] | None] = (b"", None)  # that frame and its parts
 
     def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[PlanEntry, list[CommitOffsets]] | None:

@@ -42,7 +42,7 @@ No resource has as many as 1,000 settings. Kafka's controller writes at most 10,
 Changes = Mapping[str, str | None]
 
 
-def answer(
+def alter_resources(
     broker: BrokerServices,
     context: Context,
     resources: Sequence[Resource],

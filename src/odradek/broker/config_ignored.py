@@ -91,7 +91,7 @@ ssl.truststore.location | string | -
 ssl.truststore.password | password | -
 ssl.truststore.type | string | JKS
 """,
-    "The broker answers the end of a transaction when it is complete, so the next one never waits for it.": """
+    "The broker replies to EndTxn when the transaction is complete, so the next one never waits for it.": """
 add.partitions.to.txn.retry.backoff.max.ms | int | 100 | 0..
 add.partitions.to.txn.retry.backoff.ms | int | 20 | 1..
 """,
@@ -257,7 +257,7 @@ telemetry.max.bytes | int | 1048576 | 1..
     "The cleaner reads in steps of a fixed size.": """
 log.cleaner.io.buffer.size | int | 524288 | 0..
 """,
-    "A coordinator appends once per turn of the event loop and loads its log in steps of a fixed size.": """
+    "A coordinator appends once per tick of the event loop and loads its log in steps of a fixed size.": """
 group.coordinator.append.linger.ms | int | -1 | -1..
 group.coordinator.background.threads | int | 2 | 1..
 group.coordinator.cached.buffer.max.bytes | int | 1048588 | 524288..
@@ -272,7 +272,7 @@ num.recovery.threads.per.data.dir | int | 2 | 1..
     "The broker has one data directory, set by --data-dir.": """
 log.dir | list | /tmp/kafka-logs
 """,
-    "The lz4 in use has one level.": """
+    "The lz4 library of the broker has one compression level.": """
 compression.lz4.level | int | 9 | 1..17
 """,
     "Segment files grow as they are written.": """

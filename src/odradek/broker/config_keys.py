@@ -200,7 +200,8 @@ class UnknownConfig(ConfigError):
         self._known = known
 
     def with_hint(self) -> str:
-        """Returns the text with the nearest name. Not for requests: comparing one name with 300 takes a millisecond."""
+        """Returns the text with the nearest name. Requests do not use it, because the comparison of one name with 300
+        takes a millisecond."""
         import difflib
 
         near = difflib.get_close_matches(self._name, self._known, n=1, cutoff=0.6)

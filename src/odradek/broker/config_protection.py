@@ -2,7 +2,7 @@
 
 The broker must not accept such a setting without effect: an operator would rely on it. Therefore the start,
 AlterConfigs and IncrementalAlterConfigs refuse it if its value differs from Kafka's default. The other settings of
-``config_ignored`` concern speed, sizes or missing features; without them the broker is not less safe.
+``config_ignored`` concern speed, sizes or missing features; a broker without them is as safe.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from odradek.core.errors import ConfigError
 
 
 class Protection(NamedTuple):
-    """A missing protection: the lack, what an operator can do instead, and the settings that need it."""
+    """A missing protection: a text with the lack, the remedy for an operator, and the settings that need the
+    protection."""
 
     lack: str
     remedy: str

@@ -102,7 +102,8 @@ def describe(
 
 
 def find_key(kind: int, name: str) -> ConfigKey:
-    """Raises ConfigError or KafkaError, as Kafka does for this kind of resource."""
+    """Returns the key of a setting. If it does not exist, raises ConfigError or KafkaError, as Kafka does for this
+    resource type."""
     key = _keys(kind).get(name)
     if key is not None:
         return key
@@ -112,7 +113,7 @@ def find_key(kind: int, name: str) -> ConfigKey:
 
 
 def check(broker: BrokerConfig, kind: int, own: Mapping[str, str]) -> None:
-    """All settings of a group or subscription, one by one and together. Raises ConfigError or KafkaError."""
+    """Checks all settings of a group or subscription, one by one and together. Raises ConfigError or KafkaError."""
     if kind == CLIENT_METRICS:
         _check_subscription(own)
         return

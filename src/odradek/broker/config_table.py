@@ -17,7 +17,7 @@ Settings without an effect are in ``config_ignored`` and ``TOPIC_INERT``, with t
 """
 
 NO_SUCH_GROUPS = "The broker has no groups of this kind yet."
-"""Why settings of share and streams groups have no effect."""
+"""The reason why settings of share and streams groups have no effect."""
 
 BROKER = """
 node.id | int | 1 | 0.. | Id of this broker. Kafka has no default.
@@ -144,7 +144,7 @@ unclean.leader.election.enable | boolean | false | | unclean.leader.election.ena
 
 TOPIC_INERT = {
     "min.insync.replicas": "Capped at the number of replicas, as in Kafka 4.3, so one broker always meets it.",
-    "compression.lz4.level": "The lz4 in use has one level.",
+    "compression.lz4.level": "The lz4 library of the broker has one compression level.",
     "preallocate": "Segment files grow as they are written.",
     "follower.replication.throttled.replicas": "One broker has no followers and no other leader.",
     "leader.replication.throttled.replicas": "One broker has no followers and no other leader.",

@@ -1,6 +1,6 @@
 """A client's connection: it reads frames and writes the replies in the order of the requests.
 
-In each turn of the event loop, a connection serves its requests for one share (broker/scheduler). The connection waits
+In each tick of the event loop, a connection serves its requests for one share (broker/scheduler). The connection waits
 in the scheduler's queue with its remaining requests, and it reads little from its socket meanwhile.
 
 Memory is bounded. Reading stops while too many requests, or too many bytes of requests, wait for replies. It stops
@@ -42,7 +42,7 @@ MAX_PARKED_PARTITIONS = 10_000
 MAX_WAITING_BYTES = 64 << 10
 """The limit for received requests that wait for a share. Above it, reading stops."""
 SHARE_BYTES = 1 << 20
-"""The limit for bytes that one connection receives in a turn of the event loop."""
+"""The limit for bytes that one connection receives in a tick of the event loop."""
 FULL_READ_BYTES = 256_000
 """The size of a full read: uvloop's read buffer, slightly less than asyncio's. After a full read, libuv reads again at
 once."""
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
         self._holds_memory = False
         self._may_receive = True  # set by broker/request_memory
         self._queued = False  # in the scheduler's queue
-        self._is_read_on = False  # whether the next received bytes belong to the same turn
+        self._is_read_on = False  # whether the next received bytes belong to the same tick
         self._share_ends_s = 0.0
         self._share_bytes = 0
         self._waiting_bytes = 0
@@ -250,7 +250,7 @@ class Connection(asyncio.Protocol):
         if self._files is not None:
             self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
             self._files.transport_drained()
-        self.go_on()
+        self.serve_waiting()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_lost = self._closing = True
@@ -282,8 +282,8 @@ class Connection(asyncio.Protocol):
         """Whether a file part, or a chunk after it, waits for the client."""
         return self._files is not None and self._files.busy
 
-    def go_on(self) -> None:
-        """Serves the waiting requests, now or in a share of a later turn."""
+    def serve_waiting(self) -> None:
+        """Serves the waiting requests, now or in a share of a later tick."""
         if not self._queued and not self._is_lost:
             scheduler = self._host.scheduler
             if self._serve_backlog(scheduler.begin_share()):
@@ -306,7 +306,8 @@ class Connection(asyncio.Protocol):
     def _serve_backlog(self, until_s: float) -> bool:
         """Serves requests until the share ends or there is no room for their replies.
 
-        Returns whether only the share's time ran out. If room is missing, the event that makes room calls ``go_on``.
+        Returns whether only the share's time ran out. If room is missing, the event that makes room calls
+        ``serve_waiting``.
         """
         backlog, clock, fast_path = self._backlog, self._host.scheduler.clock, self._host.fast_path
         while True:
@@ -419,14 +420,14 @@ class Connection(asyncio.Protocol):
         self._answer(slot, chunks)
         if not self._flush_due:
             self._flush_due = True
-            self._loop.call_soon(self._flush_and_go_on)
+            self._loop.call_soon(self._flush_and_serve)
 
-    def _flush_and_go_on(self) -> None:
+    def _flush_and_serve(self) -> None:
         self._flush_due = False
         if not self._is_lost:
             self._flush()
             if self._backlog or not self._reading:
-                self.go_on()
+                self.serve_waiting()
 
     def _flush(self) -> None:
         """Writes the replies that are ready, up to the first one that is not."""
@@ -458,7 +459,7 @@ class Connection(asyncio.Protocol):
         if self._files is None:
             try:
                 self._files = FileSender(
-                    self._loop, self._transport, on_room=self.go_on, on_progress=self._note_activity
+                    self._loop, self._transport, on_room=self.serve_waiting, on_progress=self._note_activity
                 )
             except OSError:  # no file descriptor is left: the records are read and copied instead
                 self.sends_files = False
@@ -503,7 +504,8 @@ class Connection(asyncio.Protocol):
         return self._ready_bytes + self._transport.get_write_buffer_size() + files
 
     def mute(self, duration_ms: int) -> None:
-        """Reads and serves no request for ``duration_ms``, as Kafka throttles. Begun requests are answered."""
+        """Reads and serves no request for ``duration_ms``, as Kafka does with a throttled client. Earlier requests get
+        their replies."""
         until_s = self._loop.time() + duration_ms / 1000
         if until_s <= self._muted_until_s or self._is_lost:
             return
@@ -517,7 +519,7 @@ class Connection(asyncio.Protocol):
     def _unmute(self) -> None:
         self._mute_timer = None
         self._last_active_s = self._loop.time()
-        self.go_on()
+        self.serve_waiting()
 
     def receive_more(self) -> None:
         """Continues to read a request for which there is memory again (broker/request_memory)."""

@@ -118,24 +118,25 @@ class TopicSpec(NamedTuple):
     configs: Mapping[str, str | None] = MappingProxyType({})
 
 
-class _Turn:
-    """A turn in the queue of write events, for a ``with`` block. ``come`` is resolved when it is the first."""
+class _QueueEntry:
+    """An entry of the queue of write events, for a ``with`` block. ``at_front`` is resolved when it is the first
+    entry."""
 
-    def __init__(self, queue: deque[_Turn]) -> None:
-        self.come: Deferred[None] = Deferred()
+    def __init__(self, queue: deque[_QueueEntry]) -> None:
+        self.at_front: Deferred[None] = Deferred()
         self._queue = queue
 
-    def __enter__(self) -> _Turn:
+    def __enter__(self) -> _QueueEntry:
         self._queue.append(self)
         if self._queue[0] is self:
-            self.come.resolve(None)
+            self.at_front.resolve(None)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         was_first = self._queue[0] is self
         self._queue.remove(self)
         if was_first and self._queue:
-            self._queue[0].come.resolve(None)
+            self._queue[0].at_front.resolve(None)
 
 
 class _Event:
@@ -156,7 +157,7 @@ class Controller:
 
     def __init__(self, broker: ControlledBroker) -> None:
         self._broker = broker
-        self._queue: deque[_Turn] = deque()
+        self._queue: deque[_QueueEntry] = deque()
         self._is_snapshotting = False
 
     @property
@@ -207,13 +208,14 @@ class Controller:
         validate_only: bool = False,
         max_records: int | None = MAX_CHANGE_RECORDS,
     ) -> Steps[T]:
-        """Returns the steps of an event, from its turn in the queue to its result. Raises what the operation raises.
+        """Returns the steps of an event, from its entry into the queue to its result. Raises the errors of the
+        operation.
 
-        Raises KafkaError if the records cannot be written. Nothing has changed then.
+        If the records cannot be written, it raises KafkaError and changes nothing.
         """
         broker = self._broker
-        with self._turn() as turn:
-            yield turn.come
+        with self._queued() as entry:
+            yield entry.at_front
             change = broker.catalog.change(max_records=max_records)
             result = yield from operation(change)
             if change.records and not validate_only:
@@ -226,9 +228,10 @@ class Controller:
                 yield from broker.loader.publish(delta)
         return result
 
-    def _turn(self) -> _Turn:
-        """Adds a turn to the queue. ``with self._turn() as turn: yield turn.come`` waits for the earlier events."""
-        return _Turn(self._queue)
+    def _queued(self) -> _QueueEntry:
+        """Adds an entry to the queue. ``with self._queued() as entry: yield entry.at_front`` waits for the earlier
+        events."""
+        return _QueueEntry(self._queue)
 
     # --- topics -------------------------------------------------------------------------------------------------
 
@@ -257,9 +260,8 @@ class Controller:
         return topic
 
     def auto_create(self, names: Collection[str], context: ControllerRequestContext) -> Deferred[dict[str, KafkaError]]:
-        """Creates the missing topics with the broker's defaults. The promise holds the errors of refused topics.
-
-        The promise holds a KafkaError if the whole request is refused.
+        """Creates the missing topics with the broker's defaults. The promise has the errors of the refused topics, or a
+        KafkaError if the whole request is refused.
         """
         event = _Event()
         return self._start(self._auto_create(names, event), event, context)
@@ -340,7 +342,7 @@ class Controller:
         return self.write(update, context, validate_only=validate_only)
 
     def allocate_producer_ids(self, broker_id: int) -> Deferred[None]:
-        """Allocates a block of producer ids to a broker, which reads it from a record (``broker/producer_ids``)."""
+        """Allocates a producer id block to a broker, which reads the block from a record (``broker/producer_ids``)."""
         return self.write(_operation(AllocateProducerIds(broker_id)))
 
     # --- snapshots ----------------------------------------------------------------------------------------------
@@ -352,8 +354,8 @@ class Controller:
             self._broker.scheduler.start(self._snapshot()).then(self._end_snapshot)
 
     def _snapshot(self) -> Steps[None]:
-        with self._turn() as turn:
-            yield turn.come
+        with self._queued() as entry:
+            yield entry.at_front
             steps = self._broker.catalog.begin_snapshot(self._broker.in_thread)
         yield from steps
 

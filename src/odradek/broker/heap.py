@@ -66,7 +66,7 @@ class Heap:
 
 def trim() -> None:
     """Returns whole free pages to the system. Does nothing where the C library has no such call (musl, macOS)."""
-    import ctypes  # here, because most brokers never need it
+    import ctypes  # imported here, because most brokers never need it
 
     try:
         ctypes.CDLL(None).malloc_trim(0)

@@ -282,12 +282,12 @@ class Cleaning:
         swap = _Swap(target)
         if job.size <= SMALL_JOB_BYTES:
             try:
-                return await self._clean_here(job, swap), False
+                return await self._clean_on_loop(job, swap), False
             except TooCoarse:
                 log.debug("%s has large batches: a separate process cleans it", target.path.name)
-        return await self._clean_there(job, swap), True
+        return await self._clean_in_process(job, swap), True
 
-    async def _clean_here(self, job: Job, swap: _Swap) -> Finished:
+    async def _clean_on_loop(self, job: Job, swap: _Swap) -> Finished:
         """Cleans a log on the event loop, in slices of ``SLICE_S``."""
         steps = clean(job, RowEngine(), self._directory.files, max_packed=SMALL_BATCH_BYTES)
         began, size = perf_counter(), 0
@@ -311,10 +311,10 @@ class Cleaning:
         finally:
             steps.close()
 
-    async def _clean_there(self, job: Job, swap: _Swap) -> Finished:
+    async def _clean_in_process(self, job: Job, swap: _Swap) -> Finished:
         """Cleans a log in a separate process. A thread communicates with it."""
         loop = asyncio.get_running_loop()
-        worker = _Worker(job)
+        worker = _CleanerProcess(job)
 
         async def swapped(message: dict[str, Any]) -> None:
             swap(message["base_offset"], message["replaces"])
@@ -349,7 +349,7 @@ class Cleaning:
 
         The broker calls it after the deletion or creation of topics, before the reply to that request.
         """
-        self._drops += 1  # this makes a list that a thread is about to write outdated
+        self._drops += 1  # a thread that writes an older list now discards it
         with self._file:
             if not self._written:
                 return
@@ -433,7 +433,7 @@ class _Swap:
             raise _Aborted("the log was truncated")
 
 
-class _Worker:
+class _CleanerProcess:
     """The process that cleans one log. A thread communicates with it."""
 
     def __init__(self, job: Job) -> None:

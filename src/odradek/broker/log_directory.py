@@ -221,7 +221,7 @@ class LogDirectory:
                 try:
                     stored = checkpoints.read_partition_metadata(self.path / name, self._files)
                 except StorageError:
-                    continue  # its topic is not known; if it is a partition of a topic, the opening reports the error
+                    continue  # no topic id; if the image has the topic, the opening of the log reports this
                 is_stray = topic is None or (stored is not None and stored != topic.id)
                 if is_stray and stored is None:
                     continue  # not a partition's directory, so the broker does not remove it

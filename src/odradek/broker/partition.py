@@ -94,9 +94,8 @@ class Partition:
         return self.log.last_stable_offset
 
     def produce(self, data: bytes, guard: VerificationGuard | None = None) -> AppendInfo | BatchSteps[AppendInfo]:
-        """Appends a client's batch. Returns steps if this takes long. ``guard``: see ``Log.begin_verification``.
-
-        Raises KafkaError. Nothing is written then.
+        """Appends a client's batch. Returns steps if this takes long. ``guard``: see ``Log.begin_verification``. If it
+        raises KafkaError, nothing is written.
         """
         info = self.log.begin_append(data, now_ms=self._now_ms, leader_epoch=self.leader_epoch, guard=guard)
         if not isinstance(info, AppendInfo):
@@ -116,7 +115,7 @@ class Partition:
         self._wake_arrived(size, 0 if self.log.open_transactions else size)
 
     def append(self, data: bytes) -> AppendInfo:
-        """Appends a coordinator's batch. Raises KafkaError. Nothing is written then."""
+        """Appends a coordinator's batch. If it raises KafkaError, nothing is written."""
         log = self.log
         stable = log.last_stable_offset if self._waiters else -1
         info = log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
@@ -126,7 +125,7 @@ class Partition:
         return info
 
     def append_marker(self, marker: EndTransactionMarker) -> AppendInfo:
-        """Ends a producer's transaction. Raises KafkaError. Nothing is written then."""
+        """Ends a producer's transaction. If it raises KafkaError, nothing is written."""
         log = self.log
         stable = log.last_stable_offset if self._waiters else -1
         info = log.append_marker(marker, now_ms=self._now_ms(), leader_epoch=self.leader_epoch)
@@ -138,8 +137,7 @@ class Partition:
 
     def move_high_watermark(self, offset: int | None) -> None:
         """Sets the high watermark to ``offset``. ``None``: it is the log end offset, and each append moves it.
-
-        For replication, which this broker does not have yet. Until then only tests call it.
+        Replication will call this method; today only tests do.
         """
         log = self.log
         before, stable = log.high_watermark, log.last_stable_offset
@@ -154,7 +152,7 @@ class Partition:
         is_stable = stable == before and log.last_stable_offset == log.high_watermark
         self._wake_arrived(readable_bytes, readable_bytes if is_stable else self._stable_bytes_from(stable))
         if offset is None:
-            waits.end_all(ErrorCode.not_leader_or_follower)  # they wait for records that the log has lost
+            waits.end_all(ErrorCode.not_leader_or_follower)  # these requests wait for records that the log has lost
             self.watermark_waits = None
 
     def _bytes_between(self, start: int, end: int) -> int:
@@ -170,7 +168,8 @@ class Partition:
         return self._bytes_between(stable_offset, self.log.last_stable_offset)
 
     def _wake_arrived(self, readable_bytes: int, stable_bytes: int) -> None:
-        """Informs the waiting fetches of bytes that have become readable, with read_committed of the stable ones."""
+        """Informs the waiting fetches of bytes that have become readable: those with read_committed of
+        ``stable_bytes``."""
         for waiter in tuple(self._waiters or ()):
             size = stable_bytes if waiter.committed else readable_bytes
             if size:

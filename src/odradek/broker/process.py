@@ -77,7 +77,7 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
         loop.add_signal_handler(number, stop.set)
     await broker.start()
     Collector(loop.call_later, lambda: broker.is_busy, broker.heap.trim_soon).start()
-    # Collections skip later logs, too: a visit to those of ten thousand partitions takes a tenth of a second.
+    # Collections skip later logs, too: a visit to the logs of ten thousand partitions takes a tenth of a second.
     broker.directory.on_growth = gc.freeze
     if control:
         from odradek.broker.control_channel import open_channel
@@ -109,7 +109,7 @@ def _redirect_stdout() -> None:
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Sets ``stop`` at the end of stdin. The end comes when the process at its other side has died."""
+    """Sets ``stop`` at the end of stdin, which shows that the process at its other side has died."""
     descriptor = sys.stdin.fileno()
 
     def on_readable() -> None:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from odradek.core.deferred import Deferred
 
     class Allocator(Protocol):
-        """The controller, which allocates blocks of ids to brokers."""
+        """The controller, which allocates producer id blocks to brokers."""
 
         def allocate_producer_ids(self, broker_id: int) -> Deferred[None]: ...
 
 
 class ProducerIds:
-    """The ids of the blocks that the metadata log allocates to this broker.
+    """The ids of the producer id blocks that the controller allocates to this broker.
 
     The remaining ids of a block are never used after the broker ends.
     """
@@ -44,10 +44,11 @@ class ProducerIds:
             yield from value_of(self._allocate())
 
     def take(self) -> int:
-        """Returns the next id at once. Without one it raises KafkaError and starts the allocation of a block."""
+        """Returns the next id at once. If there is none, raises KafkaError and starts the allocation of a producer id
+        block."""
         if not self._ids:
             self._allocate()
-            raise KafkaError(ErrorCode.coordinator_load_in_progress, "a block of producer ids is being allocated")
+            raise KafkaError(ErrorCode.coordinator_load_in_progress, "a producer id block is being allocated")
         return self._pop()
 
     def _pop(self) -> int:
@@ -56,13 +57,13 @@ class ProducerIds:
         return producer_id
 
     def _allocate(self) -> Deferred[None]:
-        """Returns the promise of a new block."""
+        """Returns the promise of a new producer id block."""
         if self._allocation is None or self._allocation.resolved:
             self._allocation = self._allocator.allocate_producer_ids(self._node_id)
         return self._allocation
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
-        """Stores a new block of this broker."""
+        """Stores a new producer id block of this broker."""
         for record in delta.producer_ids:
             if record.broker_id == self._node_id:
                 self._ids = range(record.next_producer_id - PRODUCER_ID_BLOCK, record.next_producer_id)

@@ -78,7 +78,7 @@ class Purgatory:
         *,
         committed: bool = False,
     ) -> ParkedFetch:
-        """Calls ``complete(changed)`` in a later turn, when ``missing_bytes`` more are readable or after the timeout.
+        """Calls ``complete(changed)`` in a later tick, when ``missing_bytes`` more are readable or after the timeout.
 
         ``committed``: only bytes below the last stable offset count. ``changed`` is True if a partition has changed
         meanwhile. There is no call after ``client`` has disconnected.
@@ -98,7 +98,7 @@ class Purgatory:
         timeout_ms: int,
         complete: Callable[[list[ErrorCode]], None],
     ) -> ParkedProduce:
-        """Calls ``complete`` in a later turn, when all high watermarks have reached their offsets or after the timeout.
+        """Calls ``complete`` in a later tick, when all high watermarks have reached their offsets or after the timeout.
 
         ``complete`` gets the error code of each partition, NONE for success. There is no call after ``client`` has
         disconnected.
@@ -153,9 +153,9 @@ class ParkedRequest(ABC):
 
 
 class ParkedFetch(ParkedRequest):
-    """A waiting fetch. All appends of one turn of the loop are answered by one reply.
+    """A waiting fetch. All appends of one tick cause one reply.
 
-    If an append completes a thousand fetches, they read in several later turns, not all in the turn of the append.
+    If an append completes a thousand fetches, they read in several later ticks, not all in the tick of the append.
     """
 
     __slots__ = ("_changed", "_complete", "_missing", "_partitions", "committed")

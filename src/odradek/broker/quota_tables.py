@@ -2,7 +2,7 @@
 
 An entry is removed when its use has expired. A heap orders the entries by expiry time. A use does not update the heap:
 an entry that reaches the top and was used since is put back with its new expiry time. Each new entry checks at most
-``STEPS`` entries of the heap. If the table has ``MOST_ENTRIES``, it drops the entry at the top although its use still
+``STEPS`` entries of the heap. A table of ``MOST_ENTRIES`` drops the entry at the top, even if the entry's use still
 counts. The use of that client then starts at zero, as in Kafka after an hour without use.
 """
 

@@ -377,7 +377,7 @@ def _release(connection: Client, task: Task[Any], value: Any, reply: Deferred[Re
     connection.release(task)
     if isinstance(value, Deferred):
         value.then(reply.resolve)
-        connection.go_on()
+        connection.serve_waiting()
     else:
         reply.resolve(value)
 

@@ -1,13 +1,13 @@
 """The scheduler of the event loop: it divides the loop's time into shares.
 
 One event loop serves all connections, so their work is divided into shares. The loop checks its sockets between two
-rounds of shares, so a request that arrives meanwhile waits for at most one round. A turn is the time between two checks
+rounds of shares, so a request that arrives meanwhile waits for at most one round. A tick is the time between two checks
 of the sockets.
 
 * A connection with remaining requests at the end of its share joins the queue and does not read from its socket.
 * A handler with much work returns a generator. A ``Task`` runs it, one share at a time.
-* A share takes a millisecond while others wait in the queue, and otherwise the rest of the turn.
-* Each entry of the queue gets one share in a round. A round pauses after ``TURN_S`` and continues after the next check
+* A share takes a millisecond while others wait in the queue, and otherwise the rest of the tick.
+* Each entry of the queue gets one share in a round. A round pauses after ``TICK_S`` and continues after the next check
   of the sockets.
 
 A generator yields ``None`` where it may be interrupted, or a ``Deferred`` whose value it needs.
@@ -39,7 +39,7 @@ T = TypeVar("T")
 Steps = Generator["Deferred[Any] | None", Any, T]
 """Work in shares of the event loop. Other modules define other steps: of batches, of shards, of cleanings."""
 
-TURN_S = 0.002
+TICK_S = 0.002
 """The longest time of a round of shares in seconds, before the loop checks its sockets."""
 SHARE_S = 0.001
 """The time of one share in seconds while others wait in the queue. A step that has begun is finished."""
@@ -57,7 +57,7 @@ class Scheduler:
         self._round_due = False
         self._began_s = 0.0
         self._spent_s = 0.0
-        self._turn_end_due = False
+        self._tick_end_due = False
 
     @property
     def busy(self) -> bool:
@@ -78,26 +78,26 @@ class Scheduler:
         return task.promise
 
     def begin_share(self) -> float:
-        """Returns the end of a share that begins now, outside of a round, or 0 if the turn has no time left."""
+        """Returns the end of a share that begins now, outside of a round, or 0 if the tick has no time left."""
         self._began_s = began_s = self.clock()
-        left_s = TURN_S - self._spent_s
+        left_s = TICK_S - self._spent_s
         if left_s <= 0:
             return 0.0
         return began_s + (left_s if not self._queue or left_s < SHARE_S else SHARE_S)
 
     def end_share(self) -> None:
-        """Adds the time since ``begin_share`` to the turn.
+        """Adds the time since ``begin_share`` to the tick.
 
-        The event loop does not report the end of a turn. A callback does, but it costs a check of the sockets. So it is
-        scheduled only when half of a turn's time is spent. These shares may belong to several turns.
+        The event loop does not report the end of a tick. A callback does, but it costs a check of the sockets. So it is
+        scheduled only when half of a tick's time is spent. These shares may belong to several ticks.
         """
         self._spent_s += self.clock() - self._began_s
-        if self._spent_s > TURN_S / 2 and not self._turn_end_due:
-            self._turn_end_due = True
-            self._call_soon(self._end_turn)
+        if self._spent_s > TICK_S / 2 and not self._tick_end_due:
+            self._tick_end_due = True
+            self._call_soon(self._end_tick)
 
-    def _end_turn(self) -> None:
-        self._turn_end_due = False
+    def _end_tick(self) -> None:
+        self._tick_end_due = False
         self._spent_s = 0.0
 
     def stop(self) -> None:
@@ -108,10 +108,10 @@ class Scheduler:
                 runnable.abandon()
 
     def _run_round(self) -> None:
-        """Gives each entry of the queue one share until the turn ends."""
+        """Gives each entry of the queue one share until the tick ends."""
         queue, clock = self._queue, self.clock
         now_s = clock()
-        ends_s = now_s + TURN_S
+        ends_s = now_s + TICK_S
         left = len(queue)
         while queue and left > 0 and now_s < ends_s:
             runnable = queue.popleft()
@@ -197,7 +197,7 @@ class Task(Generic[T]):
 
 
 class Callbacks:
-    """Due callbacks, such as the timeouts of a thousand sessions. Those that do not fit into the turn run in shares.
+    """Due callbacks, such as the timeouts of a thousand sessions. Those that do not fit into the tick run in shares.
 
     They are called in the order of the calls of ``run``.
     """
@@ -207,7 +207,7 @@ class Callbacks:
         self._queue: deque[Callable[[], None]] = deque()
 
     def run(self, callback: Callable[[], None]) -> None:
-        """Calls ``callback`` now or in a share of a later turn."""
+        """Calls ``callback`` now or in a share of a later tick."""
         scheduler = self._scheduler
         if not self._queue and scheduler.begin_share():
             try:

@@ -44,7 +44,7 @@ from odradek.wire.api_keys import OFFSET_COMMIT
 if TYPE_CHECKING:
     from odradek.batches.steps import BatchSteps
     from odradek.broker.api import Client, Context
-    from odradek.broker.commit_fast_path import CommitLane
+    from odradek.broker.commit_fast_path import CommitFastPath
     from odradek.broker.group_runtime import GroupRuntime
     from odradek.broker.leftovers import Leftovers
     from odradek.broker.log_cleaner import Cleaning
@@ -133,10 +133,10 @@ class BrokerServer:
         )
 
     @cached_property
-    def commit_lane(self) -> CommitLane:
-        from odradek.broker.commit_fast_path import CommitLane
+    def commit_fast_path(self) -> CommitFastPath:
+        from odradek.broker.commit_fast_path import CommitFastPath
 
-        return CommitLane(self)
+        return CommitFastPath(self)
 
     @cached_property
     def leftovers(self) -> Leftovers:
@@ -359,7 +359,7 @@ class BrokerServer:
             files = chain(
                 self.router.loaders(),
                 self.coordinators.loaders(),
-                [lambda: self.commit_lane, lambda: self.cleaning],
+                [lambda: self.commit_fast_path, lambda: self.cleaning],
             )
         load = next(files, None)
         if load is not None:
@@ -376,13 +376,13 @@ class BrokerServer:
         self.directory.flush_due()
 
     def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]:
-        """Runs a job that takes longer than a turn of the loop. The promise holds its exception, or None."""
+        """Runs a job that takes longer than a tick of the loop. The promise holds its exception, or None."""
         promise: Deferred[BaseException | None] = Deferred()
         self.loop.run_in_executor(None, job).add_done_callback(lambda done: promise.resolve(done.exception()))
         return promise
 
-    def fast_path(self, frame: bytes) -> CommitLane | None:
-        return self.commit_lane if frame[:2] == _COMMIT and not self.router.has_middleware else None
+    def fast_path(self, frame: bytes) -> CommitFastPath | None:
+        return self.commit_fast_path if frame[:2] == _COMMIT and not self.router.has_middleware else None
 
     def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
         return self.router.dispatch(frame, connection)
@@ -469,7 +469,7 @@ class BrokerServer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request takes more than one turn of the loop."""
+        """Whether a request takes more than one tick of the loop."""
         return self.scheduler.busy or any(connection.is_answering for connection in self.connections)
 
     async def settle(self) -> None:

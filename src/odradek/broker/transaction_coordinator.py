@@ -61,7 +61,7 @@ class TransactionCoordinator:
         )
 
     def on_metadata_update(self, runtime: TransactionRuntime, delta: Delta) -> None:
-        """A deleted topic needs no markers: the next attempt to write them finds that it does not exist."""
+        """Ignores deleted topics: the next attempt to write their markers finds that the topics do not exist."""
 
 
 TRANSACTIONS = TransactionCoordinator()

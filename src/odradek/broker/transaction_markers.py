@@ -100,8 +100,8 @@ class PendingMarkers:
     """The markers of one decision. ``left``: the partitions without their marker.
 
     ``is_delayed``: the coordinator knows that at least one marker is late. A partition with a newer marker refuses this
-    one, and the transaction stays prepared, as in Kafka. Kafka leaves it so for ever. Here the partition counts as done
-    from ``patience_end_ms`` on if the transaction is not open there.
+    one, and the transaction stays prepared, as in Kafka. In Kafka it stays prepared for ever. Here the partition counts
+    as done from ``patience_end_ms`` on if the transaction is not open there.
     """
 
     def __init__(self, writer: MarkerWriter, markers: Markers, coordinator_epoch: int, patience_end_ms: int) -> None:
@@ -118,7 +118,7 @@ class PendingMarkers:
         self._marker = EndTransactionMarker(producer_id, epoch, coordinator_epoch, markers.commit, markers.version)
 
     def retry_ms(self) -> int:
-        """Returns the time until the next attempt. An offline partition may stay so for days."""
+        """Returns the time until the next attempt. It grows, because a partition may be offline for days."""
         if self.left <= self._refused:
             return self._writer.refused_retry_ms
         if len(self.left) < self._left_before:

@@ -47,7 +47,7 @@ class TransactionRuntime(Runtime[TransactionShard]):
         return self.submit(self.partition_of(transactional_id), request)
 
     def on_announced(self, index: int, value: Markers) -> None:
-        """Writes the markers of a decision, which a load may announce again."""
+        """Writes the markers of a decision. A load may announce the same decision again."""
         patience_end_ms = self.clock() + self.config.max_timeout_ms
         pending = PendingMarkers(self.markers, value, self.markers.coordinator_epoch(index), patience_end_ms)
         key = index, value.transactional_id

@@ -1,15 +1,15 @@
 """Verifies that the partitions of transactional batches are in their transaction before the batches are appended.
 
 * Produce 12 and newer (transaction.version 2): the broker adds the partitions to the transaction itself.
-* Older requests: the producer has added it with AddPartitionsToTxn, and the broker asks the coordinator for it, unless
-  ``transaction.partition.verification.enable`` is false. Without this check, a batch that arrives after the end of its
-  transaction would begin another one without an end.
+* Older requests: the producer has added the partitions with AddPartitionsToTxn, and the broker asks the coordinator
+  whether they are in the transaction, unless ``transaction.partition.verification.enable`` is false. Without this
+  check, a batch that arrives after the end of its transaction would begin another transaction, which nothing ends.
 * An open transaction of the same producer and epoch in the partition is its own proof.
 * The broker asks once for all partitions of a request, as in Kafka: each record of the coordinator has all partitions
   of the transaction.
 
-The coordinator is in this process, so its reply is usually there at once. A request to a busy shard waits, and the
-connection with it: otherwise the producer's next batch would overtake this one.
+The coordinator is in this process, so its reply is usually there at once. A request to a busy shard waits, and its
+connection serves no other request: otherwise the producer's next batch would overtake this one.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ class BatchVerification:
         return self._partitions.guard(partition, producer, header.base_sequence)
 
     def result(self, partition: Partition) -> tuple[Guard, Deferred[KafkaError | None] | None]:
-        """Returns the guard for the append of a batch, and the promise of its refusal, None if it is verified.
+        """Returns the guard for the append of a batch, and the promise of its refusal; the promise holds None if the
+        batch is verified.
 
         Without a promise the batch needs no verification. Raises KafkaError if the batch is refused at once.
         """

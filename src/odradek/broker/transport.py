@@ -24,7 +24,7 @@ log = logging.getLogger("odradek.broker")
 
 FILE_FROM_BYTES = 64 << 10
 """Shorter parts are read and joined with their reply, because one write costs less than three calls."""
-TURN_BYTES = 4 << 20
+TICK_BYTES = 4 << 20
 """The limit for the bytes to one client before other clients are served."""
 
 _MORE = getattr(socket, "MSG_MORE", 0)
@@ -130,8 +130,8 @@ class FileSender:
             self._on_room()
 
     def _write(self) -> None:
-        """Writes until the socket is full, at most about ``TURN_BYTES``. Watches the socket if chunks remain."""
-        left = TURN_BYTES
+        """Writes until the socket is full, at most about ``TICK_BYTES``. Watches the socket if chunks remain."""
+        left = TICK_BYTES
         waiting = self._waiting
         while waiting and left > 0 and not self._failed:
             chunk = waiting[0]

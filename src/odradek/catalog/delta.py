@@ -51,14 +51,14 @@ class Delta:
         self.users: dict[str, None] = {}
         self.features: dict[str, None] = {}
         self.producer_ids: list[ProducerIdsRecord] = []
-        """Blocks of producer ids, each with the broker that got it."""
+        """Producer id blocks, each with the id of the broker that got it."""
         self._image = image
 
     @classmethod
     def of(cls, image: CatalogShard) -> Delta:
         """Returns the delta from an empty catalogue to the image.
 
-        It has no producer ids: a broker does not use blocks from before its start.
+        It has no producer id blocks, because a broker uses none from before its start.
         """
         delta = cls(image, is_initial=True)
         delta.created = dict(image.topics_by_id)

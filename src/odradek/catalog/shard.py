@@ -5,12 +5,13 @@ request after another.
 
 Rules
 -----
-* ``generate`` checks a request and generates its records, in steps, for requests with thousands of partitions.
+* ``generate`` checks a request and generates its records. It works in steps, because a request can have thousands of
+partitions.
 * Only ``replay`` and ``take`` change the catalogue, with a record that is in the log. New topics and partitions are in
   a ``Delta`` (``catalog/delta``) and not visible before ``publish``.
 * A refused request raises KafkaError with Kafka's code and text, and changes nothing.
-* The request brings ids and defaults, and its config values have been checked: this package makes no random numbers and
-  has no table of settings.
+* The caller puts ids and defaults into the request and checks its settings, because this package makes no random
+numbers and has no table of settings.
 * A topic that is deleted and created again is another topic with another id.
 """
 
@@ -132,7 +133,7 @@ class AlterClientQuotas(NamedTuple):
 
 
 class AllocateProducerIds(NamedTuple):
-    """Allocates a block of ``PRODUCER_ID_BLOCK`` producer ids. The record has the id after it."""
+    """Allocates a producer id block, ``PRODUCER_ID_BLOCK`` ids. The record has the first id after the block."""
 
     broker_id: int
 

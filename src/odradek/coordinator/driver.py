@@ -64,9 +64,9 @@ class Driver(Generic[S]):
         self._parked: dict[Hashable, tuple[Request, Promise]] = {}
         self._records: list[LogEntry] = []
         self._record_bytes = HEADER_BYTES
-        self._answers: list[Answer] = []  # are sent when ``_records`` are in the log
+        self._answers: list[Answer] = []  # replies to send when ``_records`` are in the log
         self._outgoing = Answers(runtime.start)
-        self._uncommitted: list[tuple[int, list[Answer]]] = []  # their records are in the log, above the high watermark
+        self._uncommitted: list[tuple[int, list[Answer]]] = []  # replies with records above the high watermark
         self._flush_due = False
         self._load_offset = 0
         self.awaited: Deferred[Any] | None = None  # the promise that the load waits for
@@ -223,7 +223,8 @@ class Driver(Generic[S]):
         self._fail_and_restart(self._unanswered(origin), ErrorCode.unknown_server_error)
 
     def on_timer(self, key: Hashable) -> None:
-        """Passes a timer to the shard in its turn, if it is still valid then: earlier calls can cancel or set it."""
+        """Passes a due timer to the shard after all earlier calls, unless one of these has cancelled the timer or set
+        it again."""
         number = self.timers[key]
 
         def ring(shard: S, now_ms: int) -> Result | ResultSteps:

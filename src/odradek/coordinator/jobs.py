@@ -47,7 +47,8 @@ class WriteMarker:
 
 @dataclass(slots=True)
 class CheckedRequest:
-    """A request that is checked when its turn has come. Nothing is between the check and the append of its records.
+    """A request that is checked after all earlier requests. Nothing else runs between the check and the append of its
+    records.
 
     ``check`` returns the error of the request, or NONE.
     """

@@ -185,7 +185,7 @@ class Runtime(Generic[S]):
         return promise
 
     def submit_checked(self, index: int, request: Request, check: Callable[[], ErrorCode]) -> Deferred[Any]:
-        """Handles a request if ``check`` returns NONE in its turn, after all earlier requests and markers."""
+        """Handles a request after all earlier requests and markers, if ``check`` then returns NONE."""
         promise: Deferred[Any] = Deferred()
         driver = self._drivers.get(index)
         if driver is None:
@@ -246,7 +246,7 @@ class Runtime(Generic[S]):
 
     def on_announced(self, index: int, value: Any) -> None:
         """Receives the value of an ``Announce`` effect. A coordinator with such effects overrides it."""
-        raise TypeError(f"the coordinator of {self.topic} takes no announcement: {value!r}")
+        raise TypeError(f"the coordinator of {self.topic} does not accept announcements: {value!r}")
 
     def on_event(self, event: object) -> None:
         """Passes an event to all shards, after their current steps."""

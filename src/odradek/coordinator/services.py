@@ -13,7 +13,7 @@ from odradek.core.errors import ErrorCode
 
 
 class Loadable(Protocol):
-    """A shard with a load. ``awaited`` is the promise that the load waits for."""
+    """The load of a shard. ``awaited`` is the promise that the load waits for."""
 
     awaited: Deferred[Any] | None
 

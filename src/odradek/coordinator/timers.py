@@ -59,7 +59,7 @@ class Timers:
         The first ``AT_ONCE`` fire at once, the others in shares of the loop. It is called when the alarm rings and when
         the clock was moved.
         """
-        self._disarm()  # first: ``_arm`` must not take the alarm that has rung for a future one
+        self._disarm()  # first, because ``_arm`` would keep the alarm that has rung
         if self._is_firing:
             return
         self._is_firing = True

@@ -1,4 +1,4 @@
-"""A promise for one thread: a result that comes later."""
+"""A promise for one thread: a result that is not known yet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PENDING = object()
 class Deferred(Generic[T]):
     """A value that is set once, now or later.
 
-    It is single-threaded: ``resolve`` and ``then`` are called on the event loop's thread. Callbacks run in their order
+    ``resolve`` and ``then`` are called on the event loop's thread. Callbacks run in the order of the ``then`` calls:
     inside ``resolve``, or inside ``then`` if the value is already set. They must not raise.
     """
 
@@ -39,7 +39,7 @@ class Deferred(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The value. Raises RuntimeError before ``resolve``."""
+        """Returns the value. Raises RuntimeError before ``resolve``."""
         if self._value is _PENDING:
             raise RuntimeError("not resolved yet")
         return cast(T, self._value)

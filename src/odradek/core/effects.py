@@ -67,7 +67,7 @@ class Block(Protocol):
 
 
 LogEntry = SimpleRecord | Block
-"""An append and a replay take one of these at a time."""
+"""A unit of appends and replays."""
 
 
 def most_bytes(record: LogEntry) -> int:

@@ -54,17 +54,17 @@ def _escaped(value: object) -> object:
 def log_to_stderr(level: str, form: str) -> None:
     """Configures the root logger like ``logging.basicConfig``, with ``LineFormatter``.
 
-    ``level``: the value of ODRADEK_LOG_LEVEL. Raises ConfigError if it is no level.
+    ``level``: the value of ODRADEK_LOG_LEVEL. Raises ConfigError for an unknown level.
     """
     if level.upper() not in LEVELS:
-        raise ConfigError(f"ODRADEK_LOG_LEVEL takes {', '.join(LEVELS[:-1])} or {LEVELS[-1]}, not {level!r}")
+        raise ConfigError(f"ODRADEK_LOG_LEVEL must be {', '.join(LEVELS[:-1])} or {LEVELS[-1]}, not {level!r}")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(form))
     logging.basicConfig(handlers=[handler], level=level.upper())
 
 
 def set_last_resort() -> None:
-    """Sets ``LineFormatter`` for warnings that no handler takes and that go to stderr."""
+    """Sets ``LineFormatter`` for warnings that no logging handler writes: Python writes them to stderr."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(LineFormatter("%(message)s"))
 

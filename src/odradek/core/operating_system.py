@@ -1,4 +1,4 @@
-"""What parts of Odradek need from the operating system."""
+"""A check that the operating system supports a part of Odradek."""
 
 from __future__ import annotations
 

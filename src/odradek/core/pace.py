@@ -51,7 +51,7 @@ def in_parts(found: Iterable[SimpleRecord | None], out: Result) -> ResultSteps:
 
 
 def sorted_in_steps(values: Iterable[T]) -> Generator[None, None, list[T]]:
-    """Returns the values in order. They do not change meanwhile."""
+    """Returns the values in order. The caller does not change them until the end."""
     runs: list[list[T]] = []
     run: list[T] = []
     for value in values:

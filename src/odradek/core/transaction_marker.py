@@ -1,4 +1,4 @@
-"""The marker that ends a transaction in a partition, as the coordinator sends it and the log takes it."""
+"""The marker that ends a transaction in a partition, as the coordinator passes it to the log."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 
 class EndTransactionMarker(NamedTuple):
-    """The end of a producer's transaction in a partition. ``transaction_version`` decides which epochs it may have.
-
-    With version 2 its epoch is one above the epoch of the transaction's records.
+    """The end of a producer's transaction in a partition. ``transaction_version`` decides which epochs the marker may
+    have. At version 2 its epoch is one above the epoch of the transaction's records.
     """
 
     producer_id: int

@@ -9,7 +9,7 @@ from mmap import mmap
 
 _ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 _ONE_BYTE_ZIGZAG = _ONE_BYTE[::2]
-"""Of 0 to 63. The shift that this spares takes two percent of the time of a record."""
+"""The varints of 0 to 63. A look-up is faster than a shift, which takes two percent of the time of a record."""
 _LONG_MASK = (1 << 63) - 1
 
 

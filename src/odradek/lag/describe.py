@@ -94,7 +94,8 @@ def describe(admin: Admin, group: str) -> GroupLag:
     committed = admin.list_group_offsets(group)
     wanted = set(committed).union(*(member.assignment for member in description.members))
     readable = _readable(admin, wanted)
-    # The starts first: a log start offset that moves in between then cannot be above the end that is read after it.
+    # The log start offsets are read first: one that moves in between cannot be above the log end offset that is read
+    # later.
     log_starts = admin.list_offsets({tp: EARLIEST for tp in readable if tp in committed})
     log_ends = admin.list_offsets(dict.fromkeys(readable, LATEST))
     rows = lag_rows(description, committed, log_ends, log_starts)

@@ -1,8 +1,8 @@
 """The new offsets of a group's reset: the scenarios of ``kafka-consumer-groups --reset-offsets``.
 
 ``targets`` and ``rows`` are pure; ``plan`` gets their input from a cluster. The rules are Kafka's. A target offset
-outside the log becomes the nearest end of the log. A time after the last record means the log end. ``to-current`` keeps
-committed offsets and uses the log end where none exists. ``shift-by`` needs a committed offset.
+outside the log becomes the nearest end of the log. A time after the last record selects the log end. ``to-current``
+keeps committed offsets and uses the log end where none exists. ``shift-by`` needs a committed offset.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class ResetRow(NamedTuple):
     """One partition of a reset. ``before`` is None without a committed offset.
 
     ``clamped_from`` is the target offset if that is outside the log. ``distance`` counts the offsets of the log between
-    ``before`` (without one: the log start) and ``after``. Negative: so many are read again. Positive: so many are
-    skipped.
+    ``before`` (without one: the log start) and ``after``. If it is negative, this number of offsets is read again; if
+    positive, it is skipped.
     """
 
     topic: str
@@ -63,7 +63,7 @@ class GroupResetPlan(NamedTuple):
     topic_ids: Mapping[str, UUID | None] = {}
 
     def commits(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets to commit. Each has a mark (``reset_mark``), by which a Spark query of this group
+        """Returns the offsets to commit. Each has a mark (``reset_mark``), by which a Spark query of this group
         recognizes the reset and follows it.
         """
         return {

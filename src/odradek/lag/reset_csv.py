@@ -17,7 +17,7 @@ from odradek.core.ids import TopicPartition, java_string_hash
 K = TypeVar("K")
 Offsets = Mapping[str, Mapping[TopicPartition, int]]
 
-# Java's library quotes every longer text, and text with any character whose code is not above the comma's.
+# Java's library quotes every longer text, and each text with a character whose code is at most that of the comma.
 _UNQUOTED_LENGTH = 24
 
 

@@ -17,7 +17,8 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
 
 
 def format_table(rows: Sequence[LagRow]) -> str:
-    """The table of ``kafka-consumer-groups --describe``: header first, no line feed at the end, '' without rows.
+    """Returns the table of ``kafka-consumer-groups --describe``: header first, no line feed at the end, '' without
+    rows.
 
     The widths are those of Kafka's tool: GROUP, TOPIC, CONSUMER-ID and HOST have the width of their widest value, at
     least 15. Control characters in names appear as escapes.
@@ -33,7 +34,7 @@ def format_table(rows: Sequence[LagRow]) -> str:
 
 
 def notice(group: str, state: str) -> str | None:
-    """The line that Kafka's tool writes to stderr for this state, if any."""
+    """Returns the line that Kafka's tool writes to stderr for this state, or None."""
     group = printable(group)
     if state == "Empty":
         return f"Consumer group '{group}' has no active members."
@@ -43,7 +44,7 @@ def notice(group: str, state: str) -> str | None:
 
 
 def lost_notices(found: GroupLag) -> list[str]:
-    """A line for each partition whose committed offset is below the log start offset."""
+    """Returns a line for each partition whose committed offset is below the log start offset."""
     committed = {TopicPartition(row.topic, row.partition): row.current_offset or 0 for row in found.rows}
     return [
         f"Warning: {printable(str(tp))}: group '{printable(found.group)}' committed {committed[tp]}, but the log now "
@@ -54,7 +55,7 @@ def lost_notices(found: GroupLag) -> list[str]:
 
 
 def format_groups(groups: Sequence[GroupListing]) -> str:
-    """The table of ``kafka-consumer-groups --list --type --state``, without a line feed at the end."""
+    """Returns the table of ``kafka-consumer-groups --list --type --state``, without a line feed at the end."""
     lines = [("GROUP", "TYPE", "STATE")]
     lines += [
         (printable(row.group_id), printable(row.type.capitalize()) or "-", printable(row.state) or "-")

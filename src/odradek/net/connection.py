@@ -52,8 +52,8 @@ class ReplySink(Protocol):
 class BrokerConnection(asyncio.BufferedProtocol):
     """A connection for one event loop: ``await BrokerConnection.open(...)``, then ``call``.
 
-    A request that times out closes the connection: its late reply would need special treatment. The timer of a
-    cancelled request runs on, so that the connection detects a broker that no longer answers.
+    A request that times out closes the connection, because its late reply would need special treatment. The timer of a
+    cancelled request continues, so that the connection detects a broker that no longer answers.
     """
 
     def __init__(
@@ -69,7 +69,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._waiting: dict[int, tuple[ReplySink, asyncio.TimerHandle]] = {}
         self._versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
-        """The cluster's finalized features with their levels, as of the start of this connection."""
+        """The cluster's finalized features with their levels, from the start of this connection or the last
+        ``refresh_features``."""
         self._scratch = bytearray(SCRATCH_BYTES)
         self._scratch_view = memoryview(self._scratch)
         self._start = self._end = 0
@@ -191,12 +192,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def throttled(self, api_key: int, version: int, throttle_ms: int) -> None:
         """Notes the throttle time of a reply: the broker reads nothing from this connection for that long."""
         if throttle_ms > 0 and version >= _REPLY_BEFORE_THROTTLE_FROM.get(api_key, 0):
-            # The loop's clock does not advance during one turn of the loop: the throttle time would end too early.
+            # The loop's clock stays the same within one iteration of the loop. With it the throttle time would end too
+            # early.
             self._throttled_until_s = max(self._throttled_until_s, time.monotonic() + throttle_ms / 1000)
 
     @property
     def throttle_left_s(self) -> float:
-        """Seconds for which the broker does not read from this connection because of a quota; 0 without throttling.
+        """Returns the seconds for which the broker does not read from this connection because of a quota; 0 without
+        throttling.
 
         The timeout of a request that is sent during that time starts when the time ends."""
         return max(0.0, self._throttled_until_s - time.monotonic())
@@ -213,7 +216,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self, api_key: int, version: int, message: Mapping[str, Any] | bytes, reply: ReplySink, *,
         timeout_ms: int | None = None,
     ) -> None:  # fmt: skip
-        """Like ``exchange``, but returns at once: ``reply`` gets the bytes or the error in a later turn of the loop.
+        """Like ``exchange``, but returns at once: ``reply`` gets the bytes or the error in a later iteration of the
+        loop.
 
         Raises ConnectionLost if the request cannot be sent; then ``reply`` gets nothing."""
         transport, correlation_id = self._next_request()
@@ -339,8 +343,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _refuse(self, size: int) -> None:
         """Closes the connection because of a reply size that is not allowed.
 
-        The oldest request fails with ReplyTooLarge if the size is plausible. Before the versions are negotiated it is
-        not: the peer is probably not a Kafka broker."""
+        The oldest request fails with ReplyTooLarge if the size is plausible. Before the versions are negotiated no
+        large size is plausible: the peer is probably not a Kafka broker."""
         reason = f"announced a reply of {size} bytes"
         if 4 <= size <= NO_REPLY_BYTES and self._versions and self._waiting:
             bound = f"receive_message_max_bytes allows at most {self._max_reply_bytes}"
@@ -351,9 +355,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._fail(reason)
 
     def _memory(self, size: int) -> memoryview:
-        """A buffer for a large reply: the buffer of an earlier reply if no other code holds a view of it.
-
-        The operating system clears new memory page by page, which takes as long as receiving the reply."""
+        """Returns a buffer for a large reply: the buffer of an earlier reply if no other code holds a view of it. The
+        operating system clears new memory page by page, which takes as long as receiving the reply."""
         for kept in self._kept:
             if len(kept) >= size and referenced_by(kept, 2):  # the list and this name
                 return memoryview(kept)[:size]
@@ -387,14 +390,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
 
 def _allocate(size: int) -> Any:
-    """Allocates a buffer; a large one is not zeroed: a bytearray would block all other threads for 1 to 2 ms."""
+    """Allocates a buffer. A large one is not a bytearray: Python would zero it and block all other threads for 1 to 2
+    ms."""
     if size < _LARGE_BYTES or (numpy := sys.modules.get("numpy")) is None:  # numpy is loaded where records are decoded
         return bytearray(size)
     return numpy.empty(size, numpy.uint8)
 
 
 def _plain_reason(error: BaseException) -> str:
-    """The error in plain words: ``connection refused``, not ``[Errno 111] Connect call failed ('127.0.0.1', 1)``."""
+    """Returns the error in plain words: ``connection refused``, not ``[Errno 111] Connect call failed ('127.0.0.1',
+    1)``."""
     if isinstance(error, socket.gaierror):
         return "host name not found"
     if isinstance(error, ConnectionRefusedError):

@@ -27,13 +27,14 @@ class ReplyTooLarge(OdradekError):
 
 
 class UnsupportedVersion(KafkaError):
-    """The broker and this client support no common version of an API."""
+    """No version of an API is supported by both the broker and this client."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.unsupported_version, message)
 
 
 def unreadable(address: object, error: ValueError) -> ConnectionLost | ReplyTooLarge:
-    """The error for a reply that cannot be read. A corrupt reply is ConnectionLost, since a retry may succeed."""
+    """Returns the error for a reply that cannot be read. A corrupt reply is ConnectionLost, since a retry may
+    succeed."""
     kind = ReplyTooLarge if TooManyElements in (type(error), type(error.__cause__)) else ConnectionLost
     return kind(f"{address} sent a reply that cannot be read: {error}")

@@ -13,7 +13,8 @@ from odradek.wire.api_keys import FETCH
 
 
 def version_for(connection: BrokerConnection, partitions: Iterable[FetchPartition]) -> int:
-    """The newest version of Fetch for these partitions: one with names if a topic id is unknown.
+    """Returns the newest version of Fetch for these partitions. It is a version with topic names if a topic id is
+    unknown.
 
     Raises UnsupportedVersion."""
     has_all_ids = all(one.topic_id is not None for one in partitions)
@@ -28,7 +29,8 @@ def send(
 
 
 def read_reply(connection: BrokerConnection, version: int, frame: memoryview, asked: int) -> FetchReply:
-    """Reads a reply and notes its throttle time. ``asked``: the number of partitions, with those of the session.
+    """Reads a reply and notes its throttle time. ``asked``: the number of requested partitions, including those of the
+    session.
 
     Closes the connection and raises ConnectionLost or ReplyTooLarge if the reply cannot be read."""
     try:

@@ -23,7 +23,7 @@ class FetchSession:
     _known: Mapping[TopicPartition, FetchPartition] = field(default_factory=dict)
 
     def request(self, wanted: Mapping[TopicPartition, FetchPartition], *, by_id: bool = True) -> FetchRequestData:
-        """The next request, where ``wanted`` has all partitions to read. ``by_id``: the request has topic ids."""
+        """Returns the next request; ``wanted`` has all partitions to read. ``by_id``: the request has topic ids."""
         known, self._known = self._known, wanted
         if self.epoch == INITIAL_EPOCH:
             return FetchRequestData(wanted, (), self.session_id, INITIAL_EPOCH)
@@ -54,6 +54,7 @@ class FetchSession:
         return True
 
     def restart(self) -> None:
-        """Makes the next request start a new session; it has the old session's id, so that the broker ends that."""
+        """Makes the next request start a new session. The request has the old session's id, so that the broker ends the
+        old session."""
         self.epoch = INITIAL_EPOCH
         self._known = {}

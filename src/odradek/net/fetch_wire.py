@@ -1,9 +1,9 @@
 """Fast encoder of fetch requests and parser of fetch replies; the records stay a view of the received bytes.
 
-New in the versions of the request: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack, 12 compact lengths, tagged
-fields and last fetched epoch, 13 topic ids instead of names, 15 no replica id. New in those of the reply: 5 log start
-offset, 7 session and top-level error, 11 preferred read replica, 12 compact lengths and tagged fields (0: diverging
-epoch, 1: current leader), 13 topic ids instead of names.
+The versions of the request add these fields: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack, 12 compact
+lengths, tagged fields and last fetched epoch, 13 topic ids instead of names, 15 no replica id. The versions of the
+reply add these fields: 5 log start offset, 7 session and top-level error, 11 preferred read replica, 12 compact lengths
+and tagged fields (0: diverging epoch, 1: current leader), 13 topic ids instead of names.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def parse_reply(version: int, data: memoryview, asked: int) -> FetchReply:
         raise ValueError(f"fetch reply ends early: {error}") from error
 
 
-# Each of these functions reads one element at the position ``at`` and returns it with the position behind it.
+# Each of these functions reads one element at the position ``at`` and returns it with the position after it.
 
 
 def _reply(version: int, data: memoryview, most: int) -> FetchReply:
@@ -282,7 +282,8 @@ def _length(data: memoryview, at: int, flexible: bool, legacy: struct.Struct = _
 
 
 def _count(data: memoryview, at: int, flexible: bool, smallest: int, most: int) -> tuple[int, int]:
-    """Reads an array's length. Raises ValueError if the rest of the reply is too short for it, or above ``most``."""
+    """Reads an array's length. Raises ValueError if the rest of the reply is too short for the array, or the length is
+    above ``most``."""
     count, at = _length(data, at, flexible)
     if count > (len(data) - at) // smallest:
         raise ValueError(f"fetch reply: {count} elements cannot fit")

@@ -27,7 +27,7 @@ class NodeConnections:
         self._locks: dict[int, asyncio.Lock] = {}
 
     def known(self, node_id: int) -> BrokerConnection | None:
-        """The open connection to the broker, if any."""
+        """Returns the open connection to the broker, or None."""
         known = self._open.get(node_id)
         return None if known is None or known.closed else known
 

@@ -1,4 +1,4 @@
-"""The checks of EndTxn: what an ending does in each state, for a client of version 2 and for an older one.
+"""The checks of EndTxn: the effect of a request in each state, for a client of version 2 and for an older one.
 
 With a client before version 2 the epoch stays the same from transaction to transaction. A late or repeated EndTxn
 looks like the end of the next transaction. Kafka has this weakness, too.
@@ -34,10 +34,11 @@ class Action(Enum):
 
 
 def check_end(current: Transaction, request: EndTransaction, *, is_blocked: bool) -> Action | ErrorCode:
-    """Returns what the request does, or its error. ``is_blocked``: it gets CONCURRENT_TRANSACTIONS in each state."""
+    """Returns the action of the request, or its error. ``is_blocked``: the request gets CONCURRENT_TRANSACTIONS in each
+    state."""
     if request.client_version < EPOCH_PER_TRANSACTION:
         return _check_older(current, request, is_blocked=is_blocked)
-    if is_blocked or current.state in PREPARED:  # at any epoch, even with another producer id
+    if is_blocked or current.state in PREPARED:  # in this state at any epoch, even with another producer id
         return ErrorCode.concurrent_transactions
     producer_id, epoch = request.producer
     is_repeated_with_old_id = (

@@ -5,13 +5,13 @@ The state table is in ``transitions``. Rules
 * A decision (PrepareCommit, PrepareAbort) is final when its record is committed. Then it is announced as ``Markers``;
   the broker writes the markers and reports ``MarkersWritten``. A load announces all decisions that it finds again.
 * EndTxn gets its reply when the transaction is complete, or after the decision if a partition is offline.
-* An error of Apache Kafka 4.3 for each bad request; such a request changes nothing. A record that no batch can hold is
-  refused in the same way, before it changes anything.
+* Each bad request gets the error of Apache Kafka 4.3 and changes nothing. A record that no batch can hold is refused in
+  the same way, before it changes anything.
 * A transaction of many partitions is read and written in steps.
 * ``last_producers`` is not durable: the identity before the last new epoch, for repeated InitProducerId requests.
 * A record of version 0 cannot hold the client's version, so at level 0 a request that needs it is refused
-  (UNSUPPORTED_VERSION). As in Kafka, further requests of its transactional id get CONCURRENT_TRANSACTIONS. Kafka ends
-  this when it loads the partition again; here the transaction's timeout ends it, too.
+  (UNSUPPORTED_VERSION). As in Kafka, further requests of its transactional id get CONCURRENT_TRANSACTIONS. In Kafka
+  this lasts until it loads the partition again; here it ends with the transaction's timeout, too.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _END_BYTES = 16
 
 
 class _Decision(NamedTuple):
-    """``epoch`` is that of the markers, ``last_epoch`` that of the producer before, None if it stays.
+    """``epoch`` is the epoch of the markers, ``last_epoch`` the producer's epoch before the decision; None if it stays.
 
     ``version`` is the client's version of the protocol.
     """
@@ -111,7 +111,8 @@ class TransactionShard:
         self.skipped: Counter[str] = Counter()
         self._ongoing: dict[str, None] = {}
         self._blocked: dict[str, int] = {}
-        """Transactional ids with a request that needed a record of version 1 at level 0, and when that ends (ms)."""
+        """Transactional ids that are refused because a request needed a record of version 1 at level 0; each with the
+        end of the refusal (ms)."""
         self._new_producer_id = new_producer_id
         self._version = version
         self._batch_bytes = batch_bytes
@@ -360,7 +361,7 @@ class TransactionShard:
 
     def _on_markers_written(self, now_ms: int, request: MarkersWritten) -> Result | ResultSteps:
         current = self._decided(request.transactional_id, request.producer)
-        if current is None:  # a repeated report, or the report of an earlier shard
+        if current is None:  # a repeated report, or a report to an earlier shard
             return Result(ErrorCode.none)
         after = transitions.completed(current, now_ms)
         effects: list[Effect] = [Complete(request.transactional_id, self._end_reply(after))]
@@ -498,10 +499,10 @@ class TransactionShard:
         return Result()
 
     def on_notice(self, notice: object) -> None:
-        """No change outside concerns the state: a deleted topic's partition drops out when its marker is due."""
+        """Does nothing: a partition of a deleted topic is dropped when its marker is due."""
 
     def on_clock_jumped(self, by_ms: int) -> None:
-        """The times of this state are those of the records, as in Kafka."""
+        """Does nothing: the times of this state are those of the records, as in Kafka."""
 
 
 def _markers(transactional_id: str, transaction: Transaction) -> Markers:

@@ -4,8 +4,8 @@ kio reads a message in one call, which takes some tenths of a second for 200,000
 lengths of each array element and reads it separately. Other code can run between two elements. The result and the
 errors are the same.
 
-To free 200,000 elements takes as long as to read them. ``kept`` gets a list of the elements of each long array. While
-a caller keeps this list, the message can be freed without them.
+The release of 200,000 elements takes as long as their read. ``kept`` gets a list of the elements of each long array.
+While a caller keeps this list, the message can be freed without them.
 """
 
 from __future__ import annotations

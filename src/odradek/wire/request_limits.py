@@ -9,9 +9,9 @@ All arrays of a request together may have ``MAX_ELEMENTS`` elements. Kafka has n
 handle fifty million empty names while other threads serve clients. Here all clients would wait.
 
 A walk is a function that is generated and compiled once for each message. It ends after the last array, so a commit of
-one topic with any number of partitions needs two length checks. The remaining bytes may contain a string that is too
-long only if they exceed the smallest total size of the last array's elements by more than ``MAX_STRING_BYTES``. Only
-then the walk continues to the end of the request.
+one topic with any number of partitions needs two length checks. Behind the last array's length, only the surplus over
+the smallest total size of its elements can be long strings. If the surplus is at most ``MAX_STRING_BYTES``, no string
+is too long. Otherwise the walk continues to the end of the request.
 
 The same walk finds tagged fields that this version of a message does not have (``without_unknown_tags``).
 """
@@ -39,11 +39,13 @@ MAX_ELEMENTS = 250_000
 """The largest number of elements and tagged fields in one request: more than ten times the number of partitions that a
 broker can have."""
 MAX_REPLY_ELEMENTS = 1_000_000
-"""The largest number in one reply. Metadata and Fetch replies can have more; kio does not read these (``client/``)."""
+"""The largest number of them in one reply. Metadata and Fetch replies can have more; ``client/`` reads these without
+kio."""
 ELEMENTS_AT_ONCE = 2000
 """The largest number of elements and tagged fields of a request that is read in one step, a few milliseconds."""
 MAX_TAGGED_FIELDS = 1000
-"""The largest number in one structure or header. Kafka reads any number; no structure of its protocol has ten."""
+"""The largest number of tagged fields in one structure or header. Kafka reads any number; no structure of its protocol
+has ten."""
 
 _INT16 = struct.Struct(">h").unpack_from
 _INT32 = struct.Struct(">i").unpack_from

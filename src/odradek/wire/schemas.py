@@ -163,7 +163,7 @@ def milliseconds(value: timedelta | int) -> int:
 
 
 def encode(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -> bytes:
-    """Packs a message. Raises KeyError with the name of a missing field without a default."""
+    """Packs a message. Raises KeyError with a field's name if the field is missing and has no default."""
     out: list[bytes] = []
     _entity_writer(message_type(api_key, version, kind))(out, message)
     return b"".join(out)

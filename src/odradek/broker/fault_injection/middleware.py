@@ -41,7 +41,7 @@ class _BlockedConnection:
             return
         self._end()
         self._run()
-        # A fault may block one of these requests again. The requests after it then wait behind that one.
+        # A fault may block one of these requests again. Then the requests after it wait, too.
         while self.behind and not self._faults.is_blocked(self._connection):
             self.behind.popleft()()
         if self.behind:

@@ -56,7 +56,7 @@ class FaultyReplies:
     def _refuse_fetch(
         self, code: ErrorCode, api: ServedApi, context: Context, message: FetchRequest, reply: Any
     ) -> Any:
-        """Refuses all partitions of the fetch session, which continues as if the request had been served."""
+        """Refuses all partitions of the fetch session. The session continues as if the request had been served."""
         session_id = 0
         if context.version >= 7:
             if reply is None:

@@ -49,7 +49,7 @@ class Served(NamedTuple):
 
 @cache
 def served() -> tuple[Served, ...]:
-    """All APIs, by key."""
+    """Returns all APIs by key."""
     names = {match[1] for entry in os.listdir(__path__[0]) if (match := _FILE.fullmatch(entry))}
     return tuple(map(_read, sorted(names)))
 
@@ -79,5 +79,5 @@ def _is_set(lines: dict[bytes, bytes], name: bytes) -> bool:
 
 
 def served_versions() -> dict[int, tuple[int, int]]:
-    """API key → oldest and newest version."""
+    """Returns API key → oldest and newest version."""
     return {api.key: api.versions for api in served()}

@@ -82,7 +82,7 @@ RECORD_ERRORS = 10_000
 AT_ONCE_BYTES = 128 << 10
 """The bytes that a request may append in one step. A larger request is served in steps."""
 PARTITION_BYTES = 16 << 10
-"""The bytes that each partition counts towards ``AT_ONCE_BYTES``, in addition to its records."""
+"""The bytes by which each partition counts towards ``AT_ONCE_BYTES``, in addition to its records."""
 
 STEP_PARTITIONS = 200
 """The partitions per step in work that appends nothing."""
@@ -109,40 +109,41 @@ def handle(
     for topic in topics:
         if len(topic.partition_data) > STEP_PARTITIONS:
             return _continue_in_steps(request, chain((topic,), topics))
-        current = request.begin_topic(topic)
-        name, refused, parts, done = current
+        begun = request.begin_topic(topic)
+        name, refused, parts, done = begun
         for part in parts:
-            produced = _failed(part.index, refused) if refused is not None else request.produce(name, part)
-            if not isinstance(produced, ProducedPartition):
-                return _continue_in_steps(request, topics, current, produced)
-            done.append(produced)
+            result = _failed(part.index, refused) if refused is not None else request.produce(name, part)
+            if not isinstance(result, ProducedPartition):
+                return _continue_in_steps(request, topics, begun, result)
+            done.append(result)
             left -= PARTITION_BYTES + len(part.records or b"")
             if left < 0:
-                return _continue_in_steps(request, topics, current)
+                return _continue_in_steps(request, topics, begun)
     return request.reply()
 
 
 def _continue_in_steps(
     request: _Produce,
     topics: Iterable[TopicProduceData],
-    current: _Topic | None = None,
-    produced: Steps[ProducedPartition] | None = None,
+    begun: _Topic | None = None,
+    append: Steps[ProducedPartition] | None = None,
 ) -> Steps[_Reply]:
-    steps = _in_steps(request, topics, current, produced)
+    steps = _in_steps(request, topics, begun, append)
     return steps if request.wants_reply else _without_acks(request, steps)
 
 
 def _in_steps(
     request: _Produce,
     topics: Iterable[TopicProduceData],
-    current: _Topic | None,
-    produced: Steps[ProducedPartition] | None,
+    begun: _Topic | None,
+    append: Steps[ProducedPartition] | None,
 ) -> Steps[_Reply]:
-    """Serves the rest of a request: the partition ``produced``, the rest of the topic ``current``, and ``topics``."""
-    if current is not None:
-        if produced is not None:
-            current[3].append((yield from produced))
-        yield from _finish_topic(request, current)
+    """Serves the rest of a request: the steps ``append`` of a partition, the rest of the topic ``begun``, and
+    ``topics``."""
+    if begun is not None:
+        if append is not None:
+            begun[3].append((yield from append))
+        yield from _finish_topic(request, begun)
     for topic in topics:
         if len(topic.partition_data) > STEP_PARTITIONS:
             # Of several entries for one partition the last counts, as in Kafka.
@@ -296,7 +297,8 @@ class _Produce:
         if isinstance(found, ProducedPartition):
             return found
         partition, data = found
-        # Not ``_attributes``: each call here is a hundredth of the time of a request of one record.
+        # This line reads the attributes without ``_attributes``: a call would take a hundredth of the time of a request
+        # of one record.
         if len(data) > _ATTRIBUTES_LOW_BYTE and data[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL:
             return self._verify(partition, part.index, data)
         return self._append(partition, part.index, data)

@@ -4,7 +4,7 @@
 * 7: fetch sessions.
 * 9: the reader's leader epoch.
 * 11: preferred read replica and rack.
-* 12: flexible; the last fetched epoch, to which the answer may be a diverging epoch.
+* 12: flexible; the last fetched epoch, and a diverging epoch in the reply.
 * 13: topic ids.
 * 15: replica state as a tagged field.
 * 16: endpoints of nodes.
@@ -65,7 +65,7 @@ AT_ONCE = 200
 """The most partitions that a fetch reads in one step. A larger fetch is served in steps."""
 STEP_PARTITIONS = 50
 MANY_FROM_BYTES = 2048
-"""A request of up to this size lists few partitions, so nothing counts them."""
+"""A request of up to this size lists few partitions, so its partitions are not counted."""
 
 
 def handle(
@@ -372,7 +372,7 @@ class _Fetch:
             self._drop_results()
 
     def _packed_in_steps(self, topics: dict[TopicKey, list[FetchedPartition]]) -> Steps[list[Chunk]]:
-        """Packs a reply. The caller hands over ``topics``."""
+        """Packs a reply. The caller must not use ``topics`` afterwards."""
         rows = ((_packed(key), answers) for key, answers in topics.items())
         session_id = self._session.session_id
         try:

@@ -1,6 +1,6 @@
 """ListOffsets 1–11: returns an offset of a partition for a timestamp.
 
-A special timestamp asks for the log start offset, or for the high watermark (with read_committed: for the last stable
+Two special timestamps ask for the log start offset and for the high watermark (with read_committed: for the last stable
 offset).
 
 * 2: isolation level.
@@ -156,7 +156,8 @@ def _look_up(
 
 
 def _search(broker: BrokerServices, partition: Partition, time: int, limit: int) -> Steps[_Result]:
-    """Finds the record of a timestamp. There is no result at or after ``limit``."""
+    """Finds the first record that is not older than ``time``; for MAX_TIMESTAMP, the record with the largest timestamp.
+    There is no result for a record at or after the offset ``limit``."""
     log = partition.log
     steps = log.search_max_timestamp() if time == MAX_TIMESTAMP else log.search_timestamp(time)
     record = yield from broker.workers.run(steps)

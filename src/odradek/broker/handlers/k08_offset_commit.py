@@ -63,7 +63,9 @@ class CommitRequest:
     request: OffsetCommit | None
     rows: list[tuple[Topic, list[int]]]  # topics and their partitions, in the reply's order
     unknown: list[CommittedTopic]
-    left: list[dict[Any, Any] | list[Any]] = field(default_factory=list)  # a long reply's containers, for ``Leftovers``
+    left: list[dict[Any, Any] | list[Any]] = field(
+        default_factory=list
+    )  # a long request's containers, for ``Leftovers``
 
     def is_current(self, broker: BrokerServices) -> bool:
         """Returns whether the catalogue still has the same topics."""

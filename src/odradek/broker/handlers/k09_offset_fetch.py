@@ -275,7 +275,7 @@ def _fields_in_steps(
 
 
 def _fields_of(answer: _Answer) -> Fields:
-    """A reply of the versions without tagged fields."""
+    """Returns a reply of the versions without tagged fields."""
     error = answer.reply.error
     if error is not ErrorCode.none and answer.version >= 2:
         return {"topics": [], "error_code": error}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 5)
 _SHORT = MAX_STRING_BYTES // 4
-"""Any id of up to this many characters fits into a reply: a character has at most four bytes.
+"""Any id of at most this number of characters fits into a reply: a character has at most four bytes.
 
 Logs of earlier versions may hold longer ids; those that do not fit are left out.
 """

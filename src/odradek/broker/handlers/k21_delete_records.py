@@ -40,7 +40,7 @@ def handle(broker: BrokerServices, context: Context, message: DeleteRecordsReque
             topics.add({"name": name, "partitions": partitions})
             yield None
             broker.leftovers.add(parts)
-    finally:  # also if the client disconnects before the end
+    finally:  # even if the client disconnects before the end
         broker.checkpoint_log_starts()
         broker.leftovers.add(by_topic)
     return reply(context, {"topics": topics})

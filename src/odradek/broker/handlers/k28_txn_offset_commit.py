@@ -95,7 +95,8 @@ def _submit(
         return OffsetCommitReply(error_code)
 
     def check() -> ErrorCode:
-        """A marker may have ended the transaction meanwhile. The commit must not begin another one."""
+        """Checks the transaction again. A marker may have ended it meanwhile, and the commit must not begin another
+        one."""
         try:
             partition.log.check_verified(*producer, guard)
         except KafkaError as error:

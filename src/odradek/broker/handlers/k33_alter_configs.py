@@ -43,4 +43,6 @@ def handle(broker: BrokerServices, context: Context, message: AlterConfigsReques
         changes = {**replaced, **given}
         return config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
 
-    return config_changes.answer(broker, context, message.resources, replace, validate_only=message.validate_only)
+    return config_changes.alter_resources(
+        broker, context, message.resources, replace, validate_only=message.validate_only
+    )

@@ -43,7 +43,9 @@ def handle(broker: BrokerServices, context: Context, message: IncrementalAlterCo
         changes = {config.name: _new_value(broker, kind, name, config) for config in resource.configs}
         return config_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
 
-    return config_changes.answer(broker, context, message.resources, change, validate_only=message.validate_only)
+    return config_changes.alter_resources(
+        broker, context, message.resources, change, validate_only=message.validate_only
+    )
 
 
 def _new_value(broker: BrokerServices, kind: int, name: str, config: AlterableConfig) -> str | None:

@@ -1,7 +1,7 @@
 """DescribeClientQuotas 0–1: returns the quotas whose entities match a filter.
 
-A filter has for each entity type an exact name, the default (the quota of all clients without a quota of their own), or
-any name. A strict filter excludes quotas whose entity has further types.
+For each entity type, a filter has an exact name, the default (the quota of all clients without a quota of their own),
+or any name. A strict filter excludes quotas whose entity has further types.
 
 * 1: flexible.
 """

@@ -57,7 +57,7 @@ def _find(
     request = ListTransactions(states, frozenset(message.producer_id_filters), duration_ms)
     found: list[ListedTransaction] = []
     runtime = broker.coordinators.runtime(TRANSACTIONS)
-    # As in Kafka, a partition that still loads is the reply for all. The lists of the others would be thrown away.
+    # As in Kafka, one partition that still loads makes the whole reply an error. So the other partitions are not read.
     indexes = sorted(runtime.loaded(), key=lambda index: runtime.shard(index) is not None)
     for index in indexes:
         answer = yield runtime.submit(index, request)

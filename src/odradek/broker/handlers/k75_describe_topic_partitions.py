@@ -65,7 +65,7 @@ def _in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
 
 
 def _all_failed(context: Context, message: DescribeTopicPartitionsRequest, code: ErrorCode) -> Steps[list[Chunk]]:
-    """Returns a reply with the error in each requested topic, because the reply has no error code for the whole."""
+    """Returns a reply with the error in each requested topic, because the reply has no top-level error code."""
     topics = elements(context, "topics")
     for topic in message.topics:
         topics.add(_failed(topic.name, code))

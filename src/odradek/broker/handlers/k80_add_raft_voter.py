@@ -1,6 +1,6 @@
 """AddRaftVoter 0–1: adds a voter of the metadata log. This broker checks the request, but cannot add a voter.
 
-* 1: whether to reply before the change is committed.
+* 1: a flag that asks for a reply after the commit of the change.
 """
 
 from __future__ import annotations
