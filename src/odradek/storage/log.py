@@ -40,7 +40,7 @@ from odradek.storage.retention import Rule, count_due, rules
 from odradek.storage.segment import TXN_INDEX_SUFFIX, FoundOffset, Segment, Slice, file_name
 from odradek.storage.segment_read import read_slice
 from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
-from odradek.storage.stamped_batches import stamp_batches
+from odradek.storage.offset_assignment import stamp_batches
 from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
 from odradek.storage.verification import Guard
 
