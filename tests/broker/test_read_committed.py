@@ -327,7 +327,7 @@ def test_an_unreadable_index_of_aborted_transactions_is_a_storage_error(run_with
         setup.end(7)
         log = setup.partition.log
         log.roll(setup.t0)
-        log.segments[0].rest()
+        log.segments[0].close_file()
         index = log.segments[0].path(".txnindex")
         index.rename(index.with_suffix(".lost"))
         assert (await setup.fetch(0)).error_code == ErrorCode.kafka_storage_error

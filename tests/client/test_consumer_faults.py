@@ -212,11 +212,11 @@ def test_a_leader_with_an_older_epoch_than_the_commit_is_not_used(
     cluster.brokers[2].answers.clear()
     cluster.leader = 1
     # A recreated topic has its own epochs, so the wait for a newer leader has a limit.
-    monkeypatch.setattr("odradek.client.consumer.position_lookups._DEPOSED_GRACE_S", 0.2)
+    monkeypatch.setattr("odradek.client.consumer.position_lookups._FORMER_LEADER_GRACE_S", 0.2)
     cluster.committed_epoch = 5
     with make(cluster, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as one:
         assert read(one, 23) == list(range(7, 30))
-        monkeypatch.setattr("odradek.client.consumer.position_lookups._DEPOSED_GRACE_S", 1e9)
+        monkeypatch.setattr("odradek.client.consumer.position_lookups._FORMER_LEADER_GRACE_S", 1e9)
         one.assign([])
         one.assign([T0])  # the consumer has waited once for the newer leader and does not wait again
         assert read(one, 23) == list(range(7, 30))

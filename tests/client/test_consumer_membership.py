@@ -33,13 +33,13 @@ def answer(
     code: ErrorCode = ErrorCode.none, interval_ms: int = 5_000,
 ) -> After:  # fmt: skip
     """Sends a heartbeat and applies this reply to it."""
-    incarnation = member.incarnation
+    join_number = member.join_number
     assert set(member.heartbeat_request()) == HEARTBEAT_FIELDS
-    return apply(member, incarnation, epoch, assigned, code, interval_ms)
+    return apply(member, join_number, epoch, assigned, code, interval_ms)
 
 
 def apply(
-    member: Kip848Membership, incarnation: int, epoch: int = 1, assigned: dict[UUID, list[int]] | None = None,
+    member: Kip848Membership, join_number: int, epoch: int = 1, assigned: dict[UUID, list[int]] | None = None,
     code: ErrorCode = ErrorCode.none, interval_ms: int = 5_000,
 ) -> After:  # fmt: skip
     assignment = None
@@ -49,14 +49,14 @@ def apply(
     reply = SimpleNamespace(
         error_code=code, error_message="why", member_id="m-1", member_epoch=epoch, assignment=assignment
     )
-    return member.on_heartbeat(reply, interval_ms, incarnation)
+    return member.on_heartbeat(reply, interval_ms, join_number)
 
 
 def settle(member: Kip848Membership) -> None:
     """Reconciles the member with its target assignment, so that the next heartbeat reports this assignment."""
-    incarnation = member.begin()
-    assert member.set_owned(dict(member.target), incarnation)
-    member.reconciled(incarnation)
+    join_number = member.begin()
+    assert member.set_owned(dict(member.target), join_number)
+    member.reconciled(join_number)
 
 
 def joined(epoch: int = 1, **settings: Any) -> Kip848Membership:
@@ -75,7 +75,7 @@ def test_an_empty_first_assignment_is_reconciled_too() -> None:
     assert one.state is Kip848State.RECONCILING
     settle(one)
     assert one.heartbeat_request()["topic_partitions"] == []
-    apply(one, one.incarnation, 2, {})
+    apply(one, one.join_number, 2, {})
     assert one.state is Kip848State.STABLE
 
 
@@ -86,11 +86,11 @@ def test_the_first_heartbeat_is_complete_and_later_ones_have_the_changes() -> No
         "rebalance_timeout": 300_000, "subscribed_topic_names": ["a", "b"], "subscribed_topic_regex": None,
         "server_assignor": "range", "topic_partitions": [],
     }  # fmt: skip
-    assert apply(one, one.incarnation, 3, {}) is After.INTERVAL
+    assert apply(one, one.join_number, 3, {}) is After.INTERVAL
     assert (one.state, one.epoch, one.heartbeat_interval_ms) == (Kip848State.RECONCILING, 3, 5_000)
     settle(one)
     assert one.heartbeat_request()["topic_partitions"] == []
-    apply(one, one.incarnation, 3)
+    apply(one, one.join_number, 3)
     nothing = dict.fromkeys(HEARTBEAT_FIELDS) | {
         "group_id": "g", "member_id": "m-1", "member_epoch": 3, "rebalance_timeout": -1
     }  # fmt: skip
@@ -120,7 +120,7 @@ def test_an_assignment_is_acknowledged_after_its_reconciliation() -> None:
     settle(one)
     assert one.urgent
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0, 1]}]
-    assert apply(one, one.incarnation, 1) is After.INTERVAL
+    assert apply(one, one.join_number, 1) is After.INTERVAL
     assert one.state is Kip848State.STABLE
     assert one.heartbeat_request()["topic_partitions"] is None
 
@@ -130,10 +130,10 @@ def test_a_reply_to_an_earlier_heartbeat_acknowledges_nothing() -> None:
     answer(one, 1, {A: [0, 1]})
     one.heartbeat_request()  # in flight during the reconciliation
     settle(one)
-    assert apply(one, one.incarnation, 1) is After.AT_ONCE
+    assert apply(one, one.join_number, 1) is After.AT_ONCE
     assert one.state is Kip848State.ACKNOWLEDGING
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0, 1]}]
-    apply(one, one.incarnation, 1)
+    apply(one, one.join_number, 1)
     assert one.state is Kip848State.STABLE
 
 
@@ -143,13 +143,13 @@ def test_the_target_may_change_during_a_reconciliation() -> None:
     settle(one)
     answer(one, 1)
     answer(one, 1, {A: [0]})
-    incarnation = one.begin()
-    assert one.set_owned({A: frozenset({0})}, incarnation)  # partition 1 is revoked
+    join_number = one.begin()
+    assert one.set_owned({A: frozenset({0})}, join_number)  # partition 1 is revoked
     answer(one, 2, {A: [0, 1]})  # partition 1 is assigned again before a heartbeat reports the revocation
     assert one.state is Kip848State.RECONCILING
-    one.reconciled(incarnation)
+    one.reconciled(join_number)
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0]}]
-    apply(one, one.incarnation, 2)
+    apply(one, one.join_number, 2)
     assert one.state is Kip848State.RECONCILING
     assert one.target == {A: frozenset({0, 1})}
 
@@ -164,7 +164,7 @@ def test_a_partition_withdrawn_before_its_reconciliation_is_reported() -> None:
     assert answer(one, 2, {A: [0]}) is After.AT_ONCE
     assert one.urgent
     assert one.heartbeat_request()["topic_partitions"] == [{"topic_id": A, "partitions": [0]}]
-    assert apply(one, one.incarnation, 3, {A: [0]}) is After.INTERVAL  # the same partitions in the next epoch
+    assert apply(one, one.join_number, 3, {A: [0]}) is After.INTERVAL  # the same partitions in the next epoch
     assert one.state is Kip848State.STABLE
 
 
@@ -186,7 +186,7 @@ def test_a_removed_member_loses_all_partitions_and_rejoins_with_its_id(code: str
     one = member()
     answer(one, 7, {A: [0]})
     settle(one)
-    before, in_flight = one.incarnation, one.begin()
+    before, in_flight = one.join_number, one.begin()
     assert answer(one, code=ErrorCode[code]) is After.AT_ONCE
     assert (one.state, one.in_group, one.beats) == (Kip848State.LOST, False, False)
     assert not one.set_owned({A: frozenset({0})}, in_flight)

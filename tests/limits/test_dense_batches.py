@@ -31,7 +31,7 @@ from support.peers import Client, until
 
 from odradek.batches import compression, record_validation
 from odradek.batches.compression import CODES, compress, decompress
-from odradek.batches.header import HEADER_BYTES, read_header, stamp
+from odradek.batches.header import HEADER_BYTES, read_header, set_base_offset
 from odradek.batches.rows import iter_records
 from odradek.broker.config import BrokerConfig
 from odradek.broker.scheduler import SHARE_S
@@ -584,7 +584,7 @@ def test_the_cleaner_process_unpacks_a_limited_number_of_bytes_at_a_time(tmp_pat
     batch = bytearray(sealed(compress(CODES["zstd"], varint(len(body)) + body), 1, "zstd"))
     chunk = b""
     for offset in range(12):
-        stamp(batch, 0, offset, 0)
+        set_base_offset(batch, 0, offset, 0)
         chunk += batch
     engine = ColumnEngine()
     engine.reserve(20, 20)

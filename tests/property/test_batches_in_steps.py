@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from odradek.batches import compression
 from odradek.batches.compression import CODES, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
 from odradek.batches.encode import encode_batch
-from odradek.batches.header import read_header, stamp
+from odradek.batches.header import read_header, set_base_offset
 from odradek.batches.record_validation import Checked
 from odradek.batches.rows import iter_records
 from odradek.batches.search import Condition, search
@@ -152,9 +152,9 @@ def test_a_search_equals_reading_every_record(
     rows = [SimpleRecord(None if keyless else b"k", b"v" * size, T0 + delta) for delta, keyless, size in records]
     data = bytearray(encode_batch(rows, now_ms=T0, compression=codec))
     if sets_time:
-        stamp(data, 0, 10, 3, T0 + 7)
+        set_base_offset(data, 0, 10, 3, T0 + 7)
     else:
-        stamp(data, 0, 10, 3)
+        set_base_offset(data, 0, 10, 3)
     header = read_header(data)
     wanted = T0 + since
     expected = [

@@ -18,7 +18,15 @@ from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS
 from odradek.batches.compression import CODES, compress
 from odradek.batches.encode import encode_batch, recompress
-from odradek.batches.header import HEADER_BYTES, LENGTH_OFFSET, LOG_OVERHEAD, read_header, scan, stamped_head, validate
+from odradek.batches.header import (
+    HEADER_BYTES,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    head_with_offset,
+    read_header,
+    scan,
+    validate,
+)
 from odradek.batches.rows import batch_rows
 from odradek.core.errors import CorruptRecord, KafkaError
 
@@ -107,7 +115,7 @@ def read_by_kernel(data: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
 def append_path(data: bytes) -> int:
     """The checks of a log for a client's batch, without the disk."""
     ((pos, header),) = validate(data, max_message_bytes=1 << 20)
-    head = stamped_head(data, pos, header, base_offset=77, leader_epoch=3)
+    head = head_with_offset(data, pos, header, base_offset=77, leader_epoch=3)
     assert read_header(head + data[len(head) : HEADER_BYTES]).base_offset == 77
     again = recompress(data, header, 1)
     assert validate(again)[0][1].record_count == header.record_count

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS
 from odradek.batches.encode import encode_batch
-from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, TIMESTAMP_TYPE_BIT, read_header, scan, stamp
+from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, TIMESTAMP_TYPE_BIT, read_header, scan, set_base_offset
 from odradek.batches.row_sets import RowSet
 from odradek.batches.rows import Row, batch_rows, iter_records
 from odradek.core.errors import CorruptRecord, KafkaError
@@ -54,7 +54,7 @@ def build(spec: list[Any]) -> bytes:
     for records, codec, gap, append_time, control in spec:
         offset += gap
         batch = bytearray(encode_batch(records, now_ms=77, compression=codec, control=control))
-        stamp(batch, 0, offset, 5, 123_456_789 if append_time else None)
+        set_base_offset(batch, 0, offset, 5, 123_456_789 if append_time else None)
         out.append(bytes(batch))
         offset += len(records)
     return b"".join(out)

@@ -15,7 +15,7 @@ from odradek.batches.header import (
     crc_is_valid,
     read_header,
     scan,
-    stamp,
+    set_base_offset,
     validate,
 )
 from odradek.batches.rows import iter_records
@@ -137,7 +137,7 @@ def test_clients_may_send_one_batch_and_coordinators_several() -> None:
 def test_stamping_does_not_change_the_crc() -> None:
     data = bytearray(batch())
     before = read_header(data)
-    stamp(data, 0, base_offset=1 << 40, leader_epoch=3)
+    set_base_offset(data, 0, base_offset=1 << 40, leader_epoch=3)
     after = read_header(data)
     assert (after.base_offset, after.leader_epoch) == (1 << 40, 3)
     assert after.crc == before.crc
@@ -147,7 +147,7 @@ def test_stamping_does_not_change_the_crc() -> None:
 
 def test_a_stamped_log_append_time_is_the_time_of_all_records() -> None:
     data = bytearray(batch(compression="lz4"))
-    stamp(data, 0, base_offset=7, leader_epoch=1, log_append_time_ms=NOW + 5000)
+    set_base_offset(data, 0, base_offset=7, leader_epoch=1, log_append_time_ms=NOW + 5000)
     header = read_header(data)
     assert header.timestamp_type == LOG_APPEND_TIME
     assert header.max_timestamp == NOW + 5000
@@ -157,7 +157,7 @@ def test_a_stamped_log_append_time_is_the_time_of_all_records() -> None:
 
 def test_stamping_clears_a_timestamp_type_that_the_producer_set() -> None:
     data = bytearray(patched(batch(), 21, "h", 0x08))
-    stamp(data, 0, base_offset=0, leader_epoch=0)
+    set_base_offset(data, 0, base_offset=0, leader_epoch=0)
     header = read_header(data)
     assert header.timestamp_type == CREATE_TIME
     assert crc_is_valid(data, 0, header)

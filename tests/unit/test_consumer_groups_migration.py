@@ -19,7 +19,7 @@ from odradek.groups.consumer_embedded import (
     read_subscription,
 )
 from odradek.groups.consumer_group import ClassicProtocols
-from odradek.groups.consumer_member import ClassicSide
+from odradek.groups.consumer_member import ClassicMemberMetadata
 from odradek.groups.messages import MemberProtocol
 
 OK = ErrorCode.none
@@ -386,10 +386,10 @@ def test_a_subscription_has_a_limit_of_topics_and_partitions() -> None:
 def test_a_protocol_is_common_if_every_classic_member_supports_it() -> None:
     common = ClassicProtocols()
     assert common.all_support_one_of(["range"]), "no member objects"
-    first = ClassicSide(
+    first = ClassicMemberMetadata(
         1000, (MemberProtocol("range", b""), MemberProtocol("sticky", b""), MemberProtocol("range", b""))
     )
-    second = ClassicSide(1000, (MemberProtocol("sticky", b""),))
+    second = ClassicMemberMetadata(1000, (MemberProtocol("sticky", b""),))
     common.add(first)
     common.add(second)
     common.add(None)

@@ -17,7 +17,7 @@ from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.arrow import RecordSet
 from odradek.batches.columns import COLUMNS
 from odradek.batches.encode import encode_batch
-from odradek.batches.header import stamp
+from odradek.batches.header import set_base_offset
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 
 
@@ -98,7 +98,7 @@ def test_batches_outside_the_range_are_not_checked() -> None:
 
 def test_log_append_time_is_the_time_of_every_record() -> None:
     data = bytearray(batch(b"a", b"b"))
-    stamp(data, 0, 0, 0, 1_600_000_000_000)
+    set_base_offset(data, 0, 0, 0, 1_600_000_000_000)
     (found,) = RecordSet(bytes(data)).record_batches("t", 0)
     assert found.column("timestampType").to_pylist() == [1, 1]
     assert found.column("timestamp").cast("int64").to_pylist() == [1_600_000_000_000_000] * 2

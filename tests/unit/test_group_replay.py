@@ -452,7 +452,7 @@ def whole_state(shard: GroupShard) -> list[Any]:
         {name: (group.refresh, group.static_members, group.owners) for name, group in shard.consumer_groups.items()},
         timers._sessions,
         timers._joins,
-        timers._revoking_in,
+        timers._revocation_epochs,
         shard._consumers.patterns.due,
     ]
 

@@ -9,7 +9,7 @@ from support.logs import T0, batch, code_of, open_log, put, sequenced
 
 from odradek.batches.control import ABORT, COMMIT, ControlRecord, encode_marker, read_control
 from odradek.batches.encode import encode_batch
-from odradek.batches.header import read_header, scan, stamp
+from odradek.batches.header import read_header, scan, set_base_offset
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker
@@ -47,7 +47,7 @@ def test_markers_have_the_bytes_of_kafka() -> None:
                 header.max_timestamp,
             )
         )
-        stamp(ours, 0, header.base_offset, header.leader_epoch)
+        set_base_offset(ours, 0, header.base_offset, header.leader_epoch)
         assert ours == data[pos : pos + header.size_in_bytes]
 
 

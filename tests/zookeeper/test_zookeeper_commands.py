@@ -187,7 +187,11 @@ def test_an_exported_file_can_be_imported(
 @pytest.mark.parametrize(
     ("rest", "message", "code"),
     [
-        ("\n{path}/1:5\n", "--file in.txt, line 2: the line is empty; Kafka's tool would stop here without a word", 2),
+        (
+            "\n{path}/1:5\n",
+            "--file in.txt, line 2: the line is empty: remove it",
+            2,
+        ),
         ("{path}/1:abc\n", "--file in.txt, line 2: 'abc' is not an offset, a whole number from 0 to", 2),
         ("{path}/1:99\n", "outside the log of {topic}-1, which has 0 to 10", 1),
         ("{path}/5:1\n", "topic {topic} has no partition 5 (it has 2)", 1),
@@ -421,7 +425,7 @@ def test_a_znode_in_the_way_stops_a_migration(
     put(kazoo, group, filled, {0: "?"})
     admin.alter_group_offsets(group, {Tp(filled, 0): 3, Tp(filled, 1): 3})
     assert tool("migrate", "--to", "zookeeper", "--group", group, "--execute") == 1
-    assert f"/consumers/{group}/offsets/{filled}/0 is in the way: '?' is not a whole number" in tool.err
+    assert f"/consumers/{group}/offsets/{filled}/0 has no valid offset: '?' is not a whole number" in tool.err
     assert stored(kazoo, group, filled) == {"0": "?"}
     assert tool("reset", "--group", group, "--topic", filled, "--to-latest", "--execute") == 1
-    assert "is in the way" in tool.err
+    assert "has no valid offset" in tool.err

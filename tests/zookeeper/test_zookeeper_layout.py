@@ -12,7 +12,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition as Tp
 from odradek.zookeeper.config import config_of, parse_connect
 from odradek.zookeeper.export_file import format_offsets, parse_offsets
-from odradek.zookeeper.layout import KAFKA_LAYOUT, MAX_OFFSET, OffsetLayout, Place
+from odradek.zookeeper.layout import KAFKA_LAYOUT, MAX_OFFSET, GroupPartition, OffsetLayout
 from odradek.zookeeper.members import ConsumerRegistration, parse_registration
 from odradek.zookeeper.store import StoredOffset, StoredOffsets
 
@@ -56,7 +56,7 @@ def test_a_value_is_the_next_offset_in_decimal_digits_or_has_a_reason(data: byte
     ],
 )
 def test_a_path_is_a_partitions_or_has_a_reason(path: str, reason: str) -> None:
-    found = KAFKA_LAYOUT.place(path)
+    found = KAFKA_LAYOUT.group_partition(path)
     assert isinstance(found, str)
     assert reason in found
 
@@ -68,8 +68,8 @@ NAMES = st.text(st.characters(exclude_characters="/", exclude_categories=["C"]),
 
 @given(NAMES, st.text("abc.-_", min_size=1).filter(lambda t: t not in (".", "..")), st.integers(0, 2**31 - 1))
 def test_each_path_leads_back_to_its_partition(group: str, topic: str, partition: int) -> None:
-    place = Place(group, Tp(topic, partition))
-    assert KAFKA_LAYOUT.place(KAFKA_LAYOUT.path(*place)) == place
+    place = GroupPartition(group, Tp(topic, partition))
+    assert KAFKA_LAYOUT.group_partition(KAFKA_LAYOUT.path(*place)) == place
 
 
 @pytest.mark.parametrize("group", ["a/b", "", ".", "..", "a\0", "\x1f", "\ufff0", "\ue000"])
@@ -80,8 +80,8 @@ def test_names_that_no_path_can_hold_are_refused(group: str) -> None:
 
 def test_paths_and_values_in_other_layouts_are_parsed() -> None:
     storm = OffsetLayout("/storm/{group}/partition_{partition}", json_field="offset", topic="orders")
-    assert storm.place("/storm/billing/partition_3") == Place("billing", Tp("orders", 3))
-    assert storm.place("/storm/billing/state_3") == f"it does not match {storm.template}"
+    assert storm.group_partition("/storm/billing/partition_3") == GroupPartition("billing", Tp("orders", 3))
+    assert storm.group_partition("/storm/billing/state_3") == f"it does not match {storm.template}"
     assert storm.offset(b'{"topology":{"id":"x"},"offset":4285,"partition":3}') == 4285
     assert storm.data(5000, b'{"topology":{"id":"x"},"offset":4285}') == b'{"topology":{"id":"x"},"offset":5000}'
     for data, reason in [
@@ -96,7 +96,7 @@ def test_paths_and_values_in_other_layouts_are_parsed() -> None:
     with pytest.raises(ConfigError, match="let the program that reads it store its first offset"):
         storm.data(1, None)
     nested = OffsetLayout("/x/{topic}-{partition}", json_field="a.next", group="g")
-    assert nested.place("/x/a-b-7") == Place("g", Tp("a-b", 7))
+    assert nested.group_partition("/x/a-b-7") == GroupPartition("g", Tp("a-b", 7))
     assert nested.offset(b'{"a":{"next":"9"}}') == 9
     assert nested.data(10, b'{"a":{"next":"9","b":1}}') == b'{"a":{"next":"10","b":1}}'
     last_read = OffsetLayout(last_read=True)
@@ -126,7 +126,7 @@ def test_a_file_is_what_was_written() -> None:
     stored = {Tp("t", n): StoredOffset(n * 7, f"/consumers/a:b/offsets/t/{n}", 0, 0, b"") for n in (2, 0, 1)}
     text = format_offsets([StoredOffsets("a:b", stored)])
     assert text == "/consumers/a:b/offsets/t/2:14\n/consumers/a:b/offsets/t/0:0\n/consumers/a:b/offsets/t/1:7\n"
-    expected = {Place("a:b", tp): one.offset for tp, one in stored.items()}
+    expected = {GroupPartition("a:b", tp): one.offset for tp, one in stored.items()}
     assert parse_offsets(text, KAFKA_LAYOUT, "f") == expected
     assert parse_offsets(text.replace("\n", "\r\n").rstrip(), KAFKA_LAYOUT, "f") == expected
 

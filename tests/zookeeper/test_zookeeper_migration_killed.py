@@ -15,7 +15,7 @@ from zookeeper.conftest import Tool
 
 from odradek.client import Admin
 from odradek.core.ids import TopicPartition as Tp
-from odradek.zookeeper.layout import Place
+from odradek.zookeeper.layout import GroupPartition
 from odradek.zookeeper.store import OffsetChange, OffsetStore
 
 GROUPS = 20
@@ -44,7 +44,7 @@ class Moved:
         self.arguments = ["migrate", "--to", to, "--execute", *(w for g in self.offsets for w in ("--group", g))]
         for group, offsets in self.offsets.items():
             if to == "kafka":
-                store.write([OffsetChange(Place(group, tp), offset, None) for tp, offset in offsets.items()])
+                store.write([OffsetChange(GroupPartition(group, tp), offset, None) for tp, offset in offsets.items()])
             else:
                 admin.alter_group_offsets(group, offsets)
 

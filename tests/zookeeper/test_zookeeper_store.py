@@ -25,7 +25,7 @@ from odradek.zookeeper.errors import (
     ZnodeChanged,
     ZooKeeperUnreachable,
 )
-from odradek.zookeeper.layout import OffsetLayout, Place
+from odradek.zookeeper.layout import GroupPartition, OffsetLayout
 from odradek.zookeeper.members import broker_partitions, check_owners, read_members
 from odradek.zookeeper.store import InvalidZnode, OffsetChange, OffsetStore, StoredOffsets
 
@@ -33,7 +33,7 @@ A, B = Tp("orders", 0), Tp("orders", 1)
 
 
 def changes(group: str, offsets: dict[Tp, int], found: StoredOffsets) -> list[OffsetChange]:
-    return [OffsetChange(Place(group, tp), offset, found.offsets.get(tp)) for tp, offset in offsets.items()]
+    return [OffsetChange(GroupPartition(group, tp), offset, found.offsets.get(tp)) for tp, offset in offsets.items()]
 
 
 def write(store: OffsetStore, group: str, offsets: dict[Tp, int]) -> None:

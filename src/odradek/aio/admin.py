@@ -222,9 +222,8 @@ class Admin(AsyncCloseable):
         max_timeout_ms: int = 900_000,
         broker_id: int | None = None,
     ) -> list[HangingTransaction]:
-        """The open transactions without a write for ``max_timeout_ms`` that no coordinator knows.
-
-        In these partitions, or in all partitions (of one broker). A partition's last stable offset stays below such a
+        """Returns the open transactions without a write for ``max_timeout_ms`` that no coordinator knows: those in
+        these partitions, or in all partitions (of one broker). A partition's last stable offset stays below such a
         transaction until ``abort_transaction``."""
         return await transaction_operations.find_hanging_transactions(
             self._cluster, partitions, max_timeout_ms, broker_id

@@ -107,7 +107,7 @@ class Consumer:
         """
         check_topics(topics)
         check_callbacks(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
-        pattern = as_pattern(pattern, ours=self.config.group_protocol == "classic")
+        pattern = as_pattern(pattern, is_matched_here=self.config.group_protocol == "classic")
         await self._engine.subscribe(topics, pattern, (on_assigned, on_revoked, on_lost))
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:

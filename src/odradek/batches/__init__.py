@@ -1,1 +1,2 @@
-"""Record batches of format v2: checks, stamps, readers and writers, by the rules of Kafka's `RecordBatch`."""
+"""Record batches of format v2: checks, offset assignment, readers and writers, by the rules of Kafka's
+`RecordBatch`."""

@@ -1,4 +1,4 @@
-"""The header of a record batch (format v2, 61 bytes): read, check, stamp.
+"""The header of a record batch (format v2, 61 bytes): read, check, offset assignment.
 
 Layout, big-endian: base offset (8), length of the rest (4), leader epoch (4), magic (1), CRC32C (4), attributes (2),
 last offset delta (4), base timestamp (8), max timestamp (8), producer id (8), producer epoch (2), base sequence (4),
@@ -238,7 +238,7 @@ def seal(checked: bytes, payload: bytes, base_offset: int, leader_epoch: int) ->
     return _UNCHECKED.pack(base_offset, length, leader_epoch, MAGIC, crc) + checked + payload
 
 
-def stamped_head(
+def head_with_offset(
     buffer: Buffer,
     pos: int,
     header: BatchHeader,
@@ -264,11 +264,11 @@ def stamped_head(
     return _PREFIX.pack(base_offset, header.length, leader_epoch) + struct.pack(">bI", MAGIC, crc) + checked
 
 
-def stamp(
+def set_base_offset(
     buffer: bytearray, pos: int, base_offset: int, leader_epoch: int, log_append_time_ms: int | None = None
 ) -> None:
     """Sets base offset and leader epoch, and with ``log_append_time_ms`` the time, in the batch at ``pos``."""
-    head = stamped_head(
+    head = head_with_offset(
         buffer,
         pos,
         read_header(buffer, pos),

@@ -1,0 +1,1 @@
+"""The command line: ``odradek`` and its commands."""

@@ -26,7 +26,8 @@ def as_whole(number: Any) -> int | None:
 
 
 def as_partition(given: Any) -> TopicPartition:
-    """Raises TypeError unless it is a pair of a name and a number, ValueError if the number is negative."""
+    """Returns a pair as a TopicPartition. Raises TypeError for anything but a name and a number, ValueError if the
+    number is negative."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise TypeError(f"expected a TopicPartition, a topic and a number, not {given!r}")
     topic, number = given[0], as_whole(given[1])
@@ -38,21 +39,23 @@ def as_partition(given: Any) -> TopicPartition:
 
 
 def as_partitions(given: Any) -> list[TopicPartition]:
-    """Raises TypeError, ValueError like ``as_partition``, and TypeError for a single partition."""
+    """Returns the partitions as a list. Raises TypeError, ValueError like ``as_partition``, and TypeError for a single
+    partition."""
     if isinstance(given, TopicPartition | str) or not isinstance(given, Iterable):
         raise TypeError(f"expected several TopicPartitions, as a list, not {given!r}")
     return [as_partition(one) for one in given]
 
 
 def as_name(given: Any, what: str) -> str:
-    """Raises TypeError unless it is a str."""
+    """Returns a name. Raises TypeError unless it is a str."""
     if not isinstance(given, str):
         raise TypeError(f"{what}: expected a name, not {given!r}")
     return given
 
 
 def as_names(given: Any, what: str) -> list[str]:
-    """Raises TypeError for a single name, too: its letters would count as names, perhaps of other resources."""
+    """Returns the names as a list. Raises TypeError also for a single name, whose letters would count as names
+    otherwise."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(f"{what}: expected several names, as a list, not {given!r}")
     return [as_name(one, what) for one in given]
@@ -64,7 +67,8 @@ def as_setting(value: Any) -> str:
 
 
 def as_offset(given: Any, tp: TopicPartition) -> OffsetAndMetadata:
-    """Raises TypeError unless it is an offset, ValueError unless it is between 0 and 2**63 - 1."""
+    """Returns an offset as OffsetAndMetadata. Raises TypeError for anything else, ValueError unless it is between 0 and
+    2**63 - 1."""
     full = given
     if as_whole(given) is not None:
         full = OffsetAndMetadata(given)
@@ -123,9 +127,9 @@ def check_topics(given: Any) -> None:
         raise TypeError(f"topics: expected names, or a compiled pattern, not {given!r}")
 
 
-def as_pattern(given: str | re.Pattern[str] | None, *, ours: bool) -> str | re.Pattern[str] | None:
-    """Compiles a pattern if this client matches it (``ours``), not the coordinator. Raises ValueError."""
-    if not ours or given is None:
+def as_pattern(given: str | re.Pattern[str] | None, *, is_matched_here: bool) -> str | re.Pattern[str] | None:
+    """Compiles a pattern if this client, not the coordinator, matches it (``is_matched_here``). Raises ValueError."""
+    if not is_matched_here or given is None:
         return given
     try:
         return re.compile(given)

@@ -1,8 +1,8 @@
 """Parser of Metadata replies in steps: a large reply has a million elements, and heartbeats must be sent in between.
 
-New in the versions of the reply: 1 rack, controller and internal topics, 2 cluster id, 3 throttle time, 5 offline
-replicas, 7 leader epoch, 8 authorized operations, 9 compact lengths and tagged fields, 10 topic ids, 11 no cluster
-operations, 12 topics without a name, 13 an error code of the whole reply.
+The versions of the reply add these fields: 1 rack, controller and internal topics, 2 cluster id, 3 throttle time, 5
+offline replicas, 7 leader epoch, 8 authorized operations, 9 compact lengths and tagged fields, 10 topic ids, 11 no
+cluster operations, 12 topics without a name, 13 an error code of the whole reply.
 
 The limits for brokers, topics and partitions of a topic are those of librdkafka. The reply to a request for named
 topics has a row for each of them; the parser skips other rows.
@@ -29,7 +29,7 @@ MAX_PARTITIONS_IN_ALL = 2_000_000
 MORE_TOPICS = 1_000
 """A reply may have twice the requested topics and this many more."""
 STEP = 500
-"""Elements between two yields."""
+"""The number of elements between two yields."""
 
 _NO_ID = bytes(16)
 _CODES = {int(code.value): code for code in ErrorCode}
@@ -80,7 +80,7 @@ _NUMBERS = [struct.Struct(f">{count}i") for count in range(8)]
 
 
 class _Reader:
-    """Each method reads one element at the position ``at`` and returns it with the position behind it."""
+    """Each method reads one element at the position ``at`` and returns it with the position after it."""
 
     def __init__(self, version: int, data: memoryview, now_s: float, asked: Collection[str | UUID] | None) -> None:
         self._version, self._data, self._now_s, self._asked = version, data, now_s, asked
@@ -91,7 +91,7 @@ class _Reader:
 
     def reply(self) -> Generator[None, None, Metadata]:
         data, version, reply = self._data, self._version, Metadata()
-        at = self._behind_tags(4)
+        at = self._after_tags(4)
         if version >= 3:
             (reply.throttle_ms,), at = _INT32.unpack_from(data, at), at + 4
         count, at = self._count(at, 10, MAX_BROKERS, "brokers")
@@ -115,7 +115,7 @@ class _Reader:
         if version >= 13:
             (code,), at = _INT16.unpack_from(data, at), at + 2
             reply.error_code = _error_code(code)
-        if self._behind_tags(at) > len(data):
+        if self._after_tags(at) > len(data):
             raise ValueError("metadata reply ends early")
         return reply
 
@@ -133,7 +133,7 @@ class _Reader:
         rack, at = self._text(at + 4) if self._version >= 1 else (None, at + 4)
         if host is None:
             raise ValueError("a broker without a host")
-        return Node(node_id, host, port, rack), self._behind_tags(at)
+        return Node(node_id, host, port, rack), self._after_tags(at)
 
     def _topic(self, at: int, reply: Metadata) -> Generator[None, None, int]:
         data, version = self._data, self._version
@@ -156,7 +156,7 @@ class _Reader:
                 partitions[partition.partition] = partition
             if self._is_due():
                 yield
-        at = self._behind_tags(at + 4 if version >= 8 else at)
+        at = self._after_tags(at + 4 if version >= 8 else at)
         if not is_wanted or name is None:
             return at
         error = _error_code(code)
@@ -186,7 +186,7 @@ class _Reader:
             offline, at = self._numbers(at)
         if isr == replicas:
             isr = replicas  # one object for both
-        at = self._behind_tags(at) if self._is_flexible else at
+        at = self._after_tags(at) if self._is_flexible else at
         return PartitionDescription(index, leader, leader_epoch, replicas, isr, offline), at
 
     def _numbers(self, at: int) -> tuple[tuple[int, ...], int]:
@@ -226,7 +226,7 @@ class _Reader:
         value, at = read_uvarint(self._data, at)
         return value - 1, at
 
-    def _behind_tags(self, at: int) -> int:
+    def _after_tags(self, at: int) -> int:
         if not self._is_flexible:
             return at
         if not self._data[at]:

@@ -129,8 +129,8 @@ class GroupDescription:
 
 
 class TransactionFilter(NamedTuple):
-    """Which transactions to list. ``duration_ms``: only those that are open for longer (-1: all); ``pattern``: only
-    transactional ids that match this regular expression (RE2) as a whole."""
+    """The filter of a list of transactions. ``duration_ms`` selects transactions that are open for longer (-1: all).
+    ``pattern`` selects transactional ids that match this regular expression (RE2) as a whole."""
 
     states: tuple[str, ...] = ()
     producer_ids: tuple[int, ...] = ()

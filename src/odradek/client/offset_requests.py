@@ -229,7 +229,8 @@ async def _epoch_ends_at(
 async def divergence(
     cluster: Cluster, tp: TopicPartition, offset: int, leader_epoch: int, timeout_ms: int | None = None
 ) -> EpochEnd | None:
-    """Returns where the leader's log diverges from a log read up to ``offset`` under ``leader_epoch``, if it does."""
+    """Returns the end of ``leader_epoch`` in the leader's log if a log that was read up to ``offset`` diverges from it,
+    else None."""
     end = (await epoch_ends(cluster, {tp: leader_epoch}, timeout_ms))[tp]
     return end if end.is_before(offset) else None
 

@@ -237,7 +237,7 @@ class PartitionReader:
     def _arrow(
         self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
     ) -> _Decoded[pa.RecordBatch]:
-        kind = record_set()  # here: loads numba and pyarrow
+        kind = record_set()  # imported here, because it loads numba and pyarrow
         if kind is RowSet and surveyed is not None:
             raise ColumnsMissing("reading the ranges of batches")
         records = kind(reply.records)

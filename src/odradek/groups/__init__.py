@@ -1,0 +1,1 @@
+"""Groups with committed offsets as state machines: the classic protocol, KIP-848, offsets, assignors."""

@@ -4,7 +4,7 @@ uniform  All members get the same number of partitions, or one more, and keep as
          allows. If all members read the same topics, one pass makes the assignment. Otherwise each unassigned
          partition goes to the least loaded member that reads its topic. Then partitions move from the most to the
          least loaded member, topic by topic.
-range    Each topic separately: consecutive partitions, the members in order of their ids, static members first.
+range    The members of each topic get consecutive partitions, in order of their ids, static members first.
 
 Where these rules allow several plans, the result is that of Apache Kafka 4.3, which iterates over Java hash maps.
 ``hash_order`` returns their order.
@@ -181,7 +181,7 @@ def _uniform_same(members: dict[str, MemberSpec], partition_counts: Mapping[byte
         assignment[member_id] = kept
         free += given_up
         if wants > 0 and has_extra and len(members) - position > extra:
-            # Enough members follow that may already own an extra partition.
+            # The later members are enough for all extra partitions, and may own such partitions already.
             wants -= 1
             has_extra = False
         if wants > 0:

@@ -123,9 +123,8 @@ class Member:
 
     @property
     def needs_no_heartbeat(self) -> bool:
-        """Whether the member need not heartbeat, because its join or sync is parked.
-
-        A new member is not excused: its client may have disconnected, so its join can time out.
+        """Whether the member need not send heartbeats, because its join or sync is parked. False for a new member: its
+        client may have disconnected, so its join has to time out.
         """
         return not self.is_new and (self.parked_join is not None or self.parked_sync is not None)
 

@@ -203,7 +203,7 @@ class Membership:
             leader=group.leader or "",
             member_id=member.member_id,
         )
-        if was_leader and request.can_skip_assignment:  # else the old leader id in the reply makes it only sync
+        if was_leader and request.can_skip_assignment:  # with the old leader id, the member only syncs
             reply.skip_assignment, reply.leader = True, member.member_id
             reply.members = joined = []
             for row in change.decoded.value.members if change.decoded.value else ():
@@ -487,7 +487,7 @@ class Membership:
             member.session_timer_ms = deadline_ms
             out.effects.append(SetTimer((SESSION, group.group_id, member.member_id), deadline_ms))
 
-    # --- groups that change sides -----------------------------------------------------------------------------
+    # --- conversion of groups ---------------------------------------------------------------------------------
 
     def dissolve(self, group: ClassicGroup, out: Result, pace: Pace) -> Iterator[None]:
         """Answers the parked requests and cancels the timers of a group that becomes a KIP-848 group.

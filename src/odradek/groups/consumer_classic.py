@@ -18,7 +18,7 @@ from odradek.groups.consumer_checks import check_size, find_member
 from odradek.groups.consumer_embedded import EmbeddedSubscription, MalformedProtocol, read_subscription
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import (
-    ClassicSide,
+    ClassicMemberMetadata,
     ConsumerMember,
     MemberState,
     without_epochs,
@@ -79,7 +79,7 @@ class ClassicMembers:
             pattern="",
             client_id=request.client_id,
             client_host=request.client_host,
-            classic=ClassicSide(request.session_timeout_ms, request.protocols),
+            classic=ClassicMemberMetadata(request.session_timeout_ms, request.protocols),
         )
         change = MemberChange(now_ms, group, member, updated, existing)
         downgrades = holder is not None and self._downgrades(group, holder)
@@ -238,7 +238,7 @@ def _subscription(request: JoinGroup) -> EmbeddedSubscription:
 
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
-) -> tuple[ConsumerMember, ClassicSide]:
+) -> tuple[ConsumerMember, ClassicMemberMetadata]:
     """Returns a classic member. Raises KafkaError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
     member = find_member(group, member_id, instance_id)
     if member.classic is None:

@@ -36,7 +36,7 @@ def _reader(data: bytes) -> ProtocolReader:
 
 
 def read_subscription(data: bytes) -> EmbeddedSubscription:
-    """Raises MalformedProtocol."""
+    """Reads a subscription. Raises MalformedProtocol."""
     fields = consumer_protocol.read_subscription(_reader(data))
     return EmbeddedSubscription(fields.version, fields.topics, fields.owned, fields.rack)
 

@@ -30,7 +30,7 @@ from odradek.core.ids import LEAVE_EPOCH, java_string_hash
 from odradek.core.pace import Pace
 from odradek.groups import consumer_records as records
 from odradek.groups.assignors import ASSIGNORS, hash_order
-from odradek.groups.consumer_member import ClassicSide, ConsumerMember, Owned, Partitions, ResolvedPattern
+from odradek.groups.consumer_member import ClassicMemberMetadata, ConsumerMember, Owned, Partitions, ResolvedPattern
 from odradek.groups.metadata_hash import TopicFacts, group_hash_in_steps
 
 NOTHING: Partitions = {}
@@ -42,13 +42,13 @@ class MetadataImage(Protocol):
 
     @property
     def version(self) -> int:
-        """Rises with every change of the topics."""
+        """A number that rises with every change of the topics."""
 
     def topic(self, name: str) -> TopicFacts | None: ...
     def topic_by_id(self, topic_id: bytes) -> TopicFacts | None: ...
     def topic_names(self) -> Iterable[str]: ...
     def group_setting(self, group_id: str, name: str) -> str | None:
-        """Returns a setting of this group, or None if the broker's setting is valid for it."""
+        """Returns a setting of this group, or None if the broker's setting applies to it."""
 
 
 class EmptyMetadataImage:
@@ -145,7 +145,7 @@ class ClassicProtocols:
         self._member_count = 0
         self._supported: Counter[str] = Counter()
 
-    def add(self, side: ClassicSide | None, by: int = 1) -> None:
+    def add(self, side: ClassicMemberMetadata | None, by: int = 1) -> None:
         if side is None:
             return
         self._member_count += by
@@ -416,7 +416,7 @@ class ConsumerGroup:
     def _disown(self, member: ConsumerMember) -> None:
         """Removes the member as owner of its partitions.
 
-        A partition whose owner has another epoch keeps it: that is another member. In a compacted log, the record of
+        A partition with another owner epoch keeps its owner, which is another member. In a compacted log, the record of
         the other member can come first.
         """
         for owned in (member.assigned, member.to_revoke):

@@ -30,7 +30,7 @@ class MemberState(IntEnum):
     UNKNOWN = 127
 
 
-class ClassicSide(NamedTuple):
+class ClassicMemberMetadata(NamedTuple):
     """The additional fields of a member that uses the classic protocol."""
 
     session_timeout_ms: int
@@ -62,7 +62,7 @@ class ConsumerMember(NamedTuple):
     assignor: str | None = None
     assigned: Owned = {}  # noqa: RUF012 (never changed in place)
     to_revoke: Owned = {}  # noqa: RUF012
-    classic: ClassicSide | None = None
+    classic: ClassicMemberMetadata | None = None
 
     def is_reconciled(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch

@@ -13,7 +13,7 @@ from odradek.core.record_schemas import RECORD_TYPES, Packed, Uuid, encode_key, 
 from odradek.core.varints import uvarint
 from odradek.groups.assignors import hash_order, uuid_hash
 from odradek.groups.consumer_member import (
-    ClassicSide,
+    ClassicMemberMetadata,
     ConsumerMember,
     MemberState,
     Owned,
@@ -260,7 +260,7 @@ def with_metadata(consumer: ConsumerMember, value: Mapping[str, Any]) -> Consume
         assignor=value["server_assignor"],
         classic=None
         if classic is None
-        else ClassicSide(
+        else ClassicMemberMetadata(
             classic["session_timeout_ms"],
             tuple(MemberProtocol(row["name"], row["metadata"]) for row in classic["supported_protocols"]),
         ),

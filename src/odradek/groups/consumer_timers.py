@@ -34,7 +34,7 @@ class MemberTimers:
     def __init__(self) -> None:
         self._sessions: dict[MemberKey, _Session] = {}
         self._joins: set[MemberKey] = set()
-        self._revoking_in: dict[MemberKey, int] = {}
+        self._revocation_epochs: dict[MemberKey, int] = {}
 
     def renew(self, now_ms: int, key: MemberKey, timeout_ms: int, out: Result) -> None:
         session = self._sessions.get(key)
@@ -66,16 +66,16 @@ class MemberTimers:
                 session.timer_ms += by_ms
 
     def await_revocation(self, now_ms: int, key: MemberKey, epoch: int, timeout_ms: int, out: Result) -> None:
-        self._revoking_in[key] = epoch
+        self._revocation_epochs[key] = epoch
         out.effects.append(SetTimer((REVOKE, *key), now_ms + timeout_ms))
 
     def revoked(self, key: MemberKey, out: Result) -> None:
-        if self._revoking_in.pop(key, None) is not None:
+        if self._revocation_epochs.pop(key, None) is not None:
             out.effects.append(CancelTimer((REVOKE, *key)))
 
-    def revoking_in(self, key: MemberKey) -> int | None:
+    def take_revocation_epoch(self, key: MemberKey) -> int | None:
         """Removes and returns the epoch for which a member's revocation timer was set; None if none was set."""
-        return self._revoking_in.pop(key, None)
+        return self._revocation_epochs.pop(key, None)
 
     def await_join(self, now_ms: int, key: MemberKey, timeout_ms: int, out: Result) -> None:
         """Sets the join timer if it is not set already."""
@@ -97,7 +97,7 @@ class MemberTimers:
     def forget(self, key: MemberKey, out: Result) -> None:
         """Removes a member's timeouts and cancels its timers."""
         self._sessions.pop(key, None)
-        self._revoking_in.pop(key, None)
+        self._revocation_epochs.pop(key, None)
         self._joins.discard(key)
         cancelled: list[Hashable] = [(kind, *key) for kind in (SESSION, REVOKE, JOIN, SYNC)]
         out.effects += [CancelTimer(timer) for timer in cancelled]

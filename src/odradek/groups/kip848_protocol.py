@@ -216,7 +216,8 @@ class ConsumerMembership:
     def next_target(
         self, change: MemberChange, is_new_epoch: bool, out: Result
     ) -> Generator[None, None, TargetAssignment]:
-        """Starts a new epoch if necessary, computes its target if the interval allows it, and returns the member's."""
+        """Starts a new epoch if necessary, computes the group's target if the interval allows it, and returns the
+        member's target."""
         now_ms, group = change.now_ms, change.group
         epoch = group.epoch
         if is_new_epoch or group.refresh_due(now_ms):
@@ -473,7 +474,7 @@ class ConsumerMembership:
         group = self.groups.get(group_id)
         member = None if group is None else group.members.get(member_id)
         if kind == REVOKE:
-            epoch = self.timers.revoking_in(member_key)
+            epoch = self.timers.take_revocation_epoch(member_key)
             if member is None or member.epoch != epoch:
                 return out
         if group is not None and member is not None:

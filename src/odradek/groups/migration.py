@@ -26,7 +26,7 @@ from odradek.groups.consumer_embedded import (
     read_subscription,
 )
 from odradek.groups.consumer_group import ConsumerGroup, MetadataImage
-from odradek.groups.consumer_member import ClassicSide, ConsumerMember, Partitions, with_epoch
+from odradek.groups.consumer_member import ClassicMemberMetadata, ConsumerMember, Partitions, with_epoch
 
 RECORD_WORK = 4
 """The work of a small record, in elements of a step."""
@@ -49,7 +49,7 @@ def partitions_by_id(listed: PartitionsByTopic, image: MetadataImage) -> Partiti
     }
 
 
-def packed_assignment(side: ClassicSide, partitions: Partitions, image: MetadataImage) -> bytes:
+def packed_assignment(side: ClassicMemberMetadata, partitions: Partitions, image: MetadataImage) -> bytes:
     """Returns an assignment in the format of a classic member. Raises MalformedProtocol."""
     version = read_subscription(side.protocols[0].metadata).version
     found = ((image.topic_by_id(topic_id), numbers) for topic_id, numbers in partitions.items())
@@ -113,7 +113,7 @@ def _upgraded(classic: ClassicGroup, image: MetadataImage, pace: Pace) -> Genera
                 client_host=old.client_host,
                 topics=frozenset(map(sys.intern, subscription.topics)),  # members share the strings
                 assigned=with_epoch(partitions, epoch),
-                classic=ClassicSide(old.session_timeout_ms, old.protocols),
+                classic=ClassicMemberMetadata(old.session_timeout_ms, old.protocols),
             )
         )
         if pace.spend(size):

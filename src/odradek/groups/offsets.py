@@ -113,7 +113,7 @@ class Offsets:
         self._by_group: dict[str, dict[str, dict[int, StoredOffset]]] = {}
         self._fetched: dict[tuple[str, str], FetchedRows] = {}  # the rows of the last fetch, until the next commit
         self.pending = PendingOffsets()
-        self._has_pending = self.pending.open  # the same dict: a commit tests it
+        self._has_pending = self.pending.open  # ``pending.open``, for a fast test by each commit
 
     # --- the store --------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ _MAX_PATTERNS = 100
 """The largest number of different patterns in a group. Each of them may match all topics."""
 _MATCHES_AT_ONCE = 500
 _RECORD_OVERHEAD_BYTES = 100
-_LENGTH_BYTES, _CHAR_BYTES = 2, 4  # the most bytes: of the length of a topic's name, of a character of a pattern
+_LENGTH_BYTES, _CHAR_BYTES = 2, 4  # the most bytes of a name's length, of a pattern's character
 
 
 class PatternResolution:

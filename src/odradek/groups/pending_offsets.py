@@ -2,9 +2,9 @@
 
 Rules
 * A commit makes the producer's pending offsets committed ones, an abort drops them.
-* The later record in the log wins, as in Kafka and in a compaction. A pending offset is overtaken by a plain commit of
-  its partition after it, and by the commit of a transaction whose record is after it. It stays pending then, without a
-  value: readers still wait for its transaction. Committed offsets do not need the offsets of their records for this.
+* The later record in the log wins, as in Kafka and in a compaction. A later plain commit of the partition overtakes a
+pending offset, and so does the commit of a transaction with a later record. An overtaken offset stays pending without a
+value, because readers still wait for its transaction. So committed offsets need not keep the offsets of their records.
 * A tombstone drops the pending offsets of its partition.
 """
 

@@ -54,9 +54,8 @@ class AbortedIndex(IndexFile):
             super().seal()
 
     def collect(self, start: int, end: int, found: list[AbortedTransaction]) -> bool:
-        """Adds the transactions with records in [``start``, ``end``). Returns whether later segments have none.
-
-        They have none after an entry whose last stable offset is not below ``end``.
+        """Adds the transactions with records in [``start``, ``end``). Returns True if later segments have none. This is
+        so after an entry whose last stable offset is at or above ``end``.
         """
         first_slot = self._slot_at_most(start - 1, _LAST_OFFSET_COLUMN) + 1
         view = memoryview(self._data())[first_slot * _ENTRY.size : self.entries * _ENTRY.size]

@@ -125,7 +125,7 @@ def siphash(data: Any, at: int, size: int, k0: int, k1: int) -> Any:
 
 @kernel(_I64(_U64S, _U64, _U64))
 def _find(slots: Any, first: int, second: int) -> Any:
-    """Returns the place of a key in the table, or the free place for it. At least one place is always free."""
+    """Returns the slot of a key in the table, or the free slot for it. At least one slot is always free."""
     places = np.uint64(len(slots) // 3)
     place = np.uint64(first) % places
     while True:
@@ -206,7 +206,7 @@ def _copy_bytes(buffer: Any, start: int, end: int, out: Any, at: int) -> Any:
 @kernel(types.UniTuple(_I64, 4)(_RO, _TABLE, _I64, _I64, _I64, _U64S, _U64, _U64, _I64, _U8S))
 def _choose(  # noqa: PLR0917
     buffer: Any, table: Any, i: int, task: int, mapped_offset: int, slots: Any, k0: int, k1: int,
-    tombstones_go: int, keep: Any,
+    drops_tombstones: int, keep: Any,
 ) -> Any:  # fmt: skip
     """Marks the remaining records in ``keep``. Returns (status, their number, tombstones, time delta of the first)."""
     at, end = table[i, FROM], table[i, TO]
@@ -222,7 +222,7 @@ def _choose(  # noqa: PLR0917
         if not stays and key_size >= 0:
             first, second = siphash(buffer, key_at, key_size, k0, k1)
             newest = np.int64(slots[_find(slots, first, second) + 2]) - 1
-            stays = offset >= newest and (value_size >= 0 or not tombstones_go)
+            stays = offset >= newest and (value_size >= 0 or not drops_tombstones)
         keep[n] = stays
         if stays:
             if not kept:

@@ -50,7 +50,7 @@ class Fate(NamedTuple):
     """The decision about a batch before its records are read."""
 
     discards: bool
-    """No record of it is kept."""
+    """All its records are removed."""
     keeps_empty: bool
     """It stays as a header without records if no record remains."""
     starts_horizon: bool

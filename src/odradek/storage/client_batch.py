@@ -53,13 +53,13 @@ def _fits(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -
         return False
     if not config.is_log_append_time and (
         header.base_timestamp + found.greatest_delta != header.max_timestamp
-        or _is_out_of_time(header, found, config, now_ms)
+        or _breaks_time_bounds(header, found, config, now_ms)
     ):
         return False
     return config.compression_type == "producer" or _codec(config) == header.compression
 
 
-def _is_out_of_time(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -> bool:
+def _breaks_time_bounds(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -> bool:
     """Whether a timestamp of the batch is outside of the topic's bounds."""
     return (
         header.base_timestamp + found.greatest_delta > now_ms + config.message_timestamp_after_max_ms
@@ -77,7 +77,7 @@ def _adapt(data: Buffer, batches: Batches, found: Checked, config: LogConfig, no
     if config.is_compacted and found.has_keyless:
         raise KafkaError(ErrorCode.invalid_record, "a record of a compacted topic must have a key")
     if not config.is_log_append_time:
-        if _is_out_of_time(header, found, config, now_ms):
+        if _breaks_time_bounds(header, found, config, now_ms):
             yield from _check_timestamps(data, header, config, now_ms)
         newest = header.base_timestamp + found.greatest_delta
         if newest != header.max_timestamp:

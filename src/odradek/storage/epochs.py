@@ -86,7 +86,7 @@ class LeaderEpochs:
 
     @contextmanager
     def written_once(self) -> Iterator[None]:
-        """Writes the changes inside of it once at its end, if they differ from the file. Not thread-safe."""
+        """Writes the changes of a ``with`` block once at its end, if they differ from the file. Not thread-safe."""
         self._held = True
         try:
             yield
@@ -158,7 +158,7 @@ class LeaderEpochs:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the file can wait for the first sync: the single epoch is in every batch."""
+        """Whether the file can wait for the first sync, because the log has a single epoch, which is in every batch."""
         return self._in_file is None and len(self._entries) == 1 and not self._entries[0].start_offset
 
     def _lock(self) -> LockType:

@@ -34,13 +34,13 @@ from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.files import Files, OsFiles
 from odradek.storage.index import IndexCorrupt
 from odradek.storage.log_transactions import LogTransactions
+from odradek.storage.offset_assignment import assign_offsets
 from odradek.storage.producers import Producers
 from odradek.storage.recovery import EndedTransaction, Loaded, begin, load, note_batch
 from odradek.storage.retention import Rule, count_due, rules
 from odradek.storage.segment import TXN_INDEX_SUFFIX, FoundOffset, Segment, Slice, file_name
 from odradek.storage.segment_read import read_slice
 from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
-from odradek.storage.offset_assignment import stamp_batches
 from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
 from odradek.storage.verification import Guard
 
@@ -232,7 +232,7 @@ class Log(LogTransactions):
         config = self.config
         append_time = now_ms if config.is_log_append_time else None
         first_offset = self._end_offset
-        parts, appended, offset, newest, has_producer = stamp_batches(
+        parts, appended, offset, newest, has_producer = assign_offsets(
             data, batches, first_offset, leader_epoch=leader_epoch, log_append_time_ms=append_time
         )
         total = len(data)
@@ -260,7 +260,8 @@ class Log(LogTransactions):
         return AppendInfo(first_offset, offset - 1, -1 if append_time is None else append_time, self.log_start_offset)
 
     def _note_end(self, ended: EndedTransaction) -> None:
-        """Adds an aborted transaction to the index. With a held back high watermark the transaction stays unstable."""
+        """Adds an aborted transaction to the index. If the high watermark is set, the transaction stays unstable until
+        the high watermark has passed its marker."""
         if ended.is_aborted:
             self.has_aborted = True
             try:
@@ -507,7 +508,8 @@ class Log(LogTransactions):
         self._unflushed_records = 0
 
     def flush_if_due(self, now_ms: int) -> bool:
-        """Syncs if there are unsynced records and the last sync is at least ``flush.ms`` ago. Returns whether."""
+        """Syncs if there are unsynced records and the last sync is at least ``flush.ms`` ago. Returns whether it has
+        synced."""
         if not self._unflushed_records or now_ms - self._flushed_ms < self.config.flush_ms:
             return False
         self.flush()
@@ -582,7 +584,7 @@ class Log(LogTransactions):
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.path.name} {self.offline}")
 
     def _fail_late(self, error: OSError) -> None:
-        """Handles a failed read of a slice."""
+        """Takes the log offline after a failed read of a slice."""
         if self.offline is None and not self.closed:
             self._fail("read", error)
 

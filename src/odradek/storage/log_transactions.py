@@ -16,7 +16,7 @@ from odradek.storage.verification import Guard, Verifications
 
 
 class DescribedProducer(NamedTuple):
-    """The state of a producer for DescribeProducers. -1 is "unknown", and no open transaction."""
+    """The state of a producer for DescribeProducers. -1 means unknown, or no open transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -54,7 +54,7 @@ class LogTransactions:
     def high_watermark(self, value: int | None) -> None:
         """``None`` makes it equal to the log end offset again."""
         self._high_watermark = value
-        self.producers.replicate(self._end_offset if value is None else value)
+        self.producers.on_high_watermark(self._end_offset if value is None else value)
 
     @property
     def last_stable_offset(self) -> int:

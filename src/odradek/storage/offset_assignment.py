@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from odradek.batches.header import BatchHeader, Buffer, stamped_head
+from odradek.batches.header import BatchHeader, Buffer, head_with_offset
 from odradek.storage.segment import AppendedBatch
 
 
-class StampedBatches(NamedTuple):
+class AssignedBatches(NamedTuple):
     """The bytes to write, in ``parts``, and the position of each batch. ``has_producer``: a batch has a producer id."""
 
     parts: list[Buffer]
@@ -19,22 +19,23 @@ class StampedBatches(NamedTuple):
     has_producer: bool
 
 
-def stamp_batches(
+def assign_offsets(
     data: Buffer,
     batches: Sequence[tuple[int, BatchHeader]],
     first_offset: int,
     *,
     leader_epoch: int,
     log_append_time_ms: int | None,
-) -> StampedBatches:
-    """Returns the batches of ``data`` from ``first_offset`` on. ``None`` keeps the times of the records."""
+) -> AssignedBatches:
+    """Gives the batches of ``data`` offsets from ``first_offset`` on. ``log_append_time_ms=None`` keeps the times of
+    the records."""
     view = memoryview(data)
     offset = first_offset
     newest, has_producer = -1, False
     parts: list[Buffer] = []
     appended: list[AppendedBatch] = []
     for pos, header in batches:
-        head = stamped_head(
+        head = head_with_offset(
             data, pos, header, base_offset=offset, leader_epoch=leader_epoch, log_append_time_ms=log_append_time_ms
         )
         size = header.size_in_bytes
@@ -46,4 +47,4 @@ def stamp_batches(
         newest = max(newest, timestamp)
         if header.producer_id >= 0:
             has_producer = True
-    return StampedBatches(parts, appended, offset, newest, has_producer)
+    return AssignedBatches(parts, appended, offset, newest, has_producer)

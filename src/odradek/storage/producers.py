@@ -165,7 +165,7 @@ class Producers:
         insort(self._unreplicated, (first_offset, last_offset))
         self._note_first_unstable()
 
-    def replicate(self, high_watermark: int) -> None:
+    def on_high_watermark(self, high_watermark: int) -> None:
         """Ends the wait of transactions whose markers are below the high watermark."""
         if self._unreplicated:
             self._unreplicated = [waiting for waiting in self._unreplicated if waiting[1] >= high_watermark]
@@ -229,8 +229,8 @@ class Producers:
     def check_marker(self, marker: EndTransactionMarker) -> None:
         """Checks whether the marker may be appended.
 
-        With transaction.version 2 its epoch is above the producer's. It may be equal if the producer has no open
-        transaction, because then it is the repetition of a written marker (KIP-1228), and at the largest epoch.
+        With transaction.version 2 its epoch is above the producer's. It may be equal in two cases: the producer has no
+        open transaction, so the marker repeats a written one (KIP-1228); or the epoch is the largest one.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """

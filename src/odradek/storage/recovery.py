@@ -170,7 +170,7 @@ def load(
         producers.remove_stray_snapshots({segment.base_offset for segment in segments}, names)
         Loaded.rebuild_producers(producers, segments, config, now_ms, unindexed=unindexed)
         for segment in segments:
-            segment.rest()
+            segment.close_file()
     except CorruptRecord as error:
         raise StorageError(f"{path}: {error.message}") from error
     except OSError as error:

@@ -236,7 +236,7 @@ class Segment:
         segment._bytes_since_index = segment.size - start
         return segment
 
-    def rest(self) -> None:
+    def close_file(self) -> None:
         """Closes the file and drops saved indexes. Their next use opens them again."""
         self._file = None
         if self._offset_index is not None and self._offset_index.is_saved:
@@ -327,7 +327,8 @@ class Segment:
 
     @property
     def _jitter_ms(self) -> int:
-        """The time by which this segment rolls earlier: pseudorandom by its path, so equal after a restart."""
+        """The ms by which this segment rolls earlier: a pseudorandom number from its path, so a restart does not change
+        it."""
         config = self.config
         path = self.path(LOG_SUFFIX)
         return crc32(f"{path.parent.name}/{path.name}".encode()) % min(config.segment_jitter_ms, config.segment_ms)

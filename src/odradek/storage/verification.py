@@ -1,7 +1,8 @@
 """Proofs that a batch belongs to a transaction which the coordinator knows (KIP-890), as in Kafka.
 
-A guard is made before the coordinator is asked, and the batch that begins the transaction in this log comes with it. A
-marker between both ends the guard: a batch that was late for its own transaction cannot begin one that nothing ends.
+The broker makes a guard before it asks the coordinator. The batch that begins the transaction in this log needs this
+guard. A marker that is written in between makes the guard invalid. So a batch that arrives after the end of its
+transaction cannot begin another transaction, which nothing would end.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Verifications:
         del self._by_producer[header.producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Removes verifications that an earlier call has found ``expiration_ms`` ago."""
+        """Removes verifications that an earlier call has seen, at least ``expiration_ms`` ago."""
         for producer_id, known in tuple(self._by_producer.items()):
             if known.noticed_ms < 0:
                 known.noticed_ms = now_ms

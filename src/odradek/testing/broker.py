@@ -34,7 +34,7 @@ class Broker:
             Producer({"bootstrap.servers": broker.bootstrap_servers})
 
     ``data_dir``: the data directory; None creates a temporary one, which ``close`` removes. ``config`` maps Kafka's
-    names of broker settings to values. ``port`` 0 takes a free port, which stays the same when the broker is started
+    names of broker settings to values. ``port`` 0 selects a free port, which stays the same when the broker is started
     again. ``in_thread`` runs the broker in a thread of this process instead of its own process.
 
     The first rebalance of a group does not wait for more members (``group.initial.rebalance.delay.ms`` is 0 unless
@@ -107,7 +107,7 @@ class Broker:
         return self
 
     def create_topic(self, name: str, partitions: int | None = None, config: Mapping[str, Any] | None = None) -> None:
-        """Creates a topic; ``partitions`` None takes the broker's ``num.partitions``.
+        """Creates a topic; ``partitions`` None means the broker's ``num.partitions``.
 
         Raises ValueError with Kafka's message, for example if the topic exists or a setting does not.
         """
@@ -116,7 +116,8 @@ class Broker:
         self._engine.command("create_topic", name=name, partition_count=count, configs=texts)
 
     def cleaner(self) -> CleanerHealth:
-        """Returns the health of the log cleaner: if it is dead or has given a partition up, that log grows forever."""
+        """Returns the health of the log cleaner. A log grows without limit if the cleaner is dead or has excluded the
+        log's partition."""
         return CleanerHealth(**self._engine.command("cleaner"))
 
     def stop(self) -> None:
@@ -181,7 +182,8 @@ class CleanerHealth(NamedTuple):
     """The log cleaner's health, partitions by name (``topic-0``). Times in ms since 1970 (-1: never), sizes in bytes.
 
     ``dead_thread_count``: cleaner threads that have ended, as in Kafka's metric of that name. ``uncleanable``:
-    partitions that are not cleaned after a failure, with the reason. ``dirty_bytes``: of the other partitions.
+    partitions that are not cleaned after a failure, with the reason. ``dirty_bytes``: the bytes that wait for a
+    cleaning, in the other partitions.
     """
 
     thread_count: int
@@ -221,9 +223,9 @@ class BrokerClock:
     ) -> None:
         """Moves the clock forward; all work that is due by then is done on return.
 
-        Offsets have expired, old segments are deleted, and sessions of members have timed out, of live members too: for
-        the broker, they sent no heartbeat in that time. Compaction has started, but may not be finished. The clock
-        keeps its advance over ``kill`` and ``start``. Raises ValueError for a negative time.
+        Offsets have expired, old segments are deleted, and sessions of members have timed out. This includes live
+        members, because they sent no heartbeat in the skipped time. Compaction has started, but may not be finished.
+        The clock keeps its advance over ``kill`` and ``start``. Raises ValueError for a negative time.
         """
         if by is not None and not isinstance(by, timedelta):
             raise TypeError(f"advance() takes a timedelta or days=, hours=, …, not {by!r}")
@@ -253,9 +255,9 @@ class Faults:
 
     ``api`` is Kafka's name (``"OffsetCommit"``). Each call sets one fault for the next ``times`` requests of that API.
     With ``times=None`` it stays until ``clear``. ``topic`` and ``client_id`` limit it to requests with this topic
-    and from this client. If several faults match, the first one set applies. With ``when="before"`` the request has
-    no effect (a delayed request takes effect after the delay). With ``when="after"`` it has an effect, but the
-    client gets no regular reply, or gets it late.
+    and from this client. If several faults match, the one that was set first applies. With ``when="before"`` the
+    request has no effect (a delayed request takes effect after the delay). With ``when="after"`` it has an effect, but
+    the client gets no regular reply, or gets it late.
 
     All methods return the fault's number, which is also in ``fired``, and raise ValueError for an unknown name.
     ``kill``, ``stop`` and ``start`` of the broker remove all faults.

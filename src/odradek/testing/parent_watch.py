@@ -1,4 +1,4 @@
-"""Runs a command, and kills it as soon as standard input ends: that is when the process at its other end has died.
+"""Runs a command, and kills it when standard input ends, because then the process at the other end has died.
 
 Java programs cannot watch their parent. ``testing/zookeeper`` runs this file as a script, so it imports nothing but the
 standard library. Arguments: a folder that is removed if the parent dies first (or "-"), then the command. The first

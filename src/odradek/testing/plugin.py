@@ -26,7 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def odradek_broker_config(pytestconfig: pytest.Config) -> dict[str, str]:
-    """The settings of ``odradek_broker`` by Kafka's names, from the ini option odradek_config. Can be overridden."""
+    """The settings of ``odradek_broker`` by Kafka's names, from the ini option odradek_config. A project may override
+    it."""
     lines = [line.partition("=") for line in pytestconfig.getini("odradek_config")]
     wrong = [name for name, equals, _ in lines if not equals]
     if wrong:

@@ -137,7 +137,7 @@ class ZooKeeperNode:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stops the node's process (SIGSTOP): connections stay open, and nothing is answered until ``resume``."""
+        """Stops the node's process (SIGSTOP): connections stay open, and the node answers nothing until ``resume``."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -238,9 +238,10 @@ class ZooKeeper:
             node.kill()
 
     def expire_session(self, client: Any) -> None:
-        """Ends the session of a ``KazooClient``: its ephemeral nodes disappear, and it learns of the loss.
+        """Ends the session of a ``KazooClient``: its ephemeral nodes disappear, and the client gets an error of an
+        expired session.
 
-        Takes the session over with a second connection and closes it, as no client can expire a session itself."""
+        A second connection takes the session over and closes it, because no client can expire its own session."""
         from kazoo.client import KazooClient
 
         other = KazooClient(self.connect_string, client_id=client.client_id)

@@ -1,7 +1,7 @@
 """One session of ZooKeeper over kazoo: reads in bulk, and transactions whose outcome is always known.
 
-kazoo repeats reads while the connection comes back. A transaction is sent once: if its answer is lost, the caller reads
-whether it was carried out (``store``).
+kazoo repeats reads while it reconnects. A transaction is sent once: if its answer is lost, the caller reads whether it
+was carried out (``store``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MAX_REQUEST_BYTES = 0xFFFFF
 """ZooKeeper's limit for a request (``jute.maxbuffer``)."""
 _OPERATION_BYTES = 80
-"""An upper bound of what an operation has beside its path and value: header, lengths, access list, version."""
+"""An upper bound for the bytes of an operation besides its path and value: header, lengths, access list, version."""
 _IN_FLIGHT = 500
 
 
@@ -72,7 +72,7 @@ class Delete(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Is carried out only if a node still has this version."""
+    """A condition of a transaction: a node still has this version."""
 
     path: str
     version: int
@@ -206,7 +206,7 @@ class ZooKeeperConnection:
         return found
 
     def _retried(self, path: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Repeats a read while the connection comes back, for at most the timeout."""
+        """Repeats a read while kazoo reconnects, for at most the timeout."""
         from kazoo.exceptions import NoNodeError
         from kazoo.retry import KazooRetry
 
@@ -219,7 +219,7 @@ class ZooKeeperConnection:
 
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
-        """Turns kazoo's errors into ours."""
+        """Converts kazoo's errors to ours."""
         import ssl
 
         from kazoo import exceptions as kazoo
@@ -231,7 +231,7 @@ class ZooKeeperConnection:
             yield
         except (kazoo.SessionExpiredError, kazoo.ConnectionClosedError) as error:
             raise SessionExpired(
-                f"the session at ZooKeeper {where} has ended: its connection was away too long"
+                f"the session at ZooKeeper {where} has ended: its connection was lost for too long"
             ) from error
         except (kazoo.ConnectionLoss, KazooTimeoutError, kazoo.OperationTimeoutError, RetryFailedError) as error:
             what = "did not answer in time" if isinstance(error, KazooTimeoutError) else "lost the connection"

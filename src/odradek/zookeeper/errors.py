@@ -18,7 +18,7 @@ class ZooKeeperUnreachable(ZooKeeperError):
 
 
 class SessionExpired(ZooKeeperUnreachable):
-    """The session ended while the connection was away: its ephemeral nodes are gone."""
+    """The session ended while the connection was lost: its ephemeral nodes are gone."""
 
 
 class NoPermission(ZooKeeperError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek.core.errors import ConfigError
-from odradek.zookeeper.layout import MAX_OFFSET, OffsetLayout, Place
+from odradek.zookeeper.layout import MAX_OFFSET, GroupPartition, OffsetLayout
 from odradek.zookeeper.store import StoredOffsets
 
 
@@ -18,29 +18,29 @@ def format_offsets(groups: Iterable[StoredOffsets]) -> str:
     return "".join(f"{stored.path}:{stored.offset}\n" for found in groups for stored in found.offsets.values())
 
 
-def parse_offsets(text: str, layout: OffsetLayout, name: str) -> dict[Place, int]:
+def parse_offsets(text: str, layout: OffsetLayout, name: str) -> dict[GroupPartition, int]:
     """Reads a file, with line ends of Unix or Windows. Raises ConfigError with ``name`` and the line."""
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
-    found: dict[Place, int] = {}
+    found: dict[GroupPartition, int] = {}
     for number, line in enumerate(lines, 1):
         where = f"{name}, line {number}"
         path, colon, value = line.removesuffix("\r").rpartition(":")
         if not line.strip():
-            raise ConfigError(f"{where}: the line is empty; Kafka's tool would stop here without a word")
+            raise ConfigError(f"{where}: the line is empty: remove it; Kafka's tool stops at it without an error")
         if not colon:
             raise ConfigError(f"{where}: expected PATH:OFFSET")
-        place = layout.place(path)
-        if isinstance(place, str):
-            raise ConfigError(f"{where}: {path}: {place}")
+        found_at = layout.group_partition(path)
+        if isinstance(found_at, str):
+            raise ConfigError(f"{where}: {path}: {found_at}")
         if not (
             value.isascii() and value.isdigit() and len(value) <= len(str(MAX_OFFSET)) and int(value) <= MAX_OFFSET
         ):
             raise ConfigError(f"{where}: {value!r} is not an offset, a whole number from 0 to {MAX_OFFSET}")
-        if place in found:
+        if found_at in found:
             raise ConfigError(f"{where}: {path} occurs twice")
-        found[place] = int(value)
+        found[found_at] = int(value)
     if not found:
         raise ConfigError(f"{name}: the file has no line")
     return found

@@ -28,8 +28,8 @@ _SHOWN = 40
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 
-class Place(NamedTuple):
-    """A group's partition."""
+class GroupPartition(NamedTuple):
+    """A group and a partition of which it has an offset."""
 
     group: str
     tp: TopicPartition
@@ -58,12 +58,10 @@ def parse_partition(text: str) -> int | str:
 
 @dataclass(frozen=True)
 class OffsetLayout:
-    """Where and how offsets are stored.
-
-    ``template`` has the placeholders {group}, {topic} and {partition}; ``group`` and ``topic`` stand for a placeholder
-    that it does not have. ``json_field``: the value is a JSON object with the offset in this field (``a.b``: in an
-    object in it). ``last_read``: the value is the last offset that was read, so the next offset is one more.
-    Raises ConfigError.
+    """The paths and the values of stored offsets. ``template`` has the placeholders {group}, {topic} and {partition};
+    ``group`` and ``topic`` stand for a placeholder that it does not have. ``json_field``: the value is a JSON object
+    with the offset in this field (``a.b``: in an object in it). ``last_read``: the value is the last offset that was
+    read, so the next offset is one more. Raises ConfigError.
     """
 
     template: str = KAFKA_TEMPLATE
@@ -119,7 +117,7 @@ class OffsetLayout:
             f"(?P<{piece[1:-1]}>.+)" if _PLACEHOLDER.fullmatch(piece) else re.escape(piece) for piece in pieces
         ), re.DOTALL)  # fmt: skip
 
-    def place(self, path: str) -> Place | str:
+    def group_partition(self, path: str) -> GroupPartition | str:
         """Returns the group and partition of a path, or why it is no path of this layout."""
         parts = path.split("/")[1:] if path.startswith("/") else []
         if len(parts) != len(self.segments):
@@ -136,10 +134,10 @@ class OffsetLayout:
         group, topic = found.get("group", self.group), found.get("topic", self.topic)
         assert group is not None
         assert topic is not None
-        return Place(group, TopicPartition(topic, partition))
+        return GroupPartition(group, TopicPartition(topic, partition))
 
     def offset(self, data: bytes | None) -> int | str:
-        """Returns the next offset that a value means, or why it means none."""
+        """Returns the next offset of a value, or the reason why the value has none."""
         if not data:
             return "it has no data"
         try:

@@ -38,7 +38,8 @@ class ConsumerRegistration(NamedTuple):
         return found
 
     def _matching(self, pattern: str, topics: Sequence[str]) -> list[str]:
-        """As in Kafka, a comma separates alternatives, and the pattern matches whole names."""
+        """Returns the topics that match. As in Kafka, a comma separates alternatives, and the pattern matches whole
+        names."""
         compiled = re.compile(pattern.strip().strip("\"'").replace(",", "|").replace(" ", ""))
         return [t for t in topics if (compiled.fullmatch(t) is not None) == (self.pattern == "white_list")]
 
@@ -52,7 +53,7 @@ class GroupMembers(NamedTuple):
     invalid: tuple[InvalidZnode, ...] = ()
 
     def live(self) -> list[str]:
-        """Returns the names of all that read this group: registered consumers, and owners without a registration.
+        """Returns the names of all consumers of this group: registered ones, and owners without a registration.
 
         An invalid registration counts, too: its znode exists only while its consumer has a session."""
         ids = [one.consumer_id for one in self.consumers]
@@ -62,7 +63,7 @@ class GroupMembers(NamedTuple):
 
 
 class OwnerRow(NamedTuple):
-    """A partition of a subscribed topic, its owner, and what is wrong with that ("" if nothing)."""
+    """A partition of a subscribed topic, its owner, and the problem with this owner ("" for none)."""
 
     tp: TopicPartition
     owner: str | None

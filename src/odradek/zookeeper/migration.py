@@ -14,7 +14,7 @@ from odradek.client.errors import GroupIdNotFound
 from odradek.core.errors import ConfigError, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.zookeeper.bounds import cluster_logs
-from odradek.zookeeper.layout import Place, name_problem
+from odradek.zookeeper.layout import GroupPartition, name_problem
 from odradek.zookeeper.members import read_members
 from odradek.zookeeper.store import OffsetChange, OffsetStore, StoredOffset, StoredOffsets
 
@@ -43,7 +43,7 @@ class MigrationRow(NamedTuple):
 
 
 class SkippedOffset(NamedTuple):
-    """Something in the source that is no offset at which a consumer can resume. ``where``: a path or a partition."""
+    """An entry of the source at which no consumer can resume. ``where``: its path or partition."""
 
     where: str
     reason: str
@@ -53,7 +53,7 @@ class GroupMigration(NamedTuple):
     """The plan for one group. ``refusals``: why nothing of it may be written (empty if it may).
 
     ``only_in_target``: partitions that the source does not have; they stay. ``left_behind``: partitions whose commit in
-    Kafka has metadata or a leader epoch, which ZooKeeper does not store. ``seen``: what ZooKeeper had."""
+    Kafka has metadata or a leader epoch, which ZooKeeper does not store. ``seen``: the offsets that ZooKeeper had."""
 
     group: str
     to: Target
@@ -71,9 +71,8 @@ class GroupMigration(NamedTuple):
 
 
 class MigrationRules(NamedTuple):
-    """``to``: the target. ``on_conflict``: which offset the target gets where it has another one than the source.
-
-    ``skip_invalid``: leave out entries at which no consumer can resume, instead of refusing the group."""
+    """``to``: the target. ``on_conflict``: the choice between the offsets of source and target if they differ.
+    ``skip_invalid``: entries at which no consumer can resume are left out; otherwise they refuse the group."""
 
     to: Target
     on_conflict: OnConflict = "fail"
@@ -154,7 +153,7 @@ def _refusals(
 
 def _unwritable(store: OffsetStore, stored: StoredOffsets, rows: Iterable[MigrationRow]) -> list[str]:
     """Returns why ZooKeeper cannot store the rows: a name, a value, or an invalid znode at the path of an offset."""
-    in_the_way = {one.path: one.reason for one in stored.invalid}
+    invalid = {one.path: one.reason for one in stored.invalid}
     for row in rows:
         before = stored.offsets.get(row.tp)
         try:
@@ -162,8 +161,8 @@ def _unwritable(store: OffsetStore, stored: StoredOffsets, rows: Iterable[Migrat
             store.layout.data(row.after, before.data if before else None)
         except ConfigError as error:
             return [str(error)]
-        if path in in_the_way:
-            return [f"{path} is in the way: {in_the_way[path]}: delete it first"]
+        if path in invalid:
+            return [f"{path} has no valid offset: {invalid[path]}: delete it first"]
     return []
 
 
@@ -193,7 +192,7 @@ def execute(store: OffsetStore, admin: Admin, planned: GroupMigration) -> None:
     if planned.to == "kafka":
         admin.alter_group_offsets(planned.group, {row.tp: OffsetAndMetadata(row.after) for row in rows})
     else:
-        store.write([OffsetChange(Place(planned.group, r.tp), r.after, planned.seen.get(r.tp)) for r in rows])
+        store.write([OffsetChange(GroupPartition(planned.group, r.tp), r.after, planned.seen.get(r.tp)) for r in rows])
 
 
 def differences(store: OffsetStore, admin: Admin, planned: GroupMigration) -> list[str]:

@@ -1,4 +1,4 @@
-"""The offsets of groups: reads with everything that is no offset listed, and conditional writes in one transaction."""
+"""The offsets of groups: reads that also list the invalid znodes, and conditional writes in one transaction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from odradek.core.ids import TopicPartition
 from odradek.zookeeper.connection import Create, Delete, Operation, SetData, Znode, ZooKeeperConnection
 from odradek.zookeeper.errors import ZnodeChanged, ZooKeeperUnreachable
-from odradek.zookeeper.layout import KAFKA_LAYOUT, OffsetLayout, Place
+from odradek.zookeeper.layout import KAFKA_LAYOUT, GroupPartition, OffsetLayout
 
 _ATTEMPTS = 5
 
@@ -24,7 +24,8 @@ class StoredOffset(NamedTuple):
 
 
 class InvalidZnode(NamedTuple):
-    """A znode where an offset belongs that is none. ``data`` is None if it was not read or there is none."""
+    """A znode at the path of an offset that has no valid offset. ``data`` is None if the znode has none or it was not
+    read."""
 
     path: str
     reason: str
@@ -33,7 +34,7 @@ class InvalidZnode(NamedTuple):
 
 
 class StoredOffsets(NamedTuple):
-    """What ZooKeeper has for a group: the offsets, and all other znodes where offsets belong."""
+    """The offsets of a group in ZooKeeper, and the invalid znodes at paths of offsets."""
 
     group: str
     offsets: dict[TopicPartition, StoredOffset]
@@ -45,9 +46,9 @@ class StoredOffsets(NamedTuple):
 
 
 class OffsetChange(NamedTuple):
-    """A new offset of a partition. ``before``: what was read; None where there was nothing."""
+    """A new offset of a partition. ``before``: the offset that was read; None if there was none."""
 
-    place: Place
+    group_partition: GroupPartition
     offset: int
     before: StoredOffset | None
 
@@ -76,15 +77,15 @@ class OffsetStore:
         self.connection.sync()
         found = self._walk(self.layout.segments, {"group": group})
         invalid = [InvalidZnode(path, reason) for path, reason in found.others]
-        places: dict[str, TopicPartition] = {}
+        partitions: dict[str, TopicPartition] = {}
         for path, _ in found.matches:
-            place = self.layout.place(path)
-            if isinstance(place, str):
-                invalid.append(InvalidZnode(path, place))
-            elif place.group == group:
-                places[path] = place.tp
+            found_at = self.layout.group_partition(path)
+            if isinstance(found_at, str):
+                invalid.append(InvalidZnode(path, found_at))
+            elif found_at.group == group:
+                partitions[path] = found_at.tp
         offsets = {}
-        for path, znode in zip(places, self.connection.get_many(list(places)), strict=True):
+        for path, znode in zip(partitions, self.connection.get_many(list(partitions)), strict=True):
             if znode is None:
                 if "{" not in self.layout.segments[-1]:  # otherwise it was listed, and deleted since then
                     invalid.append(InvalidZnode(path, "it does not exist"))
@@ -93,7 +94,7 @@ class OffsetStore:
             if isinstance(offset, str):
                 invalid.append(InvalidZnode(znode.path, offset, znode.data, znode.version))
             else:
-                offsets[places[znode.path]] = _stored(znode, offset)
+                offsets[partitions[znode.path]] = _stored(znode, offset)
         if wanted is not None:
             offsets = {tp: stored for tp, stored in offsets.items() if tp.topic in wanted}
             invalid = [one for one in invalid if self._may_be_of(one.path, wanted)]
@@ -116,7 +117,7 @@ class OffsetStore:
     def write(self, changes: Sequence[OffsetChange]) -> None:
         """Writes offsets in one transaction: all of them, if every znode still is as it was read, or none.
 
-        If the answer is lost, reads which of both happened, and repeats the transaction if nothing was written.
+        If the answer is lost, it reads whether the offsets were written, and repeats the transaction if they were not.
         Raises ZnodeChanged for a second writer, ConfigError for a name that no path can hold."""
         if not changes:
             return
@@ -162,7 +163,7 @@ class OffsetStore:
 
     def _operations(self, changes: Sequence[OffsetChange]) -> list[Operation]:
         made: list[Operation] = []
-        paths = [self.layout.path(*change.place) for change in changes]
+        paths = [self.layout.path(*change.group_partition) for change in changes]
         parents = dict.fromkeys(parent for path in paths for parent in _parents(path))
         known = self.connection.get_many(list(parents))
         made += [Create(path) for path, znode in zip(parents, known, strict=True) if znode is None]
@@ -173,8 +174,9 @@ class OffsetStore:
         return made
 
     def _outcome(self, changes: Sequence[OffsetChange]) -> str:
-        """Returns whether a transaction without an answer was ``written``, or ``not``, or others have ``changed``."""
-        found = self.connection.get_many([self.layout.path(*change.place) for change in changes])
+        """Returns the outcome of a transaction without an answer: ``written``, ``not``, or ``changed`` by another
+        writer."""
+        found = self.connection.get_many([self.layout.path(*change.group_partition) for change in changes])
         if all(_is_after(self.layout, znode, change) for znode, change in zip(found, changes, strict=True)):
             return "written"
         is_before = all(
@@ -184,7 +186,7 @@ class OffsetStore:
         return "not" if is_before else "changed"
 
     def _may_be_of(self, path: str, topics: set[str]) -> bool:
-        """Whether a path that is no offset lies where the offsets of these topics are."""
+        """Whether a path without an offset can be among the paths of these topics' offsets."""
         for segment, part in zip(self.layout.segments, path.split("/")[1:], strict=False):
             match = self.layout.matcher(segment).fullmatch(part) if "{topic}" in segment else None
             if match is not None:

@@ -46,8 +46,8 @@ def import_file(line: ImportLine) -> None:
         raise CommandError(f"--file {line.file}: it is not valid UTF-8") from None
     offsets = parse_offsets(text, line.layout(), f"--file {line.file}")
     by_group: dict[str, dict[tuple[str, int], int]] = {}
-    for place, offset in offsets.items():
-        by_group.setdefault(place.group, {})[place.tp] = offset
+    for one, offset in offsets.items():
+        by_group.setdefault(one.group, {})[one.tp] = offset
     with line.store() as store:
         _refuse_outside_logs(line, by_group)
         refuse_live_members(store, sorted(by_group))

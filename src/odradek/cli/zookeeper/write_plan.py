@@ -28,7 +28,7 @@ class Asked(NamedTuple):
 def changes_of(store: OffsetStore, group: str, offsets: dict[tuple[str, int], int]) -> list[OffsetChange]:
     """Returns the changes of a group that make its offsets these. Raises CommandError if a znode is in the way."""
     from odradek.core.ids import TopicPartition
-    from odradek.zookeeper.layout import Place
+    from odradek.zookeeper.layout import GroupPartition
     from odradek.zookeeper.store import OffsetChange
 
     partitions = [TopicPartition(*tp) for tp in offsets]
@@ -38,7 +38,7 @@ def changes_of(store: OffsetStore, group: str, offsets: dict[tuple[str, int], in
         raise CommandError(
             f"{one.path} is in the way: {one.reason}: look at it, and delete its topic's offsets first", EXIT_FAILED
         )
-    return [OffsetChange(Place(group, tp), offsets[tp], found.offsets.get(tp)) for tp in partitions]
+    return [OffsetChange(GroupPartition(group, tp), offsets[tp], found.offsets.get(tp)) for tp in partitions]
 
 
 def carry_out(store: OffsetStore, changes: Sequence[OffsetChange], asked: Asked) -> None:
@@ -73,7 +73,9 @@ def note_undo(undo: Path, written: Sequence[OffsetChange]) -> None:
     """Says how the write is undone."""
     if any(change.before is not None for change in written):
         note(f"Undo: odradek zookeeper import --file {undo} --execute -z …")
-    new = [f"{change.place.tp} of {change.place.group}" for change in written if change.before is None]
+    new = [
+        f"{change.group_partition.tp} of {change.group_partition.group}" for change in written if change.before is None
+    ]
     if new:
         more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""
         note(f"Had no offset before, which no import restores: {', '.join(new[:SHOWN])}{more}")
@@ -84,22 +86,22 @@ def _before(changes: Iterable[OffsetChange]) -> list[StoredOffsets]:
 
     found: dict[str, StoredOffsets] = {}
     for change in changes:
-        stored = found.setdefault(change.place.group, StoredOffsets(change.place.group, {}))
+        stored = found.setdefault(change.group_partition.group, StoredOffsets(change.group_partition.group, {}))
         if change.before is not None:
-            stored.offsets[change.place.tp] = change.before
+            stored.offsets[change.group_partition.tp] = change.before
     return list(found.values())
 
 
 def _show(changes: Sequence[OffsetChange]) -> None:
     cells = [
         (
-            change.place.group,
-            change.place.tp.topic,
-            str(change.place.tp.partition),
+            change.group_partition.group,
+            change.group_partition.tp.topic,
+            str(change.group_partition.tp.partition),
             "-" if change.before is None else str(change.before.offset),
             str(change.offset),
         )
-        for change in sorted(changes, key=lambda change: change.place)
+        for change in sorted(changes, key=lambda change: change.group_partition)
     ]
     note_table(fitting(("GROUP", "TOPIC", "PARTITION", "BEFORE", "AFTER"), cells, right=frozenset({2, 3, 4})))
 
@@ -107,9 +109,9 @@ def _show(changes: Sequence[OffsetChange]) -> None:
 def _as_json(changes: Sequence[OffsetChange], executed: bool, undo: Path | None) -> dict[str, object]:
     rows = [
         {
-            "group": change.place.group,
-            "topic": change.place.tp.topic,
-            "partition": change.place.tp.partition,
+            "group": change.group_partition.group,
+            "topic": change.group_partition.tp.topic,
+            "partition": change.group_partition.tp.partition,
             "before": None if change.before is None else change.before.offset,
             "after": change.offset,
         }

@@ -240,7 +240,7 @@ class Admin(Closeable):
         return self._run(transaction_operations.fence_producers(self._cluster, transactional_ids))
 
     def abort_transaction(self, partition: TopicPartition, producer: ProducerIdentity, coordinator_epoch: int) -> None:
-        """Writes an abort marker for a hanging transaction into one partition, past its coordinator.
+        """Writes an abort marker for a hanging transaction into one partition, without its coordinator.
 
         ``describe_producers`` has the values. Never use it on a transaction that a coordinator knows: abort that with
         ``fence_producers``. Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
@@ -253,9 +253,8 @@ class Admin(Closeable):
         max_timeout_ms: int = 900_000,
         broker_id: int | None = None,
     ) -> list[HangingTransaction]:
-        """The open transactions without a write for ``max_timeout_ms`` that no coordinator knows.
-
-        In these partitions, or in all partitions (of one broker). A partition's last stable offset stays below such a
+        """Returns the open transactions without a write for ``max_timeout_ms`` that no coordinator knows: those in
+        these partitions, or in all partitions (of one broker). A partition's last stable offset stays below such a
         transaction until ``abort_transaction``."""
         return self._run(
             transaction_operations.find_hanging_transactions(self._cluster, partitions, max_timeout_ms, broker_id)

@@ -163,7 +163,8 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
 
 
 async def describe_configs(cluster: Cluster, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-    """``kind``: topic, broker (names are broker ids, '' is the default of all brokers) or group. Raises ValueError."""
+    """Looks up settings. ``kind``: topic, broker (names are broker ids, '' is the default of all brokers) or group.
+    Raises ValueError."""
     number = _resource(kind)
     names = as_names(names, f"{kind}s")
     deadline = cluster.deadline()

@@ -17,7 +17,8 @@ _READY_BYTES = 8 << 20
 
 
 class AheadDecoder:
-    """``changed`` is called after each decoded RecordBatch, ``fail`` with an error of the decoder itself."""
+    """Decodes fetches before a poll returns them. ``changed`` is called after each decoded RecordBatch, ``fail`` with
+    an error of the decoder itself."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class AheadDecoder:
             loop.run_in_executor(None, self._decode_in_thread, loop).add_done_callback(self._on_thread_end)
 
     def _decode_on_loop(self) -> None:
-        """Decodes one RecordBatch a turn, since other work waits for the loop."""
+        """Decodes one RecordBatch in each tick, since other work waits for the loop."""
         self._is_scheduled = False
         if self._decode_one():
             self._changed()

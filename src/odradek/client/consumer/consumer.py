@@ -80,13 +80,13 @@ class _Call(Generic[T]):
         self._cancelled = False
 
     def begin(self) -> None:
-        """On the loop."""
+        """Starts the coroutine. Runs on the loop."""
         if not self._cancelled:
             self._task = asyncio.ensure_future(self._make())
             self._task.add_done_callback(self._ended)
 
     def cancel(self) -> None:
-        """On the loop."""
+        """Cancels the coroutine. Runs on the loop."""
         self._cancelled = True
         if self._task is not None:
             self._task.cancel()
@@ -213,7 +213,7 @@ class Consumer:
         """
         check_topics(topics)
         check_callbacks(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
-        pattern = as_pattern(pattern, ours=self.config.group_protocol == "classic")
+        pattern = as_pattern(pattern, is_matched_here=self.config.group_protocol == "classic")
         self._drive(self._engine.subscribe, topics, pattern, (on_assigned, on_revoked, on_lost))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -398,8 +398,8 @@ class Consumer:
     def group_metadata(self) -> ConsumerGroupMetadata:
         """The identity of this consumer in its group now, for ``producer.send_offsets_to_transaction``.
 
-        Take it after the poll whose offsets it belongs to. Without a membership (``assign``) its generation is -1.
-        Raises InvalidGroupId."""
+        Call this after the poll whose offsets are sent, because a poll can change the generation. Without a membership
+        (``assign``) its generation is -1. Raises InvalidGroupId."""
         self._check()
         return self._engine.group_metadata()
 

@@ -92,8 +92,8 @@ class ConsumerEngine:
         if (topics is None) == (pattern is None):
             raise ValueError("subscribe() takes topics or a pattern")
         if pattern is not None:
-            ours = self.config.group_protocol == "classic" or isinstance(pattern, re.Pattern)
-            self.subscription.subscribe_pattern(re.compile(pattern) if ours else pattern)
+            is_matched_here = self.config.group_protocol == "classic" or isinstance(pattern, re.Pattern)
+            self.subscription.subscribe_pattern(re.compile(pattern) if is_matched_here else pattern)
         else:
             assert topics is not None
             names = [topics] if isinstance(topics, str) else list(topics)
@@ -329,7 +329,7 @@ class ConsumerEngine:
         position = fetch.next_offset if is_last else max(before, offset_at(piece, -1) + 1)
         known = self.unfinished.get(fetch.tp)
         if known is None or state.position_version > known.version:
-            self.unfinished[fetch.tp] = Before(fetch.version, before, before_epoch)  # first: an interrupt may follow
+            self.unfinished[fetch.tp] = Before(fetch.version, before, before_epoch)  # first, as an interrupt may follow
         if not state.advance(fetch.version, position, fetch.leader_epoch):
             self.fetcher.buffer.done(fetch)  # the position was changed while the fetch was decoded
             return 0

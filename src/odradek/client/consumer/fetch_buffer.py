@@ -19,8 +19,8 @@ FREE, CLAIMED, TAKEN = range(3)
 class CompletedFetch:
     """The records of one partition in one reply. ``start`` is the offset of the first record to return.
 
-    ``state`` says who may decode the fetch. FREE: the ahead decoder may claim it. CLAIMED: the ahead decoder is
-    decoding it. TAKEN: a poll returns it. A fetch that the ahead decoder cannot decode becomes TAKEN, too.
+    ``state`` says which thread may decode the fetch. FREE: the ahead decoder may claim it. CLAIMED: the ahead decoder
+    is decoding it. TAKEN: a poll returns it. A fetch that the ahead decoder cannot decode becomes TAKEN, too.
     """
 
     tp: TopicPartition
@@ -65,7 +65,8 @@ class CompletedFetch:
             raise
 
     def decode_ahead(self) -> None:
-        """Decodes one RecordBatch ahead. An error is dropped here: the poll that returns the fetch meets it again."""
+        """Decodes one RecordBatch ahead. An error is dropped here, because the poll that returns the fetch raises it
+        again."""
         try:
             batch = next(self.decoded, None)
         except Exception:
@@ -91,7 +92,7 @@ def _in_return_order(partitions: Iterable[deque[CompletedFetch]]) -> Iterator[Co
 
 
 class FetchBuffer:
-    """Completed fetches that no poll has returned yet; polls return the partitions in turn.
+    """Completed fetches that no poll has returned yet; polls return one partition after another.
 
     ``size`` exceeds the budget by at most one reply, since a fetch asks only for the remaining room. The loop puts
     fetches, the caller's thread takes them.

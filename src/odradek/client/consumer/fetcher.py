@@ -185,7 +185,7 @@ class Fetcher:
                 due.leaderless.add(tp.topic)
                 continue
             epoch = self._cluster.leader_epoch(tp)
-            if self.lookups.is_deposed(tp, state):
+            if self.lookups.has_former_leader(tp, state):
                 due.leaderless.add(tp.topic)
                 continue
             if state.fetch_epoch >= 0 and epoch > state.fetch_epoch and epoch != state.confirmed_epoch:

@@ -1,7 +1,7 @@
 """Fetches in flight, one at a time per broker, with their fetch sessions.
 
-A fetch is sent, and its reply is read, in the same turn of the loop in which that becomes possible. A task for each
-fetch would delay a record by three turns.
+A fetch is sent, and its reply is read, in the tick of the loop in which that becomes possible. A task for each fetch
+would delay a record by three ticks.
 """
 
 from __future__ import annotations

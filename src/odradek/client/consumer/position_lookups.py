@@ -23,7 +23,7 @@ from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
 
 logger = logging.getLogger("odradek.consumer")
 
-_DEPOSED_GRACE_S = 5.0
+_FORMER_LEADER_GRACE_S = 5.0
 RANGE_LOOKUP = "the log's range"
 MISSING_TOPICS = "missing topics"
 
@@ -141,11 +141,12 @@ class PositionLookups:
         for node_id, suspected in suspects.items():
             self._start(f"leader epochs at broker {node_id}", partial(self._check_history, suspected))
 
-    def is_deposed(self, tp: TopicPartition, state: PartitionState) -> bool:
+    def has_former_leader(self, tp: TopicPartition, state: PartitionState) -> bool:
         """Whether the known leader of a partition is older than the leader epoch of its committed offset.
 
         Then the metadata is old, and that leader's log may end below the offset: the fetch waits. If no newer leader
-        appears within ``_DEPOSED_GRACE_S``, the topic counts as recreated, and that epoch is not expected again."""
+        appears within ``_FORMER_LEADER_GRACE_S``, the topic counts as recreated, and that epoch is not expected
+        again."""
         expected = self._expected.get(tp)
         if expected is None:
             return False
@@ -154,7 +155,7 @@ class PositionLookups:
             return False
         now_s = time.monotonic()
         if state.position_version == expected.position_version and epoch < expected.epoch:
-            expected.until_s = expected.until_s or now_s + _DEPOSED_GRACE_S
+            expected.until_s = expected.until_s or now_s + _FORMER_LEADER_GRACE_S
             if now_s < expected.until_s:
                 return True
             self._unmatched_epochs.add((tp, expected.epoch))
@@ -168,9 +169,9 @@ class PositionLookups:
             self._missing |= missing
             self._start(MISSING_TOPICS, self._wait_for_missing)
         present = {tp: state for tp, state in wanted.items() if tp.topic in found}
-        if behind := {tp.topic for tp, state in present.items() if self.is_deposed(tp, state)}:
+        if behind := {tp.topic for tp, state in present.items() if self.has_former_leader(tp, state)}:
             await self._cluster.refresh_elsewhere(behind)
-        if any(self._cluster.leader(tp) < 0 or self.is_deposed(tp, state) for tp, state in present.items()):
+        if any(self._cluster.leader(tp) < 0 or self.has_former_leader(tp, state) for tp, state in present.items()):
             self._schedule_fetches_soon()  # other partitions may have a leader
             raise KafkaError(
                 ErrorCode.leader_not_available, "the leader of a partition is unknown or older than its committed epoch"

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 
 class WakeupSignal:
-    """Wakes a thread without a turn of the event loop. With turns, the loop would take most of the time between the
-    arrival of a record and its return by poll.
+    """Wakes a thread without a tick of the event loop. A tick would take most of the time between the arrival of a
+    record and its return by poll.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The assignors of classic groups, with which the group's leader makes the assignment. Pure functions.
 
 range               For each topic, the members in order get consecutive partitions. Rack-aware (KIP-881).
-roundrobin          The members get the partitions of all topics in turn.
+roundrobin          The members get the partitions of all topics in next_members.
 sticky              The members' numbers of partitions differ by at most one. Members keep as many as this allows.
 cooperative-sticky  As sticky, in two rebalances: owners first give up only the partitions that move.
 """
@@ -58,7 +58,7 @@ class Assignor:
 
 
 def ordered(members: Mapping[str, Subscription]) -> list[str]:
-    """Static members by instance id, then the others by member id: this order survives restarts."""
+    """Returns static members by instance id, then the others by member id. A restart does not change this order."""
 
     def key(member_id: str) -> tuple[bool, str]:
         instance_id = members[member_id].instance_id
@@ -113,7 +113,7 @@ class _Topic:
         self.depends_on_racks = racks_matter({rack for rack in readers.values() if rack}, racks)
 
     def room(self, member_id: str) -> int:
-        """How many more partitions this member may get."""
+        """The number of partitions that this member may still get."""
         return max(0, self._each + (self._extra > 0) - self._given[member_id])
 
     def is_near(self, member_id: str, partition: int) -> bool:
@@ -169,13 +169,13 @@ class RoundRobinAssignor(Assignor):
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Assignments:
         assignment: Assignments = {member_id: [] for member_id in members}
-        turn = cycle(ordered(members))
+        next_members = cycle(ordered(members))
         for tp in all_partitions(partition_counts):
             if not any(tp.topic in subscription.topics for subscription in members.values()):
                 continue
-            member_id = next(turn)
+            member_id = next(next_members)
             while tp.topic not in members[member_id].topics:
-                member_id = next(turn)
+                member_id = next(next_members)
             assignment[member_id].append(tp)
         return assignment
 

@@ -108,7 +108,8 @@ class ClassicMembership:
             self.rejoin_reason = reason
 
     def join_request(self, topics: Sequence[str], owned: Sequence[TopicPartition]) -> dict[str, Any]:
-        """``owned``: the partitions that a cooperative member keeps during the rebalance."""
+        """Returns the JoinGroup request. ``owned``: the partitions that a cooperative member keeps during the
+        rebalance."""
         self.state = ClassicState.JOINING
         protocols = []
         for name, assignor in self._assignors.items():
@@ -129,7 +130,8 @@ class ClassicMembership:
         }
 
     def on_join(self, reply: Any) -> Next:
-        """Raises errors that another join cannot solve (INCONSISTENT_GROUP_PROTOCOL, FencedInstance, …)."""
+        """Handles the reply to JoinGroup. Raises errors that another join cannot solve (INCONSISTENT_GROUP_PROTOCOL,
+        FencedInstance, …)."""
         code = reply.error_code
         if code is ErrorCode.member_id_required:
             self.member_id = reply.member_id
@@ -161,7 +163,8 @@ class ClassicMembership:
         partition_counts: Callable[[str], int | None] | Mapping[str, int],
         partition_racks: PartitionRacks = NO_RACKS,
     ) -> dict[str, Any]:
-        """The leader's request has the assignment. ``partition_counts`` has only topics that exist."""
+        """Returns the SyncGroup request. The leader's request has the assignment. ``partition_counts`` has only topics
+        that exist."""
         count_of = partition_counts.get if isinstance(partition_counts, Mapping) else partition_counts
         rows: list[dict[str, Any]] = []
         if self.is_leader and not self._skip_assignment and self.protocol is not None:
@@ -211,7 +214,8 @@ class ClassicMembership:
         }
 
     def on_heartbeat(self, code: ErrorCode, generation: int) -> Next:
-        """``generation`` is that of the heartbeat; the reply to a heartbeat of an older generation is ignored."""
+        """Handles the reply to a heartbeat of ``generation``; a reply to a heartbeat of an older generation is
+        ignored."""
         if code is ErrorCode.none or generation != self.generation:
             return Next.GO_ON
         if code is ErrorCode.rebalance_in_progress:
@@ -230,14 +234,14 @@ class ClassicMembership:
             self.state = ClassicState.FENCED
 
     def leave_request(self, reason: str) -> dict[str, Any] | None:
-        """Returns None if the member is not in the group, or if it is static: a static member may return."""
+        """Returns the LeaveGroup request. None: the member is not in the group, or it is static and may return."""
         if not self.known or self.instance_id is not None:
             return None
         member = {"member_id": self.member_id, "group_instance_id": None, "reason": reason[:255]}
         return {"group_id": self.group_id, "member_id": self.member_id, "members": [member]}
 
     def on_left(self, *, lost: bool) -> None:
-        """``lost``: the member has left before it gave up its partitions."""
+        """Notes that the member has left. ``lost``: it had not given up its partitions before."""
         self.member_id = ""
         self._forget_generation("left the group", lost=lost)
 

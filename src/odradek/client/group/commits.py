@@ -76,7 +76,7 @@ def commit_failure(
 
 @dataclass(slots=True)
 class AutoCommit:
-    """The time of the next automatic commit: a poll makes it, ``interval_ms`` after the previous one."""
+    """The time of the next automatic commit. A poll commits, ``interval_ms`` after the previous commit."""
 
     enabled: bool
     interval_ms: int

@@ -103,7 +103,8 @@ class Coordination(ABC):
         """The error that has ended this membership; None otherwise."""
 
     def is_leaving(self) -> bool:
-        """Returns ``leaving``. A type checker would assume that the attribute does not change in an ``await``."""
+        """Returns ``leaving``. It is a method, because a type checker assumes that an attribute does not change in an
+        ``await``."""
         return self.leaving
 
     @abstractmethod
@@ -278,7 +279,7 @@ class Coordination(ABC):
             raise failure
 
     def _sending(self, offsets: Offsets) -> asyncio.Task[None]:
-        """Starts a commit in a task that goes on after its caller is cancelled.
+        """Starts a commit in a task that continues after its caller is cancelled.
 
         The reply is handled in any case. Without a reply, the request's timeout closes the connection, on which the
         group's other requests would wait."""

@@ -136,20 +136,20 @@ class Kip848Coordination(Coordination):
         target = {topic_id: numbers for topic_id, numbers in member.target.items() if topic_id in self._names}
         if target == member.owned and target != member.target and not member.is_new:
             return  # the other topics' names are being looked up
-        incarnation = member.begin()
+        join_number = member.begin()
         await self._auto_commit_now(self.config.default_api_timeout_ms)
         kept = {topic_id: numbers & target.get(topic_id, frozenset()) for topic_id, numbers in member.owned.items()}
         if revoked := sorted(self._partitions(member.owned) - self._partitions(kept)):
             await self._call_back(self.on_revoked, revoked)
-        if not member.set_owned(kept, incarnation):
+        if not member.set_owned(kept, join_number):
             return
         self._assign(self._partitions(kept))
         before = self._partitions(member.owned)
         self._assign(sorted(self._partitions(target)))
         self.auto.start(now_ms())
         await self._call_back(self.on_assigned, sorted(self._partitions(target) - before))
-        if member.set_owned(target, incarnation):
-            member.reconciled(incarnation)
+        if member.set_owned(target, join_number):
+            member.reconciled(join_number)
             self._wake.set()
 
     def _partitions(self, partitions: Partitions) -> set[TopicPartition]:
@@ -209,9 +209,9 @@ class Kip848Coordination(Coordination):
         try:
             connection = await self._coordinator()
             self._check_version(connection)
-            self._asked, incarnation, sent_s = False, member.incarnation, time.monotonic()
+            self._asked, join_number, sent_s = False, member.join_number, time.monotonic()
             reply = await connection.call(CONSUMER_GROUP_HEARTBEAT, member.heartbeat_request())
-            after = member.on_heartbeat(reply, milliseconds(reply.heartbeat_interval), incarnation)
+            after = member.on_heartbeat(reply, milliseconds(reply.heartbeat_interval), join_number)
             self._next_s = sent_s + member.heartbeat_interval_ms / 1000
         except OdradekError as error:
             member.on_no_answer()

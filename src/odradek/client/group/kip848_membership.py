@@ -14,7 +14,8 @@ FATAL          ended by the error ``failure``                             final
 
 A new member reconciles an empty target assignment, too, so that its callback runs. A heartbeat has the changes since
 the last answered one; after an error or a missing reply it has all fields. The client makes the member id and keeps it
-over all joins. ``incarnation`` numbers the joins: a reply to a heartbeat of an earlier incarnation is ignored.
+over all joins. ``join_number`` rises with each join and each end of a membership. A reply to a heartbeat with an
+earlier number is ignored.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Kip848Membership:
         self.instance_id = instance_id
         self.state = Kip848State.OUTSIDE
         self.epoch = JOIN_EPOCH
-        self.incarnation = 0
+        self.join_number = 0
         self.heartbeat_interval_ms = 0
         self.target: Partitions = {}
         self.owned: Partitions = {}
@@ -135,27 +136,27 @@ class Kip848Membership:
         """Makes the next heartbeat join. Raises ValueError unless the state is OUTSIDE."""
         if self.state is not Kip848State.OUTSIDE:
             raise ValueError(f"a member that is {self.state.value} cannot join")
-        self.incarnation += 1
+        self.join_number += 1
         self.epoch, self.target, self.owned, self._reported, self.is_new = JOIN_EPOCH, {}, {}, None, True
         self.state = Kip848State.JOINING
 
     def begin(self) -> int:
-        """Starts the reconciliation with ``target``; returns the incarnation, for ``set_owned`` and ``reconciled``.
+        """Starts the reconciliation with ``target``; returns ``join_number``, for ``set_owned`` and ``reconciled``.
 
         If the coordinator removes the member meanwhile, these two do nothing."""
         self._is_reconciling = True
-        return self.incarnation
+        return self.join_number
 
-    def set_owned(self, owned: Partitions, incarnation: int) -> bool:
-        """Sets the owned partitions; returns False if the incarnation of ``begin`` has ended."""
-        if incarnation != self.incarnation or not self.in_group:
+    def set_owned(self, owned: Partitions, join_number: int) -> bool:
+        """Sets the owned partitions; returns False if ``join_number`` has changed since ``begin``."""
+        if join_number != self.join_number or not self.in_group:
             return False
         self.owned = {topic_id: numbers for topic_id, numbers in owned.items() if numbers}
         return True
 
-    def reconciled(self, incarnation: int) -> None:
+    def reconciled(self, join_number: int) -> None:
         """Ends the reconciliation: the next heartbeat has the owned partitions."""
-        if incarnation == self.incarnation and self.in_group:
+        if join_number == self.join_number and self.in_group:
             self.state = Kip848State.ACKNOWLEDGING
             self._is_reconciling = self._acknowledged = self.is_new = False
 
@@ -173,7 +174,7 @@ class Kip848Membership:
             self.state = Kip848State.OUTSIDE
 
     def _remove(self) -> None:
-        self.incarnation += 1
+        self.join_number += 1
         self.epoch, self.target, self.owned = JOIN_EPOCH, {}, {}
         self._is_reconciling = False
         self.state = Kip848State.LOST
@@ -181,7 +182,7 @@ class Kip848Membership:
     # --- heartbeats -------------------------------------------------------------------------------------------
 
     def heartbeat_request(self) -> dict[str, Any]:
-        """A request with all fields if the coordinator may not have them, or else with the changed fields."""
+        """Returns a heartbeat with all fields if the coordinator may not have them, else with the changed fields."""
         full = self._reported is None
         reported_topics, reported_pattern = self._reported or (None, None)
         topics = list(self._topics) if self._topics != reported_topics else None
@@ -205,7 +206,7 @@ class Kip848Membership:
         }
 
     def leave_request(self) -> dict[str, Any] | None:
-        """Returns None if the member is not in the group."""
+        """Returns the heartbeat that leaves the group. None: the member is not in the group."""
         if not self.beats:
             return None
         unchanged = dict.fromkeys(
@@ -220,12 +221,13 @@ class Kip848Membership:
         }
 
     def on_no_answer(self) -> None:
-        """Makes the next heartbeat have all fields, since the coordinator may not have got the last one."""
+        """Handles a heartbeat without a reply. The next heartbeat has all fields, since the coordinator may not have
+        got this one."""
         self._reported = None
 
-    def on_heartbeat(self, reply: Any, interval_ms: int, incarnation: int) -> After:
-        """Handles the reply to a heartbeat of ``incarnation``."""
-        if incarnation != self.incarnation or not self.beats:
+    def on_heartbeat(self, reply: Any, interval_ms: int, join_number: int) -> After:
+        """Handles the reply to a heartbeat that was sent at ``join_number``."""
+        if join_number != self.join_number or not self.beats:
             return After.INTERVAL
         if reply.error_code is not ErrorCode.none:
             return self._refused(reply.error_code, reply.error_message or "")

@@ -62,7 +62,8 @@ def claim_winners(
 
 
 def racks_matter(member_racks: Iterable[str], racks: Iterable[frozenset[str]]) -> bool:
-    """Whether racks affect the assignment: a member's rack has a replica, and a rack lacks one of some partition."""
+    """Whether racks affect the assignment. They do if a member's rack has a replica, and a partition lacks a replica on
+    one of the racks."""
     racks = list(racks)
     everywhere = frozenset().union(*racks)
     return not everywhere.isdisjoint(member_racks) and any(one != everywhere for one in racks)
@@ -114,7 +115,7 @@ class _SameTopics:
         self._least, self._extra = divmod(len(partitions), len(members))
         self.assignment: Assignments = {member_id: [] for member_id in sorted(members)}
         self._below_least: list[str] = []
-        """The members with fewer than ``least`` partitions, which get partitions in turn."""
+        """The members with fewer than ``least`` partitions, which get partitions one after another."""
         self._candidates: list[str] = []
         """The members with ``least`` partitions, which may get one more."""
         self._keep(owners)
@@ -149,18 +150,18 @@ class _SameTopics:
     def _fill_near(self, free: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Gives partitions to near members; returns those for which no near member has room."""
         rest: list[TopicPartition] = []
-        turn = 0
+        index = 0
         for tp in free:
-            if (at := self._next_near(tp, self._below_least, turn)) is not None:
+            if (at := self._next_near(tp, self._below_least, index)) is not None:
                 member_id = self._below_least[at]
                 self.assignment[member_id].append(tp)
-                turn = at + 1
+                index = at + 1
                 if len(self.assignment[member_id]) == self._least:
                     del self._below_least[at]
-                    turn = at
+                    index = at
                     if self._extra > 0:
                         self._candidates.append(member_id)
-                turn = turn % len(self._below_least) if self._below_least else 0
+                index = index % len(self._below_least) if self._below_least else 0
             elif (at := self._next_near(tp, self._candidates, 0)) is not None:
                 self.assignment[self._candidates.pop(at)].append(tp)
                 self._take_extra()
@@ -168,29 +169,29 @@ class _SameTopics:
                 rest.append(tp)
         return rest
 
-    def _next_near(self, tp: TopicPartition, among: Sequence[str], turn: int) -> int | None:
+    def _next_near(self, tp: TopicPartition, among: Sequence[str], index: int) -> int | None:
         for step in range(len(among)):
-            at = (turn + step) % len(among)
+            at = (index + step) % len(among)
             if self._racks.is_near(among[at], tp):
                 return at
         return None
 
     def _fill(self, free: Iterable[TopicPartition]) -> None:
-        turn = 0
+        index = 0
         for tp in free:
             if not self._below_least:
                 self.assignment[self._candidates.pop(0)].append(tp)
                 continue
-            turn = turn % len(self._below_least)
-            member_id = self._below_least[turn]
+            index = index % len(self._below_least)
+            member_id = self._below_least[index]
             self.assignment[member_id].append(tp)
-            turn += 1
+            index += 1
             if len(self.assignment[member_id]) == self._least:
-                turn -= 1
-                del self._below_least[turn]
+                index -= 1
+                del self._below_least[index]
                 self._candidates.append(member_id)
-                if turn == len(self._below_least):
-                    turn = 0
+                if index == len(self._below_least):
+                    index = 0
 
 
 # --- members have different topics ----------------------------------------------------------------------------------

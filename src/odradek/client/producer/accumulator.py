@@ -5,8 +5,9 @@ Rules, for idempotent producers those of Java's producer:
 - At most five batches of a partition are in flight, and only one until the first is appended: a broker that does not
   know the producer accepts any sequence, so it could append a later batch before the first.
 - After a failure no new batch is sent. The failed batches wait, in the order of their sequences, until none is in
-  flight; then they are sent one by one. Batches behind the last failed one wait for its reply, too: a broker that has
-  it already recognises only the last five batches, so it must not get five more before it has answered that one.
+  flight; then they are sent one by one. Batches after the last failed one also wait for its reply. A broker recognises
+  only its last five batches: if it has the failed one already, it must not get five more before it has replied to that
+  one.
 - OUT_OF_ORDER_SEQUENCE_NUMBER proves that a batch was not appended. If no earlier batch is left, the broker's sequences
   have a gap (an earlier batch was given up, or the log was truncated). Then the remaining batches get the next epoch
   and sequences from 0.

@@ -84,7 +84,7 @@ def _partitions(keys: Any, valid: Any, data: Any, given: Any, count: int) -> Any
 
 @numba.njit(nogil=True, inline="always")  # type: ignore[untyped-decorator, unused-ignore]  # numba
 def _put_blob(out: Any, at: Any, begin: int, end: int, data: Any) -> Any:
-    """Writes the length and bytes of data[begin:end]; returns the position behind them."""
+    """Writes the length and bytes of data[begin:end]; returns the position after them."""
     source, size = np.uint64(begin), end - begin
     at = write_varint(out, at, size)
     for i in range(np.uint64(size)):
@@ -103,7 +103,7 @@ def _measure(  # noqa: PLR0917
 ) -> Any:  # fmt: skip
     """Fills ``sizes`` with the sizes of records from row ``first`` on, up to ``limit`` bytes in total.
 
-    Returns the total, the row behind the last one, and the latest timestamp."""
+    Returns the total, the row after the last one, and the latest timestamp."""
     base = latest = times[rows[first]]
     total, stop = 0, first
     while stop < len(rows):

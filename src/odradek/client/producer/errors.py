@@ -1,4 +1,4 @@
-"""Errors of transactions. The type says what helps: to abort the transaction, or to close the producer."""
+"""Errors of transactions. The type shows the remedy: to abort the transaction, or to close the producer."""
 
 from __future__ import annotations
 

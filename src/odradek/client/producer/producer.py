@@ -177,7 +177,8 @@ class Producer(Closeable):
     # --- transactions -----------------------------------------------------------------------------------------
 
     def init_transactions(self) -> None:
-        """Gets the producer id and the epoch of ``transactional_id``; ends what an earlier producer has left open.
+        """Gets the producer id and the epoch of ``transactional_id``; ends the transaction that an earlier producer has
+        left open.
 
         Call it once, before the first transaction. The calls of transactions wait at most ``max_block_ms``
         (RequestTimedOut; then call again). Raises TransactionFatal, ProducerFenced, IllegalState."""
@@ -238,7 +239,7 @@ class Producer(Closeable):
             raise
 
     def _abort_after(self, engine: TransactionalEngine, error: BaseException) -> None:
-        """Aborts an open transaction after an error, which stays the error of the block."""
+        """Aborts an open transaction after ``error``, which the ``with`` block raises even if the abort fails."""
         if engine.transaction.is_open:
             try:
                 self.abort_transaction()
@@ -254,8 +255,8 @@ class Producer(Closeable):
     def close(self, timeout: float | None = None) -> None:
         """Delivers the remaining records, then closes the connections. Aborts an open transaction.
 
-        ``timeout`` is in seconds, for all of it; None means that the abort waits for ``max_block_ms`` and the records
-        without a limit. Raises the errors of ``flush``."""
+        ``timeout`` (seconds) limits the whole call. None: the abort waits for ``max_block_ms``, and the delivery has no
+        limit. Raises the errors of ``flush``."""
         if self._closed:
             return
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -24,7 +24,7 @@ CONCURRENT_BACKOFF_MS = 20
 
 
 class SharedTransaction(NamedTuple):
-    """An open transaction, as another producer needs it. It can be pickled."""
+    """The data of an open transaction that another producer needs to write into it. It can be pickled."""
 
     transactional_id: str
     producer: ProducerIdentity
@@ -33,12 +33,14 @@ class SharedTransaction(NamedTuple):
 
 
 def produce_ceiling(version: int) -> int:
-    """The highest version of Produce. Up to the one before it, brokers do not add partitions by themselves."""
+    """Returns the highest version of Produce to use. In older versions brokers do not add partitions by themselves, so
+    a transaction below ``BY_ITSELF`` uses the version before it."""
     return PRODUCE_NAMES_CEILING if version >= BY_ITSELF else PRODUCE_NAMES_CEILING - 1
 
 
 class JoinedEngine(ProducerEngine):
-    """After the first failed record it sends nothing: the owner has to abort the transaction."""
+    """The engine of a producer that joins a shared transaction. After the first failed record it sends nothing, because
+    the owner has to abort the transaction."""
 
     def __init__(
         self,
@@ -65,7 +67,8 @@ class JoinedEngine(ProducerEngine):
         return await super()._leaders(wanted)
 
     def _is_worth_retrying(self, batch: ProducerBatch, code: ErrorCode | None, error: Exception) -> bool:
-        """A batch in a gap of the sequences is lost: only the owner can get another epoch."""
+        """Whether a batch is sent again. A batch in a gap of the sequences is lost, because only the owner can get
+        another epoch."""
         if self._first_failure is not None:
             return False
         if is_refused(code):

@@ -1,4 +1,4 @@
-"""The state of a producer's transaction: which calls are allowed, and what an error code means. No clock, no socket.
+"""The state of a producer's transaction: the allowed calls, and the consequences of error codes. No clock, no socket.
 
 The engine asks it before each call and reports the replies. States and calls:
 
@@ -61,7 +61,7 @@ class TransactionCall(Enum):
 
 
 class Verdict(Enum):
-    """What an error code of a reply means for the transaction."""
+    """The consequence of an error code for the transaction."""
 
     RETRY = "retry"
     FIND_COORDINATOR = "find coordinator"
@@ -114,7 +114,8 @@ _ABORTABLE: dict[int, frozenset[ErrorCode]] = {
 
 
 def verdict_on(api_key: int, code: ErrorCode) -> Verdict:
-    """What an error code in the reply of an API means. As in Java's producer, an unknown code is fatal."""
+    """Returns the consequence of an error code in the reply of an API. As in Java's producer, an unknown code is
+    fatal."""
     if api_key == PRODUCE:
         # INVALID_PRODUCER_EPOCH may come from a transaction that timed out: the abort shows whether we are fenced.
         if code is ErrorCode.producer_fenced:
@@ -211,7 +212,7 @@ class ProducerTransaction:
         self._end_is_sent = self._needs_epoch = False
 
     def end(self, *, commit: bool) -> None:
-        """The start of a commit or abort: no record is accepted any more."""
+        """Starts a commit or abort: no record is accepted any more."""
         self.check(TransactionCall.COMMIT if commit else TransactionCall.ABORT)
         if commit:
             self.state = TransactionPhase.COMMITTING
@@ -223,7 +224,7 @@ class ProducerTransaction:
     # --- what the engine sends --------------------------------------------------------------------------------
 
     def unadded(self, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """The partitions that have to be added before their batches are sent."""
+        """Returns the partitions that have to be added before their batches are sent."""
         return [] if self.version >= BY_ITSELF else [tp for tp in wanted if tp not in self._added]
 
     def is_unadded_group(self, group_id: str) -> bool:
@@ -234,7 +235,7 @@ class ProducerTransaction:
         return self.version < BY_ITSELF and self._epoch_was_shared and not self._is_shared
 
     def renewed(self, producer: ProducerIdentity) -> None:
-        """The producer has another epoch, before anything was sent in this transaction."""
+        """Notes another epoch of the producer, before the first request of this transaction."""
         self.producer, self._epoch_was_shared = producer, False
 
     def shared(self) -> None:
@@ -242,7 +243,7 @@ class ProducerTransaction:
         self._is_begun = True  # other producers' records have to be ended, too
 
     def sending(self) -> None:
-        """A request is sent that adds to the transaction."""
+        """Notes that a request is sent that adds to the transaction."""
         self._is_begun = self._has_sent = True
 
     def added(self, partitions: Iterable[TopicPartition] = (), group_id: str | None = None) -> None:
@@ -251,7 +252,7 @@ class ProducerTransaction:
             self._groups.add(group_id)
 
     def end_request(self) -> bool:
-        """Whether EndTxn has to be sent. From now on, the end may have taken place."""
+        """Returns whether EndTxn has to be sent. After this call the transaction may have ended."""
         if self._is_begun:
             self._end_is_sent = True
         return self._is_begun
@@ -272,7 +273,8 @@ class ProducerTransaction:
         return code is ErrorCode.invalid_txn_state and self.state is TransactionPhase.COMMITTING and alone
 
     def ended(self, producer: ProducerIdentity) -> bool:
-        """The end of the transaction. Returns whether the producer has another identity: sequences restart at 0."""
+        """Notes the end of the transaction. Returns whether the producer has another identity, whose sequences start at
+        0."""
         is_new = producer.producer_id >= 0 and producer != self.producer
         if is_new:
             self.renewed(producer)

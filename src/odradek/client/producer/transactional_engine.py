@@ -125,7 +125,7 @@ class TransactionalEngine(ProducerEngine):
                 self.transaction.added(group_id=group.group_id)
             except RequestTimedOut as error:  # the offsets may be missing, so the transaction must not commit
                 raise self._fail(Verdict.ABORTABLE, ErrorCode.request_timed_out, str(error), error) from error
-            except BaseException as error:  # also a cancelled call: its caller may go on to commit
+            except BaseException as error:  # also after a cancellation: the caller may still commit
                 if self.transaction.state is TransactionPhase.OPEN:
                     text = f"offsets of group {group.group_id} were not added: {type(error).__name__}"
                     self._fail(Verdict.ABORTABLE, ErrorCode.unknown_server_error, text)
@@ -316,7 +316,8 @@ class TransactionalEngine(ProducerEngine):
         super().put_packed(batch)
 
     async def _leaders(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Before the first batch of a partition is sent, adds the partition to the transaction."""
+        """Returns the known leaders. Before the first batch of a partition is sent, adds the partition to the
+        transaction."""
         with self.lock:
             failure = None if self.transaction.may_send else self.transaction.failure
             missing = self.transaction.unadded(wanted)
@@ -354,7 +355,8 @@ class TransactionalEngine(ProducerEngine):
                 self.transaction.added(partitions)
 
     def _is_worth_retrying(self, batch: ProducerBatch, code: ErrorCode | None, error: Exception) -> bool:
-        """A batch in a gap of the sequences is lost: its transaction cannot get new sequences."""
+        """Whether a batch is sent again. A batch in a gap of the sequences is lost: its transaction cannot get new
+        sequences."""
         if not self.transaction.may_send:
             return False
         if is_refused(code):
@@ -390,7 +392,7 @@ def _coordinator_of(request: requests.TransactionRequest, transactional_id: str)
 
 
 def _check_group(group: object) -> None:
-    """Raises TypeError, ValueError."""
+    """Checks the identity of a consumer in its group. Raises TypeError, ValueError."""
     if not isinstance(group, ConsumerGroupMetadata):
         raise TypeError(f"group: expected the result of consumer.group_metadata(), not {group!r}")
     if not group.group_id:
