@@ -85,7 +85,7 @@ class Query:
 
     def commit(self) -> None:
         self.producer.commit_transaction()
-        self.groups.committed()
+        self.groups.warn_of_overwritten()
         # Apache Kafka answers before the offsets are in the group.
         places = [TopicPartition(self.planner.topic, 0)]
         self.planner.client.list_group_offsets(self.planner.group, places, require_stable=True)

@@ -136,7 +136,7 @@ def test_a_reset_without_earlier_offsets_says_what_no_undo_restores(
 ) -> None:
     assert tool("reset", "--group", group, "--topic", f"{filled}:1", "--to-earliest", "--execute") == 0
     assert stored(kazoo, group, filled) == {"1": "0"}
-    assert f"Had no offset before, which no import restores: {filled}-1 of {group}" in tool.out
+    assert f"New offsets, which no import removes: {filled}-1 of {group}" in tool.out
     assert tool("reset", "--group", group, "--topic", f"{filled}:1", "--to-earliest", "--execute") == 0
     assert tool.out.endswith("Nothing to write: ZooKeeper has these offsets.\n")
 
@@ -380,7 +380,7 @@ def test_migration_to_zookeeper_tells_what_is_left_behind(
     admin.alter_group_offsets(group, {Tp(filled, 0): OffsetAndMetadata(3, 0, "why"), Tp(filled, 1): 2})
     assert tool("migrate", "--to", "zookeeper", "--group", group, "--execute") == 0
     assert stored(kazoo, group, filled) == {"0": "3", "1": "2"}
-    assert "Left behind: the time of each commit, 1 metadata text and 1 leader epoch." in tool.out
+    assert "Not copied: the time of each commit, 1 metadata text and 1 leader epoch." in tool.out
     odd = f"{group}/with-a-slash"
     admin.alter_group_offsets(odd, {Tp(filled, 0): 3})
     assert tool("migrate", "--to", "zookeeper", "--group", odd, "--execute") == 1

@@ -114,7 +114,7 @@ def _alone(request: ConsumeRequest) -> int:
 
 
 def _ranges(admin: Admin, request: ConsumeRequest, level: str) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns for each partition where to begin, and the present end of what a reader of this isolation level sees."""
+    """Returns for each partition the first offset to read, and the present end for a reader of this isolation level."""
     from odradek.core.errors import ConfigError
     from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
     from odradek.lag.reset import datetime_ms

@@ -20,9 +20,9 @@ from odradek.wire.api_keys import API_VERSIONS
 
 _READY_S = 60.0
 _STOP_S = 15.0
-# How long the broker of a killed run can keep its directory, even on a busy machine.
+# The seconds for which the broker of a killed run may keep its directory, even on a busy machine.
 _PREDECESSOR_S = 30.0
-# A broker that still answers after this many tries and this long is not stopping.
+# After this number of tries and seconds, a broker that still answers is not about to stop.
 _ALIVE_TRIES = 4
 _ALIVE_S = 2.0
 _ANSWER_S = 1.0

@@ -24,7 +24,7 @@ _OF_FILES = ("files", "bytes", "unreadable")
 
 
 def check_kind(kind: str) -> None:
-    """Raises CommandError."""
+    """Raises CommandError for an unknown kind of progress output."""
     if kind not in KINDS:
         raise CommandError(f"--progress {kind}: choose one of {', '.join(KINDS)}")
 

@@ -25,7 +25,7 @@ from odradek.core.log_lines import set_last_resort
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 INTERRUPTED = 130
 
-# Those of cli/options, which takes longer to load than the whole shell.
+# The same options as in cli/options, which takes longer to load than the whole shell.
 Bootstrap = Annotated[
     str,
     typer.Option(
@@ -403,8 +403,8 @@ def _report(error: BaseException) -> int:
             sys.stdout = None
             return terminal.EXIT_FAILED
         case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG):
-            # A full disk is not a bug. Most often it is behind standard output: output is buffered and fails in any
-            # command's print. Then the flush of the rest of the buffer fails here again.
+            # A full disk is not a bug. Most often it is the disk of standard output: output is buffered, so any
+            # command's print can fail. Then the flush of the rest of the buffer fails here again.
             where = f"{error.filename}: " if error.filename else ""
             try:
                 sys.stdout.flush()

@@ -172,7 +172,7 @@ class Writers:
         return self._directory / f"{name}.parquet.part"
 
     def close(self, *, keep: bool) -> None:
-        """Closes the files and moves them to their places, or deletes them."""
+        """Closes the files and gives them their final names, or deletes them."""
         from odradek.history.views import SCHEMAS, TABLES
 
         if self._directory is None:

@@ -108,7 +108,7 @@ def _send(producer: Producer, topic: str, rows: pa.RecordBatch | Rows) -> int:
 
 
 def _look_up(producer: Producer, topic: str, bootstrap: str, *, may_create: bool) -> None:
-    """Fails at once with the error that the first record would get."""
+    """Looks the topic up, so that the command fails at once with the error that the first record would get."""
     from odradek.client.errors import UnknownTopic
 
     try:

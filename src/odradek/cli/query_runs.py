@@ -46,7 +46,7 @@ def _finished(running: Future[T], stop: threading.Event, has_end: bool) -> tuple
 
 
 def check_end(trigger: str | None, *, available_now: bool) -> None:
-    """Raises CommandError."""
+    """Raises CommandError if both options are given."""
     if available_now and trigger is not None:
         raise CommandError("--available-now stops at the present end, --trigger continues: omit one of them")
 

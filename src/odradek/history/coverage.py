@@ -1,4 +1,4 @@
-"""The coverage of ``__consumer_offsets``: which of its offsets have a record, and why the others have none.
+"""The coverage of ``__consumer_offsets``: its offsets with a record, and the reasons why the others have none.
 
 An offset without a record is not always a lost record. The headers of the batches in the log show two other cases:
 control batches (transaction markers, which are no history) and batches of aborted transactions (never committed). All

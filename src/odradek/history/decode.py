@@ -92,7 +92,7 @@ def _rare_rows(
 ) -> tuple[Array, list[Row]]:
     """Decodes the rows with status RARE one by one.
 
-    Where a record cannot be decoded, the row also loses the group name that the kernel found.
+    The row of a record that cannot be decoded has no group name, even if the kernel has found one.
     """
     if not found.is_mixed:
         return np.empty(0, np.int64), []

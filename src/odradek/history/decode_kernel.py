@@ -2,7 +2,7 @@
 
 The kernel parses offset commits completely: key versions 0 and 1 with value versions 0 to 4. Of other records it finds
 only the group name. A record that does not match to the last byte is left to ``core.records``, which decodes all kinds
-and can say what is wrong.
+and names the fault of a malformed record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PAIR = types.UniTuple(types.int64, 2)
 
 @kernel(_PAIR(_RO, _I64, _I64))
 def _text(buffer: Any, at: int, end: int) -> Any:
-    """Returns the size and start of a text with an int16 length; start -1 where the text exceeds ``end``."""
+    """Returns the size and start of a text with an int16 length; start -1 if the text exceeds ``end``."""
     if at + 2 > end:
         return np.int64(0), np.int64(-1)
     size = _int16(buffer, at)

@@ -162,7 +162,7 @@ def _notes(analysis: Analysis) -> str:
     ]
     if analysis.incomplete_below:
         notes.append(
-            f"{incompleteness(analysis)} Moves and pauses among those are not visible. Findings that reach back so far "
+            f"{incompleteness(analysis)} Rewinds, jumps and stalls among these are not visible. Findings that old "
             "have the tag <i>history incomplete</i>."
         )
     if not analysis.retention_is_known:

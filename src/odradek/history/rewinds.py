@@ -1,6 +1,6 @@
 """Rewinds and jumps: a committed offset that moved back, or forward over records that the group has not read.
 
-A commit shows how far a group is, not who moved it there. These rules separate resets from reading:
+A commit shows the new offset of a group, not the client that moved it. These rules separate resets from reading:
 * The group had members before and has none now: only tools may commit to a group without members. More than
   ``READER_RUN`` such commits in one period without members come from a consumer that joins no group; then only the
   first of them is a reset.
@@ -122,7 +122,7 @@ def _between_commits(evidence: Evidence, rows: _Rows) -> Iterator[Finding]:
     """Yields the findings that two consecutive commits prove."""
     commits = evidence.commits
     at = np.arange(len(commits))
-    is_last = np.ones(len(commits), bool)  # of consecutive resets
+    is_last = np.ones(len(commits), bool)  # the last of consecutive resets
     is_last[:-1] = (commits.key[1:] != commits.key[:-1]) | ~rows.is_reset[1:]
     deleted = (rows.before >= 0) & (at - rows.before > 1) & ~commits.is_tombstone
     lower = (rows.before >= 0) & (commits.offsets < commits.offsets[rows.before]) & ~commits.is_tombstone

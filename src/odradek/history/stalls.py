@@ -23,7 +23,8 @@ from odradek.history.log_ends import PartitionOffset
 class _Pause:
     """A time without progress, ``from_us`` to ``to_us``. The commits in rows ``first`` to ``last`` have one offset.
 
-    ``number``: the index of ``key``. ``ends_with``: the proof of the end. ``is_alive``: a member was there to commit.
+    ``number``: the index of ``key``. ``ends_with``: the proof of the end. ``is_alive``: the group had a member that
+    could commit.
     """
 
     key: Key

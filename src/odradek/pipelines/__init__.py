@@ -1,5 +1,6 @@
 """Pipelines on Spark: ``ingest`` reads topics into tables, ``transform`` topics into a topic, ``replay`` reads ranges a
-second time, ``report_history`` reports what happened to groups. Importing this package loads none of it."""
+second time, ``report_history`` reports what happened to groups. The import of this package loads none of these
+modules."""
 
 from __future__ import annotations
 

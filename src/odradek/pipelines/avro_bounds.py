@@ -120,10 +120,10 @@ class AvroTypes:
                 left.append((schema, depth, 1))  # the next block
                 left.append((schema["items"] if kind == "array" else _Pair(schema["values"]), depth + 1, count))
         elif isinstance(schema, _Pair):
-            at = _behind_bytes(data, at)
+            at = _after_bytes(data, at)
             left.append((schema["values"], depth, 1))
         elif kind in _LENGTHS:
-            at = _behind_bytes(data, at)
+            at = _after_bytes(data, at)
         elif kind in _VARINTS:
             at = _long(data, at)[1]
         else:
@@ -179,7 +179,7 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
             raise IndexError("a number has no end")
 
 
-def _behind_bytes(data: bytes, at: int) -> int:
+def _after_bytes(data: bytes, at: int) -> int:
     size, at = _long(data, at)
     if size < 0 or size > len(data) - at:
         raise IndexError("a text has no end")

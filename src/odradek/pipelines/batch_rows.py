@@ -1,4 +1,4 @@
-"""The rows of a batch. Either Spark writes them, or its workers do, which read them from the topics."""
+"""The rows of a micro-batch. Either Spark writes them, or its workers read them from the topics and write them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _READERS = 16
 
 
 class BatchRows(Protocol):
-    """The rows of one batch. ``in_place``: whether the files are written directly into the table, under unique names.
-    ``covers``: the digest of their offsets (``covered``); None if unknown.
+    """The rows of one micro-batch. ``in_place``: whether the files are written directly into the table, under unique
+    names. ``covers``: the digest of their offsets (``covered``); None if unknown.
     """
 
     in_place: bool

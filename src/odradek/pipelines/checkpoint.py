@@ -25,7 +25,7 @@ _NEXT_RUN = "The next run commits it"
 
 @dataclass(frozen=True)
 class CommitState:
-    """Whether a group's offsets are those of the table's last batch. If not: the reason and a ``remedy``."""
+    """Whether a group's offsets are those of the table's last micro-batch. If not: the reason and a ``remedy``."""
 
     is_committed: bool
     why: str = ""
@@ -86,7 +86,7 @@ def planned_batch(checkpoint: Location, batch_id: int) -> PlannedBatch:
 def _offset_at(checkpoint: Location, batch_id: int) -> SourceOffset:
     text = checkpoint.read_text(f"offsets/{batch_id}")
     if text is None:
-        raise StorageError(f"{checkpoint.uri}/offsets/{batch_id} is missing: it says what the micro-batch reads")
+        raise StorageError(f"{checkpoint.uri}/offsets/{batch_id} is missing: it has the offsets of the micro-batch")
     return _offset_of(text, f"{checkpoint.uri}/offsets/{batch_id}")
 
 

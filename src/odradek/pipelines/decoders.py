@@ -1,6 +1,6 @@
 """Decoders in the workers: raw records to the columns of a table, in Arrow, as ``values.Values.table`` does in Spark.
 
-The driver makes a decoder, and the workers get it in a pickle. It turns each RecordBatch of the source (``key``,
+The driver makes a decoder, and the workers get it in a pickle. It converts each RecordBatch of the source (``key``,
 ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, maybe ``headers``; other columns are ignored) into a
 RecordBatch of its ``schema``. Columns, their order, types and nulls are those of the Spark path.
 """
@@ -29,7 +29,7 @@ _RECORD_TYPES = {
 
 
 class Decoder(ABC):
-    """Turns records into rows of a table. ``schema`` is the table's schema. The pickle of a decoder is small."""
+    """Converts records to rows of a table. ``schema`` is the table's schema. The pickle of a decoder is small."""
 
     schema: pa.Schema
 

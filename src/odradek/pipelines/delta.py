@@ -2,7 +2,7 @@
 
 Workers write a micro-batch's Parquet files directly into the table's folder. Spark writes them beside the table, as for
 ``lake``, and they are moved in. One table commit by the ``deltalake`` package adds them to the table's log, together
-with the number of the batch. This is Delta's own idempotent write: ``txn`` with ``appId`` (the query's id) and
+with the number of the micro-batch. This is Delta's own idempotent write: ``txn`` with ``appId`` (the query's id) and
 ``version`` (the micro-batch's number). A repeated micro-batch that is in the log is not computed again. The files of a
 micro-batch that was killed before its table commit belong to no version of the table. Their names have the id of the
 run, and a later run removes them.
@@ -120,7 +120,7 @@ class DeltaTable:
             self._adding.release()
 
     def has_batches(self) -> bool:
-        """Whether a query has added a batch. (The table may also have rows of other writers.)"""
+        """Whether a query has added a micro-batch. (The table may also have rows of other writers.)"""
         log = self._opened()
         if log is None:
             return False
@@ -208,7 +208,7 @@ class DeltaTable:
         return named
 
     def _commit(self, actions: list[AddAction], schema: Schema, batch: _Batch) -> Added:
-        """Makes the table commit of a batch.
+        """Makes the table commit of a micro-batch.
 
         If the log was loaded after a commit of a transaction id, deltalake accepts a second commit of that id. So each
         try looks for the micro-batch in exactly the version that it builds on, and fails if that version is not the

@@ -83,7 +83,7 @@ class DeltaLeftovers:
 
 
 class _Commits:
-    """The commits in the log that concern some batches."""
+    """The commits in the log that concern some micro-batches."""
 
     def __init__(self, table: Location, history: Sequence[dict[str, Any]], batches: Collection[BatchFiles]) -> None:
         self.history = history

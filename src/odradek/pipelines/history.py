@@ -199,8 +199,9 @@ def offset_coverage(
     group: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Coverage:
-    """Returns the fate of every offset of the offsets topic, or of the partition that stores ``group``. Workers read
-    only the headers of the record batches and the offsets of the records. Raises ConfigError, BrokerUnreachable."""
+    """Returns the coverage of the offsets topic, or of the partition that stores ``group``: a row for each partition.
+    Workers read only the headers of the record batches and the offsets of the records. Raises ConfigError,
+    BrokerUnreachable."""
     return _coverage(spark, _config(bootstrap_servers, options), _planned(bootstrap_servers, group, options))
 
 

@@ -86,7 +86,7 @@ class Target:
     task_bytes: int = 256 << 20
 
     def check(self) -> None:
-        """Raises ConfigError."""
+        """Checks the options. Raises ConfigError."""
         if self.table_format == "delta":
             check_installed()
         if not self.output.strip():
@@ -273,7 +273,7 @@ class Ingest:
 
     @classmethod
     def of(cls, options: IngestOptions) -> Ingest:
-        """Raises ConfigError."""
+        """Returns the job of the options. Raises ConfigError."""
         topics, more = names(options.topics), options.options or {}
         if {name.lower(): value.strip().lower() for name, value in more.items()}.get("commitoffsets") == "transaction":
             raise ConfigError(

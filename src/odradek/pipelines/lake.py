@@ -36,8 +36,8 @@ _MANIFESTS_KEPT = 200
 
 
 class Added(NamedTuple):
-    """The counts of an added batch. ``bad``: rows with an unreadable value. ``size``: the bytes of its files. ``files``
-    and ``size`` are None if a version before these counts added the batch.
+    """The counts of an added micro-batch. ``bad``: rows with an unreadable value. ``size``: the bytes of its files.
+    ``files`` and ``size`` are None if a version before these counts added the micro-batch.
     """
 
     rows: int
@@ -87,7 +87,7 @@ class ParquetTable:
         self._staging.close()
 
     def has_batches(self) -> bool:
-        """Whether a query has added a batch."""
+        """Whether a query has added a micro-batch."""
         return any(name.startswith("batch-") for name in self._names())
 
     def check(self, batch: DataFrame) -> None:

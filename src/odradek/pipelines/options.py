@@ -64,7 +64,7 @@ BatchSize = Annotated[str, Option("The most data, as stored in the topics, that 
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """The common options of both functions: the cluster, the table and Spark.
+    """The common options of ``ingest`` and ``replay``: the cluster, the table and Spark.
 
     ``schema`` is text or a file: DDL for json, an Avro schema for avro. ``options`` are further options of
     ``format("odradek")``. ``spark``: the session to use. Without it, a session is started with ``master`` and the
@@ -109,7 +109,7 @@ class PipelineOptions:
 @dataclass(frozen=True, kw_only=True)
 class IngestOptions(PipelineOptions):
     """Without ``trigger``, a run ends at the present end of the topics. With ``trigger``, it ends when ``stop`` is set.
-    ``advance`` is called with each batch. A list of names can also be text with commas.
+    ``advance`` is called with each micro-batch. A list of names can also be text with commas.
     """
 
     group: Annotated[str, Option("The consumer group; each micro-batch in the table is committed to it.", "GROUP")]
@@ -127,7 +127,7 @@ class IngestOptions(PipelineOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(PipelineOptions):
-    """Three ways to say what to read: ``offsets``; ``start`` and ``end`` of ``topics``; or ``read_by``.
+    """One of these selects the records: ``offsets``; ``start`` and ``end`` of ``topics``; or ``read_by``.
     ``producer_options`` (``{"compression.type": "zstd"}``) apply only to sending. The connection settings among
     ``options`` apply to reading and to sending.
     """
@@ -217,7 +217,7 @@ class TransformOptions:
     trigger: Trigger = None
     batch_size: BatchSize = "256m"
     first_batch: Annotated[
-        int | None, Option("After a refusal whose message names it: the first micro-batch to write.", "N", minimum=0)
+        int | None, Option("The first micro-batch to write, after a refusal whose message names it.", "N", minimum=0)
     ] = None
     producer_options: Annotated[
         Mapping[str, str] | None,

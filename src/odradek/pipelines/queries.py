@@ -31,7 +31,7 @@ def run_query(
     trigger: str | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Calls ``add`` with each batch and its number. Without ``trigger``, it reads what the topics have now. With
+    """Calls ``add`` with each micro-batch and its number. Without ``trigger``, it reads what the topics have now. With
     ``trigger`` (``10 seconds``), it reads at this interval until ``stop`` is set. Raises QueryFailed.
     """
     with spark_failures("the Spark query stopped"), plain_timestamps(stream.sparkSession):
@@ -65,7 +65,7 @@ def plain_timestamps(spark: SparkSession) -> Iterator[None]:
 
 @contextlib.contextmanager
 def spark_failures(what: str) -> Iterator[None]:
-    """Turns an exception of Spark into QueryFailed with the cause in one line."""
+    """Converts an exception of Spark to QueryFailed with the cause in one line."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -42,7 +42,8 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadByGroup:
-    """What a group read of a partition between the commits ``first`` and ``last``, with the number of rewinds."""
+    """The ranges that a group read of a partition between the commits ``first`` and ``last``, with the number of
+    rewinds."""
 
     ranges: tuple[Range, ...]
     first: Commit
@@ -121,7 +122,8 @@ def commits_of(history: pa.Table, topic_ids: Mapping[str, bytes | None]) -> dict
 def read_between(
     partition: TopicPartition, commits: Sequence[Commit], since_ms: int | None, until_ms: int | None
 ) -> ReadByGroup | None:
-    """Returns what was read between the last commit at or before ``since_ms`` and the last at or before ``until_ms``.
+    """Returns the ranges that were read between the last commit at or before ``since_ms`` and the last at or before
+    ``until_ms``.
 
     None stands for the oldest and the newest stored commit. Returns None if there is no commit up to ``until_ms``.
     Raises RangeGone if no commit is as old as ``since_ms``.

@@ -1,8 +1,8 @@
-"""What an exactly-once replay has done, as commits of a group of its own. Pure.
+"""The progress of an exactly-once replay, stored as commits of the replay's own group. Pure.
 
 Each transaction commits, for each source partition, the ranges that the replay plans and those that are done. The
-ranges are in the metadata of the commit, so a later run with other ranges, for example because the topic has grown or
-because older commits of a group are gone, still knows which records are in the target.
+ranges are in the metadata of the commit. A later run may have other ranges, for example because the topic has grown or
+because older commits of a group are gone. It still knows from the commits which records are in the target.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_METADATA_BYTES = 4096
 
 
 class ReplayRefused(OdradekError):
-    """A replay that does not run, because records could be sent twice or lost; the message says what helps."""
+    """A replay that does not run, because records could be sent twice or lost; the message names the remedy."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,6 @@ def _spans(ranges: Iterable[Range]) -> str:
 
 
 def _ranges(tp: TopicPartition, text: str) -> list[Range]:
-    """Raises ValueError."""
+    """Reads the ranges in the metadata of a commit. Raises ValueError."""
     pairs = [span.split("-") for span in text.split(",")] if text else []
     return [Range(tp, int(low), int(high)) for low, high in pairs]

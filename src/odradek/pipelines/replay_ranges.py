@@ -1,4 +1,4 @@
-"""What a replay reads: the selection, the ranges that were looked up for it, and the reads of their records."""
+"""The input of a replay: the selection, the ranges that were looked up for it, and the reads of their records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Selection:
     * ``offsets``;
     * ``topics``, from ``start`` to ``end`` (earliest, latest, an offset or a time);
     * ``read_by``: the records that this group has read between its commits at ``since`` and ``until``. Without
-      ``topics``, of all its topics.
+    ``topics``, the records of all its topics.
     """
 
     topics: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Selection:
     allow_missing: bool = False
 
     def check(self) -> None:
-        """Raises ConfigError."""
+        """Checks the selection. Raises ConfigError."""
         by_place = (self.start, self.end) != ("earliest", "latest")
         ways = [self.offsets is not None, self.read_by is not None, by_place]
         if sum(ways) > 1:
@@ -163,7 +163,7 @@ def find(config: ClientConfig, chosen: Selection, isolation_level: str = "read_u
             wanted = parse_ranges(chosen.offsets)
             check_topics(admin, sorted({piece.partition.topic for piece in wanted}))
         else:
-            wanted = _between_places(admin, chosen, isolation_level)
+            wanted = _between_targets(admin, chosen, isolation_level)
         held, gone = available(admin, config, wanted, isolation_level)
     missing += gone
     if missing and not chosen.allow_missing:
@@ -215,7 +215,7 @@ def _parse_target(text: str, option: str) -> str | int | None:
     return None
 
 
-def _between_places(admin: Admin, chosen: Selection, isolation_level: str) -> list[Range]:
+def _between_targets(admin: Admin, chosen: Selection, isolation_level: str) -> list[Range]:
     partitions = [tp for name in check_topics(admin, chosen.topics) for tp in admin.partitions(name)]
     starts = _resolve(admin, partitions, (chosen.start, "from"), isolation_level)
     ends = _resolve(admin, partitions, (chosen.end, "to"), isolation_level)
@@ -225,7 +225,7 @@ def _between_places(admin: Admin, chosen: Selection, isolation_level: str) -> li
 def _resolve(
     admin: Admin, partitions: Sequence[TopicPartition], target: tuple[str, str], level: str
 ) -> dict[TopicPartition, int]:
-    """``target``: the text, and the name of its option."""
+    """Returns the offset of a target in each partition. ``target``: the text, and the name of its option."""
     limit = _parse_target(*target)
     if isinstance(limit, int):
         return dict.fromkeys(partitions, limit)

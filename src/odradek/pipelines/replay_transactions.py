@@ -1,8 +1,8 @@
 """A replay into a topic, exactly once: ranges of the source in one transaction after another.
 
 A transaction has the records of some ranges, and the commits of a group of the replay's own that say which ranges are
-done (``replay_progress``). So after any crash the group says where the replay goes on. The group and the transactional
-id have the same name, made of the selection and the topic: the same command is the same replay.
+done (``replay_progress``). So after any crash the group shows where the replay continues. The group and the
+transactional id have the same name, made of the selection and the topic: the same command is the same replay.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _ReplayRun:
 def into_topic_once(
     job: Replay, into: ReplayTopic, get_spark: Callable[[], SparkSession], advance: Callable[[int], None]
 ) -> Replayed:
-    """Goes on where the last committed transaction of the replay ended. Starts Spark only if something is left.
+    """Continues after the last committed transaction of the replay. Starts Spark only if something is left.
 
     Raises ReplayRefused, ReplayFenced, ConfigError, UnknownTopic, RangeGone, QueryFailed, OdradekError.
     """
@@ -95,7 +95,7 @@ def into_topic_once(
 
 @contextmanager
 def _started(job: Replay, into: ReplayTopic) -> Iterator[_ReplayRun]:
-    """Yields a run whose producer has fenced earlier runs and aborted what they have left open."""
+    """Yields a run whose producer has fenced earlier runs and aborted their open transactions."""
     given = {"kafka.bootstrap.servers": job.bootstrap, **job.options}
     reading = parse_options({"subscribe": into.name, **given}, streaming=False)
     writing = parse_write_options(into.options(given))
@@ -161,7 +161,8 @@ def _check_unsent(run: _ReplayRun) -> None:
 
 
 def _readable(run: _ReplayRun, progress: ReplayProgress) -> list[Range]:
-    """Returns what is left. Ranges of an earlier run that this run's selection no longer has are looked up again."""
+    """Returns the ranges that are left. Ranges of an earlier run that this run's selection no longer has are looked up
+    again."""
     left = progress.left
     only_planned = subtract(left, run.job.found.ranges)
     if not only_planned:
@@ -173,7 +174,8 @@ def _readable(run: _ReplayRun, progress: ReplayProgress) -> list[Range]:
 
 
 def _next_ranges(run: _ReplayRun, left: Sequence[Range]) -> list[Range]:
-    """Returns what the next transaction has: of each partition a share of the bytes, in the order of the offsets."""
+    """Returns the ranges of the next transaction: a share of the bytes from each partition, in the order of the
+    offsets."""
     firsts: dict[TopicPartition, Range] = {}
     for piece in left:
         known = firsts.get(piece.partition)

@@ -23,25 +23,26 @@ class Watch(Protocol):
     """Receives the progress of a run, from the run's own threads."""
 
     def passed(self, offsets: int) -> None:
-        """The tasks of the current micro-batch have read this many further offsets."""
+        """Notes that the tasks of the current micro-batch have read this many further offsets."""
         ...
 
     def added(self, added: Added, offsets: int, lag: int | None) -> None:
-        """A micro-batch of this many offsets is in the table. ``lag``: unread offsets of the topics, or None if not
-        known."""
+        """Notes that a micro-batch of this many offsets is in the table. ``lag``: unread offsets of the topics, or None
+        if not known."""
         ...
 
     def ended(self, group: CommitState) -> None:
-        """The run has ended; ``group`` is the state of its group."""
+        """Notes the end of the run; ``group`` is the state of its group."""
         ...
 
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """The progress at one moment. ``batch``: batches in the table. ``records``: rows that the run has added to the
-    table, and records that the current micro-batch has read. ``lag``: unread offsets of the topics. ``eta_s``: seconds
-    to the end of a run that has one. ``files``, ``bytes``: what this run has added to the table. ``committed``: after
-    the end of the run, whether the group's offsets are those of the table. Unknown values are None.
+    """The progress at one moment. ``batch``: the number of micro-batches in the table. ``records``: rows that the run
+    has added to the table, and records that the current micro-batch has read. ``lag``: unread offsets of the topics.
+    ``eta_s``: seconds to the end of a run that has one. ``files``, ``bytes``: the files that this run has added to the
+    table. ``committed``: after the end of the run, whether the group's offsets are those of the table. Unknown values
+    are None.
     """
 
     batch: int
@@ -123,7 +124,7 @@ class RunProgress:
             self._samples.popleft()
 
     def _rate(self, now: float) -> float | None:
-        """Returns None before anything is read."""
+        """Returns the rate of the last seconds; None before anything is read."""
         if not self._records:
             return None
         # Nothing was read before the first sample. A run that is shorter than the window is measured from its start.
@@ -132,7 +133,8 @@ class RunProgress:
 
 
 def sum_of(parts: Iterable[Added]) -> Added:
-    """Returns the sum of several batches. ``files`` and ``size`` are None if they are None for one of the batches."""
+    """Returns the sum of several micro-batches. ``files`` and ``size`` are None if they are None for one of the
+    micro-batches."""
     found = list(parts)
     files = [one.files for one in found if one.files is not None]
     sizes = [one.size for one in found if one.size is not None]
@@ -143,7 +145,8 @@ def sum_of(parts: Iterable[Added]) -> Added:
 
 @dataclass(frozen=True)
 class PartitionTime:
-    """How long tasks have read, decoded and written rows of a partition; ``seconds`` is the sum over the tasks."""
+    """The time in which tasks have read, decoded and written rows of a partition; ``seconds`` is the sum over the
+    tasks."""
 
     topic: str
     partition: int

@@ -1,4 +1,5 @@
-"""The runs that write to a table: one record each, ``_odradek/runs/<id>.json``, with machine, process and last sign.
+"""The runs that write to a table: one record each, ``_odradek/runs/<id>.json``, with its machine, its process and the
+time of its last sign of life.
 
 A run first writes its record and then reads the others. If another run is alive, the new run is refused with the name
 of the other run. A run of this machine is alive while its process is. A run of another machine is alive while it renews
@@ -32,8 +33,8 @@ _DECIDED_S = 10.0
 
 
 class RunRecord(NamedTuple):
-    """``process``: the pid and its start time; empty after the run has ended. ``seen_s``: the last sign, in seconds
-    since 1970. ``machine``: the machine and namespace of the pid; earlier versions did not write it.
+    """``process``: the pid and its start time; empty after the run has ended. ``seen_s``: the time of the last sign of
+    life, in seconds since 1970. ``machine``: the machine and namespace of the pid; earlier versions did not write it.
     """
 
     run: str
@@ -213,7 +214,7 @@ def _process(pid: int) -> str:
 
 
 def _read(text: str | None) -> RunRecord | None:
-    """Returns None for a record that was removed or is being written."""
+    """Reads a record; None if it was removed or is being written."""
     try:
         return RunRecord(**parse_json(text or ""))
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""What a pipeline reads: topics of a cluster, for a consumer group. They are checked before Spark starts."""
+"""The source of a pipeline: topics of a cluster, for a consumer group. They are checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ class TopicLag:
         self._asked_s = 0.0
 
     def beyond(self, read: Mapping[TopicPartition, int]) -> int | None:
-        """``read``: the query's offsets. None if the last call was a moment ago, or if the cluster does not answer."""
+        """Returns the unread offsets. ``read``: the query's offsets. None if the last call was a moment ago, or if the
+        cluster does not answer."""
         now = time.monotonic()
         if now - self._asked_s < _LAG_S:
             return None

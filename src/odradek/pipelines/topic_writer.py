@@ -21,7 +21,7 @@ def sending_options(
 
     Options that only readers have are left out. Raises ConfigError for wrong options of the producer.
     """
-    own = {"kafka.allow.auto.create.topics": "false"}  # a mistyped topic is an error, not a new topic
+    own = {"kafka.allow.auto.create.topics": "false"}  # so that a mistyped topic is an error, not a new topic
     if in_transactions:
         own[_TIMEOUT] = str(TRANSACTION_TIMEOUT_MS)
     for given, value in producer.items():

@@ -67,7 +67,7 @@ class Transform:
 
     @classmethod
     def of(cls, options: TransformOptions) -> Transform:
-        """Raises ConfigError."""
+        """Returns the job of the options. Raises ConfigError."""
         check_values(options)
         values = Values(
             format=ValueFormat(options.value_format),

@@ -53,7 +53,7 @@ class Step:
                 records.sparkSession.catalog.dropTempView(VIEW)
 
     def records(self, records: DataFrame) -> DataFrame:
-        """Returns what the query or function gets: the columns of the source or, with decoded values, of a table."""
+        """Returns the input of the query or function: the columns of the source or, with decoded values, of a table."""
         if self.values.format == "raw":
             return records
         frame = self.values.table(records)
@@ -74,7 +74,8 @@ class Step:
 
 @contextlib.contextmanager
 def _without_logs() -> Iterator[None]:
-    """Keeps PySpark from logging each error of a query, with Java's stack trace: the error itself is reported."""
+    """Keeps PySpark from logging each error of a query with Java's stack trace, because the error itself is
+    reported."""
     loggers = [logging.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
     before = [one.disabled for one in loggers]
     for one in loggers:

@@ -79,7 +79,8 @@ class ClassArchive:
 
     @classmethod
     def _usable(cls, path: Path) -> ClassArchive | None:
-        """Returns None for an empty file: an earlier Java was to write the archive and could not."""
+        """Returns the archive at a path; None for an empty file, which shows that an earlier Java could not write
+        it."""
         return None if path.exists() and not path.stat().st_size else cls(path)
 
     @property

@@ -79,7 +79,7 @@ class Progress:
 def progress_of(end: str | None, latest: str | None) -> Progress | None:
     """Parses the two offsets of a source's report, which are JSON texts.
 
-    Returns None for another kind of source and before the first batch.
+    Returns None for another kind of source and before the first micro-batch.
     """
     try:
         read, held = parse_json(end or ""), parse_json(latest or "")

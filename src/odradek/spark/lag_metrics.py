@@ -124,7 +124,7 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
     # --- callbacks of Spark, in Spark's thread
 
     def onQueryStarted(self, event: Any) -> None:
-        """Does nothing: a query has no lag before its first batch."""
+        """Does nothing: a query has no lag before its first micro-batch."""
 
     def onQueryProgress(self, event: Any) -> None:
         progress = event.progress

@@ -86,8 +86,8 @@ class Lookups:
     def partitions(self, *, strict: bool = False) -> list[TopicPartition]:
         """Returns the partitions to read that exist in the cluster now.
 
-        Named topics and partitions that do not exist are left out: a running query reports better what that means for
-        it. With ``strict`` they raise UnknownTopic.
+        Named topics and partitions that do not exist are left out, because a running query reports their loss itself.
+        With ``strict`` they raise UnknownTopic.
         """
         options = self.options
         if options.pattern is not None:
@@ -237,7 +237,7 @@ class Lookups:
         ranges = list(wanted)
         if sum(item.size for item in ranges) * _LARGE_RECORD_BYTES <= budget:
             return {}
-        from odradek.client.reader import samples  # here: each query starts a planner, and few planners use it
+        from odradek.client.reader import samples  # here, because few planners use it
 
         sample = min(_LARGEST_SAMPLE_BYTES, max(_SMALLEST_SAMPLE_BYTES, budget // len(ranges)))
         found = samples(self.options.client, {item.partition: item.start for item in ranges}, sample)

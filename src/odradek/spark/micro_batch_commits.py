@@ -119,7 +119,7 @@ class GroupCommits:
                         lookups.close()
 
     def finish(self) -> None:
-        """At the end of the process: commits the micro-batches that Spark has not reported yet."""
+        """Commits, at the end of the process, the micro-batches that Spark has not reported yet."""
         for run in list(self._runs.values()):
             _settle(run)
 

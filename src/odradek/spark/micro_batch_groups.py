@@ -34,8 +34,8 @@ MAX_LOOKS = 10
 
 
 @dataclass
-class _Overwriting:
-    """What a transaction's commits overwrite, for a warning after its commit."""
+class _OverwrittenCommits:
+    """Other clients' commits that a transaction overwrites, for a warning after its commit."""
 
     lookups: Lookups
     settlement: plan.Settlement
@@ -51,11 +51,12 @@ class MicroBatchGroups:
         self._execution = execution
         self._sources = sources
         self._count = count
-        self._overwriting: list[_Overwriting] = []
+        self._overwritten: list[_OverwrittenCommits] = []
 
     @classmethod
     def of(cls, execution: Any, admin: Admin) -> MicroBatchGroups:
-        """``admin``: a client of the transaction's cluster. Raises MicroBatchRefused, and what Admin raises."""
+        """Returns the groups of a query. ``admin``: a client of the transaction's cluster. Raises MicroBatchRefused and
+        Admin's errors."""
         found = source_options(execution)
         chosen = {
             number: Lookups(options)
@@ -80,28 +81,28 @@ class MicroBatchGroups:
         return [lookups.group_id for lookups in self._sources.values()]
 
     def begun_ms(self, batch: int) -> int | None:
-        """Returns when Spark has planned a micro-batch, by the checkpoint; None if it does not say."""
+        """Returns the time at which Spark planned a micro-batch, from the checkpoint; None if it has no time."""
         entry = self._execution.offsetLog().get(batch)
         try:
             found = None if entry.isEmpty() else entry.get().metadataOpt()
             return None if found is None or found.isEmpty() else int(found.get().batchTimestampMs())
-        except Py4JError:  # another release of Spark names it otherwise
+        except Py4JError:  # another release of Spark has another name for it
             return None
 
     def add_to(self, producer: Producer, batch: int) -> None:
         """Adds the groups' offsets after a micro-batch to the producer's transaction. Raises MicroBatchRefused,
         GroupReset, and errors of Admin and Producer.
         """
-        self._overwriting = []
+        self._overwritten = []
         if self._sources:
             for lookups, end in self._ends(batch):
                 self._add(producer, lookups, end)
 
-    def committed(self) -> None:
+    def warn_of_overwritten(self) -> None:
         """Warns of other clients' commits that the transaction has overwritten. Call it after the commit."""
-        for one in self._overwriting:
+        for one in self._overwritten:
             one.lookups.warn_of_overwritten(one.settlement, one.commits, one.query)
-        self._overwriting = []
+        self._overwritten = []
 
     def _add(self, producer: Producer, lookups: Lookups, end: SourceOffset) -> None:
         group = lookups.group_id
@@ -118,7 +119,7 @@ class MicroBatchGroups:
             # Without require_stable: the transaction's own offsets are pending, and this is what they overwrite.
             now = lookups.admin.list_group_offsets(group, end.positions)
             if now == found:
-                self._overwriting.append(_Overwriting(lookups, settlement, commits, end.query))
+                self._overwritten.append(_OverwrittenCommits(lookups, settlement, commits, end.query))
                 return
             found = now
         raise MicroBatchRefused(
@@ -167,5 +168,5 @@ def _check_cluster(lookups: Lookups, admin: Admin) -> None:
     if theirs != ours:
         raise MicroBatchRefused(
             f"group {lookups.group_id} is in another cluster ({theirs}) than the output topic ({ours}), and a "
-            "transaction has one cluster: set commitOffsets=true, which commits after the batch"
+            "transaction has one cluster: set commitOffsets=true, which commits after the micro-batch"
         )

@@ -38,7 +38,7 @@ def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_b
     if last is not None and last > batch:
         raise MicroBatchRefused(
             f"the checkpoint is older than its output: it asks for micro-batch {batch}, and group {group} says that "
-            f"micro-batch {last} is in the topic. Restore the checkpoint, or start with a new one behind the records "
+            f"micro-batch {last} is in the topic. Restore the checkpoint, or use a new one that starts after the records "
             "in the topic"
         )
     if last is None and first_batch is not None and batch <= first_batch:
@@ -76,6 +76,6 @@ def check_first(begun_ms: int | None, retention_ms: int, now_ms: float, group: s
 
 def _remedy(batch: int) -> str:
     return (
-        f"Look whether the records of micro-batch {batch} are in the topic: if not, pass first_batch={batch}, else "
+        f"Check whether the records of micro-batch {batch} are in the topic: if not, pass first_batch={batch}, else "
         f"first_batch={batch + 1}"
     )

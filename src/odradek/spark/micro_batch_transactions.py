@@ -157,13 +157,14 @@ class TransactionalWriter:
         return run
 
     def _started(self, query: str, number: str, execution: Any) -> _WriterRun:
-        """Aborts what an earlier driver has left open, and fences it. ``execution``: Java's StreamExecution."""
+        """Returns a new run. It fences an earlier driver and aborts its open transaction. ``execution``: Java's
+        StreamExecution."""
         own: dict[str, Any] = {
             item.name: getattr(self.options.producer, item.name) for item in fields(self.options.producer)
         }
         admin = Admin(self.options.client)
         try:
-            check_members(admin, _group(query), "keeps the query's last batch")
+            check_members(admin, _group(query), "keeps the number of the query's last micro-batch")
             output = Output(admin.describe_cluster().cluster_id, self.topic)
             _end_earlier(admin, _group(query))
             groups = MicroBatchGroups.of(execution, admin)
@@ -189,11 +190,11 @@ class TransactionalWriter:
         if run.last is not None:  # a later driver would fence this one, so no other number can be in the group
             return is_written(batch, commit_of(run.last, run.query), run.group, None)
         # Kafka's reply for all partitions leaves out those with a pending offset, so the request names the partition.
-        place = TopicPartition(self.topic, 0)
-        commits = run.admin.list_group_offsets(run.group, [place], require_stable=True)
-        if commits.get(place) is None and self.first_batch is None and batch == 0:
+        first_partition = TopicPartition(self.topic, 0)
+        commits = run.admin.list_group_offsets(run.group, [first_partition], require_stable=True)
+        if commits.get(first_partition) is None and self.first_batch is None and batch == 0:
             check_first(run.groups.begun_ms(batch), retention(run.admin)[0], time.time() * 1000, run.group)
-        return is_written(batch, commits.get(place), run.group, self.first_batch)
+        return is_written(batch, commits.get(first_partition), run.group, self.first_batch)
 
     def _write(self, run: _WriterRun, frame: DataFrame, batch: int) -> None:
         partitions = run.producer.partitions_for(self.topic)
@@ -221,7 +222,7 @@ class TransactionalWriter:
         except TasksRepeated as error:
             raise MicroBatchRefused(f"micro-batch {batch}: {error}") from error
         run.last = batch
-        run.groups.committed()
+        run.groups.warn_of_overwritten()
 
 
 def _group(query: str) -> str:

@@ -51,7 +51,7 @@ KNOWN = {name.lower(): name for name in (*SUBSCRIPTIONS, *STARTING, *ENDING, *OT
 REFUSED = {
     "key.deserializer": "keys are always bytes; decode them with DataFrame operations",
     "value.deserializer": "values are always bytes; decode them with DataFrame operations",
-    "enable.auto.commit": "offsets are committed after each finished batch, when kafka.group.id is given",
+    "enable.auto.commit": "offsets are committed after each finished micro-batch, if kafka.group.id is given",
     "interceptor.classes": "interceptors could change records, and a range must return the same records each time",
 }
 # Settings of Kafka's consumer without effect here, or decided by Spark's plan. They are accepted, so that a query only
@@ -346,7 +346,7 @@ def _check_positions(
 def _zookeeper(
     options: Mapping[str, str], starting: Position, group_id: str | None, subscription: Mapping[str, Any]
 ) -> ZooKeeperStart | None:
-    """Returns where startingOffsets=zookeeper finds its offsets, None for other starts. Raises ConfigError."""
+    """Returns the settings of startingOffsets=zookeeper, None for other starts. Raises ConfigError."""
     if starting.kind is Start.ZOOKEEPER:
         topics = {*subscription.get("topics", ()), *(tp.topic for tp in subscription.get("assigned", ()))}
         return zookeeper_start(options, group_id, topics, last_read=flag(options, LAST_READ, False))

@@ -41,8 +41,9 @@ Rules
   The id identifies a reset, not the offset: two resets to the same offset are followed twice.
 * A query has an id, which the checkpoint has from its first micro-batch on (``query``); the marks end with it:
   ``odradek-spark:1:<offset>:<reset id or nothing>:<query>``. A query that finds another query's mark takes over the
-  group: in its first micro-batch as with any earlier commit, later with a warning. If both run, each overwrites the
-  other's commits and continues from its own checkpoint. A mark or checkpoint without an id counts as the query's own.
+  group. In its first micro-batch the mark counts as any earlier commit; later there is a warning. If both run, each
+  overwrites the other's commits and continues from its own checkpoint. A mark or checkpoint without an id counts as the
+  query's own.
 * Limit: Kafka has no conditional commit. If another client resets the group between the planner's OffsetFetch and the
   OffsetCommit sent at once after it, the reset is overwritten and never followed. This window is one round trip, some
   milliseconds per commit. Planning takes longer, so the planner fetches the group's offsets again before it
@@ -394,7 +395,7 @@ class GroupOffsets:
     * ``begin``: the start offsets of partitions that ``start`` does not have.
     * ``committed``: the group's commits, unless resets are ignored.
     * ``resets``: to be followed, with usable offsets.
-    * ``origin_epochs``: the leader epochs of the commits behind ``begin`` and ``resets``.
+    * ``origin_epochs``: the leader epochs of the commits that decide ``begin`` and ``resets``.
     * ``new_id``: the id for a reset without one. ``query``: the id for a query without one.
     """
 
@@ -420,7 +421,7 @@ class TopicStates:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """The limits of a batch. ``max_records``: of all partitions together; ``max_per_partition``: of each.
+    """The limits of a micro-batch. ``max_records``: of all partitions together; ``max_per_partition``: of each.
 
     ``upto``: the highest end offset of each partition; other partitions wait for another run.
     """

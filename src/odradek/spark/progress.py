@@ -2,7 +2,7 @@
 
 Spark knows the record count of a task only when the task ends (in local mode; on a cluster every ten seconds), and one
 task reads a whole range. So workers send the driver a datagram after each batch. Nothing waits for a datagram, and the
-next one makes up for a lost one. Where none arrives, the progress bar does not move and the read continues.
+next one includes the count of a lost one. If none arrives, the progress bar does not move and the read continues.
 """
 
 from __future__ import annotations

@@ -344,7 +344,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Commits ``start``, which is finished, and plans the micro-batch after it."""
         if self.options.commit_offsets and not start and self._settled is None:
-            self._lookups.warn_of_members()  # already before the first micro-batch
+            self._lookups.warn_of_members()  # before the first micro-batch, too
         done = SourceOffset.from_json(start)
         ends = self._ends = self._lookups.ends(self._lookups.partitions(strict=done.is_initial))
         follow = True
@@ -405,7 +405,8 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _settle(
         self, start: dict[str, Any], done: SourceOffset, ends: Offsets
     ) -> tuple[Commits | None, dict[TopicPartition, tuple[int, str]]]:
-        """Commits the finished batch. Returns the group's commits, unless resets are ignored, and resets to follow."""
+        """Commits the finished micro-batch. Returns the group's commits, unless resets are ignored, and resets to
+        follow."""
         options = self.options
         if not (options.commit_offsets or options.offsets_in_transaction):
             return None, {}

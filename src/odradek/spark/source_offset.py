@@ -24,8 +24,8 @@ class SourceOffset:
     * ``positions``: the next offsets. ``origins``: the JSON's ``from``. ``followed``: reset ids.
     * ``ids``: the topic ids. ``epochs``: the epochs of the leaders that had all records below the position, if known.
     * ``query``: the query's id, empty in older checkpoints.
-    * ``is_initial``: the source offset before the first batch. Other source offsets can be without positions too, if
-      ``subscribePattern`` matches no topic yet.
+    * ``is_initial``: the source offset before the first micro-batch. Other source offsets can be without positions too,
+      if ``subscribePattern`` matches no topic yet.
     """
 
     positions: Offsets = field(default_factory=dict)

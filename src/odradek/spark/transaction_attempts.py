@@ -149,8 +149,8 @@ def _write(options: WriteOptions, shared: SharedTransaction, placed: DataFrame) 
 def _abort(producer: Producer, shared: SharedTransaction | None, partitions: list[TopicPartition]) -> None:
     """Aborts the transaction, so that tasks that still run are refused. Raises ProducerFenced, OdradekError.
 
-    From transaction.version 2 on, the markers of the abort have the next epoch. Below, the producer gets the next epoch
-    later, and a partition learns it from the markers of another, empty transaction.
+    From transaction.version 2 on, the markers of the abort have the next epoch. Below version 2, the producer gets the
+    next epoch later, and a partition learns it from the markers of another, empty transaction.
     """
     producer.abort_transaction()
     if shared is not None and shared.version < BY_ITSELF:
@@ -162,7 +162,8 @@ def _abort(producer: Producer, shared: SharedTransaction | None, partitions: lis
 def _abort_after(
     producer: Producer, shared: SharedTransaction | None, partitions: list[TopicPartition], error: BaseException
 ) -> None:
-    """Aborts after an error, which stays the error unless the producer is fenced: ProducerFenced."""
+    """Aborts the transaction after ``error``, which the caller raises. Raises ProducerFenced instead if the producer is
+    fenced."""
     try:
         _abort(producer, shared, partitions)
     except ProducerFenced as fenced:

@@ -12,7 +12,8 @@ def user_cache() -> Path:
 
 
 def is_private(folder: Path) -> bool:
-    """Makes the folder and returns whether only this user can write to it: its files are executed. Raises OSError."""
+    """Makes the folder and returns whether only this user can write to it, because its files are executed. Raises
+    OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
     return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)

@@ -1,4 +1,4 @@
-"""What the tasks of a micro-batch report to the driver, and whether each row was written once. Pure.
+"""The reports of a micro-batch's tasks to the driver, and the check that each row was written once. Pure.
 
 Why a committed transaction has no second copy of a row:
 
@@ -41,6 +41,6 @@ def is_each_row_written_once(reports: Iterable[WriteReport], tasks: int) -> bool
     """Returns whether the reports are those of the only senders. ``tasks``: the number of writing tasks."""
     found = list(reports)
     if all(report.stage_attempt == UNKNOWN_ATTEMPT for report in found):
-        return True  # the batch has no rows, and Spark has made no partitions for it
+        return True  # the micro-batch has no rows, and Spark has made no partitions for it
     is_complete = sorted(report.task for report in found) == list(range(tasks))
     return is_complete and all(report.may_send for report in found) and len({report.stage for report in found}) == 1

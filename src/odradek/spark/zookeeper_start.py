@@ -22,7 +22,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class ZooKeeperStart:
-    """Where the offsets are. ``settings``: those of the session, without a login."""
+    """The paths of the offsets and the session. ``settings``: those of the session, without a login."""
 
     settings: Mapping[str, str]
     layout: OffsetLayout
@@ -62,7 +62,7 @@ def offsets_in_zookeeper(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Reads the offsets of partitions; those without a znode are left out.
 
-    Raises ConfigError if a znode is no offset, ZooKeeperErrors."""
+    Raises ConfigError for a znode without a valid offset, ZooKeeperErrors."""
     # Workers load this module for the options alone.
     from odradek.zookeeper.connection import ZooKeeperConnection
     from odradek.zookeeper.store import OffsetStore

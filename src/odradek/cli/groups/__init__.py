@@ -1,0 +1,1 @@
+"""``odradek groups``: consumer groups of any Kafka cluster."""

@@ -1,0 +1,1 @@
+"""``odradek transactions``: transactions of any Kafka cluster."""

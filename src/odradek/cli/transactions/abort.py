@@ -39,7 +39,8 @@ def abort(
         int | None, typer.Option("--producer-epoch", metavar="EPOCH", help="With --producer-id: its epoch.")
     ] = None,
     coordinator_epoch: Annotated[
-        int | None, typer.Option("--coordinator-epoch", metavar="EPOCH", help="With --producer-id: its coordinator's.")
+        int | None,
+        typer.Option("--coordinator-epoch", metavar="EPOCH", help="With --producer-id: the coordinator epoch."),
     ] = None,
     yes: Yes = False,
     command_config: CommandConfig = None,

@@ -1,0 +1,1 @@
+"""``odradek zookeeper``: offsets of groups in ZooKeeper."""

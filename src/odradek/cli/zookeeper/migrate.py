@@ -62,7 +62,7 @@ class MigrateLine(KafkaLine):
         typer.Option(
             "--on-conflict",
             metavar="fail|source|target|largest",
-            help="What happens if both stores have different offsets: refuse, or write this one.",
+            help="If both stores have different offsets: refuse the group, or write this one.",
         ),
     ] = "fail"
     skip_invalid: Annotated[
@@ -149,7 +149,7 @@ def _execute(store: OffsetStore, admin: Admin, ready: list[GroupMigration]) -> l
 
 
 def _undo_text(ready: list[GroupMigration]) -> str:
-    """What the target has for the written partitions: as input of groups reset, or of zookeeper import."""
+    """Returns the target's offsets of the written partitions, as input of groups reset or of zookeeper import."""
     if ready[0].to == "kafka":
         from odradek.lag import reset_csv
 
@@ -224,7 +224,7 @@ def _left_behind(plans: list[GroupMigration]) -> list[str]:
     texts = sum(bool(one.metadata) for one in found)
     epochs = sum(one.leader_epoch >= 0 for one in found)
     return [
-        "ZooKeeper stores the offset only. Left behind: the time of each commit, "
+        "ZooKeeper stores the offset only. Not copied: the time of each commit, "
         f"{counted(texts, 'metadata text')} and {counted(epochs, 'leader epoch')}."
     ]
 

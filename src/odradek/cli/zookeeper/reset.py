@@ -66,7 +66,7 @@ class ZooKeeperResetLine(KafkaLine):
 
 @of_fields(ZooKeeperLine)
 def reset(line: ZooKeeperResetLine) -> None:
-    """Move the offsets of a group without live members to a place in the log.
+    """Set new offsets for a group without live members.
 
     Shows the offsets before and after. With --execute, writes an undo file, then all offsets in one transaction. An
     offset outside the log becomes its nearest end.

@@ -163,7 +163,7 @@ def known_groups(store: OffsetStore, groups: list[str] | None) -> list[str]:
 
 
 def warn_of_invalid(found: list[InvalidZnode]) -> None:
-    """Lists on stderr what is no offset."""
+    """Lists the invalid znodes on stderr."""
     for one in found:
         warning_lines(f"{one.path}: {one.reason}")
 

@@ -18,7 +18,7 @@ SHOWN = 4
 
 
 class Asked(NamedTuple):
-    """How the command line wants it."""
+    """The options of a command that writes offsets."""
 
     execute: bool
     undo_file: Path | None
@@ -26,7 +26,7 @@ class Asked(NamedTuple):
 
 
 def changes_of(store: OffsetStore, group: str, offsets: dict[tuple[str, int], int]) -> list[OffsetChange]:
-    """Returns the changes of a group that make its offsets these. Raises CommandError if a znode is in the way."""
+    """Returns the changes of a group that make its offsets these. Raises CommandError for an invalid znode."""
     from odradek.core.ids import TopicPartition
     from odradek.zookeeper.layout import GroupPartition
     from odradek.zookeeper.store import OffsetChange
@@ -36,7 +36,8 @@ def changes_of(store: OffsetStore, group: str, offsets: dict[tuple[str, int], in
     if found.invalid:
         one = found.invalid[0]
         raise CommandError(
-            f"{one.path} is in the way: {one.reason}: look at it, and delete its topic's offsets first", EXIT_FAILED
+            f"{one.path} has no valid offset: {one.reason}: check it, and delete its topic's offsets first",
+            EXIT_FAILED,
         )
     return [OffsetChange(GroupPartition(group, tp), offsets[tp], found.offsets.get(tp)) for tp in partitions]
 
@@ -70,7 +71,7 @@ def undo_text(changes: Iterable[OffsetChange]) -> str:
 
 
 def note_undo(undo: Path, written: Sequence[OffsetChange]) -> None:
-    """Says how the write is undone."""
+    """Prints the command that undoes the write, and the offsets that it cannot undo."""
     if any(change.before is not None for change in written):
         note(f"Undo: odradek zookeeper import --file {undo} --execute -z …")
     new = [
@@ -78,7 +79,7 @@ def note_undo(undo: Path, written: Sequence[OffsetChange]) -> None:
     ]
     if new:
         more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""
-        note(f"Had no offset before, which no import restores: {', '.join(new[:SHOWN])}{more}")
+        note(f"New offsets, which no import removes: {', '.join(new[:SHOWN])}{more}")
 
 
 def _before(changes: Iterable[OffsetChange]) -> list[StoredOffsets]:
