@@ -67,13 +67,13 @@ class Admin(AsyncCloseable):
     # --- topics -----------------------------------------------------------------------------------------------
 
     async def topics(self) -> list[str]:
-        """The names of all topics, sorted, with the internal ones."""
+        """Returns the names of all topics, sorted, with the internal ones."""
         return list(await topic_requests.describe_topics(self._cluster, None))
 
     async def describe_topics(
         self, names: Iterable[str] | None = None, *, missing_ok: bool = False
     ) -> dict[str, TopicDescription]:
-        """Partitions, leaders, replicas and ids; of all topics if ``names`` is None.
+        """Returns partitions, leaders, replicas and ids of topics; of all topics if ``names`` is None.
 
         Raises UnknownTopic; with ``missing_ok`` the result leaves out topics that do not exist.
         """
@@ -100,7 +100,7 @@ class Admin(AsyncCloseable):
         return await topic_operations.delete_records(self._cluster, before)
 
     async def partitions(self, topic: str) -> list[TopicPartition]:
-        """The topic's partitions, in order. Raises UnknownTopic."""
+        """Returns the topic's partitions, in order. Raises UnknownTopic."""
         found = (await self.describe_topics([topic]))[topic]
         return [TopicPartition(topic, p.partition) for p in found.partitions]
 
@@ -113,7 +113,7 @@ class Admin(AsyncCloseable):
         return await offset_requests.list_offsets(self._cluster, wanted, isolation(isolation_level))
 
     async def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-        """The end offset of a leader epoch in each leader's log (KIP-320).
+        """Returns the end offset of a leader epoch in each leader's log (KIP-320).
 
         A position above this end shows that the log was truncated after it was read. Raises UnknownTopic."""
         return await offset_requests.epoch_ends(self._cluster, epochs)
@@ -121,7 +121,7 @@ class Admin(AsyncCloseable):
     # --- settings and the cluster -----------------------------------------------------------------------------
 
     async def describe_configs(self, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-        """All settings of topics, brokers (by id) or groups (``kind``). Raises UnknownTopic, ValueError."""
+        """Returns all settings of topics, brokers (by id) or groups (``kind``). Raises UnknownTopic, ValueError."""
         return await topic_operations.describe_configs(self._cluster, kind, names)
 
     async def alter_configs(
@@ -133,29 +133,30 @@ class Admin(AsyncCloseable):
         await topic_operations.alter_configs(self._cluster, kind, name, changes, validate_only=validate_only)
 
     async def describe_cluster(self) -> ClusterDescription:
-        """The cluster's id, its brokers and its controller."""
+        """Returns the cluster's id, its brokers and its controller."""
         return await topic_operations.describe_cluster(self._cluster)
 
     # --- groups -----------------------------------------------------------------------------------------------
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """All groups of all brokers, by name; optional filters by state (Stable, …) and type (classic, consumer)."""
+        """Returns all groups of all brokers, by name; optional filters by state (Stable, …) and type (classic,
+        consumer)."""
         return await group_operations.list_groups(self._cluster, states, types)
 
     async def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
-        """State, protocol and members with their assignments. Raises GroupIdNotFound."""
+        """Returns state, protocol and members with their assignments. Raises GroupIdNotFound."""
         return {
             group: await group_operations.describe_group(self._cluster, group) for group in as_names(groups, "groups")
         }
 
     async def coordinator(self, group: str) -> Node:
-        """The present coordinator of a group."""
+        """Returns the present coordinator of a group."""
         return await group_operations.find_coordinator(self._cluster, group)
 
     async def list_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Committed offsets; of all partitions if ``partitions`` is None.
+        """Returns committed offsets; of all partitions if ``partitions`` is None.
 
         The result leaves out partitions without a committed offset. A group that does not exist has none."""
         return await offset_requests.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable)
@@ -180,7 +181,7 @@ class Admin(AsyncCloseable):
     async def list_transactions(
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), duration_ms: int = -1, pattern: str = ""
     ) -> list[TransactionListing]:
-        """The transactional ids of all brokers, by name; optional filters as in ``TransactionFilter``.
+        """Returns the transactional ids of all brokers, by name; optional filters as in ``TransactionFilter``.
 
         Raises UnsupportedVersion for a filter that the brokers do not have, ValueError for an unknown state."""
         wanted = TransactionFilter(
@@ -189,13 +190,13 @@ class Admin(AsyncCloseable):
         return await transaction_operations.list_transactions(self._cluster, wanted)
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """State, producer, timeout and partitions of transactional ids. Raises TRANSACTIONAL_ID_NOT_FOUND."""
+        """Returns state, producer, timeout and partitions of transactional ids. Raises TRANSACTIONAL_ID_NOT_FOUND."""
         return await transaction_operations.describe_transactions(self._cluster, transactional_ids)
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
-        """The producers that have written to partitions, with their open transactions.
+        """Returns the producers that have written to partitions, with their open transactions.
 
         Asks each leader, or the replica on ``broker_id``. Raises UnknownTopic."""
         return await transaction_operations.describe_producers(self._cluster, partitions, broker_id)

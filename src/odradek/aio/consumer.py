@@ -119,11 +119,12 @@ class Consumer:
         await self._engine.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
-        """The subscribed topics; with a pattern the matched topics, or the assigned ones if the coordinator matches."""
+        """Returns the subscribed topics; with a pattern the matched topics, or the assigned ones if the coordinator
+        matches."""
         return self._engine.subscription.read_topics
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that this consumer reads now."""
+        """Returns the partitions that this consumer reads now."""
         return set(self._engine.subscription.partitions)
 
     async def __aiter__(self) -> AsyncIterator[Record]:
@@ -208,13 +209,13 @@ class Consumer:
         self._engine.resume(as_partitions(partitions))
 
     def paused(self) -> set[TopicPartition]:
-        """The paused partitions."""
+        """Returns the paused partitions."""
         return self._engine.subscription.paused()
 
     async def position(
         self, partition: TopicPartition, *, timeout: float | None = None, timeout_ms: int | None = None
     ) -> int:
-        """The offset of the next record that a poll returns. Raises IllegalState, RequestTimedOut."""
+        """Returns the offset of the next record that a poll returns. Raises IllegalState, RequestTimedOut."""
         return await self._engine.position(as_partition(partition), call_timeout_ms(timeout, timeout_ms))
 
     async def seek(
@@ -238,40 +239,43 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets; None for a partition without one. Raises InvalidGroupId, RequestTimedOut."""
+        """Returns the group's committed offsets; None for a partition without one. Raises InvalidGroupId,
+        RequestTimedOut."""
         return await self._engine.committed(as_partitions(partitions), as_timeout_ms(timeout))
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The log start offsets. Raises UnknownTopic, RequestTimedOut."""
+        """Returns the log start offsets. Raises UnknownTopic, RequestTimedOut."""
         return await self._engine.bounds(as_partitions(partitions), end=False, timeout_ms=as_timeout_ms(timeout))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The high watermarks; under read_committed the last stable offsets. Raises UnknownTopic, RequestTimedOut."""
+        """Returns the high watermarks; under read_committed the last stable offsets. Raises UnknownTopic,
+        RequestTimedOut."""
         return await self._engine.bounds(as_partitions(partitions), end=True, timeout_ms=as_timeout_ms(timeout))
 
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record of each partition that is not older than a time in ms since 1970; None if all are older.
+        """Returns the first record of each partition that is not older than a time in ms since 1970; None if all are
+        older.
 
         Raises UnknownTopic, RequestTimedOut."""
         listed = await self._engine.list_offsets(as_times(times_ms), as_timeout_ms(timeout))
         return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """The topic's partitions in order, for ``assign``. Raises UnknownTopic."""
+        """Returns the topic's partitions in order, for ``assign``. Raises UnknownTopic."""
         return await self._engine.partitions_for(topic)
 
     async def list_topics(self) -> dict[str, TopicDescription]:
-        """All topics of the cluster, with the internal ones, and their partitions, leaders and replicas."""
+        """Returns all topics of the cluster, with the internal ones, and their partitions, leaders and replicas."""
         return await self._engine.list_topics()
 
     async def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """The end offset minus the position of each partition; of all assigned partitions if None."""
+        """Returns the end offset minus the position of each partition; of all assigned partitions if None."""
         return await self._engine.lag(None if partitions is None else as_partitions(partitions))
 
     async def commit(
@@ -301,7 +305,7 @@ class Consumer:
         await self._engine.commit_async(offsets, callback)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The identity of this consumer in its group now, for ``producer.send_offsets_to_transaction``.
+        """Returns the identity of this consumer in its group now, for ``producer.send_offsets_to_transaction``.
 
         Call this after the poll whose offsets are sent, because a poll can change the generation. Without a membership
         (``assign``) its generation is -1. Raises InvalidGroupId."""

@@ -132,7 +132,7 @@ class Producer(AsyncCloseable):
             engine.notify()
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """The topic's partitions, by a lookup at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
+        """Returns the topic's partitions, by a lookup at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
         return [TopicPartition(topic, number) for number in range(await self._partition_count(topic))]
 
     async def flush(self, timeout: float | None = None) -> None:

@@ -288,7 +288,8 @@ class Controller:
         return refused
 
     def _has_defaults(self, name: str) -> bool:
-        """Whether the broker's defaults apply to a topic of this name. Internal topics have settings of their own."""
+        """Returns whether the broker's defaults apply to a topic of this name. Internal topics have settings of their
+        own."""
         return name != METADATA_TOPIC and name not in self._broker.coordinators.topics
 
     def ensure_internal_topic(self, name: str, context: ControllerRequestContext) -> Deferred[None]:

@@ -58,7 +58,7 @@ class Coordinator(Generic[R]):
         return self._broker.catalog.topic(self.topic) is not None
 
     def serves(self, key: str) -> bool:
-        """Whether this broker leads the key's partition of the topic."""
+        """Returns whether this broker leads the key's partition of the topic."""
         return self.runtime.partition_of(key) in self.runtime.loaded()
 
     def on_metadata_update(self, delta: Delta) -> None:

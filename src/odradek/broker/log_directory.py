@@ -246,7 +246,7 @@ class LogDirectory:
             raise KafkaError(ErrorCode.kafka_storage_error, "Too few file descriptors are left for more partitions.")
 
     def was_cleaned(self) -> bool:
-        """Whether there is a checkpoint of the log cleaner."""
+        """Returns whether there is a checkpoint of the log cleaner."""
         return self._files.exists(self.path / checkpoints.CLEANER)
 
     def open_topic(

@@ -66,7 +66,7 @@ class MarkerWriter:
         return found is not None and index < found.partition_count
 
     def needs_marker(self, partition: Partition, marker: EndTransactionMarker) -> bool:
-        """Whether the transaction may still be open in the partition. An offline one may need its marker."""
+        """Returns whether the transaction may still be open in the partition. An offline one may need its marker."""
         found = self._partition(*partition)
         if found is None or found.log.offline is not None:
             return True

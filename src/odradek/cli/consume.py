@@ -75,7 +75,7 @@ class Sink(Protocol):
 
     def write(self, batch: Batch) -> None: ...
     def written(self) -> bool:
-        """Whether all records passed to ``write`` are written; for a Parquet file, only after it is closed."""
+        """Returns whether all records passed to ``write`` are written; for a Parquet file, only after it is closed."""
 
 
 def run_consume(request: ConsumeRequest) -> int:

@@ -129,7 +129,7 @@ class DemoBroker:
 
 
 def _owner_answers(refusal: str) -> bool:
-    """Whether the broker that a refusal names answers requests. A stopping or killed broker does not."""
+    """Returns whether the broker that a refusal names answers requests. A stopping or killed broker does not."""
     named = _HOLDER.search(refusal)
     if named is None:
         return False

@@ -126,7 +126,7 @@ def ask(question: str) -> bool:
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 record``, ``2,000 records``."""
+    """Returns ``1 record``, ``2,000 records``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

@@ -53,7 +53,7 @@ _RETRIABLE = frozenset({
 
 
 def worth_retrying(error: BaseException) -> bool:
-    """Whether a retry with new metadata can succeed."""
+    """Returns whether a retry with new metadata can succeed."""
     if isinstance(error, KafkaError):
         return error.code in _RETRIABLE
     return isinstance(error, ConnectionLost | BrokerUnreachable)
@@ -168,7 +168,7 @@ class Cluster:
         return await self._open(Address(node.host, node.port))
 
     async def any_connection(self) -> BrokerConnection:
-        """A connection to any broker: an open one, or else a new one to a known broker or a bootstrap address.
+        """Returns a connection to any broker: an open one, or else a new one to a known broker or a bootstrap address.
 
         An open connection that is throttled by a quota is the second choice."""
         throttled: BrokerConnection | None = None
@@ -217,7 +217,7 @@ class Cluster:
         raise BrokerUnreachable(f"cannot reach any broker: {reasons}")
 
     async def connection(self, node_id: int) -> BrokerConnection:
-        """The connection to one broker, which all callers share. Raises BrokerUnreachable, KafkaError."""
+        """Returns the connection to one broker, which all callers share. Raises BrokerUnreachable, KafkaError."""
         current = self._connections.get(node_id)
         if current is not None and not current.closed:
             return current
@@ -238,7 +238,7 @@ class Cluster:
             raise
 
     def is_throttled(self, node_id: int) -> bool:
-        """Whether the broker does not read from our connection now because of a quota."""
+        """Returns whether the broker does not read from our connection now because of a quota."""
         connection = self._connections.get(node_id)
         return connection is not None and not connection.closed and connection.throttle_left_s > 0
 
@@ -350,7 +350,7 @@ class Cluster:
         return {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
 
     def known_topic(self, name: str) -> TopicDescription | None:
-        """A topic's description in the cached metadata."""
+        """Returns a topic's description in the cached metadata."""
         topic = self._metadata.topics.get(name)
         return topic.description if topic is not None else None
 
@@ -358,7 +358,7 @@ class Cluster:
         return self._metadata.nodes.get(node_id)
 
     def nodes(self) -> list[Node]:
-        """The brokers in the cached metadata."""
+        """Returns the brokers in the cached metadata."""
         return list(self._metadata.nodes.values())
 
     @property
@@ -375,7 +375,8 @@ class Cluster:
             self._metadata.topics.pop(name, None)
 
     async def leaders(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """The leader of each partition, from the cached metadata if that is younger than ``metadata_max_age_ms``.
+        """Returns the leader of each partition, from the cached metadata if that is younger than
+        ``metadata_max_age_ms``.
 
         Raises UnknownTopic, and LEADER_NOT_AVAILABLE (retriable) for a partition without a leader.
         """
@@ -403,7 +404,7 @@ class Cluster:
         return topic.partitions.get(tp.partition) if topic is not None else None
 
     def leader(self, tp: TopicPartition) -> int:
-        """The leader in the cached metadata; -1 if unknown."""
+        """Returns the leader in the cached metadata; -1 if unknown."""
         partition = self._partition(tp)
         return -1 if partition is None else partition.leader
 
@@ -414,7 +415,7 @@ class Cluster:
     # --- coordinators -----------------------------------------------------------------------------------------
 
     async def coordinator(self, key: str, key_type: int = GROUP) -> Node:
-        """The coordinator of a group or a transactional id, cached or from one FindCoordinator request.
+        """Returns the coordinator of a group or a transactional id, cached or from one FindCoordinator request.
 
         Does not retry."""
         if (known := self._coordinators.get((key_type, key))) is not None:

@@ -48,7 +48,8 @@ _NOT_HERE = {
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a name, with dots or underscores, that is not in ``known``: with a reason or the nearest name."""
+    """Returns the error for a name, with dots or underscores, that is not in ``known``: with a reason or the nearest
+    name."""
     key = name.replace(".", "_")
     for start, reason in _NOT_HERE.items():
         if key.startswith(start):

@@ -130,13 +130,13 @@ _BY_CODE = {
 
 
 def first_row(rows: Sequence[T], what: str) -> T:
-    """The only row of a reply. Raises KafkaError if the reply has no row."""
+    """Returns the only row of a reply. Raises KafkaError if the reply has no row."""
     if not rows:
         raise KafkaError(ErrorCode.unknown_server_error, f"{what}: the broker's reply has no row for it")
     return rows[0]
 
 
 def error_for(code: ErrorCode, message: str = "") -> KafkaError:
-    """The error for an error code: an instance of its own class, if there is one, or else of ``KafkaError``."""
+    """Returns the error for an error code: an instance of its own class, if there is one, or else of ``KafkaError``."""
     kind = _BY_CODE.get(code)
     return kind(message) if kind is not None else KafkaError(code, message)

@@ -26,7 +26,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def client_loop() -> asyncio.AbstractEventLoop:
-    """This process's loop; the first call starts it."""
+    """Returns this process's loop; the first call starts it."""
     global _current  # noqa: PLW0603
     with _lock:
         if _current is None or _current[0] != os.getpid():

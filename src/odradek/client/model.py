@@ -90,7 +90,7 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
     def is_before(self, offset: int) -> bool:
-        """Whether that log lacks records below ``offset`` that were read under the requested epoch."""
+        """Returns whether that log lacks records below ``offset`` that were read under the requested epoch."""
         return self.leader_epoch >= 0 and 0 <= self.end_offset < offset
 
 

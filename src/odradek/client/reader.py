@@ -57,7 +57,7 @@ _clusters: dict[ClientConfig, Cluster] = {}
 
 
 def shared_cluster(config: ClientConfig) -> Cluster:
-    """The ``Cluster`` that all readers of this process with ``config`` share."""
+    """Returns the ``Cluster`` that all readers of this process with ``config`` share."""
     with _lock:
         if config not in _clusters:
             _clusters[config] = Cluster(config)
@@ -378,7 +378,7 @@ class _Source:
             await asyncio.sleep(self.cluster.config.retry_backoff_ms / 1000)
 
     def _deadline_error(self, position: int, end: int, limit: int, deadline: Deadline) -> RequestTimedOut:
-        """The error for a passed deadline; ``limit`` is the end of the readable log in the last reply."""
+        """Returns the error for a passed deadline; ``limit`` is the end of the readable log in the last reply."""
         if limit >= end:
             return RecordsWithheld(
                 f"{self.partition}: no record was returned from offset {position} on within {deadline.limit_ms} ms, "
@@ -390,7 +390,7 @@ class _Source:
         )
 
     async def _is_empty(self, position: int, end: int, deadline: Deadline) -> bool:
-        """Whether the log has certainly no record from ``position`` to ``end``.
+        """Returns whether the log has certainly no record from ``position`` to ``end``.
 
         An empty reply is no proof: a broker may be unable to read records in time (tiered storage). Only compaction
         leaves such gaps, and Kafka does not tier compacted topics. Under read_committed there is a second proof: a

@@ -347,7 +347,7 @@ class Driver(Generic[S]):
         return True
 
     def _fit(self, records: Sequence[SimpleRecord]) -> bool:
-        """Whether the records fit in a batch and need no timestamps of their own."""
+        """Returns whether the records fit in a batch and need no timestamps of their own."""
         size = sum(map(most_bytes, records))
         return size <= self.batch_bytes and all(record.timestamp_ms is None for record in records)
 

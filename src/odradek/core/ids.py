@@ -92,7 +92,7 @@ def java_string_hash(text: str) -> int:
 
 
 def is_longer(text: str, limit: int) -> bool:
-    """Whether Java's ``String.length``, in UTF-16 code units, is above ``limit``."""
+    """Returns whether Java's ``String.length``, in UTF-16 code units, is above ``limit``."""
     if len(text) > limit:
         return True
     return 2 * len(text) > limit and len(text.encode("utf-16-be", "surrogatepass")) > 2 * limit

@@ -434,7 +434,8 @@ def _as_json(value: Any) -> Any:
 
 
 def _is_omitted(name: str, value: Any) -> bool:
-    """Whether Kafka's JSON omits a field: the only tagged field of these types, if the record does not have it."""
+    """Returns whether Kafka's JSON omits a field: the only tagged field of these types, if the record does not have
+    it."""
     return name == "topic_id" and bool(value == NO_UUID)
 
 

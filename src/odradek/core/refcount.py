@@ -26,7 +26,7 @@ ALONE = _alone()
 
 
 def referenced_by(thing: object, references: int) -> bool:
-    """Whether only the caller refers to ``thing``, with ``references`` names and containers.
+    """Returns whether only the caller refers to ``thing``, with ``references`` names and containers.
 
     False if reference counts are not reliable.
     """

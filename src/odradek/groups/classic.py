@@ -360,7 +360,7 @@ class ClassicGroup:
         return (yield from _count_votes(self.members_with(new).values(), candidates, pace))
 
     def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
-        """Whether a member with these protocols can join the current members."""
+        """Returns whether a member with these protocols can join the current members."""
         if self.state is State.EMPTY:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
@@ -387,7 +387,8 @@ class ClassicGroup:
         self.subscribed_topics = frozenset(topics)
 
     def reads(self, topic: str) -> bool:
-        """Whether the group subscribes to the topic. True for every topic if a consumer group's topics are unknown."""
+        """Returns whether the group subscribes to the topic. True for every topic if a consumer group's topics are
+        unknown."""
         return self.is_consumer_group if self.subscribed_topics is None else topic in self.subscribed_topics
 
 

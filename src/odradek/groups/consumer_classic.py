@@ -112,7 +112,8 @@ class ClassicMembers:
         return self._membership.returned(group, holder, member_id, out)
 
     def _downgrades(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
-        """Whether the rejoin of the last KIP-848 member, a static one, as a classic member converts the group."""
+        """Returns whether the rejoin of the last KIP-848 member, a static one, as a classic member converts the
+        group."""
         if replaced.classic is not None:
             return False
         return migration.may_downgrade(group, [replaced], self._membership.config, len(group.members))
@@ -224,7 +225,7 @@ _LEAVING_WORK = 3
 
 
 def _shares_protocol(group: ConsumerGroup, request: JoinGroup) -> bool:
-    """Whether the request has a protocol that all classic members support."""
+    """Returns whether the request has a protocol that all classic members support."""
     names = (name for name, _ in request.protocols)
     return request.protocol_type == CONSUMER and group.classic_protocols.all_support_one_of(names)
 
@@ -252,7 +253,7 @@ def _check_generation(member: ConsumerMember, generation_id: int) -> None:
 
 
 def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether another member still owns a partition of this member's target."""
+    """Returns whether another member still owns a partition of this member's target."""
     return any(
         partition not in member.assigned.get(topic_id, {}) and group.is_taken(topic_id, partition)
         for topic_id, partitions in group.targets.get(member.member_id, {}).items()

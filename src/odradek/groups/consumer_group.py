@@ -124,7 +124,7 @@ class Subscriptions:
         return {*self.names, *self.resolved}
 
     def are_equal(self, member_count: int) -> bool:
-        """Whether all members read the same topics, by Kafka's rule.
+        """Returns whether all members read the same topics, by Kafka's rule.
 
         The rule compares names and patterns, and can return False for members that do read the same topics.
         """

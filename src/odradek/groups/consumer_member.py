@@ -76,7 +76,7 @@ class ConsumerMember(NamedTuple):
         return self.to_revoke.get(topic_id, {}).get(partition) if epoch is None else epoch
 
     def owns_the_same(self, other: ConsumerMember) -> bool:
-        """Whether both have the same epoch, the same assigned partitions and the same partitions to revoke."""
+        """Returns whether both have the same epoch, the same assigned partitions and the same partitions to revoke."""
         return (
             self.epoch == other.epoch
             and (self.assigned is other.assigned or self.assigned == other.assigned)
@@ -84,7 +84,7 @@ class ConsumerMember(NamedTuple):
         )
 
     def owns_only(self, owned: Mapping[bytes, Collection[int]] | None) -> bool:
-        """Whether the partitions that the member reports are a part of its assigned partitions."""
+        """Returns whether the partitions that the member reports are a part of its assigned partitions."""
         if owned is None:
             return False
         return all(
@@ -140,7 +140,8 @@ class Reconciliation(NamedTuple):
         return (yield from self._advance(member, member.epoch))
 
     def _owns_any(self, partitions: Owned) -> bool:
-        """Whether the member may still own any of these partitions. A member without a report may own all of them."""
+        """Returns whether the member may still own any of these partitions. A member without a report may own all of
+        them."""
         if self.owned is None:
             return True
         owned = self.owned

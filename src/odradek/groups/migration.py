@@ -146,7 +146,8 @@ def upgrade_records(group: ConsumerGroup, pace: Pace) -> Generator[None, None, l
 
 
 def may_downgrade(group: ConsumerGroup, leaving: Collection[ConsumerMember], config: GroupConfig, left: int) -> bool:
-    """Whether the ``left`` members that remain without ``leaving`` are all classic and may become a classic group."""
+    """Returns whether the ``left`` members that remain without ``leaving`` are all classic and may become a classic
+    group."""
     classic = sum(1 for _ in group.classic_members()) - sum(member.classic is not None for member in leaving)
     return (
         classic == len(group.members) - len(leaving)

@@ -238,7 +238,7 @@ class Journal:
         return {key.group for key in self._keys} | self.events.keys()
 
     def partitions(self) -> set[TopicPartition]:
-        """The partitions that were committed."""
+        """Returns the partitions that were committed."""
         return {key.topic_partition for key in self._keys}
 
     def moments(self, since_us: int | None, now_us: int, points: int) -> Array:

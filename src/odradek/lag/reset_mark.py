@@ -21,7 +21,7 @@ def mark_reset(offset: int, topic_id: UUID | None = None) -> OffsetAndMetadata:
 
 
 def asks_for_reset(commit: OffsetAndMetadata, topic_id: UUID | None) -> bool:
-    """Whether a commit has the mark for its own offset and for the topic with this id (None: unknown id)."""
+    """Returns whether a commit has the mark for its own offset and for the topic with this id (None: unknown id)."""
     if not commit.metadata.startswith(MARK):
         return False
     offset, _, named = commit.metadata.removeprefix(MARK).partition(":")

@@ -128,7 +128,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     # --- requests ---------------------------------------------------------------------------------------------
 
     def version(self, api_key: int, ceiling: int | None = None) -> int:
-        """The newest version that both sides support, at most ``ceiling``. Raises UnsupportedVersion."""
+        """Returns the newest version that both sides support, at most ``ceiling``. Raises UnsupportedVersion."""
         ours_low, ours_high = schemas.known_versions(api_key)
         if ceiling is not None:
             ours_high = min(ours_high, ceiling)
@@ -140,7 +140,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return version
 
     def supports(self, api_key: int, version: int = 0) -> bool:
-        """Whether the broker supports ``version`` or a newer version of an API."""
+        """Returns whether the broker supports ``version`` or a newer version of an API."""
         return self._versions.get(api_key, (0, -1))[1] >= version
 
     async def call(

@@ -125,7 +125,7 @@ def _leaf(nodes: Any, node: int, data: Any, at: int, end: int) -> Any:
 
 @kernel(types.boolean(_BYTES, _INTS, _INTS, _I64, _I64))
 def _is_among(data: Any, slots: Any, lengths: Any, begin: int, at: int) -> Any:
-    """Whether the key at ``at`` equals one of the keys from ``begin`` on."""
+    """Returns whether the key at ``at`` equals one of the keys from ``begin`` on."""
     for other in range(begin, at):
         if lengths[other] == lengths[at]:
             i = 0

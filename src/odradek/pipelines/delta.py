@@ -120,7 +120,7 @@ class DeltaTable:
             self._adding.release()
 
     def has_batches(self) -> bool:
-        """Whether a query has added a micro-batch. (The table may also have rows of other writers.)"""
+        """Returns whether a query has added a micro-batch. (The table may also have rows of other writers.)"""
         log = self._opened()
         if log is None:
             return False
@@ -128,8 +128,8 @@ class DeltaTable:
         return any(not text.startswith("0 replay-") for text in texts)
 
     def has_records(self) -> bool:
-        """Whether a query or a replay has added anything. True if the start of the log was removed: then it is unknown.
-        Raises StorageError.
+        """Returns whether a query or a replay has added anything. True if the start of the log was removed: then it is
+        unknown. Raises StorageError.
         """
         from deltalake.exceptions import DeltaError
 

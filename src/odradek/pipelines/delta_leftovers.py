@@ -102,7 +102,8 @@ class _Commits:
                 self._kept |= files
 
     def may_have(self, file: FileStatus, batch: BatchFiles, *, is_whole: bool) -> bool:
-        """Whether a file is in a commit, or may be in a removed one: then it is older than the existing commits."""
+        """Returns whether a file is in a commit, or may be in a removed one: then it is older than the existing
+        commits."""
         if _last(file.name) in self._kept or batch in self._unknown:
             return True
         return not is_whole and file.written_s < self._oldest_s + _SKEW_S

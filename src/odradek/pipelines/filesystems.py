@@ -99,7 +99,7 @@ class Location(Protocol):
 
 
 def is_uri(text: str) -> bool:
-    """Whether a text is a URI for Spark's file systems; otherwise it is a path of this machine."""
+    """Returns whether a text is a URI for Spark's file systems; otherwise it is a path of this machine."""
     return _URI.match(text) is not None and _FILE.match(text) is None
 
 
@@ -370,7 +370,7 @@ class HadoopLocation:
 
 
 def is_data(parts: Sequence[str]) -> bool:
-    """Whether readers of a table read a file; ``parts``: its name below the table's folder."""
+    """Returns whether readers of a table read a file; ``parts``: its name below the table's folder."""
     return not any(part[0] in "_." for part in parts)
 
 

@@ -138,7 +138,7 @@ def _unscaled(digits: Any, power: int, precision: int) -> Any:
 
 @kernel(types.boolean(_I64))
 def _is_sure_as_float(bits: int) -> Any:
-    """Whether a double, rounded to a float, gives the same float as the decimal digits would."""
+    """Returns whether a double, rounded to a float, gives the same float as the decimal digits would."""
     exponent = bits >> 52
     return bits == 0 or (1023 - 126 <= exponent < 1023 + 127 and bits & 0x1FFFFFFF != 0x10000000)
 

@@ -87,7 +87,7 @@ class ParquetTable:
         self._staging.close()
 
     def has_batches(self) -> bool:
-        """Whether a query has added a micro-batch."""
+        """Returns whether a query has added a micro-batch."""
         return any(name.startswith("batch-") for name in self._names())
 
     def check(self, batch: DataFrame) -> None:

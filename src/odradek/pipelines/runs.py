@@ -180,7 +180,7 @@ def _pid(record: RunRecord) -> int:
 
 
 def _is_here(record: RunRecord) -> bool:
-    """Whether the record's process is in the same pid namespace as this process."""
+    """Returns whether the record's process is in the same pid namespace as this process."""
     return record.host == socket.gethostname() and record.machine == _machine()
 
 

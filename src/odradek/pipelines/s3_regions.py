@@ -37,7 +37,7 @@ def region_of(bucket: str, configured: str | None, host: str) -> str:
 
 
 def is_central(host: str) -> bool:
-    """Whether this is Amazon's global endpoint. A bucket is accessed through the endpoint of its own region."""
+    """Returns whether this is Amazon's global endpoint. A bucket is accessed through the endpoint of its own region."""
     return host.lower() in _CENTRAL
 
 

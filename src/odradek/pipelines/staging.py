@@ -183,8 +183,8 @@ def _tasks(spark: SparkSession, tag: str) -> list[WriteTask]:
 
 
 def has_other_attempts(spark: SparkSession, tag: str) -> bool:
-    """Whether tasks of these jobs had failed attempts, or have running ones, besides the successful attempts. Those can
-    leave files. True if Spark does not report it.
+    """Returns whether tasks of these jobs had failed attempts, or have running ones, besides the successful attempts.
+    Those can leave files. True if Spark does not report it.
     """
     from py4j.protocol import Py4JError
 

@@ -107,7 +107,7 @@ def _stored(shape: TableLayout) -> dict[str, object]:
 def _has_records(
     table: Location, held: dict[str, object], wanted: dict[str, object], log_has_records: Callable[[], bool]
 ) -> bool:
-    """Whether the table has rows or records of micro-batches, in either format.
+    """Returns whether the table has rows or records of micro-batches, in either format.
 
     If it is a Delta table and stays one, only our own micro-batches count: its other rows may be of other writers.
     """

@@ -38,8 +38,8 @@ def is_written(batch: int, commit: OffsetAndMetadata | None, group: str, first_b
     if last is not None and last > batch:
         raise MicroBatchRefused(
             f"the checkpoint is older than its output: it asks for micro-batch {batch}, and group {group} says that "
-            f"micro-batch {last} is in the topic. Restore the checkpoint, or use a new one that starts after the records "
-            "in the topic"
+            f"micro-batch {last} is in the topic. Restore the checkpoint, or use a new one that starts after the "
+            "records in the topic"
         )
     if last is None and first_batch is not None and batch <= first_batch:
         return batch < first_batch

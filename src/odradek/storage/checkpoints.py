@@ -70,7 +70,7 @@ def write_offsets(path: Path, offsets: Mapping[TopicPartition, int], files: File
 
 
 def read_clean_shutdown(directory: Path, files: Files) -> bool:
-    """Whether the last shutdown of a broker on this directory was clean. Removes no file."""
+    """Returns whether the last shutdown of a broker on this directory was clean. Removes no file."""
     return files.exists(directory / CLEAN_SHUTDOWN)
 
 

@@ -81,7 +81,7 @@ class Transactions:
             self._aborted.setdefault(transaction.producer_id, (transaction, False))
 
     def on_data(self, header: BatchHeader) -> bool:
-        """Whether the batch belongs to an aborted transaction."""
+        """Returns whether the batch belongs to an aborted transaction."""
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
@@ -93,7 +93,7 @@ class Transactions:
         return True
 
     def on_control(self, buffer: Buffer, pos: int, header: BatchHeader) -> bool:
-        """Whether the marker may be removed: no batch of its transaction was before it."""
+        """Returns whether the marker may be removed: no batch of its transaction was before it."""
         self._advance(header.last_offset)
         control = read_control(buffer, pos, header)
         if control is None:

@@ -48,7 +48,7 @@ def _check_in_steps(
 
 
 def _fits(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -> bool:
-    """Whether the batch is stored without changes."""
+    """Returns whether the batch is stored without changes."""
     if found.has_keyless and config.is_compacted:
         return False
     if not config.is_log_append_time and (
@@ -60,7 +60,7 @@ def _fits(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -
 
 
 def _breaks_time_bounds(header: BatchHeader, found: Checked, config: LogConfig, now_ms: int) -> bool:
-    """Whether a timestamp of the batch is outside of the topic's bounds."""
+    """Returns whether a timestamp of the batch is outside of the topic's bounds."""
     return (
         header.base_timestamp + found.greatest_delta > now_ms + config.message_timestamp_after_max_ms
         or header.base_timestamp + found.least_delta < now_ms - config.message_timestamp_before_max_ms

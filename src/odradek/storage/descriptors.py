@@ -40,7 +40,7 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Whether an error means that no descriptor was free. The file itself is not damaged."""
+    """Returns whether an error means that no descriptor was free. The file itself is not damaged."""
     return error.errno in _EXHAUSTED
 
 
@@ -52,7 +52,7 @@ def _limit() -> int:
 
 
 def is_spare(descriptor: int) -> bool:
-    """Whether a new descriptor is a spare one. The system always assigns the lowest free number."""
+    """Returns whether a new descriptor is a spare one. The system always assigns the lowest free number."""
     most = _limit()
     return most >= 0 and descriptor >= most - min(SPARE_DESCRIPTORS, most // 4)
 
@@ -161,7 +161,8 @@ class Descriptors:
         return self.close_oldest(_CLOSED_AT_ONCE, least=kept) > 0
 
     def has_room(self) -> bool:
-        """Whether a file can be opened without one of the very last descriptors. Log files are closed if necessary."""
+        """Returns whether a file can be opened without one of the very last descriptors. Log files are closed if
+        necessary."""
         most = _limit()
         try:
             number = os.open(os.devnull, os.O_RDONLY | CLOSE_ON_EXEC)

@@ -98,7 +98,7 @@ class Files(Protocol):
     def sync_dir(self, directory: Path) -> None: ...
 
     def has_room(self) -> bool:
-        """Whether there are free descriptors for more logs."""
+        """Returns whether there are free descriptors for more logs."""
 
     def lock(self, path: Path) -> Lock:
         """Takes the lock on ``path``, or raises BlockingIOError at once. The lock ends with the process."""

@@ -88,7 +88,7 @@ class ProducerState:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def is_in_transaction(self, epoch: int) -> bool:
-        """Whether the producer has an open transaction with this epoch."""
+        """Returns whether the producer has an open transaction with this epoch."""
         return self.transaction_start >= 0 and self.epoch == epoch
 
     def add(self, epoch: int, batch: BatchSeen) -> None:

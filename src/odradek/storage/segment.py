@@ -305,7 +305,7 @@ class Segment:
         self._index_bytes = _UNKNOWN
 
     def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """Whether a batch with this size, last offset and timestamp needs a new segment."""
+        """Returns whether a batch with this size, last offset and timestamp needs a new segment."""
         if self.size == 0:
             return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         config = self.config

@@ -537,7 +537,7 @@ def _verified_in_steps(partitions: Collection[Partition], members: Collection[Pa
 
 
 def _may_continue(current: Transaction, last: ProducerIdentity, expected: ProducerIdentity) -> bool:
-    """Whether a producer with this identity may ask for the next epoch. The epoch itself is checked later."""
+    """Returns whether a producer with this identity may ask for the next epoch. The epoch itself is checked later."""
     if current.producer_epoch == NO_PRODUCER_EPOCH:  # the id is new, e.g. because it had expired
         return True
     previous = (current.previous_producer_id, last.producer_id)  # a record of version 0 has no previous id

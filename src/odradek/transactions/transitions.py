@@ -32,7 +32,7 @@ CAN_EXPIRE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, Transact
 
 
 def is_exhausted(epoch: int) -> bool:
-    """Whether no producer may get the next epoch."""
+    """Returns whether no producer may get the next epoch."""
     return epoch >= LAST_CLIENT_EPOCH
 
 

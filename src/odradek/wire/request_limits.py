@@ -181,7 +181,7 @@ def most_elements(entity: Any) -> int:
 
 
 def is_strict(entity: Any) -> bool:
-    """Whether the lengths of a message's strings are compared with ``MAX_STRING_BYTES``."""
+    """Returns whether the lengths of a message's strings are compared with ``MAX_STRING_BYTES``."""
     return entity.__type__ is EntityType.request and bool(entity.__flexible__)
 
 
@@ -216,7 +216,7 @@ def _bears_arrays(field: Field[Any]) -> bool:
 
 @cache
 def _is_plain(entity: Any) -> bool:
-    """Whether a structure has no strings and no tagged fields."""
+    """Returns whether a structure has no strings and no tagged fields."""
     return all(_is_plain_field(field) for field in fields(entity))
 
 

@@ -60,7 +60,8 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 @cache
 def has_flexible_reply_header(api_key: int, version: int) -> bool:
-    """Whether a reply's header has tagged fields. ApiVersions never has them, so that every client can read it."""
+    """Returns whether a reply's header has tagged fields. ApiVersions never has them, so that every client can read
+    it."""
     return api_key != API_VERSIONS and is_flexible(api_key, version)
 
 
@@ -438,7 +439,7 @@ _STEPS_PER_PIECE = 256
 
 
 def is_long(api_key: int, version: int, kind: Kind, message: Mapping[str, Any]) -> bool:
-    """Whether a message is so long that packing it takes milliseconds."""
+    """Returns whether a message is so long that packing it takes milliseconds."""
     arrays = _arrays_of(message_type(api_key, version, kind))
     return bool(arrays) and _left(arrays, message, LONG_MESSAGE) < 0
 

@@ -135,7 +135,7 @@ class ZooKeeperConnection:
         self._retried("/", self._client.sync, "/")
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a node."""
+        """Returns whether there is such a node."""
         return self._retried(path, self._client.exists, path) is not None
 
     def children(self, path: str) -> list[str] | None:

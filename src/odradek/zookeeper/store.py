@@ -41,7 +41,7 @@ class StoredOffsets(NamedTuple):
     invalid: tuple[InvalidZnode, ...] = ()
 
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """The offsets alone."""
+        """Returns the offsets alone."""
         return {tp: stored.offset for tp, stored in self.offsets.items()}
 
 
@@ -154,7 +154,7 @@ class OffsetStore:
         return paths
 
     def _subtree(self, root: str) -> list[str]:
-        """The paths of a node and of all below it, children before parents."""
+        """Returns the paths of a node and of all below it, children before parents."""
         levels = [[root]] if self.connection.exists(root) else []
         while levels and levels[-1]:
             children = zip(levels[-1], self.connection.children_of(levels[-1]), strict=True)
@@ -186,7 +186,7 @@ class OffsetStore:
         return "not" if is_before else "changed"
 
     def _may_be_of(self, path: str, topics: set[str]) -> bool:
-        """Whether a path without an offset can be among the paths of these topics' offsets."""
+        """Returns whether a path without an offset can be among the paths of these topics' offsets."""
         for segment, part in zip(self.layout.segments, path.split("/")[1:], strict=False):
             match = self.layout.matcher(segment).fullmatch(part) if "{topic}" in segment else None
             if match is not None:
@@ -232,7 +232,7 @@ def _stored(znode: Znode, offset: int) -> StoredOffset:
 
 
 def _is_after(layout: OffsetLayout, znode: Znode | None, change: OffsetChange) -> bool:
-    """Whether a znode is as a transaction leaves it."""
+    """Returns whether a znode is as a transaction leaves it."""
     if znode is None or layout.offset(znode.data) != change.offset:
         return False
     return znode.version == (0 if change.before is None else change.before.version + 1)

@@ -252,7 +252,7 @@ def _warn_of_clamps(plan: GroupResetPlan) -> None:
 
 
 def _is_confirmed(ready: list[GroupResetPlan], line: ResetLine) -> bool:
-    """Whether to reset: an option says it, or the user at the terminal."""
+    """Returns whether to reset: an option says it, or the user at the terminal."""
     if line.execute:
         return True
     if line.dry_run or line.export:

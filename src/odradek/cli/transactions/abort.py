@@ -71,7 +71,7 @@ def abort(
 def _given_producer(
     producer_id: int | None, epoch: int | None, coordinator_epoch: int | None
 ) -> tuple[ProducerIdentity, int]:
-    """The transaction that the options name. Raises CommandError."""
+    """Returns the transaction that the options name. Raises CommandError."""
     from odradek.core.ids import ProducerIdentity
 
     if producer_id is None:
@@ -85,7 +85,7 @@ def _given_producer(
 
 
 def _producer_at(admin: Admin, tp: TopicPartition, start_offset: int) -> tuple[ProducerIdentity, int]:
-    """The producer whose open transaction starts at this offset. Raises CommandError."""
+    """Returns the producer whose open transaction starts at this offset. Raises CommandError."""
     from odradek.core.ids import ProducerIdentity
 
     found = admin.describe_producers([tp])[tp]

@@ -27,5 +27,5 @@ def given(name: str, option: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A cell of a table; ``None`` for a missing value, as in Kafka's tool."""
+    """Returns a cell of a table; ``None`` for a missing value, as in Kafka's tool."""
     return "None" if value is None else str(value)

@@ -77,13 +77,13 @@ class Admin(Closeable):
     # --- topics -----------------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
-        """The names of all topics, sorted, with the internal ones."""
+        """Returns the names of all topics, sorted, with the internal ones."""
         return list(self._run(topic_requests.describe_topics(self._cluster, None)))
 
     def describe_topics(
         self, names: Iterable[str] | None = None, *, missing_ok: bool = False
     ) -> dict[str, TopicDescription]:
-        """Partitions, leaders, replicas and ids; of all topics if ``names`` is None.
+        """Returns partitions, leaders, replicas and ids of topics; of all topics if ``names`` is None.
 
         Raises UnknownTopic; with ``missing_ok`` the result leaves out topics that do not exist.
         """
@@ -104,7 +104,7 @@ class Admin(Closeable):
         self._run(topic_operations.create_partitions(self._cluster, counts, validate_only=validate_only))
 
     def describe_topic_configs(self, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-        """All settings of the topics, by name, each with its source. Raises UnknownTopic."""
+        """Returns all settings of the topics, by name, each with its source. Raises UnknownTopic."""
         return self.describe_configs("topic", names)
 
     def alter_topic_configs(self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
@@ -114,7 +114,7 @@ class Admin(Closeable):
     # --- settings and the cluster -----------------------------------------------------------------------------
 
     def describe_configs(self, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-        """All settings of topics, brokers or groups (``kind``), by name, each with its source.
+        """Returns all settings of topics, brokers or groups (``kind``), by name, each with its source.
 
         A broker's name is its id; "" is the default of all brokers. Raises UnknownTopic, INVALID_REQUEST, ValueError.
         """
@@ -130,7 +130,7 @@ class Admin(Closeable):
         self._run(topic_operations.alter_configs(self._cluster, kind, name, changes, validate_only=validate_only))
 
     def describe_cluster(self) -> ClusterDescription:
-        """The cluster's id, its brokers and its controller."""
+        """Returns the cluster's id, its brokers and its controller."""
         return self._run(topic_operations.describe_cluster(self._cluster))
 
     # --- records ----------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Admin(Closeable):
         return self._run(topic_operations.delete_records(self._cluster, before))
 
     def partitions(self, topic: str) -> list[TopicPartition]:
-        """The topic's partitions, in order. Raises UnknownTopic."""
+        """Returns the topic's partitions, in order. Raises UnknownTopic."""
         found = self.describe_topics([topic])[topic]
         return [TopicPartition(topic, p.partition) for p in found.partitions]
 
@@ -159,7 +159,7 @@ class Admin(Closeable):
         return self._run(offset_requests.list_offsets(self._cluster, wanted, level))
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-        """The end offset of a leader epoch in each leader's log (KIP-320).
+        """Returns the end offset of a leader epoch in each leader's log (KIP-320).
 
         A position above this end shows that the log was truncated after it was read. Raises UnknownTopic."""
         return self._run(offset_requests.epoch_ends(self._cluster, epochs))
@@ -167,24 +167,25 @@ class Admin(Closeable):
     # --- groups -----------------------------------------------------------------------------------------------
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """All groups of all brokers, by name; optional filters by state (Stable, …) and type (classic, consumer)."""
+        """Returns all groups of all brokers, by name; optional filters by state (Stable, …) and type (classic,
+        consumer)."""
         return self._run(group_operations.list_groups(self._cluster, states, types))
 
     def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
-        """State, protocol and members with their assignments. Raises GroupIdNotFound."""
+        """Returns state, protocol and members with their assignments. Raises GroupIdNotFound."""
         return {
             group: self._run(group_operations.describe_group(self._cluster, group))
             for group in as_names(groups, "groups")
         }
 
     def coordinator(self, group: str) -> Node:
-        """The present coordinator of a group."""
+        """Returns the present coordinator of a group."""
         return self._run(group_operations.find_coordinator(self._cluster, group))
 
     def list_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Committed offsets; of all partitions if ``partitions`` is None.
+        """Returns committed offsets; of all partitions if ``partitions`` is None.
 
         The result leaves out partitions without a committed offset. A group that does not exist has none.
         """
@@ -213,7 +214,7 @@ class Admin(Closeable):
     def list_transactions(
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), duration_ms: int = -1, pattern: str = ""
     ) -> list[TransactionListing]:
-        """The transactional ids of all brokers, by name; optional filters as in ``TransactionFilter``.
+        """Returns the transactional ids of all brokers, by name; optional filters as in ``TransactionFilter``.
 
         Raises UnsupportedVersion for a filter that the brokers do not have, ValueError for an unknown state."""
         wanted = TransactionFilter(
@@ -222,13 +223,13 @@ class Admin(Closeable):
         return self._run(transaction_operations.list_transactions(self._cluster, wanted))
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """State, producer, timeout and partitions of transactional ids. Raises TRANSACTIONAL_ID_NOT_FOUND."""
+        """Returns state, producer, timeout and partitions of transactional ids. Raises TRANSACTIONAL_ID_NOT_FOUND."""
         return self._run(transaction_operations.describe_transactions(self._cluster, transactional_ids))
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
-        """The producers that have written to partitions, with their open transactions.
+        """Returns the producers that have written to partitions, with their open transactions.
 
         Asks each leader, or the replica on ``broker_id``. Raises UnknownTopic."""
         return self._run(transaction_operations.describe_producers(self._cluster, partitions, broker_id))

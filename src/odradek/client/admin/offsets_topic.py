@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 def partitions(admin: Admin, group: str | None = None) -> list[TopicPartition]:
-    """The partitions of the offsets topic, or the one with ``group``; none if the topic does not exist."""
+    """Returns the partitions of the offsets topic, or the one with ``group``; none if the topic does not exist."""
     found = admin.describe_topics([OFFSETS_TOPIC], missing_ok=True).get(OFFSETS_TOPIC)
     if found is None:
         return []
@@ -44,7 +44,7 @@ def entries(admin: Admin, group: str | None = None) -> Iterator[Entry]:
 
 
 def group_of(row: Row) -> str | None:
-    """The group of a record of the offsets topic; None if its key cannot be decoded."""
+    """Returns the group of a record of the offsets topic; None if its key cannot be decoded."""
     found = records.decode(row.key, row.value)
     if isinstance(found, records.OffsetCommitRecord | records.GroupRecord):
         return found.key.group

@@ -202,7 +202,7 @@ def _abort_error(code: ErrorCode, what: str, producer: ProducerIdentity, coordin
 async def find_hanging_transactions(
     cluster: Cluster, partitions: Collection[TopicPartition] | None, max_timeout_ms: int, broker_id: int | None = None
 ) -> list[HangingTransaction]:
-    """The open transactions without a write for ``max_timeout_ms`` that no coordinator knows.
+    """Returns the open transactions without a write for ``max_timeout_ms`` that no coordinator knows.
 
     A transaction that ends between the requests would look like one, so the partitions are asked again at the end."""
     if partitions is None:

@@ -132,7 +132,7 @@ class ConsumerConfig:
         return reply_bytes(self.receive_message_max_bytes, "fetch_max_bytes", self.fetch_max_bytes)
 
     def client(self) -> ClientConfig:
-        """The settings of the connections."""
+        """Returns the settings of the connections."""
         names = {one.name for one in fields(ClientConfig)}
         settings = {one.name: getattr(self, one.name) for one in fields(self) if one.name in names}
         return ClientConfig(**settings | {"receive_message_max_bytes": self.max_reply_bytes})

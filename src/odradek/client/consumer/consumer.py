@@ -97,7 +97,7 @@ class _Call(Generic[T]):
         self._done()
 
     def result(self) -> T:
-        """The result of a call that is done."""
+        """Returns the result of a call that is done."""
         assert self._task is not None
         return self._task.result()
 
@@ -225,12 +225,13 @@ class Consumer:
         self._drive(self._engine.unsubscribe)
 
     def subscription(self) -> frozenset[str]:
-        """The subscribed topics; with a pattern the matched topics, or the assigned ones if the coordinator matches."""
+        """Returns the subscribed topics; with a pattern the matched topics, or the assigned ones if the coordinator
+        matches."""
         self._check()
         return self._engine.subscription.read_topics
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that this consumer reads now."""
+        """Returns the partitions that this consumer reads now."""
         self._check()
         return set(self._engine.subscription.partitions)
 
@@ -299,7 +300,7 @@ class Consumer:
         self._engine.resume(as_partitions(partitions))
 
     def paused(self) -> set[TopicPartition]:
-        """The paused partitions."""
+        """Returns the paused partitions."""
         self._check()
         return self._engine.subscription.paused()
 
@@ -308,7 +309,7 @@ class Consumer:
     def position(
         self, partition: TopicPartition, *, timeout: float | None = None, timeout_ms: int | None = None
     ) -> int:
-        """The offset of the next record that a poll returns."""
+        """Returns the offset of the next record that a poll returns."""
         return self._drive(self._engine.position, as_partition(partition), call_timeout_ms(timeout, timeout_ms))
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata, leader_epoch: int = NO_EPOCH) -> None:
@@ -330,40 +331,43 @@ class Consumer:
     def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets; None for a partition without one. Raises InvalidGroupId, RequestTimedOut."""
+        """Returns the group's committed offsets; None for a partition without one. Raises InvalidGroupId,
+        RequestTimedOut."""
         return self._drive(self._engine.committed, as_partitions(partitions), as_timeout_ms(timeout))
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The log start offsets. Raises UnknownTopic, RequestTimedOut."""
+        """Returns the log start offsets. Raises UnknownTopic, RequestTimedOut."""
         return self._drive(self._engine.bounds, as_partitions(partitions), end=False, timeout_ms=as_timeout_ms(timeout))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The high watermarks; under read_committed the last stable offsets. Raises UnknownTopic, RequestTimedOut."""
+        """Returns the high watermarks; under read_committed the last stable offsets. Raises UnknownTopic,
+        RequestTimedOut."""
         return self._drive(self._engine.bounds, as_partitions(partitions), end=True, timeout_ms=as_timeout_ms(timeout))
 
     def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record of each partition that is not older than a time in ms since 1970; None if all are older.
+        """Returns the first record of each partition that is not older than a time in ms since 1970; None if all are
+        older.
 
         Raises UnknownTopic, RequestTimedOut."""
         listed = self._drive(self._engine.list_offsets, as_times(times_ms), as_timeout_ms(timeout))
         return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """The topic's partitions in order, for ``assign``. Raises UnknownTopic."""
+        """Returns the topic's partitions in order, for ``assign``. Raises UnknownTopic."""
         return self._drive(self._engine.partitions_for, topic)
 
     def list_topics(self) -> dict[str, TopicDescription]:
-        """All topics of the cluster, with the internal ones, and their partitions, leaders and replicas."""
+        """Returns all topics of the cluster, with the internal ones, and their partitions, leaders and replicas."""
         return self._drive(self._engine.list_topics)
 
     def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """The end offset minus the position of each partition; of all assigned partitions if None."""
+        """Returns the end offset minus the position of each partition; of all assigned partitions if None."""
         return self._drive(self._engine.lag, None if partitions is None else as_partitions(partitions))
 
     # --- commits ----------------------------------------------------------------------------------------------
@@ -396,7 +400,7 @@ class Consumer:
         self._drive(self._engine.commit_async, offsets, callback)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The identity of this consumer in its group now, for ``producer.send_offsets_to_transaction``.
+        """Returns the identity of this consumer in its group now, for ``producer.send_offsets_to_transaction``.
 
         Call this after the poll whose offsets are sent, because a poll can change the generation. Without a membership
         (``assign``) its generation is -1. Raises InvalidGroupId."""

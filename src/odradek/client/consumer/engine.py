@@ -188,7 +188,7 @@ class ConsumerEngine:
         self.unfinished.clear()
 
     def can_take(self) -> bool:
-        """Whether a poll only has to ``take`` buffered records. Thread-safe."""
+        """Returns whether a poll only has to ``take`` buffered records. Thread-safe."""
         return self._is_quiet() and self.has_records()
 
     def _is_quiet(self) -> bool:
@@ -197,11 +197,11 @@ class ConsumerEngine:
         return time.monotonic() * 1000 < self.group.auto.due_ms and self.group.quiet
 
     def has_records(self) -> bool:
-        """Whether there are buffered records to ``take``."""
+        """Returns whether there are buffered records to ``take``."""
         return self.fetcher.buffer.front(self.subscription.paused()) is not None
 
     def must_wait(self) -> bool:
-        """Whether a poll has no group work and no records to take, and fetches are in flight. Thread-safe."""
+        """Returns whether a poll has no group work and no records to take, and fetches are in flight. Thread-safe."""
         return self._is_quiet() and not self.has_records() and self.fetcher.is_fetching
 
     def wait_in_thread(self, timeout_s: float) -> None:
@@ -236,7 +236,7 @@ class ConsumerEngine:
             await self._wakeup_signal.wait(self._wait_limit_s(left_s))
 
     def _wait_limit_s(self, left_s: float) -> float:
-        """How long a poll may wait before it checks the group again."""
+        """Returns how long a poll may wait before it checks the group again."""
         until_commit_s = self.group.auto.due_ms / 1000 - time.monotonic()
         still_here_s = min(1.0, self.config.max_poll_interval_ms / 2000)  # a wait in a poll counts as a poll
         return max(0.001, min(left_s, until_commit_s, still_here_s))

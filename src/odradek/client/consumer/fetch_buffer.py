@@ -107,11 +107,11 @@ class FetchBuffer:
         self._lock = threading.Lock()
 
     def bytes_of(self, tp: TopicPartition) -> int:
-        """The buffered bytes of a partition."""
+        """Returns the buffered bytes of a partition."""
         return self._bytes.get(tp, 0)
 
     def is_small(self, most_bytes: int) -> bool:
-        """Whether the buffer has at most ``most_bytes`` and nothing of it is compressed."""
+        """Returns whether the buffer has at most ``most_bytes`` and nothing of it is compressed."""
         with self._lock:
             return self.size <= most_bytes and not any(
                 fetch.records.is_compressed for queue in self._queues.values() for fetch in queue
@@ -132,12 +132,13 @@ class FetchBuffer:
             self.size -= self._bytes.pop(tp, 0)
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions with buffered records."""
+        """Returns the partitions with buffered records."""
         with self._lock:
             return list(self._queues)
 
     def front(self, paused: Iterable[TopicPartition] = (), *, take: bool = False) -> CompletedFetch | None:
-        """The next fetch to return, except fetches that are being decoded ahead. ``take``: the fetch becomes TAKEN."""
+        """Returns the next fetch to return, except fetches that are being decoded ahead. ``take``: the fetch becomes
+        TAKEN."""
         skip = set(paused)
         with self._lock:
             for tp, queue in self._queues.items():

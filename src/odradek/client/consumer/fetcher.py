@@ -238,7 +238,7 @@ class Fetcher:
         asyncio.get_running_loop().call_soon(self.schedule_fetches)
 
     def has_room_again(self, tp: TopicPartition) -> bool:
-        """Whether a fetch waits for the room that taking records of ``tp`` has made. Thread-safe."""
+        """Returns whether a fetch waits for the room that taking records of ``tp`` has made. Thread-safe."""
         return self._is_full or self.buffer.bytes_of(tp) <= self._room_at.get(tp, -1)
 
     def _may_fetch_without_waiting(self, node_id: int) -> bool:
@@ -257,7 +257,7 @@ class Fetcher:
         self.schedule_fetches()
 
     def _ahead(self) -> int:
-        """The maximum of buffered bytes of one partition before its next fetch."""
+        """Returns the maximum of buffered bytes of one partition before its next fetch."""
         share = self.config.buffer_memory // (4 * max(1, len(self._subscription.partitions)))
         return max(self.config.max_partition_fetch_bytes, share)
 

@@ -204,7 +204,7 @@ class InFlightFetches:
 
 
 def _is_retriable(error: Exception) -> bool:
-    """Whether the consumer retries after an error. As in Java, it does after UNKNOWN_SERVER_ERROR."""
+    """Returns whether the consumer retries after an error. As in Java, it does after UNKNOWN_SERVER_ERROR."""
     if isinstance(error, KafkaError) and error.code is ErrorCode.unknown_server_error:
         return True
     return worth_retrying(error) or (isinstance(error, OdradekError) and error.retriable)

@@ -142,7 +142,7 @@ class PositionLookups:
             self._start(f"leader epochs at broker {node_id}", partial(self._check_history, suspected))
 
     def has_former_leader(self, tp: TopicPartition, state: PartitionState) -> bool:
-        """Whether the known leader of a partition is older than the leader epoch of its committed offset.
+        """Returns whether the known leader of a partition is older than the leader epoch of its committed offset.
 
         Then the metadata is old, and that leader's log may end below the offset: the fetch waits. If no newer leader
         appears within ``_FORMER_LEADER_GRACE_S``, the topic counts as recreated, and that epoch is not expected

@@ -61,7 +61,7 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
         return sum(batch.num_rows for batches in self.values() for batch in batches)
 
     def record_batches(self) -> Iterator[pa.RecordBatch]:
-        """All RecordBatches, partition by partition. Raises ColumnsMissing."""
+        """Returns all RecordBatches, partition by partition. Raises ColumnsMissing."""
         for batches in self.values():
             for batch in batches:
                 if isinstance(batch, RowBatch):
@@ -69,7 +69,7 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
                 yield batch
 
     def table(self) -> pa.Table:
-        """All records as one table, which is empty without records. Raises ColumnsMissing."""
+        """Returns all records as one table, which is empty without records. Raises ColumnsMissing."""
         with needs_columns("table()"):
             import pyarrow as pa
 
@@ -78,13 +78,13 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
         return pa.Table.from_batches(list(self.record_batches()), None if self else schema(self.columns))
 
     def records(self) -> Iterator[Record]:
-        """All records one by one, partition by partition."""
+        """Returns all records one by one, partition by partition."""
         for tp, batches in self.items():
             yield from records_of(tp, batches)
 
 
 def offset_at(batch: pa.RecordBatch | RowBatch, number: int) -> int:
-    """The offset of a batch's record with this number; -1 is the last one."""
+    """Returns the offset of a batch's record with this number; -1 is the last one."""
     return batch.rows[number].offset if isinstance(batch, RowBatch) else int(batch.column("offset")[number].as_py())
 
 
@@ -94,7 +94,7 @@ def records_of(tp: TopicPartition, batches: list[pa.RecordBatch | RowBatch]) -> 
 
 
 def _rows_of(tp: TopicPartition, batch: RowBatch) -> Iterator[Record]:
-    """The records of a RowBatch; columns that were not requested are empty, as in ``rows_of``."""
+    """Returns the records of a RowBatch; columns that were not requested are empty, as in ``rows_of``."""
     has_key, has_value, has_headers, has_time, has_type = (
         name in batch.columns for name in ("key", "value", "headers", "timestamp", "timestampType")
     )
@@ -106,7 +106,7 @@ def _rows_of(tp: TopicPartition, batch: RowBatch) -> Iterator[Record]:
 
 
 def rows_of(tp: TopicPartition, batch: pa.RecordBatch) -> Iterator[Record]:
-    """The records of one partition's RecordBatch; columns that were not requested are empty."""
+    """Returns the records of one partition's RecordBatch; columns that were not requested are empty."""
     import pyarrow as pa
 
     found = {name: batch.column(name) for name in batch.schema.names}

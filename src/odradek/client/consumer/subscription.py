@@ -224,7 +224,7 @@ class SubscriptionState:
     # --- positions --------------------------------------------------------------------------------------------
 
     def state(self, tp: TopicPartition) -> PartitionState:
-        """The state of a partition. Raises IllegalState if it is not assigned."""
+        """Returns the state of a partition. Raises IllegalState if it is not assigned."""
         found = self.partitions.get(tp)
         if found is None:
             raise IllegalState(f"{TopicPartition(*tp)} is not assigned to this consumer")
@@ -242,7 +242,7 @@ class SubscriptionState:
         return {tp for tp, found in self.partitions.items() if found.paused}
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets of a commit of all returned records."""
+        """Returns the offsets of a commit of all returned records."""
         found = {
             tp: OffsetAndMetadata(state.position, state.position_epoch)
             for tp, state in self.partitions.items()
@@ -254,7 +254,7 @@ class SubscriptionState:
         return found
 
     def position(self, tp: TopicPartition, state: PartitionState) -> OffsetAndMetadata:
-        """The offset after the returned records; the records of a running poll do not count."""
+        """Returns the offset after the returned records; the records of a running poll do not count."""
         here = OffsetAndMetadata(state.position, state.position_epoch)
         noted = self.taking.get(tp)
         if noted is None or state.position_version > noted.version or here.offset < noted.offset:  # a truncation
@@ -262,7 +262,7 @@ class SubscriptionState:
         return OffsetAndMetadata(noted.offset, noted.leader_epoch)
 
     def without_position(self) -> list[TopicPartition]:
-        """Partitions whose position has to come from a committed offset or else from the reset policy."""
+        """Returns partitions whose position has to come from a committed offset or else from the reset policy."""
         return [tp for tp, found in self.partitions.items() if not found.ready and found.reset_to is None]
 
     def set_committed_positions(

@@ -113,11 +113,11 @@ class _Topic:
         self.depends_on_racks = racks_matter({rack for rack in readers.values() if rack}, racks)
 
     def room(self, member_id: str) -> int:
-        """The number of partitions that this member may still get."""
+        """Returns the number of partitions that this member may still get."""
         return max(0, self._each + (self._extra > 0) - self._given[member_id])
 
     def is_near(self, member_id: str, partition: int) -> bool:
-        """Whether the partition has a replica on the member's rack, or the member has no rack."""
+        """Returns whether the partition has a replica on the member's rack, or the member has no rack."""
         rack = self.readers[member_id]
         return not rack or rack in self.racks[partition]
 

@@ -45,7 +45,7 @@ def commit_request(
 def commit_failure(
     reply: Any, *, instance_id: str | None, still_member: bool, alone: bool = False
 ) -> KafkaError | None:
-    """The error of a commit, None after a success.
+    """Returns the error of a commit, None after a success.
 
     ``still_member``: the consumer is in the group, perhaps in a later generation. ``alone``: its partitions were
     assigned by ``assign``, without a membership."""
@@ -87,7 +87,7 @@ class AutoCommit:
             self.due_ms = now_ms + self.interval_ms
 
     def take(self, now_ms: float) -> bool:
-        """Whether a commit is due. If it is, sets the next time."""
+        """Returns whether a commit is due. If it is, sets the next time."""
         if not self.enabled or now_ms < self.due_ms:
             return False
         self.due_ms = now_ms + self.interval_ms

@@ -125,7 +125,7 @@ class Coordination(ABC):
 
     @abstractmethod
     def member_of(self) -> Identity:
-        """This member's identity at the coordinator; Identity() outside the group."""
+        """Returns this member's identity at the coordinator; Identity() outside the group."""
 
     @abstractmethod
     def _commit_refused(self, sent_as: Identity, code: ErrorCode) -> None:
@@ -145,7 +145,7 @@ class Coordination(ABC):
 
     @abstractmethod
     def _tasks(self) -> list[asyncio.Task[Any]]:
-        """The background tasks."""
+        """Returns the background tasks."""
 
     # --- polls ------------------------------------------------------------------------------------------------
 
@@ -364,5 +364,5 @@ class Coordination(ABC):
 
 
 def now_ms() -> float:
-    """Milliseconds of the monotonic clock."""
+    """Returns the milliseconds of the monotonic clock."""
     return time.monotonic() * 1000

@@ -62,8 +62,8 @@ def claim_winners(
 
 
 def racks_matter(member_racks: Iterable[str], racks: Iterable[frozenset[str]]) -> bool:
-    """Whether racks affect the assignment. They do if a member's rack has a replica, and a partition lacks a replica on
-    one of the racks."""
+    """Returns whether racks affect the assignment. They do if a member's rack has a replica, and a partition lacks a
+    replica on one of the racks."""
     racks = list(racks)
     everywhere = frozenset().union(*racks)
     return not everywhere.isdisjoint(member_racks) and any(one != everywhere for one in racks)
@@ -94,7 +94,7 @@ class _Racks:
         return self._members.get(member_id) in self._partitions[tp]
 
     def neighbours(self, tp: TopicPartition) -> int:
-        """The number of members on the partition's racks."""
+        """Returns the number of members on the partition's racks."""
         return sum(self._sizes.get(rack, 0) for rack in self._partitions[tp])
 
 
@@ -242,7 +242,7 @@ class _DifferentTopics:
         self._level(in_order, set(free), is_bound=is_bound, was_empty=was_empty)
 
     def _former_owners(self, claims: Claims) -> dict[TopicPartition, str]:
-        """The last owners of partitions by claims of generations before the newest one."""
+        """Returns the last owners of partitions by claims of generations before the newest one."""
         known = {member_id: claim for member_id, claim in claims.items() if member_id in self.assignment}
         newest = max((generation for _, generation in known.values()), default=-1)
         former: dict[TopicPartition, tuple[int, str]] = {}

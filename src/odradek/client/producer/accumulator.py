@@ -191,11 +191,11 @@ class PartitionQueue:
 
     @staticmethod
     def _after(one: ProducerBatch, other: ProducerBatch) -> bool:
-        """Whether ``one`` follows ``other``; after 2**31 - 1 sequences restart at 0."""
+        """Returns whether ``one`` follows ``other``; after 2**31 - 1 sequences restart at 0."""
         return (one.sequence - other.sequence) % _MAX_SEQUENCE < _MAX_SEQUENCE // 2
 
     def has_earlier(self, batch: ProducerBatch) -> bool:
-        """Whether a batch with an earlier sequence has no reply yet."""
+        """Returns whether a batch with an earlier sequence has no reply yet."""
         others = [one for one in (*self.in_flight, *self.waiting) if one.sequence >= 0]
         return any(self._after(batch, one) and one is not batch for one in others)
 
@@ -208,5 +208,5 @@ class PartitionQueue:
 
 
 def is_refused(code: Any) -> bool:
-    """Whether the code means that a batch was not appended because an earlier batch is missing."""
+    """Returns whether the code means that a batch was not appended because an earlier batch is missing."""
     return code in _REFUSED

@@ -240,7 +240,7 @@ def _chosen(batch: pa.RecordBatch, key: _Blobs, partition_count: int) -> Int64s:
 
 
 def target_partitions(batch: pa.RecordBatch, partition_count: int) -> Int64s:
-    """Each row's partition, by the column partition, else by the key; -1 without both. Raises ValueError."""
+    """Returns each row's partition, by the column partition, else by the key; -1 without both. Raises ValueError."""
     return _chosen(batch, _blobs(_column(batch, "key", pa.large_binary()), "key"), partition_count)
 
 

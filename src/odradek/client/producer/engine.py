@@ -116,7 +116,7 @@ class ProducerEngine:
     # --- the caller's side ------------------------------------------------------------------------------------
 
     def known_count(self, topic: str) -> int | None:
-        """The topic's number of partitions, if its lookup is younger than ``metadata_max_age_ms``."""
+        """Returns the topic's number of partitions, if its lookup is younger than ``metadata_max_age_ms``."""
         known = self.counts.get(topic)
         fresh = known is not None and time.monotonic() - known[1] <= self.config.metadata_max_age_ms / 1000
         return known[0] if known is not None and fresh else None
@@ -133,7 +133,8 @@ class ProducerEngine:
         return count
 
     def fits(self, size: int) -> bool:
-        """Whether the buffer has room for ``size`` bytes. More than ``buffer_memory`` fits only into an empty one."""
+        """Returns whether the buffer has room for ``size`` bytes. More than ``buffer_memory`` fits only into an empty
+        one."""
         return self.buffered == 0 or self.buffered + size <= self.producer_config.buffer_memory
 
     def exhausted(self) -> BufferExhausted:
@@ -143,7 +144,8 @@ class ProducerEngine:
         )
 
     def size_of(self, record: RecordToSend) -> int:
-        """The maximum size of a record in bytes. Raises MESSAGE_TOO_LARGE; TypeError, ValueError if it is invalid."""
+        """Returns the maximum size of a record in bytes. Raises MESSAGE_TOO_LARGE; TypeError, ValueError if it is
+        invalid."""
         key, value, headers, timestamp = record
         _check_bytes("key", key)
         _check_bytes("value", value)
@@ -250,7 +252,8 @@ class ProducerEngine:
                 continue
 
     def _pause_s(self) -> float:
-        """Seconds until a batch has lingered or may be retried. A reply or a new record wakes the sender earlier."""
+        """Returns the seconds until a batch has lingered or may be retried. A reply or a new record wakes the sender
+        earlier."""
         now_ms, linger = _monotonic_ms(), self.producer_config.linger_ms
         with self.lock:
             times = [max(q.waiting[0].created_ms + linger, q.not_before_ms) for q in self._queues.values() if q.waiting]

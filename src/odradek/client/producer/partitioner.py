@@ -9,7 +9,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The hash that Kafka's Java producer uses for keys, as an unsigned 32-bit number."""
+    """Returns the hash that Kafka's Java producer uses for keys, as an unsigned 32-bit number."""
     length = len(data)
     h = (0x9747B28C ^ length) & _MASK
     whole = length & ~3
@@ -24,7 +24,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of a record with a key."""
+    """Returns the partition of a record with a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
@@ -41,7 +41,7 @@ class StickyPartitioner:
         self._sent = 0
 
     def partition(self, size: int, partition_count: int) -> int:
-        """The partition for a record of ``size`` bytes."""
+        """Returns the partition for a record of ``size`` bytes."""
         if not 0 <= self._current < partition_count or self._sent >= self._batch_size:
             self._current = self._choose(partition_count)
             self._sent = 0

@@ -150,7 +150,7 @@ class Producer(Closeable):
             engine.notify()
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """The topic's partitions, by a lookup at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
+        """Returns the topic's partitions, by a lookup at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
         return [TopicPartition(topic, number) for number in range(self._partition_count(topic))]
 
     def flush(self, timeout: float | None = None) -> None:

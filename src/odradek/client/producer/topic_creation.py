@@ -65,7 +65,7 @@ async def _created(cluster: Cluster, topic: str, max_block_ms: int) -> int:
 
 
 async def _is_creation_off(cluster: Cluster) -> bool:
-    """Whether every broker reports that it creates no topics. False if a broker does not report the setting."""
+    """Returns whether every broker reports that it creates no topics. False if a broker does not report the setting."""
     nodes = cluster.nodes()
     for node in nodes:
         resource = {

@@ -231,7 +231,8 @@ class ProducerTransaction:
         return self.version < BY_ITSELF and group_id not in self._groups
 
     def needs_epoch_to_share(self) -> bool:
-        """Whether other producers, which start at sequence 0, need a new epoch. At version 2 each end gives one."""
+        """Returns whether other producers, which start at sequence 0, need a new epoch. At version 2 each end gives
+        one."""
         return self.version < BY_ITSELF and self._epoch_was_shared and not self._is_shared
 
     def renewed(self, producer: ProducerIdentity) -> None:
@@ -258,17 +259,18 @@ class ProducerTransaction:
         return self._is_begun
 
     def needs_epoch(self) -> bool:
-        """Whether the abort has to be followed by InitProducerId."""
+        """Returns whether the abort has to be followed by InitProducerId."""
         return self._needs_epoch and self._is_begun
 
     def is_no_transaction(self, code: ErrorCode) -> bool:
-        """Whether an abort's error means that the coordinator had no transaction: no request to add succeeded."""
+        """Returns whether an abort's error means that the coordinator had no transaction: no request to add
+        succeeded."""
         nothing = not self._added and not self._groups and self.version < BY_ITSELF
         return code is ErrorCode.invalid_txn_state and self.state is TransactionPhase.ABORTING and nothing
 
     def is_empty_share(self, code: ErrorCode) -> bool:
-        """Whether a commit's error means that no producer has added anything to the shared transaction. At version 2
-        each transaction has its own epoch, so the code cannot be about another one."""
+        """Returns whether a commit's error means that no producer has added anything to the shared transaction. At
+        version 2 each transaction has its own epoch, so the code cannot be about another one."""
         alone = self._is_shared and not self._has_sent and self.version >= BY_ITSELF
         return code is ErrorCode.invalid_txn_state and self.state is TransactionPhase.COMMITTING and alone
 

@@ -103,7 +103,7 @@ class Refused(NamedTuple):
 
 
 def refusals(api_key: int, reply: Any) -> Sequence[Refused]:
-    """The error codes in a reply; none after a success."""
+    """Returns the error codes in a reply; none after a success."""
     if api_key == ADD_PARTITIONS_TO_TXN:
         rows = [
             Refused(row.partition_error_code, f"{topic.name}-{row.partition_index}")
@@ -135,7 +135,7 @@ _WHY = {
 
 
 def reason(refused: Refused) -> str:
-    """An error code in words."""
+    """Returns an error code in words."""
     name = refused.code.name.upper()
     words = f"{name} ({_WHY[refused.code]})" if refused.code in _WHY else name
     return f"{refused.place}: {words}" if refused.place else words

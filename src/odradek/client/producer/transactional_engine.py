@@ -355,8 +355,8 @@ class TransactionalEngine(ProducerEngine):
                 self.transaction.added(partitions)
 
     def _is_worth_retrying(self, batch: ProducerBatch, code: ErrorCode | None, error: Exception) -> bool:
-        """Whether a batch is sent again. A batch in a gap of the sequences is lost: its transaction cannot get new
-        sequences."""
+        """Returns whether a batch is sent again. A batch in a gap of the sequences is lost: its transaction cannot get
+        new sequences."""
         if not self.transaction.may_send:
             return False
         if is_refused(code):

@@ -103,7 +103,7 @@ class Flights:
         return distances
 
     def distances_of(self, events: Integers) -> Integers:
-        """The distances of these event numbers, miles."""
+        """Returns the distances of these event numbers, miles."""
         return self.distances[events % self.rows]
 
     def events(self, start: int, stop: int) -> Iterator[Event]:

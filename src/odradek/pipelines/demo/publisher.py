@@ -198,7 +198,7 @@ class _Deliveries:
         self._last = time.monotonic()
 
     def can_wait(self) -> bool:
-        """Whether to wait further for acknowledgements."""
+        """Returns whether to wait further for acknowledgements."""
         if self.failure is None and time.monotonic() - self._last > _STALLED_S:
             self.failure = f"no answer from a broker for {_STALLED_S:.0f} s"
         return self.failure is None

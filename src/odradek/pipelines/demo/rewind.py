@@ -107,5 +107,5 @@ def execute_rewind(admin: Admin, group: str, topic: str, moves: Sequence[Move]) 
 
 
 def topic_exists(admin: Admin, topic: str) -> bool:
-    """Whether the cluster has this topic."""
+    """Returns whether the cluster has this topic."""
     return topic in admin.describe_topics([topic], missing_ok=True)
