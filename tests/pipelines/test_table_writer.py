@@ -34,7 +34,7 @@ from odradek.pipelines.values import Values
 from odradek.spark import read_task
 from odradek.spark.offset_ranges import Piece, Range
 from odradek.spark.options import ReadOptions, parse_options
-from odradek.spark.passage import Passage
+from odradek.spark.piece_progress import Passage
 from odradek.spark.tasks import pack
 
 TP = TopicPartition("t", 0)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from odradek.coordinator.answers import resolve
+from odradek.coordinator.replies import resolve
 from odradek.coordinator.driver import Driver
 from odradek.coordinator.loader import Loader
 from odradek.core.effects import Result, SetTimer

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from odradek.coordinator.answers import AT_ONCE, FEW, Answer, Answers
+from odradek.coordinator.replies import AT_ONCE, FEW, Answer, Answers
 from odradek.core.deferred import Deferred
 from odradek.groups.messages import ListGroups
 

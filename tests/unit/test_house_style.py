@@ -76,7 +76,7 @@ UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 MACHINES = (
     "core", "catalog", "groups", "transactions", "client/group/sticky_assignor.py", "lag/describe.py",
     "storage/clean_rules.py",
-    "coordinator/answers.py", "coordinator/driver.py", "coordinator/loader.py", "coordinator/shard.py",
+    "coordinator/replies.py", "coordinator/driver.py", "coordinator/loader.py", "coordinator/shard.py",
     "coordinator/shard_log.py", "coordinator/timers.py",
 )  # fmt: skip
 """Packages and modules without a clock, in addition to those whose docstring says so."""

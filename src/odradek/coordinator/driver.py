@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any, Generic
 
 from odradek.batches.header import HEADER_BYTES
-from odradek.coordinator.answers import Answer, Answers, Promise, announcement, error_code, failed
+from odradek.coordinator.replies import Answer, Answers, Promise, announcement, error_code, failed
 from odradek.coordinator.jobs import CheckedRequest, Origin, ShardJob, Waiting, WriteMarker, no_request, without_records
 from odradek.coordinator.loader import Load, Loader, S
 from odradek.coordinator.services import Services

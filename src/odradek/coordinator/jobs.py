@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from odradek.coordinator.answers import Answer, Promise
+from odradek.coordinator.replies import Answer, Promise
 from odradek.coordinator.loader import S
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Request, Result, ResultSteps

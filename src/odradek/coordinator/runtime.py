@@ -35,7 +35,7 @@ from functools import lru_cache
 from time import perf_counter
 from typing import Any, Generic
 
-from odradek.coordinator.answers import Promise
+from odradek.coordinator.replies import Promise
 from odradek.coordinator.driver import Driver
 from odradek.coordinator.jobs import CheckedRequest, WriteMarker
 from odradek.coordinator.loader import LongWork, NewRecordRuns, S, at_once

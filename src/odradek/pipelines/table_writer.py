@@ -29,7 +29,7 @@ from odradek.pipelines.task_reports import BadValue, FileReport, PieceReport, Ta
 from odradek.pipelines.value_reader import ERROR
 from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
-from odradek.spark.passage import Passage
+from odradek.spark.piece_progress import Passage
 from odradek.spark.read_task import read_task
 
 ROW_GROUP_BYTES = 64 << 20

@@ -19,7 +19,7 @@ from odradek.spark import data_loss
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
-from odradek.spark.passage import Passage
+from odradek.spark.piece_progress import Passage
 from odradek.spark.progress import report_progress
 
 if TYPE_CHECKING:
