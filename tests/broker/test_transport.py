@@ -47,7 +47,7 @@ class Broker:
         self.lost = threading.Event()
         server = Server(k12=lambda *_: self.answer())
         server.use(self.loop)
-        server.discharge = lambda _: self.lost.set()  # type: ignore[method-assign]
+        server.remove = lambda _: self.lost.set()  # type: ignore[method-assign]
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 

@@ -127,7 +127,7 @@ def test_invalid_formats_are_refused_with_kafkas_messages(tmp_path: Path) -> Non
 
 def test_a_host_has_one_limit_for_each_form_of_its_address() -> None:
     limits = HostLimits(BrokerConfig({OVERRIDES: "127.0.0.1:7,0:0:0:0:0:0:0:1:8,[fe80::1]:9", "max.connections": "3"}))
-    limits.take(at_start=True)
+    limits.apply_settings(at_start=True)
     hosts = ("127.0.0.1", "::ffff:127.0.0.1", "::1", "fe80::1%lo", "127.0.0.2")
     assert [limits.most(host) for host in hosts] == [7, 7, 8, 9, (1 << 31) - 1]
     assert plain_address("localhost") is None

@@ -71,7 +71,7 @@ def test_a_record_without_client_names_is_unchanged(caplog: pytest.LogCaptureFix
 def test_a_host_name_set_at_run_time_is_shown_with_escapes(shown: io.StringIO) -> None:
     async def look_up() -> None:
         limits = HostLimits(BrokerConfig({OVERRIDES: f"{EVIL.replace(':', '')}:1"}))
-        limits.take()
+        limits.apply_settings()
         thread = limits._thread
         assert thread is not None
         await asyncio.to_thread(thread.join)

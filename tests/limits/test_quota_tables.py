@@ -27,7 +27,7 @@ class Clock:
 
 def limited(clock: Clock) -> Quotas:
     quotas = Quotas(BrokerConfig(), clock)
-    quotas.take(
+    quotas.replace(
         {
             (("client-id", None),): {PRODUCER_BYTE_RATE: 1e6, CONTROLLER_MUTATION_RATE: 10.0},
             (("ip", None),): {CONNECTION_CREATION_RATE: 10.0},

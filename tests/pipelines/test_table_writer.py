@@ -34,7 +34,7 @@ from odradek.pipelines.values import Values
 from odradek.spark import read_task
 from odradek.spark.offset_ranges import Piece, Range
 from odradek.spark.options import ReadOptions, parse_options
-from odradek.spark.piece_progress import Passage
+from odradek.spark.piece_progress import PieceProgress
 from odradek.spark.tasks import pack
 
 TP = TopicPartition("t", 0)
@@ -64,9 +64,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Batches], None]:
     """The records that a task reads in place of a topic."""
 
     def given(batches: Batches) -> None:
-        def read(options: ReadOptions, piece: Piece, passage: Passage) -> Iterator[pa.RecordBatch]:
+        def read(options: ReadOptions, piece: Piece, progress: PieceProgress) -> Iterator[pa.RecordBatch]:
             yield from batches()
-            passage.note_read(piece.start, piece.end)
+            progress.note_read(piece.start, piece.end)
 
         monkeypatch.setattr(table_writer, "read_task", read)
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from odradek.coordinator.replies import resolve
 from odradek.coordinator.driver import Driver
 from odradek.coordinator.loader import Loader
+from odradek.coordinator.replies import resolve
 from odradek.core.effects import Result, SetTimer
 from odradek.core.errors import ErrorCode
 from odradek.groups import assignors, kip848_protocol, offsets

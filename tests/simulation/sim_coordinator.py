@@ -17,9 +17,9 @@ from sim_ledger import Ledger
 from support.world import Process, SimulationFailure, World
 from support.world_log import WorldLog
 
-import odradek.coordinator.replies as answers_module
 import odradek.coordinator.driver as driver_module
 import odradek.coordinator.loader as loader_module
+import odradek.coordinator.replies as answers_module
 import odradek.coordinator.runtime as runtime_module
 import odradek.coordinator.timers as timers_module
 import odradek.coordinator.writes as writes_module

@@ -261,8 +261,8 @@ def test_handlers_leave_the_effects_of_records_to_publishers(path: Path) -> None
     [
         "broker.directory.open_topic(topic, settings)",
         "self._broker.directory",
-        "broker.quotas.take(limits)",
-        "quotas = broker.quotas\nquotas.take(limits)",
+        "broker.quotas.replace(limits)",
+        "quotas = broker.quotas\nquotas.replace(limits)",
         "broker.groups.partition_count = None",
         "broker.coordinators.stop()",
         "runtime = self.broker.groups\nruntime.load(0, partition)",

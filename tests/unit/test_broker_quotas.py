@@ -36,7 +36,7 @@ def clock() -> Clock:
 
 def quotas(clock: Clock, limits: dict[Entity, dict[str, float]]) -> Quotas:
     made = Quotas(BrokerConfig(), clock)
-    made.take(limits)
+    made.replace(limits)
     return made
 
 
@@ -124,9 +124,9 @@ def test_a_changed_limit_applies_at_once_and_earlier_use_counts(clock: Clock) ->
     entity: Entity = (("client-id", "c"),)
     found = quotas(clock, {entity: {PRODUCER_BYTE_RATE: 10_000.0}})
     assert found.record(PRODUCER_BYTE_RATE, "u", "c", 50_000) == 0
-    found.take({entity: {PRODUCER_BYTE_RATE: 1000.0}})
+    found.replace({entity: {PRODUCER_BYTE_RATE: 1000.0}})
     assert found.record(PRODUCER_BYTE_RATE, "u", "c", 0) == 40_000
-    found.take({})
+    found.replace({})
     assert found.record(PRODUCER_BYTE_RATE, "u", "c", 1e9) == 0
 
 

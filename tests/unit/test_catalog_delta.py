@@ -44,7 +44,7 @@ def image_of(*requests: CatalogRequest) -> CatalogShard:
     image = CatalogShard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
     for request in requests:
         for record in result_of(image.generate(request)):
-            image.take(0, record)
+            image.apply(0, record)
     return image
 
 

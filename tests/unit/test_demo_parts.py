@@ -495,7 +495,7 @@ def test_a_complete_table_passes_the_check(feed: Feed) -> None:
 def test_rows_that_were_read_again_are_counted_separately(feed: Feed) -> None:
     report = _judge(feed, *_all(feed), _rows(feed, 2, 10, 20), _rows(feed, 2, 15, 20))
     assert report.passed
-    assert (report.by_pyarrow.rows, report.by_pyarrow.distinct, report.by_pyarrow.again) == (TARGET + 15, TARGET, 15)
+    assert (report.by_pyarrow.rows, report.by_pyarrow.distinct, report.by_pyarrow.repeated) == (TARGET + 15, TARGET, 15)
 
 
 def test_a_lost_record_is_found(feed: Feed) -> None:

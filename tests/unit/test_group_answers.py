@@ -6,13 +6,13 @@ from collections.abc import Generator
 
 import pytest
 
-from odradek.coordinator.replies import AT_ONCE, FEW, Answer, Answers
+from odradek.coordinator.replies import AT_ONCE, FEW, PendingReply, ReplyQueue
 from odradek.core.deferred import Deferred
 from odradek.groups.messages import ListGroups
 
 
-def _some(first: int, count: int, came: list[int]) -> list[Answer]:
-    made: list[Answer] = []
+def _some(first: int, count: int, came: list[int]) -> list[PendingReply]:
+    made: list[PendingReply] = []
     for number in range(first, first + count):
         promise: Deferred[int] = Deferred()
         promise.then(came.append)
@@ -23,7 +23,7 @@ def _some(first: int, count: int, came: list[int]) -> list[Answer]:
 def test_a_few_answers_are_delivered_at_once() -> None:
     came: list[int] = []
     steps: list[Generator[None, None, None]] = []
-    Answers(steps.append).send(_some(0, FEW, came))
+    ReplyQueue(steps.append).send(_some(0, FEW, came))
     assert came == list(range(FEW))
     assert not steps
 
@@ -31,7 +31,7 @@ def test_a_few_answers_are_delivered_at_once() -> None:
 def test_many_answers_are_delivered_in_steps_and_later_ones_after_them() -> None:
     came: list[int] = []
     steps: list[Generator[None, None, None]] = []
-    answers = Answers(steps.append)
+    answers = ReplyQueue(steps.append)
     answers.send(_some(0, 1000, came))
     assert not came
     next(steps[0])
@@ -53,7 +53,7 @@ def test_an_answer_that_cannot_be_delivered_does_not_stop_the_others(caplog: pyt
     steps: list[Generator[None, None, None]] = []
     answers = _some(0, 300, came)
     answers[7][1].resolve(-1)  # a second time
-    Answers(steps.append).send(answers)
+    ReplyQueue(steps.append).send(answers)
     for _ in steps[0]:
         pass
     assert came == [-1, *(number for number in range(300) if number != 7)]

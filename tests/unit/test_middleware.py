@@ -157,7 +157,7 @@ def test_the_request_quota_throttles_its_client() -> None:
     now = SimpleNamespace(ms=0)
     config: Any = SimpleNamespace(quota_window_num=11, quota_window_size_seconds=1)
     quotas = Quotas(config, lambda: now.ms)
-    quotas.take({(("client-id", "c"),): {REQUEST_PERCENTAGE: 1.0}})
+    quotas.replace({(("client-id", "c"),): {REQUEST_PERCENTAGE: 1.0}})
     rests: list[int] = []
     context: Any = SimpleNamespace(user="u", client_id="c", throttle=rests.append)
     RequestQuota(quotas).count_time(context, 0.05)
@@ -169,8 +169,8 @@ def test_the_request_quota_throttles_its_client() -> None:
 def test_quotas_report_changed_limits() -> None:
     quotas, changes = Quotas(SimpleNamespace(), lambda: 0), []  # type: ignore[arg-type]
     quotas.on_taken = lambda: changes.append(quotas.limited(REQUEST_PERCENTAGE))
-    quotas.take({(("client-id", "c"),): {REQUEST_PERCENTAGE: 1.0}})
-    quotas.take({(("client-id", "c"),): {CONSUMER_BYTE_RATE: 1.0}})
+    quotas.replace({(("client-id", "c"),): {REQUEST_PERCENTAGE: 1.0}})
+    quotas.replace({(("client-id", "c"),): {CONSUMER_BYTE_RATE: 1.0}})
     assert changes == [True, False]
 
 

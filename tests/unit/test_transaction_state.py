@@ -11,11 +11,11 @@ from odradek.client.errors import IllegalState
 from odradek.client.producer.errors import ProducerFenced, TransactionAbortable, TransactionFatal
 from odradek.client.producer.transaction import (
     NO_PRODUCER,
+    Consequence,
     ProducerTransaction,
     TransactionCall,
     TransactionPhase,
-    Verdict,
-    verdict_on,
+    consequence_of,
 )
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import ProducerIdentity, TopicPartition
@@ -71,13 +71,13 @@ def aborting() -> ProducerTransaction:
 
 def failed() -> ProducerTransaction:
     made = opened()
-    made.fail(Verdict.ABORTABLE, ErrorCode.message_too_large, "records were not delivered")
+    made.fail(Consequence.ABORTABLE, ErrorCode.message_too_large, "records were not delivered")
     return made
 
 
 def fenced() -> ProducerTransaction:
     made = opened()
-    made.fail(Verdict.FENCED, ErrorCode.producer_fenced, "")
+    made.fail(Consequence.FENCED, ErrorCode.producer_fenced, "")
     return made
 
 
@@ -168,40 +168,40 @@ ABORTABLE = {
 @pytest.mark.parametrize("api_key", ABORTABLE)
 def test_each_error_code_of_each_request_has_the_outcome_of_javas_client(api_key: int) -> None:
     """The codes that Java's TransactionManager handles, with the same outcome."""
-    found = {code: verdict_on(api_key, code) for code in ErrorCode if code is not ErrorCode.none}
-    for code, verdict in found.items():
+    found = {code: consequence_of(api_key, code) for code in ErrorCode if code is not ErrorCode.none}
+    for code, consequence in found.items():
         if code in ABORTABLE[api_key]:
-            assert verdict is Verdict.ABORTABLE, code
+            assert consequence is Consequence.ABORTABLE, code
         elif code in FENCED:
-            assert verdict is Verdict.FENCED, code
+            assert consequence is Consequence.FENCED, code
         elif code in LOOKED_UP:
-            assert verdict is Verdict.FIND_COORDINATOR, code
+            assert consequence is Consequence.FIND_COORDINATOR, code
         elif code in RETRIED:
-            assert verdict is Verdict.RETRY, code
+            assert consequence is Consequence.RETRY, code
         elif code in FATAL:
-            assert verdict is Verdict.FATAL, code
+            assert consequence is Consequence.FATAL, code
         else:
-            assert verdict is not Verdict.FENCED, code
+            assert consequence is not Consequence.FENCED, code
 
 
 def test_an_old_epoch_in_a_produce_reply_lets_the_abort_show_the_reason() -> None:
-    assert verdict_on(PRODUCE, ErrorCode.invalid_producer_epoch) is Verdict.ABORTABLE
-    assert verdict_on(PRODUCE, ErrorCode.producer_fenced) is Verdict.FENCED
-    assert verdict_on(PRODUCE, ErrorCode.message_too_large) is Verdict.ABORTABLE
-    assert verdict_on(PRODUCE, ErrorCode.transactional_id_authorization_failed) is Verdict.FATAL
+    assert consequence_of(PRODUCE, ErrorCode.invalid_producer_epoch) is Consequence.ABORTABLE
+    assert consequence_of(PRODUCE, ErrorCode.producer_fenced) is Consequence.FENCED
+    assert consequence_of(PRODUCE, ErrorCode.message_too_large) is Consequence.ABORTABLE
+    assert consequence_of(PRODUCE, ErrorCode.transactional_id_authorization_failed) is Consequence.FATAL
 
 
-@pytest.mark.parametrize("verdict", [Verdict.ABORTABLE, Verdict.FENCED, Verdict.FATAL])
+@pytest.mark.parametrize("consequence", [Consequence.ABORTABLE, Consequence.FENCED, Consequence.FATAL])
 @pytest.mark.parametrize("name", STATES)
-def test_a_failure_leads_to_the_failed_or_the_fatal_state(name: str, verdict: Verdict) -> None:
+def test_a_failure_leads_to_the_failed_or_the_fatal_state(name: str, consequence: Consequence) -> None:
     transaction = STATES[name][0]()
     before = transaction.failure
-    error = transaction.fail(verdict, ErrorCode.unknown_server_error, "why")
+    error = transaction.fail(consequence, ErrorCode.unknown_server_error, "why")
     if name == "fenced":
         assert (error, transaction.state) == (before, TransactionPhase.FATAL), (
             "the first error of a fenced producer stays"
         )
-    elif verdict is Verdict.ABORTABLE and name not in {"initializing", "aborting"}:
+    elif consequence is Consequence.ABORTABLE and name not in {"initializing", "aborting"}:
         assert transaction.state is TransactionPhase.FAILED
         assert type(error) is TransactionAbortable
         assert (error.retriable, error.fatal) == (False, False)
@@ -209,13 +209,13 @@ def test_a_failure_leads_to_the_failed_or_the_fatal_state(name: str, verdict: Ve
             assert error is before, "the first failure of a transaction stays"
     else:
         assert transaction.state is TransactionPhase.FATAL
-        assert type(error) is (ProducerFenced if verdict is Verdict.FENCED else TransactionFatal)
+        assert type(error) is (ProducerFenced if consequence is Consequence.FENCED else TransactionFatal)
         assert (error.retriable, error.fatal) == (False, True)
 
 
 def test_a_failure_before_the_end_request_is_aborted_and_forgotten() -> None:
     transaction = committing(sent=False)
-    transaction.fail(Verdict.ABORTABLE, ErrorCode.message_too_large, "records were not delivered")
+    transaction.fail(Consequence.ABORTABLE, ErrorCode.message_too_large, "records were not delivered")
     transaction.end(commit=False)
     assert transaction.end_request()
     assert transaction.ended(NEXT)

@@ -19,7 +19,7 @@ from odradek.groups.messages import OffsetCommitReply
 from odradek.wire import schemas
 from odradek.wire.api_keys import OFFSET_COMMIT
 from odradek.wire.frames import read_request_head, reply_head
-from odradek.wire.offset_commit_frames import MAX_FRAME_BYTES, CommitOffsets, Layout, Same, positions_in
+from odradek.wire.offset_commit_frames import MAX_FRAME_BYTES, CommitOffsets, ConstantBytes, Layout, positions_in
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ COMMITS_PER_LOOK = 32
 _PLAN_BYTES, _PARTITION_BYTES, _COPIES_OF_FRAME = 2800, 270, 4  # measured memory of a plan
 
 Answer = Callable[[list[bytes]], None]
-Key = tuple[bytes, Same]
+Key = tuple[bytes, ConstantBytes]
 
 
 class PlanEntry(NamedTuple):
@@ -99,7 +99,10 @@ class CommitFastPath:
         self._seen: set[int] = set()
         self._seen_before: set[int] = set()
         self._next_layout: Layout | None = None  # the layout that has read the next frame, which was not served yet
-        self._next_read: tuple[bytes, tuple[Same, CommitOffsets] | None] = (b"", None)  # that frame and its parts
+        self._next_read: tuple[bytes, tuple[ConstantBytes, CommitOffsets] | None] = (
+            b"",
+            None,
+        )  # it and its parts
 
     def take(self, backlog: deque[bytes], room: int, until_s: float) -> tuple[PlanEntry, list[CommitOffsets]] | None:
         """Returns the commits at the head of the backlog that have one plan, at most ``room``, and the plan.

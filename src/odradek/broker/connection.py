@@ -78,7 +78,7 @@ class Host(Protocol):
     def admit(self, connection: Connection, host: str) -> bool:
         """Registers a new connection. Returns False if there are too many."""
 
-    def discharge(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         """Removes a closed connection."""
 
     def fast_path(self, frame: bytes) -> FastPath | None:
@@ -268,7 +268,7 @@ class Connection(asyncio.Protocol):
         parked, self.parked = self.parked, set()
         for request in parked:
             request.abandon()
-        self._host.discharge(self)
+        self._host.remove(self)
 
     # --- serving ------------------------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class HostLimits:
             return self._config.max_connections_per_ip
         return self._counts.get(plain_address(host) or host, self._config.max_connections_per_ip)
 
-    def take(self, *, at_start: bool = False) -> None:
+    def apply_settings(self, *, at_start: bool = False) -> None:
         """Applies changed settings. Raises ConfigError at the start if a name in the overrides has no address."""
         text = self._config.max_connections_per_ip_overrides
         if text == self._text:

@@ -303,7 +303,7 @@ class Catalog:
             self._append(packed, len(some))
         self._log.flush()
         for step, record in enumerate(generated):
-            self._shard.take(offset + step, record)
+            self._shard.apply(offset + step, record)
         self.check_snapshot()
 
     def change(self, *, max_records: int | None = MAX_CHANGE_RECORDS) -> Change:

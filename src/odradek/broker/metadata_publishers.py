@@ -105,7 +105,7 @@ class BrokerSettings:
         config = self._config
         config.eligible_leaders = ELIGIBLE_LEADERS in image.features()
         config.set_dynamic(image.configs(BROKER, self._own), image.configs(BROKER, ""))
-        self._host_limits.take(at_start=delta.is_initial)
+        self._host_limits.apply_settings(at_start=delta.is_initial)
         if delta.is_initial:
             for name, fault in config.ignored.items():
                 log.warning("the dynamic value of %s is ignored: %s", name, fault)

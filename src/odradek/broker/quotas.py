@@ -141,7 +141,7 @@ class Quotas:
         self.on_taken: Callable[[], None] = lambda: None
         """Called after each change of the quotas."""
 
-    def take(self, limits: Mapping[Entity, Mapping[str, float]]) -> None:
+    def replace(self, limits: Mapping[Entity, Mapping[str, float]]) -> None:
         """Replaces the quotas. Use that is already recorded still counts."""
         self._limits = limits
         self._keys = {key for quotas in limits.values() for key in quotas}
@@ -151,7 +151,7 @@ class Quotas:
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
         """Takes the image's quotas if the delta changes quotas."""
         if delta.quotas:
-            self.take(image.quotas())
+            self.replace(image.quotas())
 
     def limited(self, key: str) -> bool:
         """Returns whether any quota of this kind is set."""

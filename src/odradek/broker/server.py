@@ -407,7 +407,7 @@ class BrokerServer:
         self._addresses[host] += 1
         return True
 
-    def discharge(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         if connection in self.connections:
             self.connections.discard(connection)
             self.fetch_sessions.owner_gone(id(connection))

@@ -96,7 +96,7 @@ class Delta:
                 self.features[name] = None
             case ProducerIdsRecord():
                 self.producer_ids.append(record)
-        self._image.take(offset, record)
+        self._image.apply(offset, record)
         match record:
             case PartitionRecord(index, topic_id) | PartitionChangeRecord(index, topic_id, int()):
                 self._replay_epoch(topic_id, index)

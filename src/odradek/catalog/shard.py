@@ -7,7 +7,7 @@ Rules
 -----
 * ``generate`` checks a request and generates its records. It works in steps, because a request can have thousands of
 partitions.
-* Only ``replay`` and ``take`` change the catalogue, with a record that is in the log. New topics and partitions are in
+* Only ``replay`` and ``apply`` change the catalogue, with a record that is in the log. New topics and partitions are in
   a ``Delta`` (``catalog/delta``) and not visible before ``publish``.
 * A refused request raises KafkaError with Kafka's code and text, and changes nothing.
 * The caller puts ids and defaults into the request and checks its settings, because this package makes no random
@@ -400,9 +400,9 @@ class CatalogShard:
         if decoded is None:
             self.unknown.append(value)
         else:
-            self.take(offset, decoded)
+            self.apply(offset, decoded)
 
-    def take(self, offset: int, record: MetadataRecord) -> None:
+    def apply(self, offset: int, record: MetadataRecord) -> None:
         """Applies one decoded record of the log."""
         match record:
             case TopicRecord(name, topic_id):

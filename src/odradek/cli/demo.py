@@ -279,8 +279,8 @@ class _DemoJob:
             note(f"{label:<20} {count.distinct:>12,} {count.distance:>16,}")
         if report.skipped:
             note(f"Not counted: {report.skipped_count:,} events that a rewind skipped.")
-        if report.by_pyarrow.again:
-            note(f"Read again after a rewind, counted separately: {report.by_pyarrow.again:,} rows.")
+        if report.by_pyarrow.repeated:
+            note(f"Read again after a rewind, counted separately: {report.by_pyarrow.repeated:,} rows.")
         for problem in report.problems:
             note(f"WRONG: {problem}")
         if report.passed:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any, Generic
 
 from odradek.batches.header import HEADER_BYTES
-from odradek.coordinator.replies import Answer, Answers, Promise, announcement, error_code, failed
 from odradek.coordinator.jobs import CheckedRequest, Origin, ShardJob, Waiting, WriteMarker, no_request, without_records
 from odradek.coordinator.loader import Load, Loader, S
+from odradek.coordinator.replies import PendingReply, Promise, ReplyQueue, announcement, error_code, failed
 from odradek.coordinator.services import Services
 from odradek.coordinator.shard import transactional
 from odradek.coordinator.shard_log import Appended, ShardLog, batch_of
@@ -64,9 +64,9 @@ class Driver(Generic[S]):
         self._parked: dict[Hashable, tuple[Request, Promise]] = {}
         self._records: list[LogEntry] = []
         self._record_bytes = HEADER_BYTES
-        self._answers: list[Answer] = []  # replies to send when ``_records`` are in the log
-        self._outgoing = Answers(runtime.start)
-        self._uncommitted: list[tuple[int, list[Answer]]] = []  # replies with records above the high watermark
+        self._replies: list[PendingReply] = []  # replies to send when ``_records`` are in the log
+        self._outgoing = ReplyQueue(runtime.start)
+        self._uncommitted: list[tuple[int, list[PendingReply]]] = []  # replies with records above the high watermark
         self._flush_due = False
         self._load_offset = 0
         self.awaited: Deferred[Any] | None = None  # the promise that the load waits for
@@ -249,7 +249,7 @@ class Driver(Generic[S]):
             self._fail_and_restart(self._unanswered(origin), error_code(error))
 
     def _carry_through(self, result: Result, origin: Origin) -> None:
-        request, promise, skew_ms, answers = origin
+        request, promise, skew_ms, replies = origin
         if result.effects:
             if len(result.effects) > EFFECTS_AT_ONCE:
                 self._begin(ShardJob(self._carry_out_in_steps(result, origin), origin))
@@ -259,16 +259,16 @@ class Driver(Generic[S]):
         if request is not None:
             is_batched = request.batched
             if result.reply is not None:
-                answers.append((request, promise, result.reply))
+                replies.append((request, promise, result.reply))
         if result.producer is not None:
-            self._write_transactional(result.records, result.producer, answers)
+            self._write_transactional(result.records, result.producer, replies)
             return
         if len(result.records) > RECORDS_AT_ONCE and result.block is None and self._fit(result.records):
             if not self.flush():
-                self._fail(answers, ErrorCode.not_coordinator)
+                self._fail(replies, ErrorCode.not_coordinator)
                 return
-            steps = self._write_in_steps(result.records, answers)
-            self._begin(ShardJob(steps, no_request(skew_ms, answers)))
+            steps = self._write_in_steps(result.records, replies)
+            self._begin(ShardJob(steps, no_request(skew_ms, replies)))
             return
         block = result.block
         if block is not None:
@@ -276,21 +276,21 @@ class Driver(Generic[S]):
             if not result.records and size <= self._partition.max_message_bytes:  # the usual commit
                 self._records.append(block)
                 self._record_bytes = size
-            elif not self._make_room([*result.records, block], request, answers):
+            elif not self._make_room([*result.records, block], request, replies):
                 return
-        elif result.records and not self._make_room(result.records, request, answers):
+        elif result.records and not self._make_room(result.records, request, replies):
             return
         if self._records:
-            self._answers += answers  # replies without records keep their order among the others
+            self._replies += replies  # replies without records keep their order among the others
             if not is_batched:
                 self.flush()
             elif not self._flush_due:
                 self._flush_due = True
                 self._runtime.call_soon(self._on_tick)
         elif self._uncommitted:
-            self._uncommitted[-1][1].extend(answers)
+            self._uncommitted[-1][1].extend(replies)
         else:
-            self._outgoing.send(answers)
+            self._outgoing.send(replies)
 
     def _carry_out_in_steps(self, result: Result, origin: Origin) -> ResultSteps:
         """Carries out the effects of a result and returns the rest of it."""
@@ -302,7 +302,7 @@ class Driver(Generic[S]):
         return result
 
     def _carry_out(self, effects: list[Effect], origin: Origin) -> None:
-        request, promise, skew_ms, answers = origin
+        request, promise, skew_ms, replies = origin
         for effect in effects:
             if isinstance(effect, SetTimer):
                 self._runtime.timers.set(self, effect.key, effect.at_ms - skew_ms)
@@ -316,17 +316,17 @@ class Driver(Generic[S]):
             elif isinstance(effect, Complete):
                 waiting = self._parked.pop(effect.key, None)
                 if waiting is not None:
-                    answers.append((*waiting, effect.reply))
+                    replies.append((*waiting, effect.reply))
             elif isinstance(effect, Announce):
-                answers.append(announcement(self._runtime.on_announced, self._index, effect.value))
+                replies.append(announcement(self._runtime.on_announced, self._index, effect.value))
 
-    def _make_room(self, records: Sequence[LogEntry], request: Request | None, answers: list[Answer]) -> bool:
+    def _make_room(self, records: Sequence[LogEntry], request: Request | None, replies: list[PendingReply]) -> bool:
         """Adds records to the batch of this tick, after an append of a full batch. Returns False on a failure."""
         limit = self._partition.max_message_bytes
         sizes = [most_bytes(record) for record in records]
         total = sum(sizes)
         if self._record_bytes + total > limit and not self.flush():
-            self._fail(answers, ErrorCode.not_coordinator)
+            self._fail(replies, ErrorCode.not_coordinator)
             return False
         if self._record_bytes + total <= limit:
             self._records += records
@@ -334,13 +334,13 @@ class Driver(Generic[S]):
             return True
         if request is not None:  # the records of a request are written together or not at all
             if request.batched:
-                self._fail(answers, ErrorCode.unknown_server_error)
+                self._fail(replies, ErrorCode.unknown_server_error)
             else:  # the shard has changed its state already
-                self._fail_and_restart(answers, ErrorCode.unknown_server_error)
+                self._fail_and_restart(replies, ErrorCode.unknown_server_error)
             return False
         for record, size in zip(records, sizes, strict=True):
             if self._record_bytes + size > limit and not self.flush():
-                self._fail(answers, ErrorCode.not_coordinator)
+                self._fail(replies, ErrorCode.not_coordinator)
                 return False
             self._records.append(record)
             self._record_bytes += size
@@ -362,9 +362,9 @@ class Driver(Generic[S]):
         """
         if not self._records:
             return True
-        records, answers = self._records, self._answers
-        self._records, self._answers, self._record_bytes = [], [], HEADER_BYTES
-        offset = self._append(lambda: self._partition.append(batch_of(records, self._runtime.clock())), answers)
+        records, replies = self._records, self._replies
+        self._records, self._replies, self._record_bytes = [], [], HEADER_BYTES
+        offset = self._append(lambda: self._partition.append(batch_of(records, self._runtime.clock())), replies)
         if offset is None:
             return False
         replay, replay_block = self.shard.replay, self.shard.replay_block
@@ -377,39 +377,39 @@ class Driver(Generic[S]):
                     replay_block(offset, record)
                     offset += record.count
         except Exception:
-            self._fail_replay(offset, answers)
+            self._fail_replay(offset, replies)
             return False
-        self._uncommitted.append((offset, answers))
+        self._uncommitted.append((offset, replies))
         return self.release()
 
     def _write_transactional(
-        self, records: list[SimpleRecord], producer: ProducerIdentity, answers: list[Answer]
+        self, records: list[SimpleRecord], producer: ProducerIdentity, replies: list[PendingReply]
     ) -> None:
         """Appends the records as a transactional batch of their own."""
         if not self.flush():
-            self._fail(answers, ErrorCode.not_coordinator)
+            self._fail(replies, ErrorCode.not_coordinator)
         elif not self._fit(records):
-            self._fail(answers, ErrorCode.unknown_server_error)
+            self._fail(replies, ErrorCode.unknown_server_error)
         else:
-            self._run_steps(self._write_in_steps(records, answers, producer), answers)
+            self._run_steps(self._write_in_steps(records, replies, producer), replies)
 
-    def _write_marker(self, marker: EndTransactionMarker, answers: list[Answer]) -> None:
+    def _write_marker(self, marker: EndTransactionMarker, replies: list[PendingReply]) -> None:
         end_transaction = transactional(self.shard).end_transaction
         write = Write(
             lambda: self._partition.append_marker(marker),
             1,
             lambda offset: end_transaction(marker.producer_id, commit=marker.commit),
         )
-        self._run_steps(self._finish_in_steps(write, answers, may_be_refused=True), answers)
+        self._run_steps(self._finish_in_steps(write, replies, may_be_refused=True), replies)
 
-    def _run_steps(self, steps: ResultSteps, answers: list[Answer]) -> None:
+    def _run_steps(self, steps: ResultSteps, replies: list[PendingReply]) -> None:
         """Runs the first step of a write at once."""
         rest = begun(steps)
         if not isinstance(rest, Result):
-            self._begin(ShardJob(rest, no_request(self._runtime.skew_ms, answers)))
+            self._begin(ShardJob(rest, no_request(self._runtime.skew_ms, replies)))
 
     def _write_in_steps(
-        self, records: list[SimpleRecord], answers: list[Answer], producer: ProducerIdentity | None = None
+        self, records: list[SimpleRecord], replies: list[PendingReply], producer: ProducerIdentity | None = None
     ) -> ResultSteps:
         """Appends many records as one batch and replays them in steps. The shard handles nothing else meanwhile."""
         batch = yield from packed_batch(records, producer, self._runtime.clock)
@@ -418,24 +418,24 @@ class Driver(Generic[S]):
             len(records),
             lambda offset: replayed(self.shard, records, producer, offset),
         )
-        return (yield from self._finish_in_steps(write, answers, may_be_refused=producer is not None))
+        return (yield from self._finish_in_steps(write, replies, may_be_refused=producer is not None))
 
-    def _finish_in_steps(self, write: Write, answers: list[Answer], *, may_be_refused: bool) -> ResultSteps:
-        offset = self._append(write.append, answers, may_be_refused=may_be_refused)
+    def _finish_in_steps(self, write: Write, replies: list[PendingReply], *, may_be_refused: bool) -> ResultSteps:
+        offset = self._append(write.append, replies, may_be_refused=may_be_refused)
         if offset is None:
             return Result()
         try:
             yield from write.replay(offset)
         except Exception:
-            self._fail_replay(offset, answers)
+            self._fail_replay(offset, replies)
             return Result()
-        self._uncommitted.append((offset + write.record_count, answers[:]))
-        answers.clear()
+        self._uncommitted.append((offset + write.record_count, replies[:]))
+        replies.clear()
         self.release()
         return Result()
 
     def _append(
-        self, append: Callable[[], Appended], answers: list[Answer], *, may_be_refused: bool = False
+        self, append: Callable[[], Appended], replies: list[PendingReply], *, may_be_refused: bool = False
     ) -> int | None:
         """Appends a batch and returns its first offset. None: the append failed and the shard is new.
 
@@ -447,23 +447,23 @@ class Driver(Generic[S]):
         except Exception as error:
             if may_be_refused and isinstance(error, KafkaError):
                 log.info("%s: the log refuses a transactional write: %s", self, error)
-                self._fail(answers, error_code(error))
-                answers.clear()
+                self._fail(replies, error_code(error))
+                replies.clear()
                 return None
             expected = isinstance(error, KafkaError | StorageError)
             log.warning("%s: an append failed: %s", self, error, exc_info=None if expected else error)
-            self._fail_and_restart(answers, error_code(error))
+            self._fail_and_restart(replies, error_code(error))
             return None
 
-    def _fail_replay(self, offset: int, answers: list[Answer]) -> None:
+    def _fail_replay(self, offset: int, replies: list[PendingReply]) -> None:
         """Replaces the shard after a failed replay of a new record or block."""
         log.exception("%s: the replay of the new record at offset %d failed", self, offset)
-        self._fail_and_restart(answers, ErrorCode.unknown_server_error)
+        self._fail_and_restart(replies, ErrorCode.unknown_server_error)
 
-    def _fail_and_restart(self, answers: list[Answer], error: ErrorCode) -> None:
+    def _fail_and_restart(self, replies: list[PendingReply], error: ErrorCode) -> None:
         """Replies with ``error`` and replaces the shard by a new one that loads the log."""
-        self._fail(answers, error)
-        answers.clear()
+        self._fail(replies, error)
+        replies.clear()
         self._restart(ErrorCode.not_coordinator)
 
     def release(self) -> bool:
@@ -480,10 +480,10 @@ class Driver(Generic[S]):
             self._outgoing.send(self._uncommitted.pop(0)[1])
         return True
 
-    def _fail(self, answers: list[Answer], error: ErrorCode) -> None:
-        self._outgoing.send(failed(answers, error))
+    def _fail(self, replies: list[PendingReply], error: ErrorCode) -> None:
+        self._outgoing.send(failed(replies, error))
 
-    def answer_all(self) -> None:
+    def send_all_replies(self) -> None:
         """Sends all waiting replies at once."""
         self._outgoing.send_all()
 
@@ -492,20 +492,20 @@ class Driver(Generic[S]):
         self.error = error
         self.timers.clear()
         parked = [(request, promise, self.shard.dropped(request, error)) for request, promise in self._parked.values()]
-        waiting = self._answers
-        for _, answers in self._uncommitted:
-            waiting += answers
+        waiting = self._replies
+        for _, replies in self._uncommitted:
+            waiting += replies
         waiting += self._drop_waiting()
-        self._parked, self._records, self._answers, self._uncommitted = {}, [], [], []
+        self._parked, self._records, self._replies, self._uncommitted = {}, [], [], []
         self._record_bytes = HEADER_BYTES
         self._outgoing.send(parked)
         self._fail(waiting, error)
 
-    def _drop_waiting(self) -> list[Answer]:
+    def _drop_waiting(self) -> list[PendingReply]:
         """Stops the current job and returns the requests without a reply."""
         current, self._current = self._current, None
         waiting, self._waiting = self._waiting, None
-        unanswered: list[Answer] = []
+        unanswered: list[PendingReply] = []
         if current is not None:
             with contextlib.suppress(ValueError):  # the steps run now, because their append has failed
                 current.steps.close()
@@ -513,13 +513,13 @@ class Driver(Generic[S]):
         unanswered += [(*entry, None) for entry in waiting or () if isinstance(entry, tuple)]
         return unanswered
 
-    def _unanswered(self, origin: Origin) -> list[Answer]:
+    def _unanswered(self, origin: Origin) -> list[PendingReply]:
         """Returns the replies of an origin, plus its request unless that is parked or has a reply already."""
-        request, promise, _, answers = origin
-        known = [*self._parked.values(), *answers]
+        request, promise, _, replies = origin
+        known = [*self._parked.values(), *replies]
         if request is None or any(other is promise for _, other, *_ in known):
-            return answers
-        return [*answers, (request, promise, None)]
+            return replies
+        return [*replies, (request, promise, None)]
 
     def _restart(self, error: ErrorCode) -> None:
         """Replaces the shard by a new one that loads the log: the old state may be ahead of the log."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from odradek.coordinator.replies import Answer, Promise
 from odradek.coordinator.loader import S
+from odradek.coordinator.replies import PendingReply, Promise
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Request, Result, ResultSteps
 from odradek.core.errors import ErrorCode
@@ -20,18 +20,18 @@ Waiting = tuple[Request, Promise] | Callable[[S, int], Result | ResultSteps]
 class Origin(NamedTuple):
     """The origin of a result or of steps: a request, or a timer or event.
 
-    ``skew_ms`` is the runtime's value at the start. ``answers`` are the replies of ``Complete`` effects so far.
+    ``skew_ms`` is the runtime's value at the start. ``replies`` are the replies of ``Complete`` effects so far.
     """
 
     request: Request | None
     promise: Promise
     skew_ms: int
-    answers: list[Answer]
+    replies: list[PendingReply]
 
 
-def no_request(skew_ms: int, answers: list[Answer] | None = None) -> Origin:
+def no_request(skew_ms: int, replies: list[PendingReply] | None = None) -> Origin:
     """Returns an origin without a request."""
-    return Origin(None, Deferred(), skew_ms, [] if answers is None else answers)
+    return Origin(None, Deferred(), skew_ms, [] if replies is None else replies)
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ class Promise(Protocol):
     def resolve(self, value: Any) -> None: ...
 
 
-Answer = tuple[Request, Promise, Any]
+PendingReply = tuple[Request, Promise, Any]
 
 
 class _NoRequest:
@@ -50,27 +50,27 @@ class _Announcement:
             self._pass_on(self._index, value)
 
 
-def announcement(pass_on: Callable[[int, Any], None], index: int, value: Any) -> Answer:
-    """Returns the answer that calls ``pass_on(index, value)`` instead of a reply to a client."""
+def announcement(pass_on: Callable[[int, Any], None], index: int, value: Any) -> PendingReply:
+    """Returns a pending reply that calls ``pass_on(index, value)`` and sends nothing to a client."""
     return _NO_REQUEST, _Announcement(pass_on, index), value
 
 
 _NO_REQUEST = _NoRequest()
 
 
-class Answers:
+class ReplyQueue:
     """Sends the replies of one shard in their order. ``start`` runs a generator in shares of the loop."""
 
     def __init__(self, start: Callable[[Generator[None, None, None]], object]) -> None:
         self._start = start
-        self._waiting: deque[Answer] = deque()
+        self._waiting: deque[PendingReply] = deque()
 
-    def send(self, answers: list[Answer]) -> None:
-        if not self._waiting and len(answers) <= FEW:
-            resolve(answers)
+    def send(self, replies: list[PendingReply]) -> None:
+        if not self._waiting and len(replies) <= FEW:
+            resolve(replies)
             return
         is_begun = bool(self._waiting)
-        self._waiting += answers
+        self._waiting += replies
         if not is_begun:
             self._start(self._send_in_steps())
 
@@ -87,17 +87,17 @@ class Answers:
             yield
 
 
-def resolve(answers: list[Answer]) -> None:
-    for request, promise, reply in answers:
+def resolve(replies: list[PendingReply]) -> None:
+    for request, promise, reply in replies:
         try:
             promise.resolve(reply)
         except Exception:  # a failure for one client must not stop the replies to the others
             log.exception("the reply to a %s request could not be sent", type(request).__name__)
 
 
-def failed(answers: list[Answer], error: ErrorCode) -> list[Answer]:
-    """Returns the answers with a reply of ``error`` for each."""
-    return [(request, promise, request.failed(error)) for request, promise, _ in answers]
+def failed(replies: list[PendingReply], error: ErrorCode) -> list[PendingReply]:
+    """Returns the replies with a reply of ``error`` for each."""
+    return [(request, promise, request.failed(error)) for request, promise, _ in replies]
 
 
 _APPEND_ERRORS = {

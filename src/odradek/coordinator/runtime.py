@@ -35,10 +35,10 @@ from functools import lru_cache
 from time import perf_counter
 from typing import Any, Generic
 
-from odradek.coordinator.replies import Promise
 from odradek.coordinator.driver import Driver
 from odradek.coordinator.jobs import CheckedRequest, WriteMarker
 from odradek.coordinator.loader import LongWork, NewRecordRuns, S, at_once
+from odradek.coordinator.replies import Promise
 from odradek.coordinator.services import Loadable
 from odradek.coordinator.shard_log import ShardLog
 from odradek.coordinator.timers import Cancellable, Timers
@@ -150,7 +150,7 @@ class Runtime(Generic[S]):
             driver = self._drivers[index]
             driver.flush()
             self.unload(index)
-            driver.answer_all()
+            driver.send_all_replies()
 
     def submit(self, index: int, request: Request) -> Deferred[Any]:
         """Handles a request and returns the promise of its reply."""

@@ -291,7 +291,7 @@ class Ingest:
             parse_trigger(self.trigger)
         parse_size("batch size", self.batch_size)
         self.target.check()
-        return self.source.look()
+        return self.source.check()
 
 
 @with_keywords(IngestOptions)
@@ -355,7 +355,7 @@ def _run_query(
         seen.append(added)
         advance(added)
         if watch is not None:
-            watch.added(added, sum(item.size for item in planned.ranges), lag.beyond(planned.ends))
+            watch.added(added, sum(item.size for item in planned.ranges), lag.after(planned.ends))
 
     with contextlib.ExitStack() as stack:
         task_options = {} if watch is None else stack.enter_context(progress_options(spark, watch.passed))

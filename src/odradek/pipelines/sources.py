@@ -59,7 +59,7 @@ class Source:
         register(spark)
         return spark.readStream.format("odradek").options(**self.all_options()).load()
 
-    def look(self) -> int:
+    def check(self) -> int:
         """Checks the topics and the group; returns the number of records that the group has not read.
 
         Raises UnknownTopic, GroupNotEmpty, BrokerUnreachable.
@@ -87,7 +87,7 @@ class TopicLag:
         self._lookups = Lookups(options)
         self._asked_s = 0.0
 
-    def beyond(self, read: Mapping[TopicPartition, int]) -> int | None:
+    def after(self, read: Mapping[TopicPartition, int]) -> int | None:
         """Returns the unread offsets. ``read``: the query's offsets. None if the last call was a moment ago, or if the
         cluster does not answer."""
         now = time.monotonic()

@@ -29,7 +29,7 @@ from odradek.pipelines.task_reports import BadValue, FileReport, PieceReport, Ta
 from odradek.pipelines.value_reader import ERROR
 from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
-from odradek.spark.piece_progress import Passage
+from odradek.spark.piece_progress import PieceProgress
 from odradek.spark.read_task import read_task
 
 ROW_GROUP_BYTES = 64 << 20
@@ -58,11 +58,11 @@ class TableWriter:
         files = OpenFiles(self.folder, self.prefix, _schema_in_files(self.decoder.schema, self.partition_by))
         bad = BadValues()
         read: list[PieceReport] = []
-        passages = [Passage(piece.partition, piece.start) for piece in pieces]
+        by_piece = [PieceProgress(piece.partition, piece.start) for piece in pieces]
         try:
-            for piece, passage in zip(pieces, passages, strict=True):
+            for piece, progress in zip(pieces, by_piece, strict=True):
                 begun, count = time.monotonic(), 0
-                for records in read_task(self.options, piece, passage):
+                for records in read_task(self.options, piece, progress):
                     rows = self.decoder.decode(records)
                     count += rows.num_rows
                     bad.look_at(rows, records)
@@ -78,14 +78,14 @@ class TableWriter:
         return TaskReport(
             host=host(),
             attempt=_attempt(),
-            ranges=tuple(item for passage in passages for item in passage.read),
+            ranges=tuple(item for progress in by_piece for item in progress.read),
             files=tuple(written),
             bad=bad.count,
             first_bad=bad.first,
             seconds=time.monotonic() - started,
             peak_bytes=_peak_bytes(),
             pieces=tuple(read),
-            lost=tuple(item for passage in passages for item in passage.lost),
+            lost=tuple(item for progress in by_piece for item in progress.lost),
         )
 
 

@@ -105,7 +105,7 @@ class Transform:
             read = check_topics(admin, self.source.topics, self.source.pattern)
         if self.topic in read:
             raise ConfigError(f"topic {self.topic} is read and written: each run would read its own rows again")
-        return self.source.look()
+        return self.source.check()
 
 
 def _reading(options: TransformOptions) -> dict[str, str]:
@@ -183,7 +183,7 @@ def _run_query(
         advance(rows)
         if watch is not None:
             planned = planned_batch(checkpoint, batch_id)
-            watch.added(Added(rows, 0), sum(item.size for item in planned.ranges), lag.beyond(planned.ends))
+            watch.added(Added(rows, 0), sum(item.size for item in planned.ranges), lag.after(planned.ends))
 
     with contextlib.ExitStack() as stack:
         stack.callback(write.close)

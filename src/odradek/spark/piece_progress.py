@@ -6,7 +6,7 @@ from odradek.core.ids import TopicPartition
 from odradek.spark.offset_ranges import Range
 
 
-class Passage:
+class PieceProgress:
     """The offsets of one piece by result, as the reader reports them.
 
     ``read``: offsets whose records were returned, including the gaps of compaction and transaction markers. ``lost``:

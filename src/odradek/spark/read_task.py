@@ -19,51 +19,51 @@ from odradek.spark import data_loss
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
-from odradek.spark.piece_progress import Passage
+from odradek.spark.piece_progress import PieceProgress
 from odradek.spark.progress import report_progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_task(options: ReadOptions, piece: Piece, passage: Passage | None = None) -> Iterator[pa.RecordBatch]:
+def read_task(options: ReadOptions, piece: Piece, progress: PieceProgress | None = None) -> Iterator[pa.RecordBatch]:
     """Yields the records of a piece.
 
     Records that were lost since the micro-batch was planned raise DataLoss or are left out. The leader epoch of the
-    piece detects a log that was truncated and has grown again. ``passage`` gets the offsets that were read and lost.
+    piece detects a log that was truncated and has grown again. ``progress`` gets the offsets that were read and lost.
     """
-    passage = passage or Passage(piece.partition, piece.start)
+    progress = progress or PieceProgress(piece.partition, piece.start)
     return report_progress(
-        options.progress_to, _read_task(options, piece, passage), piece.partition, piece.start, piece.end
+        options.progress_to, _read_task(options, piece, progress), piece.partition, piece.start, piece.end
     )
 
 
-def _read_task(options: ReadOptions, piece: Piece, passage: Passage) -> Iterator[pa.RecordBatch]:
+def _read_task(options: ReadOptions, piece: Piece, progress: PieceProgress) -> Iterator[pa.RecordBatch]:
     partition, _, end, topic_id, leader_epoch = piece
     _freeze_modules()
     columns = (*DEFAULT_COLUMNS, "headers") if options.include_headers else DEFAULT_COLUMNS
     config = as_config(options.client, default_api_timeout_ms=options.poll_timeout_ms)
     _drop_former_topic(config, partition.topic, topic_id)
     reader = PartitionReader(config, partition, columns, options.isolation_level, topic_id)
-    while passage.position < end:
-        batches = reader.read(passage.position, end, end_leader_epoch=leader_epoch, passed=passage.note_read)
+    while progress.position < end:
+        batches = reader.read(progress.position, end, end_leader_epoch=leader_epoch, passed=progress.note_read)
         try:
             yield from batches
             return
         except OffsetOutOfRange as error:
             _fail_or_warn(options, _loss_message(options, error, end), error)
             if error.log_start_offset <= error.offset:  # the log ends below the planned offsets: it was truncated
-                passage.note_lost(passage.position, end)
+                progress.note_lost(progress.position, end)
                 return
-            passage.note_lost(passage.position, min(error.log_start_offset, end))
-            passage.position = error.log_start_offset
+            progress.note_lost(progress.position, min(error.log_start_offset, end))
+            progress.position = error.log_start_offset
         except LogTruncated as error:
             _fail_or_warn(options, data_loss.diverged_after_plan(partition, error.divergence_offset, end), error)
-            passage.note_lost(max(passage.position, error.divergence_offset), end)
+            progress.note_lost(max(progress.position, error.divergence_offset), end)
             end = min(end, error.divergence_offset)  # the records before it are the planned ones
         except (TopicRecreated, UnknownTopic) as error:
-            _fail_or_warn(options, f"{partition}: offsets {passage.position} to {end - 1}: {error}", error)
-            passage.note_lost(passage.position, end)
+            _fail_or_warn(options, f"{partition}: offsets {progress.position} to {end - 1}: {error}", error)
+            progress.note_lost(progress.position, end)
             return
         except RequestTimedOut as error:
             # The reader waited for the planned end, because a new leader may not know its high watermark at first.
@@ -71,7 +71,7 @@ def _read_task(options: ReadOptions, piece: Piece, passage: Passage) -> Iterator
             if log_end >= end:
                 raise
             _fail_or_warn(options, data_loss.truncated(partition, end, log_end, same_topic=True), error)
-            passage.note_lost(passage.position, end)
+            progress.note_lost(progress.position, end)
             return
 
 

@@ -2,7 +2,8 @@
 
 A member commits the same partitions repeatedly. Its requests differ only in the correlation id, the offsets and
 sometimes the leader epochs. A ``Layout`` has the positions of these fields for frames of one length. The bytes between
-them are the ``Same`` of a commit. Callers use it as the key of the data that they made from the first such commit.
+them are the ``ConstantBytes`` of a commit. Callers use it as the key of the data that they made from the first such
+commit.
 
 An unusual frame (tagged fields, wrong lengths, more than ``MAX_FRAME_BYTES``) has no layout. The general codec in
 ``wire.schemas`` reads it and raises its errors.
@@ -24,7 +25,7 @@ _HEAD_END = 8  # api key, version, correlation id
 _INT16 = struct.Struct(">h").unpack_from
 _INT32 = struct.Struct(">i").unpack_from
 
-Same = tuple[bytes, ...]
+ConstantBytes = tuple[bytes, ...]
 
 
 class CommitOffsets(NamedTuple):
@@ -59,7 +60,7 @@ class Layout:
         """The approximate memory of the layout, mostly that of its struct."""
         return 1000 + 130 * len(self.positions)
 
-    def read(self, frame: bytes) -> tuple[Same, CommitOffsets] | None:
+    def read(self, frame: bytes) -> tuple[ConstantBytes, CommitOffsets] | None:
         """Reads a frame of this length. Returns None if it has another API or version."""
         fields = self._struct.unpack(frame)
         if fields[0] != self.head:

@@ -118,7 +118,7 @@ class FaultInjection(Middleware):
                 lambda: self._resolve(promise, context, lambda: self.serve(api, context, message, following))
             )
             return promise
-        fault = self._rules.strike(context, message)
+        fault = self._rules.match_request(context, message)
         self._remove_if_idle()
         if fault is None:
             return following(api, context, message)

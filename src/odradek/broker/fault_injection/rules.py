@@ -114,7 +114,7 @@ class FaultRules:
         """Returns the numbers of the faults that are still set."""
         return [fault.number for fault in self._set]
 
-    def strike(self, context: Context, message: Any) -> Fault | None:
+    def match_request(self, context: Context, message: Any) -> Fault | None:
         """Returns the first fault that matches a request, or None. Counts the hit and adds it to ``fired``."""
         for fault in self._set:
             if fault.api_key != context.api_key or fault.client_id not in (None, context.client_id):

@@ -60,7 +60,7 @@ class TransactionCall(Enum):
     ABORT = "abort_transaction()"
 
 
-class Verdict(Enum):
+class Consequence(Enum):
     """The consequence of an error code for the transaction."""
 
     RETRY = "retry"
@@ -92,6 +92,7 @@ _REMEDY = {
     TransactionPhase.FAILED: "call abort_transaction() first",
 }
 _FENCED = frozenset({ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced})
+_FATAL_PHASES = (TransactionPhase.INITIALIZING, TransactionPhase.ABORTING)
 _COORDINATOR = frozenset({ErrorCode.coordinator_not_available, ErrorCode.not_coordinator})
 _ABORTABLE: dict[int, frozenset[ErrorCode]] = {
     INIT_PRODUCER_ID: frozenset(),
@@ -113,22 +114,22 @@ _ABORTABLE: dict[int, frozenset[ErrorCode]] = {
 }  # fmt: skip
 
 
-def verdict_on(api_key: int, code: ErrorCode) -> Verdict:
+def consequence_of(api_key: int, code: ErrorCode) -> Consequence:
     """Returns the consequence of an error code in the reply of an API. As in Java's producer, an unknown code is
     fatal."""
     if api_key == PRODUCE:
         # INVALID_PRODUCER_EPOCH may come from a transaction that timed out: the abort shows whether we are fenced.
         if code is ErrorCode.producer_fenced:
-            return Verdict.FENCED
+            return Consequence.FENCED
         fatal = (ErrorCode.transactional_id_authorization_failed, ErrorCode.cluster_authorization_failed)
-        return Verdict.FATAL if code in (*fatal, ErrorCode.unsupported_version) else Verdict.ABORTABLE
+        return Consequence.FATAL if code in (*fatal, ErrorCode.unsupported_version) else Consequence.ABORTABLE
     if code in _COORDINATOR:
-        return Verdict.FIND_COORDINATOR
+        return Consequence.FIND_COORDINATOR
     if code in _ABORTABLE[api_key]:
-        return Verdict.ABORTABLE
+        return Consequence.ABORTABLE
     if code.retriable:
-        return Verdict.RETRY
-    return Verdict.FENCED if code in _FENCED else Verdict.FATAL
+        return Consequence.RETRY
+    return Consequence.FENCED if code in _FENCED else Consequence.FATAL
 
 
 class ProducerTransaction:
@@ -285,19 +286,22 @@ class ProducerTransaction:
 
     # --- failures ---------------------------------------------------------------------------------------------
 
-    def fail(self, verdict: Verdict, code: ErrorCode, text: str, cause: Exception | None = None) -> KafkaError:
+    def fail(self, consequence: Consequence, code: ErrorCode, text: str, cause: Exception | None = None) -> KafkaError:
         """Notes a failure and returns the error for the caller. The first failure of a transaction stays."""
-        if verdict is Verdict.FENCED:
+        if consequence is Consequence.FENCED:
             error: KafkaError = ProducerFenced(self.transactional_id)
-        elif verdict is Verdict.FATAL or self.state in (TransactionPhase.INITIALIZING, TransactionPhase.ABORTING):
-            verdict = Verdict.FATAL
+        elif consequence is Consequence.FATAL or self.state in (
+            TransactionPhase.INITIALIZING,
+            TransactionPhase.ABORTING,
+        ):
+            consequence = Consequence.FATAL
             error = TransactionFatal(code, f"{text}: close this producer and make a new one")
         else:
             error = TransactionAbortable(text)
-        error.__cause__ = cause or (None if verdict is Verdict.FENCED else error_for(code, text))
+        error.__cause__ = cause or (None if consequence is Consequence.FENCED else error_for(code, text))
         if self.state is TransactionPhase.FATAL and self.failure is not None:
             return self.failure
-        if verdict is not Verdict.ABORTABLE:
+        if consequence is not Consequence.ABORTABLE:
             self.state, self.failure = TransactionPhase.FATAL, error
         elif self.state is not TransactionPhase.FAILED or self.failure is None:
             self.state, self.failure = TransactionPhase.FAILED, error

@@ -25,11 +25,11 @@ from odradek.client.producer.engine import Delivered, ProducerEngine, RecordToSe
 from odradek.client.producer.shared_transaction import CONCURRENT_BACKOFF_MS, SharedTransaction, produce_ceiling
 from odradek.client.producer.transaction import (
     BY_ITSELF,
+    Consequence,
     ProducerTransaction,
     TransactionCall,
     TransactionPhase,
-    Verdict,
-    verdict_on,
+    consequence_of,
 )
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import NO_PRODUCER, ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdentity, TopicPartition
@@ -41,7 +41,7 @@ _FEATURE = "transaction.version"
 _EMPTY_SHARE = (
     "the shared transaction has neither records nor offsets, and brokers commit no empty one: call abort_transaction()"
 )
-_ORDER = (Verdict.FENCED, Verdict.FATAL, Verdict.ABORTABLE, Verdict.FIND_COORDINATOR, Verdict.RETRY)
+_ORDER = (Consequence.FENCED, Consequence.FATAL, Consequence.ABORTABLE, Consequence.FIND_COORDINATOR, Consequence.RETRY)
 
 
 class TransactionalEngine(ProducerEngine):
@@ -124,11 +124,11 @@ class TransactionalEngine(ProducerEngine):
                 await self._call(message, deadline)
                 self.transaction.added(group_id=group.group_id)
             except RequestTimedOut as error:  # the offsets may be missing, so the transaction must not commit
-                raise self._fail(Verdict.ABORTABLE, ErrorCode.request_timed_out, str(error), error) from error
+                raise self._fail(Consequence.ABORTABLE, ErrorCode.request_timed_out, str(error), error) from error
             except BaseException as error:  # also after a cancellation: the caller may still commit
                 if self.transaction.state is TransactionPhase.OPEN:
                     text = f"offsets of group {group.group_id} were not added: {type(error).__name__}"
-                    self._fail(Verdict.ABORTABLE, ErrorCode.unknown_server_error, text)
+                    self._fail(Consequence.ABORTABLE, ErrorCode.unknown_server_error, text)
                 raise
 
     async def commit(self) -> None:
@@ -253,9 +253,9 @@ class TransactionalEngine(ProducerEngine):
             try:
                 refused = await self._ask(request)
             except KafkaError as error:
-                verdict = verdict_on(FIND_COORDINATOR, error.code)
-                if not worth_retrying(error) and verdict not in (Verdict.RETRY, Verdict.FIND_COORDINATOR):
-                    raise self._fail(verdict, error.code, f"{request.text}: {error}", error) from error
+                consequence = consequence_of(FIND_COORDINATOR, error.code)
+                if not worth_retrying(error) and consequence not in (Consequence.RETRY, Consequence.FIND_COORDINATOR):
+                    raise self._fail(consequence, error.code, f"{request.text}: {error}", error) from error
                 self._forget_coordinator(request)
             except OdradekError as error:
                 if not worth_retrying(error):
@@ -264,16 +264,16 @@ class TransactionalEngine(ProducerEngine):
             else:
                 if not isinstance(refused, list):
                     return refused
-                worst = min(refused, key=lambda one: _ORDER.index(verdict_on(request.api_key, one.code)))
-                verdict = verdict_on(request.api_key, worst.code)
+                worst = min(refused, key=lambda one: _ORDER.index(consequence_of(request.api_key, one.code)))
+                consequence = consequence_of(request.api_key, worst.code)
                 if request.api_key == END_TXN and self.transaction.is_no_transaction(worst.code):
                     return None
                 if request.api_key == END_TXN and self.transaction.is_empty_share(worst.code):
-                    raise self._fail(Verdict.ABORTABLE, worst.code, f"{request.text}: {_EMPTY_SHARE}")
-                if verdict is Verdict.FIND_COORDINATOR:
+                    raise self._fail(Consequence.ABORTABLE, worst.code, f"{request.text}: {_EMPTY_SHARE}")
+                if consequence is Consequence.FIND_COORDINATOR:
                     self._forget_coordinator(request)
-                elif verdict is not Verdict.RETRY:
-                    raise self._fail(verdict, worst.code, f"{request.text}: {requests.reason(worst)}")
+                elif consequence is not Consequence.RETRY:
+                    raise self._fail(consequence, worst.code, f"{request.text}: {requests.reason(worst)}")
                 if worst.code is ErrorCode.concurrent_transactions:
                     await asyncio.sleep(CONCURRENT_BACKOFF_MS / 1000)
                     continue
@@ -380,11 +380,11 @@ class TransactionalEngine(ProducerEngine):
 
     def _note_failure(self, error: Exception) -> None:
         code = error.code if isinstance(error, KafkaError) else ErrorCode.request_timed_out
-        self.transaction.fail(verdict_on(PRODUCE, code), code, f"records were not delivered: {error}", error)
+        self.transaction.fail(consequence_of(PRODUCE, code), code, f"records were not delivered: {error}", error)
 
-    def _fail(self, verdict: Verdict, code: ErrorCode, text: str, cause: Exception | None = None) -> KafkaError:
+    def _fail(self, consequence: Consequence, code: ErrorCode, text: str, cause: Exception | None = None) -> KafkaError:
         with self.lock:
-            return self.transaction.fail(verdict, code, text, cause).kept()
+            return self.transaction.fail(consequence, code, text, cause).kept()
 
 
 def _coordinator_of(request: requests.TransactionRequest, transactional_id: str) -> tuple[str, int]:

@@ -45,7 +45,7 @@ class Count:
     distance: int
 
     @property
-    def again(self) -> int:
+    def repeated(self) -> int:
         """The number of rows whose record already has another row."""
         return self.rows - self.distinct
 
