@@ -55,9 +55,9 @@ def synced(*partitions: TopicPartition, code: ErrorCode = ErrorCode.none) -> Any
 def stable(**settings: Any) -> ClassicMembership:
     member = membership(**settings)
     member.join_request(["t"], ())
-    assert member.on_join(joined()) is Next.GO_ON
+    assert member.on_join(joined()) is Next.CONTINUE
     member.sync_request({"t": 3})
-    assert member.on_sync(synced(T0, T1)) == (Next.GO_ON, (T0, T1))
+    assert member.on_sync(synced(T0, T1)) == (Next.CONTINUE, (T0, T1))
     return member
 
 
@@ -96,7 +96,7 @@ def test_a_static_leader_that_returns_makes_no_assignment() -> None:
 
 def test_a_heartbeat_reports_a_rebalance() -> None:
     member = stable()
-    assert member.on_heartbeat(ErrorCode.rebalance_in_progress, 1) is Next.GO_ON
+    assert member.on_heartbeat(ErrorCode.rebalance_in_progress, 1) is Next.CONTINUE
     assert (member.state, member.lost, member.member_id, member.generation) == (ClassicState.UNJOINED, False, "m-1", 1)
 
 
@@ -110,7 +110,7 @@ def test_a_removed_member_has_lost_its_partitions(code: ErrorCode) -> None:
 
 def test_a_reply_to_an_older_generation_changes_nothing() -> None:
     member = stable()
-    assert member.on_heartbeat(ErrorCode.unknown_member_id, 0) is Next.GO_ON
+    assert member.on_heartbeat(ErrorCode.unknown_member_id, 0) is Next.CONTINUE
     assert member.joined
 
 

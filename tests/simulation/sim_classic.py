@@ -158,7 +158,7 @@ class ClassicProcess(Process):
         except (OdradekError, KafkaError) as error:
             self._refused(error)
             return
-        if following is Next.GO_ON:
+        if following is Next.CONTINUE:
             self._sync()
         else:
             self._again(following)
@@ -198,7 +198,7 @@ class ClassicProcess(Process):
             self._refused(error)
             return
         self.note("synced: {} {}", reply.error.name, [str(tp) for tp in assigned])
-        if following is not Next.GO_ON:
+        if following is not Next.CONTINUE:
             self._again(following)
             return
         self._busy = False

@@ -119,9 +119,9 @@ def test_a_subscription_that_changes_during_a_join_is_sent_in_the_next_join() ->
     reply = SimpleNamespace(
         error_code=OK, member_id="m", generation_id=1, protocol_name="range", leader="other", members=()
     )
-    assert member.on_join(reply) is Next.GO_ON
+    assert member.on_join(reply) is Next.CONTINUE
     share = encode_assignment((TopicPartition("old", 0),))
-    assert member.on_sync(SimpleNamespace(error_code=OK, assignment=share))[0] is Next.GO_ON
+    assert member.on_sync(SimpleNamespace(error_code=OK, assignment=share))[0] is Next.CONTINUE
     assert member.state is ClassicState.UNJOINED
     assert member.rejoin_reason == "reads other topics"
     member.join_request(["new"], ())

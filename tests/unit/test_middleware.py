@@ -168,7 +168,7 @@ def test_the_request_quota_throttles_its_client() -> None:
 
 def test_quotas_report_changed_limits() -> None:
     quotas, changes = Quotas(SimpleNamespace(), lambda: 0), []  # type: ignore[arg-type]
-    quotas.on_taken = lambda: changes.append(quotas.limited(REQUEST_PERCENTAGE))
+    quotas.on_replaced = lambda: changes.append(quotas.limited(REQUEST_PERCENTAGE))
     quotas.replace({(("client-id", "c"),): {REQUEST_PERCENTAGE: 1.0}})
     quotas.replace({(("client-id", "c"),): {CONSUMER_BYTE_RATE: 1.0}})
     assert changes == [True, False]

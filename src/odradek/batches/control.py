@@ -24,7 +24,8 @@ _VALUE = struct.Struct(">hi")
 
 
 class ControlRecord(NamedTuple):
-    """``kind`` is ABORT, COMMIT or the type of another control record, which has no coordinator epoch."""
+    """The record of a control batch. ``kind`` is ABORT, COMMIT or the type of another control record, which has no
+    coordinator epoch."""
 
     kind: int
     coordinator_epoch: int

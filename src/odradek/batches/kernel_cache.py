@@ -104,7 +104,7 @@ def _note_compilation(directory: str | None) -> None:
     logger.info("numba compiles kernels, which takes seconds (%s)", kept)
 
 
-# --- what a kernel takes from its module -----------------------------------------------------------------------------
+# --- the globals of a kernel ------------------------------------------------------------------------------------------
 
 
 @functools.cache

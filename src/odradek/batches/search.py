@@ -27,7 +27,8 @@ class RecordMatch(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """``of_one`` returns whether one record matches. ``of_some`` returns whether any record of a group can match.
+    """The condition of a search. ``of_one`` returns whether one record matches. ``of_some`` returns whether any record
+    of a group can match.
 
     ``of_some`` gets a summary of the group. Its times are the stored timestamp deltas, also under LogAppendTime.
     """

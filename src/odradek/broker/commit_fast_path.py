@@ -40,7 +40,7 @@ COMMITS_PER_LOOK = 32
 """The number of commits that are read between two readings of the clock."""
 _PLAN_BYTES, _PARTITION_BYTES, _COPIES_OF_FRAME = 2800, 270, 4  # measured memory of a plan
 
-Answer = Callable[[list[bytes]], None]
+Send = Callable[[list[bytes]], None]
 Key = tuple[bytes, ConstantBytes]
 
 
@@ -62,21 +62,21 @@ class PlanEntry(NamedTuple):
 
 
 class CommitRun:
-    """The replies to commits of one plan. ``resolve`` passes all of them to ``answer`` at once."""
+    """The replies to commits of one plan. ``resolve`` passes all of them to ``send`` at once."""
 
-    __slots__ = ("_answer", "_correlation_ids", "_planned")
+    __slots__ = ("_correlation_ids", "_planned", "_send")
 
-    def __init__(self, planned: PlanEntry, correlation_ids: list[bytes], answer: Answer) -> None:
+    def __init__(self, planned: PlanEntry, correlation_ids: list[bytes], send: Send) -> None:
         self._planned = planned
         self._correlation_ids = correlation_ids
-        self._answer = answer
+        self._send = send
 
     def resolve(self, value: OffsetCommitReply) -> None:
         planned = self._planned
         start, rest = planned.reply_start, planned.reply_rest
         if value is not COMMITTED:
             start, rest = _reply_parts(planned.version, planned.commit.pack(value))
-        self._answer([start + (rest + start).join(self._correlation_ids) + rest])
+        self._send([start + (rest + start).join(self._correlation_ids) + rest])
 
 
 class CommitFastPath:
@@ -157,8 +157,8 @@ class CommitFastPath:
             commits.append(parts[1])
         return planned, commits
 
-    def submit(self, planned: PlanEntry, commits: list[CommitOffsets], answer: Answer) -> None:
-        """Passes the commits to the coordinator. ``answer`` gets their replies, now or later."""
+    def submit(self, planned: PlanEntry, commits: list[CommitOffsets], send: Send) -> None:
+        """Passes the commits to the coordinator. ``send`` gets their replies, now or later."""
         if len(commits) == 1:
             correlation_id, offsets, epochs = commits[0]
             correlation_ids = [correlation_id]
@@ -168,7 +168,7 @@ class CommitFastPath:
             first_epochs = commits[0][2]
             epochs = None if first_epochs is None else _concatenated([commit[2] for commit in commits])
         request = PlannedCommits(planned.plan, offsets, epochs)
-        run = CommitRun(planned, correlation_ids, answer)
+        run = CommitRun(planned, correlation_ids, send)
         self._broker.groups.submit_for(planned.shard, request, run)
 
     @property

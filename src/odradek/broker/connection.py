@@ -62,8 +62,8 @@ class FastPath(Protocol):
         Returns None if each request has to be served alone.
         """
 
-    def submit(self, planned: Any, requests: list[Any], answer: Callable[[list[bytes]], None]) -> None:
-        """Serves the requests that ``take`` has returned. ``answer`` gets their replies, now or later."""
+    def submit(self, planned: Any, requests: list[Any], send: Callable[[list[bytes]], None]) -> None:
+        """Serves the requests that ``take`` has returned. ``send`` gets their replies, now or later."""
 
 
 class Host(Protocol):
@@ -373,7 +373,7 @@ class Connection(asyncio.Protocol):
         self._slots.append(slot)
         self._in_flight += count
         self._in_flight_bytes += slot.request_bytes
-        fast_path.submit(planned, requests, lambda chunks: self._answer_later(slot, chunks))
+        fast_path.submit(planned, requests, lambda chunks: self._reply_later(slot, chunks))
         return True
 
     def _serve(self, frame: bytes) -> None:
@@ -393,9 +393,9 @@ class Connection(asyncio.Protocol):
         self._in_flight += 1
         self._in_flight_bytes += slot.request_bytes
         if isinstance(reply, Deferred):
-            reply.then(lambda chunks: self._answer_later(slot, chunks))
+            reply.then(lambda chunks: self._reply_later(slot, chunks))
         else:
-            self._answer(slot, reply)
+            self._reply(slot, reply)
 
     def _write_short(self, reply: list[Chunk]) -> bool:
         """Writes a reply if it is short. No other reply may wait before it. Returns whether it was short."""
@@ -407,17 +407,17 @@ class Connection(asyncio.Protocol):
             self._transport.write(packed[0] if len(packed) == 1 else b"".join(packed))
         return True
 
-    def _answer(self, slot: _Slot, chunks: Sequence[Chunk]) -> None:
+    def _reply(self, slot: _Slot, chunks: Sequence[Chunk]) -> None:
         slot.chunks = chunks
         self._ready_bytes += sum(map(len, chunks))
 
-    def _answer_later(self, slot: _Slot, chunks: Sequence[Chunk] | None) -> None:
+    def _reply_later(self, slot: _Slot, chunks: Sequence[Chunk] | None) -> None:
         if self._is_lost:
             return
         if chunks is None:
             self._transport.abort()
             return
-        self._answer(slot, chunks)
+        self._reply(slot, chunks)
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush_and_serve)
@@ -529,13 +529,14 @@ class Connection(asyncio.Protocol):
     # --- ending -------------------------------------------------------------------------------------------------
 
     def _hang_up(self, reason: str) -> None:
-        """Stops reading. The connection closes when all earlier requests are answered."""
+        """Stops reading. The connection closes when all earlier requests have their replies."""
         log.info("closing the connection from %s: %s", self.client_host, reason)
         self._closing = True
         self._backlog.clear()
 
     def close(self) -> None:
-        """Closes the connection when its begun requests are answered. The broker calls it when it stops."""
+        """Closes the connection when the requests that it has begun have their replies. The broker calls it when it
+        stops."""
         self._closing = True
         self._backlog.clear()
         for request in tuple(self.parked):

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     """
 
     class RequestConnection(Protocol):
-        """``parked`` has the waiting requests that are abandoned when the client disconnects."""
+        """The connection of a request. ``parked`` has the waiting requests that are abandoned when the client
+        disconnects."""
 
         parked: set[Any]  # not a narrower type, because sets are invariant
 

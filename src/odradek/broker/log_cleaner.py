@@ -94,7 +94,7 @@ class _Uncleanable:
     until_ms: int
 
 
-class Cleaning:
+class BrokerLogCleaner:
     """The log cleaner of one broker and event loop. The broker makes it after it has opened its logs."""
 
     def __init__(

@@ -92,22 +92,22 @@ def rows_of_partitions(
     context: Context,
     array: str,
     asked: Iterable[tuple[str, Iterable[T]]],
-    answer: Callable[[str, T], Mapping[str, Any]],
+    make: Callable[[str, T], Mapping[str, Any]],
     *,
     name: str = "name",
     partitions: str = "partitions",
 ) -> Steps[Elements]:
     """Makes the rows of a reply about partitions: one for each topic of ``asked``.
 
-    ``answer`` makes the element of each partition. ``name`` and ``partitions`` are the names of the row's fields.
+    ``make`` returns the element of each partition. ``name`` and ``partitions`` are the names of the row's fields.
     """
     rows = elements(context, array)
     for topic, parts in asked:
-        answers = elements(context, array, partitions)
+        made = elements(context, array, partitions)
         for part in parts:
-            answers.add(answer(topic, part))
+            made.add(make(topic, part))
             yield None
-        rows.add({name: topic, partitions: answers})
+        rows.add({name: topic, partitions: made})
         yield None
     return rows
 

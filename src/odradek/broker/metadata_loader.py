@@ -28,7 +28,7 @@ class MetadataLoader:
         self._publishers = publishers
 
     def load(self) -> None:
-        """Publishes the whole image at the broker's start. Raises what a publisher raises."""
+        """Publishes the whole image at the broker's start. Raises the errors of a publisher."""
         delta = self._catalog.initial_delta()
         for publisher in self._publishers:
             steps = publisher.on_metadata_update(delta, self._catalog)

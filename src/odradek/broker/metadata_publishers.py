@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.config import BrokerConfig
     from odradek.broker.coordinators import Coordinator, Coordinators
     from odradek.broker.host_limits import HostLimits
-    from odradek.broker.log_cleaner import Cleaning
+    from odradek.broker.log_cleaner import BrokerLogCleaner
     from odradek.broker.log_directory import LogDirectory
     from odradek.broker.metadata_log import Catalog
     from odradek.broker.producer_ids import ProducerIds
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
         """The log cleaner, which is made at its first use."""
 
         @property
-        def cleaning(self) -> Cleaning: ...
+        def cleaning(self) -> BrokerLogCleaner: ...
 
         @property
-        def made_cleaning(self) -> Cleaning | None: ...
+        def made_cleaning(self) -> BrokerLogCleaner | None: ...
 
     class PublishedBroker(LateServices, Protocol):
         """The parts of a broker that its publishers use."""

@@ -43,7 +43,8 @@ InThread = Callable[[Callable[[], None]], "Deferred[BaseException | None]"]
 
 
 class MetadataSnapshot(NamedTuple):
-    """``end_offset``: the first offset that is not in it. ``timestamp_ms``: the time of its last record's append."""
+    """A snapshot. ``end_offset``: the first offset that is not in it. ``timestamp_ms``: the time of its last record's
+    append."""
 
     path: Path
     end_offset: int

@@ -18,7 +18,7 @@ class Middleware:
     """The base class of middlewares. The router calls only the methods that a subclass overrides."""
 
     def serve(self, api: ServedApi, context: Context, message: Any, following: Serve) -> Reply | Deferred[Reply]:
-        """Serves a request. ``following`` is the next middleware or the handler. Raises what the handler raises."""
+        """Serves a request. ``following`` is the next middleware or the handler. Raises the errors of the handler."""
         return following(api, context, message)
 
     def count_time(self, context: Context, seconds: float) -> None:

@@ -138,7 +138,7 @@ class Quotas:
         self._rates: UseTable[QuotaRate] = UseTable()
         self._permits: UseTable[TokenBucket] = UseTable()
         self._bindings: OrderedDict[tuple[str, Name, Name], Binding | None] = OrderedDict()
-        self.on_taken: Callable[[], None] = lambda: None
+        self.on_replaced: Callable[[], None] = lambda: None
         """Called after each change of the quotas."""
 
     def replace(self, limits: Mapping[Entity, Mapping[str, float]]) -> None:
@@ -146,7 +146,7 @@ class Quotas:
         self._limits = limits
         self._keys = {key for quotas in limits.values() for key in quotas}
         self._bindings.clear()
-        self.on_taken()
+        self.on_replaced()
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
         """Takes the image's quotas if the delta changes quotas."""

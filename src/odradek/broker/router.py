@@ -92,7 +92,7 @@ class Router:
         self._middlewares: tuple[Middleware, ...] = ()
         self.has_middleware = False
         self.serve: Serve = self._call
-        """Serves a request by the middlewares and the handler. Raises what the handler raises."""
+        """Serves a request by the middlewares and the handler. Raises the errors of the handler."""
         self._is_wrapped = False  # whether a middleware overrides ``serve``
         self._count_time: CountTime | None = None
 
@@ -182,7 +182,7 @@ class Router:
         self._messages[key] = message
 
     def _serve_in_steps(self, api: Api, context: Context, head: RequestHead, frame: bytes) -> Steps[Any]:
-        """Serves a long request. Raises what the handler raises."""
+        """Serves a long request. Raises the errors of the handler."""
         elements: list[list[Any]] = []
         try:
             return (yield from self._serve_with(api, context, head, frame, elements))
@@ -211,7 +211,7 @@ class Router:
         return (yield from _packed_if_long(context, reply))
 
     def _call(self, api: ServedApi, context: Context, message: Any) -> Reply | Deferred[Reply]:
-        """Serves a request by its handler. Raises what the handler raises.
+        """Serves a request by its handler. Raises the errors of the handler.
 
         A handler that returns a generator gets its first share at once. If work is left, the promise is returned, and
         the connection serves nothing else until it is resolved.

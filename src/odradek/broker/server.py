@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from odradek.broker.commit_fast_path import CommitFastPath
     from odradek.broker.group_runtime import GroupRuntime
     from odradek.broker.leftovers import Leftovers
-    from odradek.broker.log_cleaner import Cleaning
+    from odradek.broker.log_cleaner import BrokerLogCleaner
     from odradek.broker.request_quota import RequestQuota
     from odradek.broker.workers import Workers
     from odradek.coordinator.runtime import Environment
@@ -145,11 +145,11 @@ class BrokerServer:
         return Leftovers(self.scheduler.start)
 
     @cached_property
-    def cleaning(self) -> Cleaning:
+    def cleaning(self) -> BrokerLogCleaner:
         """The log cleaner, made for the first compacted log."""
-        from odradek.broker.log_cleaner import Cleaning
+        from odradek.broker.log_cleaner import BrokerLogCleaner
 
-        return Cleaning(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
+        return BrokerLogCleaner(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
 
     @cached_property
     def workers(self) -> Workers:
@@ -162,7 +162,7 @@ class BrokerServer:
         return self.workers.run(steps)
 
     @property
-    def made_cleaning(self) -> Cleaning | None:
+    def made_cleaning(self) -> BrokerLogCleaner | None:
         return self.__dict__.get("cleaning")
 
     # --- services for handlers ----------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class BrokerServer:
         """Creates a topic at once, for a program that runs this broker. Raises KafkaError or ConfigError."""
         return finish(self.controller.create_topic(TopicSpec(name, partition_count, configs=configs or {})))
 
-    def _on_quotas_taken(self) -> None:
+    def _on_quotas_replaced(self) -> None:
         """Installs the middleware of the request quota while such a quota exists."""
         if self._request_quota is not None:
             self.router.remove(self._request_quota)
@@ -284,7 +284,7 @@ class BrokerServer:
             self._open_catalog()
             self._alarms = Alarms(loop, self.clock, Callbacks(self.scheduler).run)
             self.router = Router(self, served_apis())
-            self.quotas.on_taken = self._on_quotas_taken
+            self.quotas.on_replaced = self._on_quotas_replaced
             self._follow_catalog()
         except BaseException:
             listening.close()

@@ -39,7 +39,7 @@ Users = dict[str, dict[int, Credential]]
 
 
 def check_size(salt: bytes, salted_password: bytes) -> None:
-    """Raises KafkaError (UNACCEPTABLE_CREDENTIAL)."""
+    """Raises KafkaError (UNACCEPTABLE_CREDENTIAL) for a salt or a salted password that is empty or too long."""
     if not salted_password:
         raise KafkaError(ErrorCode.unacceptable_credential, "The salted password is empty.")
     if max(len(salt), len(salted_password)) > MAX_SECRET_BYTES:

@@ -55,7 +55,8 @@ class PartitionRecord(NamedTuple):
 
 
 class PartitionChangeRecord(NamedTuple):
-    """``leader`` becomes the leader in a new leader epoch. ``None``: the record changes only other fields."""
+    """A change of a partition. ``leader`` becomes the leader in a new leader epoch. ``None``: the record changes only
+    other fields."""
 
     partition_id: int
     topic_id: TopicId
@@ -63,7 +64,8 @@ class PartitionChangeRecord(NamedTuple):
 
 
 class ConfigRecord(NamedTuple):
-    """``value=None`` removes the setting. Resource types: 2 topic, 4 broker, 16 client metrics, 32 group."""
+    """A setting of a resource. ``value=None`` removes the setting. Resource types: 2 topic, 4 broker, 16 client
+    metrics, 32 group."""
 
     resource_type: int
     resource_name: str
@@ -92,7 +94,7 @@ class ClientQuotaRecord(NamedTuple):
 
 
 class ProducerIdsRecord(NamedTuple):
-    """``next_producer_id`` is the first id that was not allocated."""
+    """An allocated producer id block. ``next_producer_id`` is the first id that was not allocated."""
 
     broker_id: int
     broker_epoch: int

@@ -88,7 +88,8 @@ class Topic:
 
 
 class CreateTopic(NamedTuple):
-    """``assignments`` (partition → replicas) overrides ``partition_count`` and ``replication_factor``."""
+    """Creates a topic. ``assignments`` (partition → replicas) overrides ``partition_count`` and
+    ``replication_factor``."""
 
     name: str
     topic_id: TopicId

@@ -41,7 +41,7 @@ POLL_S = 0.5
 POLL_RECORDS = 10_000
 FETCH_BYTES = 4 << 20
 PATIENCE_S = 60.0
-"""How long a member without partitions waits for some, unless --follow is given."""
+"""The seconds for which a member without partitions waits for some, unless --follow is given."""
 _RESETS = ("earliest", "latest", "none")
 _ISOLATIONS = ("read_committed", "read_uncommitted")
 

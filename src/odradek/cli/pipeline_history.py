@@ -105,7 +105,7 @@ def run_history(line: HistoryLine, config: ClientConfig) -> None:
         if line.group is not None and line.group not in journal.groups:
             raise CommandError(f"the offsets topic has no records of group {line.group}")
         with progress("Looking up log ends", analysing.POINTS, "moments") as advance:
-            found = analysing.finish(
+            found = analysing.analyse_journal(
                 config, journal, since_us=line.since_us, advance=advance, rules=line.rules,
             )  # fmt: skip
         for name in analysing.RESULTS:

@@ -1,4 +1,4 @@
-"""The undo file: what a command is about to replace, on the disk before anything changes."""
+"""The undo file: the values that a command replaces, written to the disk before anything changes."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def check_callbacks(**callbacks: object) -> None:
 
 
 def check_timeout(seconds: Any) -> float:
-    """Raises TypeError unless it is a number, ValueError if it is negative."""
+    """Returns the timeout in seconds. Raises TypeError unless it is a number, ValueError if it is negative."""
     if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
         raise TypeError(f"timeout: expected seconds, not {seconds!r}")
     if not float(seconds) >= 0:
@@ -167,7 +167,7 @@ def call_timeout_ms(timeout: float | None, timeout_ms: int | None, callers: int 
     """Returns the time limit of a call in milliseconds; None for the client's own limit.
 
     ``timeout`` is in seconds. ``timeout_ms`` is its old name, in milliseconds: version 0.2 will not accept it. The
-    warning names the place ``callers`` calls above this function's caller. Raises TypeError, ValueError.
+    warning names the code that is ``callers`` calls above this function's caller. Raises TypeError, ValueError.
     """
     if timeout_ms is None:
         return as_timeout_ms(timeout)

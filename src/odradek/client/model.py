@@ -22,7 +22,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """``controller`` is the broker that accepts changes of the cluster, None if unknown."""
+    """A cluster. ``controller`` is the broker that accepts changes of the cluster, None if unknown."""
 
     cluster_id: str | None
     controller: Node | None
@@ -31,7 +31,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """``leader`` is -1 if the partition has no leader."""
+    """A partition. ``leader`` is -1 if the partition has no leader."""
 
     partition: int
     leader: int
@@ -96,7 +96,7 @@ class EpochEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """``state`` and ``type`` are empty if the broker is too old to report them."""
+    """A group in a list. ``state`` and ``type`` are empty if the broker is too old to report them."""
 
     group_id: str
     protocol_type: str
@@ -106,7 +106,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """``host`` is the member's address as the broker reports it, with a leading slash."""
+    """A member of a group. ``host`` is the member's address as the broker reports it, with a leading slash."""
 
     member_id: str
     client_id: str
@@ -117,7 +117,8 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """``state`` is Kafka's name (Stable, Empty, …), ``protocol`` the assignor, ``type`` classic or consumer."""
+    """A group. ``state`` is Kafka's name (Stable, Empty, …), ``protocol`` the assignor, ``type`` classic or
+    consumer."""
 
     group_id: str
     state: str
@@ -139,7 +140,8 @@ class TransactionFilter(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
-    """``coordinator`` is the id of the broker that keeps the state; ``state`` is Kafka's name (Ongoing, Empty, …)."""
+    """A transactional id in a list. ``coordinator`` is the id of the broker that keeps the state; ``state`` is Kafka's
+    name (Ongoing, Empty, …)."""
 
     transactional_id: str
     coordinator: int
@@ -149,7 +151,7 @@ class TransactionListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """``start_ms`` is the start of the open transaction in ms since 1970, None without one."""
+    """A transactional id. ``start_ms`` is the start of the open transaction in ms since 1970, None without one."""
 
     transactional_id: str
     coordinator: Node

@@ -15,7 +15,7 @@ from odradek.coordinator.replies import PendingReply, Promise, ReplyQueue, annou
 from odradek.coordinator.services import Services
 from odradek.coordinator.shard import transactional
 from odradek.coordinator.shard_log import Appended, ShardLog, batch_of
-from odradek.coordinator.writes import RECORDS_AT_ONCE, Write, packed_batch, replayed
+from odradek.coordinator.writes import RECORDS_AT_ONCE, Write, packed_batch, replay_in_steps
 from odradek.core.deferred import Deferred
 from odradek.core.effects import (
     Announce,
@@ -416,7 +416,7 @@ class Driver(Generic[S]):
         write = Write(
             lambda: self._partition.append(batch),
             len(records),
-            lambda offset: replayed(self.shard, records, producer, offset),
+            lambda offset: replay_in_steps(self.shard, records, producer, offset),
         )
         return (yield from self._finish_in_steps(write, replies, may_be_refused=producer is not None))
 

@@ -88,7 +88,7 @@ class Loader(Generic[S]):
         self._transactional: TransactionalShard | None = shard if isinstance(shard, TransactionalShard) else None
 
     def take_log(self, log: ShardLog, offset: int) -> Generator[Deferred[Any] | None, Any, int]:
-        """Replays the log from ``offset`` to its end and returns the end. Raises what the log raises."""
+        """Replays the log from ``offset`` to its end and returns the end. Raises the errors of the log."""
         while True:
             data = log.read_bytes(offset, LOAD_STEP_BYTES)
             before = offset

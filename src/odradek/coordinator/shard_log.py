@@ -18,7 +18,7 @@ class Appended(Protocol):
 
 
 class ShardLog(Protocol):
-    """What the runtime needs from a partition of an internal topic.
+    """The methods of a partition of an internal topic that the runtime uses.
 
     Every method may raise KafkaError or StorageError.
     """

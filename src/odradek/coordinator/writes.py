@@ -41,7 +41,7 @@ def packed_batch(
     return seal_transactional_batch(packed, len(records), producer, now_ms=clock())
 
 
-def replayed(
+def replay_in_steps(
     shard: CoordinatorShard, records: Sequence[SimpleRecord], producer: ProducerIdentity | None, offset: int
 ) -> Generator[None, None, None]:
     """Replays the records of a batch, the first of them at ``offset``."""

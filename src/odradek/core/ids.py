@@ -17,7 +17,7 @@ MAX_STRING_BYTES = 0x7FFF
 """The largest UTF-8 size of a string in Kafka's messages and records."""
 
 USUAL_NAME_CHARS = 256
-"""Caches have no longer names as keys: thousands of long names would take hundreds of megabytes."""
+"""The longest name that a cache uses as a key: thousands of longer names would take hundreds of megabytes."""
 
 NO_OFFSET = -1
 NO_EPOCH = -1

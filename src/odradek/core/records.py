@@ -99,7 +99,7 @@ class GroupMember(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """A generation of a classic group; ``protocol_type`` is '' for a group without a member so far."""
+    """A generation of a classic group; ``protocol_type`` is '' for a group that has had no member yet."""
 
     protocol_type: str
     generation: int

@@ -178,7 +178,7 @@ class ClassicGroup:
     # --- state ------------------------------------------------------------------------------------------------
 
     def transition(self, state: State, now_ms: int) -> None:
-        """Raises IllegalTransition."""
+        """Changes the state. Raises IllegalTransition."""
         if self.state not in FROM[state]:
             raise IllegalTransition(f"group {self.group_id}: {self.state.value} → {state.value}")
         self.previous_state, self.state, self.state_since_ms = self.state, state, now_ms

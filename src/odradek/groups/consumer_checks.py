@@ -16,7 +16,7 @@ MAX_NAMES = 10_000
 
 
 def check_request(request: ConsumerHeartbeat, known: tuple[str, ...]) -> None:
-    """Raises KafkaError (INVALID_REQUEST, UNSUPPORTED_ASSIGNOR)."""
+    """Checks the fields of a heartbeat. Raises KafkaError (INVALID_REQUEST, UNSUPPORTED_ASSIGNOR)."""
     epoch = request.member_epoch
     texts = {"GroupId": request.group_id, "InstanceId": request.instance_id, "RackId": request.rack_id}
     if request.names_itself or epoch > 0 or epoch == LEAVE_EPOCH:

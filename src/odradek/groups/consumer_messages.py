@@ -40,7 +40,7 @@ class ConsumerHeartbeat:
 
 @dataclass(slots=True)
 class ConsumerHeartbeatReply:
-    """``assignment`` is None if it is unchanged."""
+    """The reply to a heartbeat. ``assignment`` is None if it is unchanged."""
 
     error: ErrorCode = ErrorCode.none
     error_message: str | None = None
@@ -61,7 +61,7 @@ class DescribeConsumerGroup:
 
 @dataclass(slots=True)
 class DescribedConsumerGroup:
-    """``members`` has each member with its target."""
+    """A KIP-848 group. ``members`` has each member with its target."""
 
     group_id: str
     error: ErrorCode = ErrorCode.none

@@ -163,7 +163,7 @@ class ConsumerMembership:
                 yield
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
-        """Raises KafkaError (GROUP_MAX_SIZE_REACHED)."""
+        """Raises KafkaError (GROUP_MAX_SIZE_REACHED) if a new member would exceed the largest size of the group."""
         limit = self.config.consumer_max_size
         if len(group.members) >= limit and member_id not in group.members:
             text = f"The consumer group has reached its maximum capacity of {limit} members."

@@ -29,7 +29,8 @@ class TopicCommit(NamedTuple):
 
 @dataclass(slots=True)
 class OffsetCommit:
-    """``generation_id`` -1 with an empty ``member_id``: a consumer without group management, or an admin client."""
+    """A commit. ``generation_id`` -1 with an empty ``member_id``: a consumer without group management, or an admin
+    client."""
 
     batched: ClassVar[bool] = True
     group_id: str
@@ -58,7 +59,7 @@ class TxnOffsetCommit:
 
 @dataclass(slots=True)
 class OffsetCommitReply:
-    """``refused`` has the errors of single partitions. All other partitions have ``error``."""
+    """The reply to a commit. ``refused`` has the errors of single partitions. All other partitions have ``error``."""
 
     error: ErrorCode = ErrorCode.none
     refused: Mapping[tuple[str, int], ErrorCode] | None = None
@@ -66,7 +67,7 @@ class OffsetCommitReply:
 
 @dataclass(slots=True)
 class OffsetFetch:
-    """``topics=None``: all offsets of the group."""
+    """A fetch of committed offsets. ``topics=None``: all offsets of the group."""
 
     batched: ClassVar[bool] = False
     group_id: str
@@ -118,7 +119,7 @@ class FetchedRows:
 
 @dataclass(slots=True)
 class OffsetFetchReply:
-    """``topics`` can be iterated only once."""
+    """The committed offsets. ``topics`` can be iterated only once."""
 
     error: ErrorCode = ErrorCode.none
     topics: Iterable[tuple[str, FetchedRows]] = ()
@@ -152,7 +153,8 @@ class MemberProtocol(NamedTuple):
 
 @dataclass(slots=True)
 class JoinGroup:
-    """``member_id`` is the id that the member has, or ''. ``new_member_id`` is its id if it needs a new one.
+    """A join of a classic member. ``member_id`` is the id that the member has, or ''. ``new_member_id`` is its id if it
+    needs a new one.
 
     ``new_short_id`` is the new id for a KIP-848 group; '' means ``new_member_id``.
     """
@@ -331,7 +333,7 @@ class ListGroupsReply:
 
 @dataclass(slots=True)
 class DeleteGroups:
-    """``group_ids`` are groups of one partition of the offsets topic."""
+    """Deletes groups. ``group_ids`` are groups of one partition of the offsets topic."""
 
     batched: ClassVar[bool] = False
     group_ids: Sequence[str]

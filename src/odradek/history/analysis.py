@@ -121,10 +121,10 @@ def analyse_offset_history(
     journal = Journal()
     for batch in stream_offset_history(config, group=group, coverage=journal.coverage):
         journal.add(batch)
-    return finish(config, journal, since_us=since_us, now_us=now_us, rules=rules, points=points)
+    return analyse_journal(config, journal, since_us=since_us, now_us=now_us, rules=rules, points=points)
 
 
-def finish(
+def analyse_journal(
     config: ClientConfig,
     journal: Journal,
     *,

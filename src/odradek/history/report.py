@@ -75,7 +75,7 @@ class PlotlyMissing(OdradekError):
 
 
 def check_plotly() -> None:
-    """Raises PlotlyMissing."""
+    """Raises PlotlyMissing if plotly is not installed."""
     try:
         importlib.import_module("plotly")
     except ImportError as error:

@@ -162,7 +162,7 @@ class DeltaTable:
         return None if held is None else held.added
 
     def _held(self, batch_id: int, query_id: str) -> _Batch | None:
-        """Returns a micro-batch in the table; None if the table does not have it. Raises what deltalake raises."""
+        """Returns a micro-batch in the table; None if the table does not have it. Raises the errors of deltalake."""
         log = self._opened()
         if log is None:
             return None
@@ -170,7 +170,7 @@ class DeltaTable:
 
     def add(self, rows: BatchRows, batch_id: int, query_id: str) -> Added:
         """Adds a micro-batch in one table commit, unless the table already has it; returns its counts. Raises
-        StorageError, and what ``BatchRows.write`` raises.
+        StorageError, and the errors of ``BatchRows.write``.
         """
         with self._adding:
             return self._add(rows, batch_id, query_id)

@@ -39,8 +39,8 @@ class BatchFiles(NamedTuple):
 
 
 class DeltaLeftovers:
-    """The search for leftovers. ``log`` loads the table's log, None if there is none. Methods raise what it raises, and
-    OSError."""
+    """The search for leftovers. ``log`` loads the table's log, None if there is none. Methods raise the errors of
+    ``log``, and OSError."""
 
     def __init__(self, table: Location, log: Callable[[], Log | None]) -> None:
         self._table = table

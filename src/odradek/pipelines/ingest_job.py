@@ -221,7 +221,7 @@ class Table:
         on_reports: Callable[[Sequence[TaskReport]], None] = lambda reports: None,
     ) -> Added:
         """Adds a micro-batch to the table; Spark's workers read its ranges and write the rows. ``on_reports`` is called
-        with the reports of the tasks. Raises what ``add`` raises, and RangesNotRead.
+        with the reports of the tasks. Raises the errors of ``add``, and RangesNotRead.
         """
         assert self._decoder is not None
         assert self._columns is not None
@@ -286,7 +286,7 @@ class Ingest:
         return cls(source, target, options.trigger, options.batch_size)
 
     def check(self) -> int:
-        """Checks all that needs no Spark; returns the number of unread records. Raises what ``ingest`` raises."""
+        """Checks all that needs no Spark; returns the number of unread records. Raises the errors of ``ingest``."""
         if self.trigger is not None:
             parse_trigger(self.trigger)
         parse_size("batch size", self.batch_size)

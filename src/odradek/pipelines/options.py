@@ -113,7 +113,7 @@ class IngestOptions(PipelineOptions):
     """
 
     group: Annotated[str, Option("The consumer group; each micro-batch in the table is committed to it.", "GROUP")]
-    output: Annotated[str | Path, Option("Where to write the table.", "DIR|URI")]
+    output: Annotated[str | Path, Option("The location of the table.", "DIR|URI")]
     topics: Topics = ()
     subscribe_pattern: SubscribePattern = None
     checkpoint: Annotated[

@@ -1,4 +1,4 @@
-"""The offsets that a replay reads: between two offsets or times, given as ranges, or what a group has read.
+"""The offsets that a replay reads: between two offsets or times, given as ranges, or the ranges that a group has read.
 
 ``__consumer_offsets`` has the commits of a group. If the second of two successive commits of a partition is higher, the
 group read the records between them. If it is lower, it is a rewind: the group read records again. After a deletion it

@@ -181,7 +181,7 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
 
 
 def find_ranges(options: ReplayOptions) -> ReplayRanges:
-    """Returns the ranges that the options select. Raises what ``find`` raises."""
+    """Returns the ranges that the options select. Raises the errors of ``find``."""
     given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": "any", **reading(options)}
     parsed = parse_options(given, streaming=False)
     return find(parsed.client, _selection(options), parsed.isolation_level)

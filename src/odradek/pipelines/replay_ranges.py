@@ -102,8 +102,8 @@ class Selection:
 
 @dataclass(frozen=True)
 class ReplayRanges:
-    """The ranges of a replay. ``gone``: what is missing, if that is allowed. ``read``: what the group has read, by
-    partition. ``ids``: the topic ids, if the cluster has ids.
+    """The ranges of a replay. ``gone``: the missing records, if the options allow them. ``read``: the ranges that the
+    group has read, by partition. ``ids``: the topic ids, if the cluster has ids.
     """
 
     ranges: tuple[Range, ...]
@@ -280,7 +280,7 @@ def _options(config: ClientConfig, asked: Sequence[TopicPartition]) -> ReadOptio
 
 @dataclass(frozen=True)
 class Replay:
-    """A replay to run. ``options``: for ``format("odradek")``, without those that say what is read. ``again``: run it
+    """A replay to run. ``options``: for ``format("odradek")``, without those that select the records. ``again``: run it
     even if the destination already has it. ``chosen``: where the ranges come from; it identifies a replay into a topic.
     """
 
@@ -302,7 +302,7 @@ class Replay:
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def planned(self, headers: bool, more: Mapping[str, str]) -> tuple[ReadOptions, PlannedBatch]:
-        """Returns the read options, and the ranges as one batch. Raises what lookups raise."""
+        """Returns the read options, and the ranges as one batch. Raises the errors of lookups."""
         options = parse_options(self._read_options(batch_reads(self.found.ranges)[0], headers, more), streaming=False)
         wanted = {piece.partition for piece in self.found.ranges}
         lookups = Lookups(options)

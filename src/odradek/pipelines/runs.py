@@ -33,8 +33,9 @@ _DECIDED_S = 10.0
 
 
 class RunRecord(NamedTuple):
-    """``process``: the pid and its start time; empty after the run has ended. ``seen_s``: the time of the last sign of
-    life, in seconds since 1970. ``machine``: the machine and namespace of the pid; earlier versions did not write it.
+    """The record of a run. ``process``: the pid and its start time; empty after the run has ended. ``seen_s``: the time
+    of the last sign of life, in seconds since 1970. ``machine``: the machine and namespace of the pid; earlier versions
+    did not write it.
     """
 
     run: str

@@ -28,7 +28,8 @@ _LAG_S = 2.0
 
 @dataclass(frozen=True)
 class Source:
-    """``topics`` or ``pattern``. ``options``: further options of ``format("odradek")``; these override ours."""
+    """The source of a query: ``topics`` or ``pattern``. ``options``: further options of ``format("odradek")``; these
+    override ours."""
 
     bootstrap: str
     group: str

@@ -41,7 +41,7 @@ class FilesNotSeen(OdradekError):
 
 
 def not_seen(file: str, host: str | None, wanted: str, found: object) -> str:
-    """Returns the message. ``wanted``: what the worker reported of the file. ``found``: what the driver sees."""
+    """Returns the message. ``wanted``: the worker's report of the file. ``found``: the file as the driver sees it."""
     by = "a worker" if host is None else f"the worker on {host}"
     return (
         f"{file}: {by} wrote {wanted}, the driver finds {found or 'nothing'} there. Nothing was added and nothing is "
@@ -66,7 +66,7 @@ class StagedRows(Protocol):
     """Rows that can write themselves into a folder."""
 
     def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-        """Writes the rows and returns the files. Raises what writing them raises."""
+        """Writes the rows and returns the files. Raises the errors of the write."""
 
 
 class Staging:
@@ -98,7 +98,7 @@ class Staging:
     def stage(self, rows: StagedRows, batch_id: int, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
         """Writes the rows of a micro-batch; returns the files with rows. On a local location the files are synced.
 
-        Raises what ``rows.write`` raises.
+        Raises the errors of ``rows.write``.
         """
         return rows.write(self.root.child(self.batch(batch_id)), prefix, partition_by)
 

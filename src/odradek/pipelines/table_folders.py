@@ -55,8 +55,8 @@ class Settings(Protocol):
 
 @dataclass(frozen=True)
 class TableFolder:
-    """``scheme``: ``file``, ``s3``, ``gs`` or ``abfss``. ``root``: the folder's path in the file system. ``uri``: its
-    name for users."""
+    """A folder of a table. ``scheme``: ``file``, ``s3``, ``gs`` or ``abfss``. ``root``: the folder's path in the file
+    system. ``uri``: its name for users."""
 
     scheme: str
     root: str

@@ -72,7 +72,7 @@ def check_not_foreign(table: Location, shape: TableLayout) -> None:
 
 def begin_table(table: Location, shape: TableLayout, log_has_records: Callable[[], bool] = lambda: True) -> str:
     """Returns the table's id. Begins the table if there is none, or begins it again with the same id if it holds
-    nothing and has another shape. Raises what ``check_table`` raises.
+    nothing and has another shape. Raises the errors of ``check_table``.
     """
     table_id = check_table(table, shape, log_has_records)
     state = table.child(STATE)
@@ -131,7 +131,7 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
 
 
 def bind(checkpoint: Location, table: Location, table_id: str, *, has_batches: bool) -> None:
-    """Marks the checkpoint as that of this table. Raises what ``check_checkpoint`` raises."""
+    """Marks the checkpoint as that of this table. Raises the errors of ``check_checkpoint``."""
     check_checkpoint(checkpoint, table, table_id, has_batches=has_batches)
     if checkpoint.read_text(_MARK) is None:
         checkpoint.make()

@@ -42,7 +42,7 @@ FILE_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class TableWriter:
-    """``prefix``: of the names of all files. ``partition_by``: columns that become folders."""
+    """The writer of one task. ``prefix``: of the names of all files. ``partition_by``: columns that become folders."""
 
     options: ReadOptions
     decoder: Decoder
@@ -52,7 +52,7 @@ class TableWriter:
 
     def write(self, pieces: Sequence[Piece]) -> TaskReport:
         """Reads the pieces and writes their rows. Removes its files if that fails. Raises DataLoss, StorageError, and
-        what reading raises.
+        the errors of the read.
         """
         started = time.monotonic()
         files = OpenFiles(self.folder, self.prefix, _schema_in_files(self.decoder.schema, self.partition_by))

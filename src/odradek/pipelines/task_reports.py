@@ -48,9 +48,9 @@ class PieceReport(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskReport:
-    """``ranges``: the ranges that were read. ``lost``: ranges that are deleted from the topics and were skipped, if the
-    options allow it. ``attempt``: Spark's attempt number, 0 for the first. ``seconds``: the duration. ``peak_bytes``:
-    the peak memory of its process. ``pieces``: each range separately, in reading order.
+    """The report of a task. ``ranges``: the ranges that were read. ``lost``: ranges that are deleted from the topics
+    and were skipped, if the options allow it. ``attempt``: Spark's attempt number, 0 for the first. ``seconds``: the
+    duration. ``peak_bytes``: the peak memory of its process. ``pieces``: each range separately, in reading order.
     """
 
     host: str

@@ -96,7 +96,7 @@ class Transform:
         return cls(source, step, options.to_topic, writing, checkpoint, options.trigger, options.first_batch)
 
     def check(self) -> int:
-        """Checks all that needs no Spark; returns the number of unread records. Raises what ``transform`` raises."""
+        """Checks all that needs no Spark; returns the number of unread records. Raises the errors of ``transform``."""
         if self.trigger is not None:
             parse_trigger(self.trigger)
         config = parse_write_options(self.writing).client

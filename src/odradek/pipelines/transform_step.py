@@ -27,8 +27,8 @@ VIEW = "records"
 
 @dataclass(frozen=True)
 class Step:
-    """``sql``, or a ``function`` with its ``name`` for messages. ``values``: how the values become columns. ``on_bad``:
-    ``fail`` ends the query at an unreadable value, ``keep`` passes its row on."""
+    """The step: ``sql``, or a ``function`` with its ``name`` for messages. ``values``: how the values become columns.
+    ``on_bad``: ``fail`` ends the query at an unreadable value, ``keep`` passes its row on."""
 
     values: Values
     on_bad: str

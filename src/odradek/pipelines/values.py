@@ -44,8 +44,8 @@ class BadRecords(OdradekError):
 
 @dataclass(frozen=True)
 class Values:
-    """How values become columns. ``schema``: text; for JSON its fields in Spark's DDL or JSON, or an Avro schema.
-    ``flat``: fields of ``value`` become columns. ``keep_raw``: ``raw`` has the bytes of every value.
+    """The conversion of values to columns. ``schema``: text; for JSON its fields in Spark's DDL or JSON, or an Avro
+    schema. ``flat``: fields of ``value`` become columns. ``keep_raw``: ``raw`` has the bytes of every value.
     ``writer_schemas``: Avro schemas by Confluent's ids. A value with another id is unreadable. If there are none, all
     values are read with ``schema``.
     """

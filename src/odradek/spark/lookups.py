@@ -52,7 +52,7 @@ class CommitRefusal(NamedTuple):
 
 
 class Lookups:
-    """The requests of one read, over one connection pool. Methods raise what ``Admin`` raises."""
+    """The requests of one read, over one connection pool. Methods raise the errors of ``Admin``."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
@@ -66,7 +66,7 @@ class Lookups:
         self._has_warned_of_no_transaction = False
         self._cause: tuple[type[Exception], object] | None = None  # why the last commit failed
         self.refusal: CommitRefusal | None = None
-        """Why the last commit failed; None if it succeeded."""
+        """The reason why the last commit failed; None if it succeeded."""
 
     @property
     def admin(self) -> Admin:
@@ -347,7 +347,7 @@ class Lookups:
         return self._cause is not None
 
     def settlement(self, done: SourceOffset, committed: Commits) -> Settlement:
-        """Returns what the group's commits mean for the query. Raises GroupReset.
+        """Returns the meaning of the group's commits for the query. Raises GroupReset.
 
         Only members may commit to a group that has members, so commits of that time are theirs and no resets. This
         applies until the query's next commit.

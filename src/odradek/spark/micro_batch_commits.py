@@ -269,7 +269,7 @@ def settle_finished(lookups: Lookups, done: SourceOffset, is_last: Callable[[], 
 
     Returns False if the planner has to commit instead, in three cases: a reset with ``onGroupReset=fail``; the next
     trigger has begun (``is_last`` is called just before the commit); the commit failed. Leaves a reset in the group if
-    the query has to follow it. Raises what ``Lookups`` raises.
+    the query has to follow it. Raises the errors of ``Lookups``.
     """
     if not done.positions:
         return True

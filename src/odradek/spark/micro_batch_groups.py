@@ -1,8 +1,9 @@
 """The groups of the sources. A micro-batch's transaction commits their offsets. Runs in the driver.
 
 A source with ``commitOffsets=transaction`` does not commit to its group. The checkpoint has the end of a
-micro-batch before Spark runs it. The micro-batch's transaction commits this end. The rules of ``plan`` decide what is
-committed: a reset that the query has to follow stays in the group, and the planner follows it in the next micro-batch.
+micro-batch before Spark runs it. The micro-batch's transaction commits this end. The rules of ``plan`` decide which
+offsets are committed: a reset that the query has to follow stays in the group, and the planner follows it in the next
+micro-batch.
 
 A reset may come between the look at the group and the transaction's offsets (TxnOffsetCommit), which would overwrite
 it. So the driver looks again afterwards, inside the transaction. If another client has committed meanwhile, the rules

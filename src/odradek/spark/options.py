@@ -68,7 +68,7 @@ WITHOUT_EFFECT = frozenset({
 
 
 class OnGroupReset(StrEnum):
-    """What a query does after another client moved its group's offsets.
+    """The reaction of a query to another client that moved its group's offsets.
 
     ``asked``: it follows only commits whose metadata asks for a reset.
     """
@@ -105,7 +105,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Checked options of one read. Times are milliseconds; limits are None where not given.
+    """Checked options of one read. Times are milliseconds; limits are None if they are not given.
 
     ``commit_offsets``: the source commits to its group. ``offsets_in_transaction``: the transactions of
     ``transactional_writer`` do that instead.
@@ -118,7 +118,7 @@ class ReadOptions:
     starting: Position = Position(Start.EARLIEST)
     ending: Position = Position(Start.LATEST)
     zookeeper: ZooKeeperStart | None = None
-    latest_where_no_record_is_that_young: bool = False
+    latest_without_record: bool = False
     group_id: str | None = None
     auto_offset_reset: str = "earliest"
     commit_offsets: bool = False
@@ -164,7 +164,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         starting=starting,
         ending=ending,
         zookeeper=_zookeeper(options, starting, group_id, subscription),
-        latest_where_no_record_is_that_young=_strategy(options),
+        latest_without_record=_strategy(options),
         group_id=group_id,
         auto_offset_reset=auto_offset_reset,
         commit_offsets=committing == "true",

@@ -1,10 +1,10 @@
 """Activation of the session, so that any thread can register and write in any session.
 
 Spark looks up a Python data source in the active session of the calling thread, and a thread that did not start Spark
-has no active session. There ``frame.write.format(…)`` raises DATA_SOURCE_NOT_FOUND, although the frame's own session
-has the source (PySpark 4.3, batch and stream; reads use the frame's session). The session cannot be made active when
-the thread starts: a Python thread gets its Java thread only with its first call of Java. ``createDataFrame`` makes its
-session the active one of the thread; here, ``format`` with our name does the same.
+has no active session. In such a thread ``frame.write.format(…)`` raises DATA_SOURCE_NOT_FOUND, although the frame's own
+session has the source (PySpark 4.3, batch and stream; reads use the frame's session). The session cannot be made active
+when the thread starts: a Python thread gets its Java thread only with its first call of Java. ``createDataFrame`` makes
+its session the active one of the thread; here, ``format`` with our name does the same.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ def _starting_offsets(
         epoch_ends=epoch_ends,
         found=lookups.at_times(plan.wanted_times(options.starting, log)),
         auto_offset_reset=options.auto_offset_reset,
-        latest_if_none=options.latest_where_no_record_is_that_young,
+        latest_if_none=options.latest_without_record,
     )
 
 

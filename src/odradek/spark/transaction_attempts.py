@@ -95,7 +95,7 @@ def write_once(
     """Writes placed rows in one transaction, together with the offsets that ``add_offsets`` adds. Returns their number.
 
     After an error the transaction is aborted, or left to the next producer with the same transactional id. Raises
-    ProducerFenced, TransactionTimedOut, TasksRepeated, what Spark raises, OdradekError.
+    ProducerFenced, TransactionTimedOut, TasksRepeated, Spark's errors, OdradekError.
     """
     for attempt in range(1, MAX_ATTEMPTS + 1):
         begin_s = time.monotonic()  # each attempt is a transaction with the whole timeout

@@ -80,7 +80,7 @@ def write_in_transaction(
     """Sends the rows and waits for their acknowledgement. Yields a ``WriteReport`` for the driver.
 
     An attempt that may not send reports that, and the driver aborts the transaction. Raises UnknownTask, UnwritableRow
-    and what ``Producer`` raises.
+    and the errors of ``Producer``.
     """
     context = _context()
     stage_attempt, rows = _begin(batches, context)

@@ -26,7 +26,7 @@ _producers: dict[tuple[int, WriteOptions], Producer] = {}
 def write_task(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> int:
     """Sends all rows, waits for their acknowledgement, and returns their number.
 
-    Raises UnwritableRow and what ``Producer`` raises. Rows that were sent before an error stay in their topics.
+    Raises UnwritableRow and the errors of ``Producer``. Rows that were sent before an error stay in their topics.
     """
     count = 0
     producer = _producer(options)

@@ -39,7 +39,8 @@ _KEPT_BITS = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class AbortedTxn(NamedTuple):
-    """``first_offset`` is the base offset of its first batch, ``last_offset`` the offset of its marker."""
+    """An aborted transaction. ``first_offset`` is the base offset of its first batch, ``last_offset`` the offset of its
+    marker."""
 
     producer_id: int
     first_offset: int

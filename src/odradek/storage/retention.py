@@ -28,7 +28,8 @@ class RetainedLog(Protocol):
 
 
 class Rule(NamedTuple):
-    """``is_due(segment, end offset of the segment)``. ``keeps_active``: the rule never removes the active segment."""
+    """A rule of retention: ``is_due(segment, end offset of the segment)``. ``keeps_active``: the rule never removes the
+    active segment."""
 
     is_due: Callable[[Segment, int], bool]
     keeps_active: bool = False

@@ -19,7 +19,8 @@ Partition: TypeAlias = tuple[str, int]
 
 @dataclass(slots=True)
 class InitProducerId:
-    """``expected``: the identity that a running producer has (KIP-360), or None for a new producer."""
+    """Requests the next identity of a producer. ``expected``: the identity that a running producer has (KIP-360), or
+    None for a new producer."""
 
     batched: ClassVar[bool] = False
     transactional_id: str
@@ -32,7 +33,8 @@ class InitProducerId:
 
 @dataclass(slots=True)
 class EndTransaction:
-    """``client_version`` is the version of the client's protocol: 2 from EndTxn v5 on, otherwise 0."""
+    """Ends a transaction. ``client_version`` is the version of the client's protocol: 2 from EndTxn v5 on, otherwise
+    0."""
 
     batched: ClassVar[bool] = False
     transactional_id: str
@@ -133,7 +135,8 @@ class DescribedTransaction:
 
 @dataclass(slots=True)
 class ListTransactions:
-    """``duration_ms`` -1: no filter. ``states`` and ``producer_ids`` None or empty: no filter."""
+    """Lists transactional ids. ``duration_ms`` -1: no filter. ``states`` and ``producer_ids`` None or empty: no
+    filter."""
 
     batched: ClassVar[bool] = False
     states: frozenset[TransactionState] | None = None

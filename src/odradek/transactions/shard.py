@@ -79,7 +79,8 @@ _END_BYTES = 16
 
 
 class _Decision(NamedTuple):
-    """``epoch`` is the epoch of the markers, ``last_epoch`` the producer's epoch before the decision; None if it stays.
+    """A decision. ``epoch`` is the epoch of the markers, ``last_epoch`` the producer's epoch before the decision; None
+    if it stays.
 
     ``version`` is the client's version of the protocol.
     """

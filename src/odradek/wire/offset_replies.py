@@ -20,7 +20,8 @@ from odradek.wire.elements import Pieces
 
 
 class CommittedTopic(NamedTuple):
-    """``codes`` alternates partition and error code: 0, 0, 1, 12 if partition 1 has failed with code 12."""
+    """A topic of an OffsetCommit reply. ``codes`` alternates partition and error code: 0, 0, 1, 12 if partition 1 has
+    failed with code 12."""
 
     name: str
     topic_id: UUID | None
@@ -95,7 +96,7 @@ def offset_commit_reply_in_steps(version: int, topics: Sequence[CommittedTopic])
 
 
 class FetchedTopic(NamedTuple):
-    """``rows`` has the packed rows of ``row_count`` partitions."""
+    """A topic of an OffsetFetch reply. ``rows`` has the packed rows of ``row_count`` partitions."""
 
     name: str
     topic_id: UUID | None

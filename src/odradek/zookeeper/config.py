@@ -43,7 +43,8 @@ class TlsSettings:
 
 @dataclass(frozen=True)
 class ZooKeeperConfig:
-    """``hosts``: ``host:port,host:port``. ``chroot``: "" or a path such as ``/kafka``, below which all paths are.
+    """The settings of a session. ``hosts``: ``host:port,host:port``. ``chroot``: "" or a path such as ``/kafka``, below
+    which all paths are.
 
     ``login``: ``user:password``, or None. Times in ms."""
 

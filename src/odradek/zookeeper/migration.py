@@ -71,8 +71,9 @@ class GroupMigration(NamedTuple):
 
 
 class MigrationRules(NamedTuple):
-    """``to``: the target. ``on_conflict``: the choice between the offsets of source and target if they differ.
-    ``skip_invalid``: entries at which no consumer can resume are left out; otherwise they refuse the group."""
+    """The rules of a migration. ``to``: the target. ``on_conflict``: the choice between the offsets of source and
+    target if they differ. ``skip_invalid``: entries at which no consumer can resume are left out; otherwise they refuse
+    the group."""
 
     to: Target
     on_conflict: OnConflict = "fail"

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from odradek.broker.api import Hangup
 from odradek.broker.fault_injection.error_replies import refusal
-from odradek.broker.handlers.k03_metadata import describe_cluster
+from odradek.broker.handlers.k03_metadata import metadata_reply
 from odradek.broker.scheduler import finish
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
@@ -95,4 +95,4 @@ class FaultyReplies:
             SimpleNamespace(name=topic.name, topic_id=topic.id) for topic in self._broker.catalog.topics()
         ]
         refused = refusal(METADATA, context.version, SimpleNamespace(topics=named), code) or {}
-        return {**describe_cluster(self._broker, context, message, []), "topics": refused["topics"]}
+        return {**metadata_reply(self._broker, context, message, []), "topics": refused["topics"]}

@@ -167,7 +167,8 @@ def _finish_topic(request: _Produce, topic: _Topic) -> Steps[None]:
 def _without_acks(request: _Produce, steps: Steps[_Reply]) -> Steps[_Reply]:
     """Serves a request with acks=0.
 
-    It runs to its end even if its connection closes, if all such requests have at most ``OUTLIVING_BYTES`` together.
+    If all such requests have at most ``OUTLIVING_BYTES`` together, it runs to its end even after its connection has
+    closed.
     """
     context, workers = request.context, request.broker.workers
     size = context.request_bytes

@@ -255,13 +255,13 @@ class _Fetch:
             yield None
 
     def _read(self, wanted: list[Wanted]) -> None:
-        """Reads these partitions and adds their answers."""
+        """Reads these partitions and adds their rows."""
         for item in wanted:
-            answer = self._read_one(item, min(self._left, item.max_bytes), self._size == 0)
-            self._fetched.append((item, answer))
-            self._size += answer.size
-            self._left = max(self._left - answer.size, 0)
-            if answer.error_code or answer.diverging is not None:
+            row = self._read_one(item, min(self._left, item.max_bytes), self._size == 0)
+            self._fetched.append((item, row))
+            self._size += row.size
+            self._left = max(self._left - row.size, 0)
+            if row.error_code or row.diverging is not None:
                 self._is_urgent = True
 
     def _read_one(self, item: Wanted, max_bytes: int, min_one: bool) -> FetchedPartition:
@@ -298,19 +298,19 @@ class _Fetch:
                     return FetchedPartition(index, ErrorCode.kafka_storage_error)
         return FetchedPartition(index, 0, *marks, aborted, size=records.size)
 
-    def _with_records(self, item: Wanted, answer: FetchedPartition) -> FetchedPartition:
-        """Returns the answer with its records: a slice of the file for ``sendfile`` if it is large, else bytes."""
+    def _with_records(self, item: Wanted, row: FetchedPartition) -> FetchedPartition:
+        """Returns the row with its records: a slice of the file for ``sendfile`` if it is large, else bytes."""
         records = self._slices.get((item.topic, item.partition))
-        if records is None or not answer.size:
-            return answer
+        if records is None or not row.size:
+            return row
         if records.size >= FILE_FROM_BYTES and self._connection.sends_files:
-            return answer._replace(records=(records,))
+            return row._replace(records=(records,))
         try:
             data = records.bytes()
         except OSError as error:
             records.failed(error)
-            return FetchedPartition(answer.partition, ErrorCode.kafka_storage_error)
-        return answer._replace(records=(data,), size=len(data))
+            return FetchedPartition(row.partition, ErrorCode.kafka_storage_error)
+        return row._replace(records=(data,), size=len(data))
 
     def _over_quota(self) -> bool:
         return self._broker.quotas.limited(CONSUMER_BYTE_RATE) and finish(self._over_quota_in_steps())
@@ -325,10 +325,10 @@ class _Fetch:
             return False
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         size = 0
-        for number, (item, answer) in enumerate(self._fetched, 1):
-            size += answer.size
-            if answer.size or answer.error_code:
-                topics.setdefault(item.topic, []).append(answer)
+        for number, (item, row) in enumerate(self._fetched, 1):
+            size += row.size
+            if row.size or row.error_code:
+                topics.setdefault(item.topic, []).append(row)
             if not number % STEP_PARTITIONS:
                 yield None
         heads = yield from self._packed_in_steps(topics)
@@ -356,8 +356,8 @@ class _Fetch:
             return self._empty_reply()
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         self._collect(self._fetched, topics)
-        rows = [(_packed(key), answers) for key, answers in topics.items()]
-        return fetch_reply(self._version, rows, session_id=self._session.session_id)
+        packed = [(_packed(key), rows) for key, rows in topics.items()]
+        return fetch_reply(self._version, packed, session_id=self._session.session_id)
 
     def _reply_in_steps(self) -> Steps[list[Chunk]]:
         try:
@@ -373,28 +373,28 @@ class _Fetch:
 
     def _packed_in_steps(self, topics: dict[TopicKey, list[FetchedPartition]]) -> Steps[list[Chunk]]:
         """Packs a reply. The caller must not use ``topics`` afterwards."""
-        rows = ((_packed(key), answers) for key, answers in topics.items())
+        packed = ((_packed(key), rows) for key, rows in topics.items())
         session_id = self._session.session_id
         try:
-            return (yield from fetch_reply_in_steps(self._version, len(topics), rows, session_id=session_id))
+            return (yield from fetch_reply_in_steps(self._version, len(topics), packed, session_id=session_id))
         finally:
             self._broker.leftovers.add(topics)
 
     def _collect(
         self, fetched: list[tuple[Wanted, FetchedPartition]], topics: dict[TopicKey, list[FetchedPartition]]
     ) -> None:
-        """Adds the answers of these partitions to ``topics``; in a fetch session only those that changed."""
+        """Adds the rows of these partitions to ``topics``; in a fetch session only those that changed."""
         session = self._session.session
         for item, result in fetched:
-            answer = self._with_records(item, result)
+            row = self._with_records(item, result)
             changed = session is None or session.note(
                 (item.topic, item.partition),
-                error_code=answer.error_code,
-                size=answer.size,
-                high_watermark=answer.high_watermark,
-                log_start_offset=answer.log_start_offset,
-                diverging=answer.diverging is not None,
+                error_code=row.error_code,
+                size=row.size,
+                high_watermark=row.high_watermark,
+                log_start_offset=row.log_start_offset,
+                diverging=row.diverging is not None,
                 full=self._session.full,
             )
             if changed:
-                topics.setdefault(item.topic, []).append(answer)
+                topics.setdefault(item.topic, []).append(row)

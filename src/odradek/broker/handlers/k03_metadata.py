@@ -72,7 +72,7 @@ def handle(broker: BrokerServices, context: Context, message: MetadataRequest) -
         return _answer_in_steps(broker, context, message, wanted, wants_all=wants_all)
     operations = _topic_operations(context, message)
     topics = [_topic_row(topic, operations) for key in wanted if (topic := _find(broker, key)) is not None]
-    return describe_cluster(broker, context, message, topics)
+    return metadata_reply(broker, context, message, topics)
 
 
 def _answer_to_many(
@@ -149,10 +149,10 @@ def _answer_in_steps(
         elif not wants_all:
             topics.add(_unknown_topic_row(*key, refused, operations))
         yield None
-    return reply(context, describe_cluster(broker, context, message, topics))
+    return reply(context, metadata_reply(broker, context, message, topics))
 
 
-def describe_cluster(
+def metadata_reply(
     broker: BrokerServices, context: Context, message: MetadataRequest, topics: list[dict[str, Any]] | Elements
 ) -> dict[str, Any]:
     """Returns a reply with these topics."""

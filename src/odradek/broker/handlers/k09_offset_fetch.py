@@ -88,7 +88,7 @@ def handle(
     if version < FIRST_FLEXIBLE:
         return _fetch(broker, version, asked[0], require_stable).map(_fields_of)
     groups = [_fetch(broker, version, group, require_stable).map(_packed) for group in asked]
-    return gather(groups).map(lambda answers: offset_fetch_reply(version, answers))
+    return gather(groups).map(lambda found: offset_fetch_reply(version, found))
 
 
 def _is_long(groups: Sequence[OffsetFetchRequestGroup]) -> bool:
@@ -106,7 +106,7 @@ def _is_long(groups: Sequence[OffsetFetchRequestGroup]) -> bool:
 
 def _fetch(
     broker: BrokerServices, version: int, asked: OffsetFetchRequestGroup, require_stable: bool
-) -> Deferred[_Answer]:
+) -> Deferred[_FetchedOffsets]:
     """Fetches the offsets of one group. Before version 8, ``asked`` is the whole request."""
     requested = None if asked.topics is None else [_requested_topic(broker, version, topic) for topic in asked.topics]
     return _submit(broker, version, asked, require_stable, requested)
@@ -128,23 +128,23 @@ def _submit(
     requested: list[Asked] | None,
     *,
     topics: list[tuple[str, Sequence[int]]] | None = None,
-) -> Deferred[_Answer]:
+) -> Deferred[_FetchedOffsets]:
     """Submits the request for one group. ``topics``: the topics of ``requested`` that exist, if the caller has them."""
     if requested is not None and topics is None:
         topics = list(_existing_topics(requested))
     request = OffsetFetch(asked.group_id, topics, require_stable)
     if version >= 9:
         request.member_id, request.member_epoch = asked.member_id, asked.member_epoch
-    answer = broker.groups.submit(broker.groups.partition_of(asked.group_id), request)
-    return answer.map(lambda reply: _Answer(broker, version, asked.group_id, requested, reply))
+    promise = broker.groups.submit(broker.groups.partition_of(asked.group_id), request)
+    return promise.map(lambda reply: _FetchedOffsets(broker, version, asked.group_id, requested, reply))
 
 
 def _existing_topics(requested: Iterable[Asked]) -> Iterator[tuple[str, Sequence[int]]]:
     return ((name, partitions) for name, topic_id, partitions in requested if name or topic_id is None)
 
 
-class _Answer(NamedTuple):
-    """The coordinator's answer for one group. ``requested``: the requested topics; None: all topics of the group."""
+class _FetchedOffsets(NamedTuple):
+    """The coordinator's reply for one group. ``requested``: the requested topics; None: all topics of the group."""
 
     broker: BrokerServices
     version: int
@@ -153,7 +153,7 @@ class _Answer(NamedTuple):
     reply: OffsetFetchReply
 
     def topics(self) -> Iterator[tuple[Asked, FetchedRows | None]]:
-        """Yields each topic of the answer with its rows, or with None if the topic id is unknown."""
+        """Yields each topic of the reply with its rows, or with None if the topic id is unknown."""
         by_id = self.version >= 10
         if self.requested is None:
             for name, rows in self.reply.topics:
@@ -161,17 +161,17 @@ class _Answer(NamedTuple):
                 if known is not None or not by_id:  # a deleted topic has no id
                     yield (name, None if known is None else cast(UUID, known.id), rows.partitions), rows
             return
-        answers = iter(self.reply.topics)
+        found = iter(self.reply.topics)
         for topic in self.requested:
-            yield topic, None if by_id and not topic[0] else next(answers)[1]
+            yield topic, None if by_id and not topic[0] else next(found)[1]
 
 
-def _packed(answer: _Answer) -> FetchedGroup:
-    error = answer.reply.error
+def _packed(fetched: _FetchedOffsets) -> FetchedGroup:
+    error = fetched.reply.error
     if error is not ErrorCode.none:
-        return FetchedGroup(answer.group_id, int(error.value), ())
+        return FetchedGroup(fetched.group_id, int(error.value), ())
     topics = []
-    for (name, topic_id, partitions), rows in answer.topics():
+    for (name, topic_id, partitions), rows in fetched.topics():
         if rows is None:
             packed = refused_fetch_rows(partitions, int(ErrorCode.unknown_topic_id.value))
         else:
@@ -179,7 +179,7 @@ def _packed(answer: _Answer) -> FetchedGroup:
             if len(packed) <= _MEMO_BYTES_PER_ROW * len(rows):  # long metadata would use too much memory
                 rows.memo = packed
         topics.append(FetchedTopic(name, topic_id, len(partitions), packed))
-    return FetchedGroup(answer.group_id, 0, topics)
+    return FetchedGroup(fetched.group_id, 0, topics)
 
 
 def _packed_in_steps(
@@ -208,13 +208,13 @@ def _packed_in_steps(
 def _group_in_steps(
     broker: BrokerServices, version: int, asked: OffsetFetchRequestGroup, require_stable: bool, size: ReplySize
 ) -> Steps[list[bytes]]:
-    answer = yield from _fetch_in_steps(broker, version, asked, require_stable)
-    code = int(answer.reply.error.value)
+    fetched = yield from _fetch_in_steps(broker, version, asked, require_stable)
+    code = int(fetched.reply.error.value)
     if code:
         return [fetched_group_start(version, asked.group_id, 0) + fetched_group_end(code)]
     out = Pieces()
     count = 0
-    for (name, topic_id, partitions), rows in answer.topics():
+    for (name, topic_id, partitions), rows in fetched.topics():
         count += 1
         out.append(fetched_topic_start(version, name, topic_id, len(partitions)))
         if rows is not None and rows.memo is not None:
@@ -224,8 +224,8 @@ def _group_in_steps(
             out.extend((yield from _rows_in_steps(partitions, rows, size)))
         out.append(FETCHED_TOPIC_END)
         yield None
-    if answer.requested is not None:
-        broker.leftovers.add(answer.requested)
+    if fetched.requested is not None:
+        broker.leftovers.add(fetched.requested)
     out.append(fetched_group_end(0))
     return in_pieces([fetched_group_start(version, asked.group_id, count), *out.chunks()])
 
@@ -248,23 +248,23 @@ def _rows_in_steps(partitions: Sequence[int], rows: FetchedRows | None, size: Re
 
 def _fetch_in_steps(
     broker: BrokerServices, version: int, asked: OffsetFetchRequestGroup, require_stable: bool
-) -> Steps[_Answer]:
+) -> Steps[_FetchedOffsets]:
     if asked.topics is None:
-        return cast(_Answer, (yield _submit(broker, version, asked, require_stable, None)))
+        return cast(_FetchedOffsets, (yield _submit(broker, version, asked, require_stable, None)))
     requested = yield from listed(_requested_topic(broker, version, topic) for topic in asked.topics)
     known = yield from listed(_existing_topics(requested))
-    return cast(_Answer, (yield _submit(broker, version, asked, require_stable, requested, topics=known)))
+    return cast(_FetchedOffsets, (yield _submit(broker, version, asked, require_stable, requested, topics=known)))
 
 
 def _fields_in_steps(
     broker: BrokerServices, context: Context, groups: Sequence[OffsetFetchRequestGroup], require_stable: bool
 ) -> Steps[list[Chunk]]:
     """Serves a request in a version before ``FIRST_FLEXIBLE``, which has one group."""
-    answer = yield from _fetch_in_steps(broker, context.version, groups[0], require_stable)
+    fetched = yield from _fetch_in_steps(broker, context.version, groups[0], require_stable)
     topics = elements(context, "topics")
-    error = answer.reply.error
+    error = fetched.reply.error
     if error is ErrorCode.none or context.version < 2:
-        for name, rows in _rows_of(answer):
+        for name, rows in _rows_of(fetched):
             partitions = elements(context, "topics", "partitions")
             for row in rows:
                 partitions.add(_row(row))
@@ -274,23 +274,23 @@ def _fields_in_steps(
     return reply(context, {"topics": topics, "error_code": error})
 
 
-def _fields_of(answer: _Answer) -> Fields:
+def _fields_of(fetched: _FetchedOffsets) -> Fields:
     """Returns a reply of the versions without tagged fields."""
-    error = answer.reply.error
-    if error is not ErrorCode.none and answer.version >= 2:
+    error = fetched.reply.error
+    if error is not ErrorCode.none and fetched.version >= 2:
         return {"topics": [], "error_code": error}
-    topics = [{"name": name, "partitions": [_row(row) for row in rows]} for name, rows in _rows_of(answer)]
+    topics = [{"name": name, "partitions": [_row(row) for row in rows]} for name, rows in _rows_of(fetched)]
     return {"topics": topics, "error_code": error}
 
 
-def _rows_of(answer: _Answer) -> Iterator[tuple[str, Iterable[FetchedOffset]]]:
+def _rows_of(fetched: _FetchedOffsets) -> Iterator[tuple[str, Iterable[FetchedOffset]]]:
     """Yields each topic with its partitions. An error of the group is repeated in each partition."""
-    error = answer.reply.error
+    error = fetched.reply.error
     if error is ErrorCode.none:
-        for (name, _, _), rows in answer.topics():
+        for (name, _, _), rows in fetched.topics():
             yield name, rows or ()
     else:
-        for name, _, asked in answer.requested or ():
+        for name, _, asked in fetched.requested or ():
             yield name, [FetchedOffset(index, -1, -1, "", error) for index in asked]
 
 

@@ -45,7 +45,7 @@ def _initialize(broker: BrokerServices, message: InitProducerIdRequest, known: t
     from odradek.transactions.messages import InitProducerId
 
     assert message.transactional_id is not None
-    yield from broker.producer_ids.ready()  # the coordinator takes an id at once
+    yield from broker.producer_ids.ready()  # so that the coordinator need not wait for an id
     expected = None if known == (-1, -1) else ProducerIdentity(*known)
     request = InitProducerId(message.transactional_id, milliseconds(message.transaction_timeout), expected)
     answer: ProducerReply = yield broker.coordinators.runtime(TRANSACTIONS).ask(message.transactional_id, request)

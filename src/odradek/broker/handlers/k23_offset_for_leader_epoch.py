@@ -25,11 +25,11 @@ IS_FREQUENT = True
 
 def handle(broker: BrokerServices, context: Context, message: OffsetForLeaderEpochRequest) -> Steps[list[Chunk]]:
     asked = ((topic.topic, topic.partitions) for topic in message.topics)
-    topics = yield from rows_of_partitions(context, "topics", asked, partial(_answer, broker), name="topic")
+    topics = yield from rows_of_partitions(context, "topics", asked, partial(_row, broker), name="topic")
     return reply(context, {"topics": topics})
 
 
-def _answer(broker: BrokerServices, topic: str, part: OffsetForLeaderPartition) -> dict[str, Any]:
+def _row(broker: BrokerServices, topic: str, part: OffsetForLeaderPartition) -> dict[str, Any]:
     code, epoch, end_offset = ErrorCode.none, -1, -1
     partition = broker.partition(topic, part.partition)
     try:

@@ -29,13 +29,13 @@ def handle(broker: BrokerServices, context: Context, message: ElectLeadersReques
     # To a request for all partitions, Kafka replies with those that need an election: here none.
     asked = ((topic.topic, topic.partitions) for topic in message.topic_partitions or ())
     topics = yield from rows_of_partitions(
-        context, "replica_election_results", asked, partial(_answer, broker),
+        context, "replica_election_results", asked, partial(_row, broker),
         name="topic", partitions="partition_result",
     )  # fmt: skip
     return reply(context, {"error_code": ErrorCode.none, "replica_election_results": topics})
 
 
-def _answer(broker: BrokerServices, name: str, index: int) -> dict[str, Any]:
+def _row(broker: BrokerServices, name: str, index: int) -> dict[str, Any]:
     topic = broker.catalog.topic(name)
     if topic is None:
         code, text = ErrorCode.unknown_topic_or_partition, f"No such topic as {name}"

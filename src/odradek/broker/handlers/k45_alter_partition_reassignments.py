@@ -31,7 +31,7 @@ def handle(broker: BrokerServices, context: Context, message: AlterPartitionReas
         empty = {"allow_replication_factor_change": True, "error_code": ErrorCode.none, "error_message": ""}
         return reply(context, empty | {"responses": ()})
     asked = ((topic.name, topic.partitions) for topic in message.topics)
-    topics = yield from rows_of_partitions(context, "responses", asked, partial(_answer, broker))
+    topics = yield from rows_of_partitions(context, "responses", asked, partial(_row, broker))
     return reply(
         context,
         {
@@ -43,7 +43,7 @@ def handle(broker: BrokerServices, context: Context, message: AlterPartitionReas
     )
 
 
-def _answer(broker: BrokerServices, name: str, part: ReassignablePartition) -> dict[str, Any]:
+def _row(broker: BrokerServices, name: str, part: ReassignablePartition) -> dict[str, Any]:
     code, text = ErrorCode.none, None
     try:
         _check(broker, name, part.partition_index, part.replicas)

@@ -53,7 +53,7 @@ class ZooKeeperLine:
     path: Annotated[
         str | None,
         typer.Option(
-            "--path", metavar="TEMPLATE", help="Where offsets are: /consumers/{group}/offsets/{topic}/{partition}."
+            "--path", metavar="TEMPLATE", help="Path of an offset: /consumers/{group}/offsets/{topic}/{partition}."
         ),
     ] = None
     path_group: Annotated[

@@ -36,9 +36,9 @@ _MAY_BE_ZERO = frozenset({"auto_commit_interval_ms", "fetch_min_bytes", "fetch_m
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """Times in milliseconds, sizes in bytes. ``buffer_memory`` limits fetched records that no poll has returned;
-    records that are decoded ahead may need a third more. ``receive_message_max_bytes``, a setting of librdkafka, limits
-    a reply; its default grows with ``fetch_max_bytes``.
+    """The settings of a consumer. Times in milliseconds, sizes in bytes. ``buffer_memory`` limits fetched records that
+    no poll has returned; records that are decoded ahead may need a third more. ``receive_message_max_bytes``, a setting
+    of librdkafka, limits a reply; its default grows with ``fetch_max_bytes``.
 
     ``columns`` are the columns of RecordBatches. Unlike in Java, ``allow_auto_create_topics`` is false.
 

@@ -52,7 +52,7 @@ class _WakeableCall:
 
 
 class ConsumerEngine:
-    """Belongs to one event loop. ``run`` calls user code, on the caller's thread or on the loop."""
+    """The engine of a consumer, on one event loop. ``run`` calls user code, on the caller's thread or on the loop."""
 
     def __init__(self, config: ConsumerConfig, run: Callable[..., Awaitable[Any]]) -> None:
         self.config = config

@@ -53,7 +53,8 @@ class _DueRequests:
 
 
 class Fetcher:
-    """``schedule_fetches`` starts all possible fetches and lookups; ``changed`` wakes a waiting poll."""
+    """The fetches of a consumer. ``schedule_fetches`` starts all possible fetches and lookups; ``changed`` wakes a
+    waiting poll."""
 
     def __init__(
         self, config: ConsumerConfig, cluster: Cluster, subscription: SubscriptionState, changed: Callable[[], None]

@@ -62,9 +62,9 @@ class _Reply:
 
 
 class InFlightFetches:
-    """``prepare`` is awaited before the first fetch. ``on_reply`` handles a reply and returns the topics whose metadata
-    must be looked up again. ``on_lost`` is called after a failed fetch, ``on_end`` when the next fetch may follow,
-    ``fail`` with errors for the user.
+    """The fetches in flight. ``prepare`` is awaited before the first fetch. ``on_reply`` handles a reply and returns
+    the topics whose metadata must be looked up again. ``on_lost`` is called after a failed fetch, ``on_end`` when the
+    next fetch may follow, ``fail`` with errors for the user.
 
     If the broker throttles after a reply, ``on_end`` is called twice. The first call, before the throttle time, has the
     fetch still in flight. The second call, after it, has a fetch with ``max_bytes`` 0."""

@@ -29,7 +29,7 @@ class _Joined(NamedTuple):
 
 
 class ClassicCoordination(Coordination):
-    """``group_protocol=classic``: a member of the group, its leader, makes the assignment."""
+    """The work of ``group_protocol=classic``, under which the leader, a member of the group, makes the assignment."""
 
     def __init__(
         self,
@@ -184,14 +184,14 @@ class ClassicCoordination(Coordination):
                 request = member.join_request(sorted(self._subscription.topics), owned)
                 patience = max(config.request_timeout_ms, config.max_poll_interval_ms + 5_000)
                 following = member.on_join(await connection.call(JOIN_GROUP, request, timeout_ms=patience))
-                if following is Next.GO_ON:
+                if following is Next.CONTINUE:
                     if member.is_leader:
                         await self._count_partitions()
                     request = member.sync_request(self._counts, self._racks)
                     following, assigned = member.on_sync(
                         await connection.call(SYNC_GROUP, request, timeout_ms=patience)
                     )
-                    if following is Next.GO_ON:
+                    if following is Next.CONTINUE:
                         return _Joined(member.generation, assigned)
             except OdradekError as error:
                 if not worth_retrying(error):

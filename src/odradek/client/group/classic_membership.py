@@ -47,7 +47,7 @@ class ClassicState(Enum):
 class Next(Enum):
     """The step after a reply."""
 
-    GO_ON = "go on"
+    CONTINUE = "go on"
     JOIN_AGAIN = "join again at once"
     FIND_COORDINATOR = "look the coordinator up, then join again"
     BACK_OFF = "join again after a while"
@@ -156,7 +156,7 @@ class ClassicMembership:
             raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
         self._is_outdated = self.state is not ClassicState.JOINING  # the subscription has changed since the request
         self.state = ClassicState.SYNCING
-        return Next.GO_ON
+        return Next.CONTINUE
 
     def sync_request(
         self,
@@ -201,7 +201,7 @@ class ClassicMembership:
             self.rejoin_reason = self.rejoin_reason if self._is_outdated else ""
         if self.protocol is not None:
             self._assignors[self.protocol].on_assigned(assigned, self.generation)
-        return Next.GO_ON, assigned
+        return Next.CONTINUE, assigned
 
     # --- heartbeats, commits, leaving -------------------------------------------------------------------------
 
@@ -217,11 +217,11 @@ class ClassicMembership:
         """Handles the reply to a heartbeat of ``generation``; a reply to a heartbeat of an older generation is
         ignored."""
         if code is ErrorCode.none or generation != self.generation:
-            return Next.GO_ON
+            return Next.CONTINUE
         if code is ErrorCode.rebalance_in_progress:
             if self.state is ClassicState.STABLE:
                 self.request_rejoin("the group is rebalancing")
-            return Next.GO_ON
+            return Next.CONTINUE
         return self._refused(code, "heartbeat")
 
     def on_commit_refused(self, code: ErrorCode) -> None:

@@ -27,7 +27,7 @@ PATTERNS_FROM = 1
 
 
 class Kip848Coordination(Coordination):
-    """``group_protocol=consumer``. A task sends the heartbeats; polls give up and take partitions."""
+    """The work of ``group_protocol=consumer``. A task sends the heartbeats; polls give up and take partitions."""
 
     def __init__(
         self,
@@ -229,7 +229,8 @@ class Kip848Coordination(Coordination):
         self._start_names_task()
 
     def _check_version(self, connection: BrokerConnection) -> None:
-        """Raises UnsupportedVersion."""
+        """Raises UnsupportedVersion if the coordinator does not support the protocol, or not the subscription's
+        pattern."""
         if not connection.supports(CONSUMER_GROUP_HEARTBEAT):
             raise UnsupportedVersion(NO_PROTOCOL)
         if self._subscription.server_pattern is not None and not connection.supports(

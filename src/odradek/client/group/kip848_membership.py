@@ -45,7 +45,7 @@ class Kip848State(Enum):
 
 
 class After(Enum):
-    """When to send the next heartbeat after a reply."""
+    """The time of the next heartbeat after a reply."""
 
     INTERVAL = "when the interval has passed"
     AT_ONCE = "at once"
@@ -70,7 +70,8 @@ def as_partitions(rows: Iterable[Any]) -> Partitions:
 
 
 class Kip848Membership:
-    """Times in milliseconds. ``heartbeat_interval_ms`` is 0 until the coordinator's first reply."""
+    """The membership in a KIP-848 group. Times in milliseconds. ``heartbeat_interval_ms`` is 0 until the coordinator's
+    first reply."""
 
     def __init__(
         self,

@@ -76,7 +76,8 @@ RecordToSend = tuple[bytes | None, bytes | None, Headers, int]
 
 
 class ProducerEngine:
-    """``on_loop`` calls a function on the engine's loop; ``freed`` is called there when buffer memory becomes free."""
+    """The engine of a producer. ``on_loop`` calls a function on the engine's loop; ``freed`` is called there when
+    buffer memory becomes free."""
 
     def __init__(
         self,

@@ -296,7 +296,7 @@ class Producer(Closeable):
 
 
 def _engine(config: ProducerConfig, client: ClientConfig, shared: SharedTransaction | None) -> ProducerEngine:
-    """Raises ConfigError."""
+    """Returns the engine of these settings. Raises ConfigError."""
 
     def on_loop(function: Callable[[], None]) -> object:
         return loop.client_loop().call_soon_threadsafe(function)

@@ -222,7 +222,7 @@ class ProducerTransaction:
             self._needs_epoch = self.version < BY_ITSELF
         self.state = TransactionPhase.ABORTING
 
-    # --- what the engine sends --------------------------------------------------------------------------------
+    # --- the engine's requests --------------------------------------------------------------------------------
 
     def unadded(self, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Returns the partitions that have to be added before their batches are sent."""

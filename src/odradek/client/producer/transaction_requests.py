@@ -22,7 +22,8 @@ INIT_CEILING = 5
 
 
 class TransactionRequest(NamedTuple):
-    """``text`` is the beginning of error messages. ``group_id``: the request goes to this group's coordinator."""
+    """A request of a transaction. ``text`` is the beginning of error messages. ``group_id``: the request goes to this
+    group's coordinator."""
 
     api_key: int
     message: Mapping[str, Any]
@@ -99,7 +100,7 @@ class Refused(NamedTuple):
     """An error code, and the partition that it is for."""
 
     code: ErrorCode
-    place: str = ""
+    partition: str = ""
 
 
 def refusals(api_key: int, reply: Any) -> Sequence[Refused]:
@@ -138,4 +139,4 @@ def reason(refused: Refused) -> str:
     """Returns an error code in words."""
     name = refused.code.name.upper()
     words = f"{name} ({_WHY[refused.code]})" if refused.code in _WHY else name
-    return f"{refused.place}: {words}" if refused.place else words
+    return f"{refused.partition}: {words}" if refused.partition else words

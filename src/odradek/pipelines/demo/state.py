@@ -99,7 +99,7 @@ class DemoState:
 
 
 def _pending_from(stored: Any) -> PendingRewind | None:
-    """Raises TypeError, KeyError, ValueError."""
+    """Returns the stored pending rewind. Raises TypeError, KeyError, ValueError."""
     if stored is None:
         return None
     names = ("partition", "before", "wanted", "after")
