@@ -124,8 +124,8 @@ def _reading(options: TransformOptions) -> dict[str, str]:
 
 @with_keywords(TransformOptions)
 def transform(options: TransformOptions) -> Transformed:
-    """Reads the records of the topics that the group has not read, and writes the rows that a SQL query or a function
-    makes of them to a topic, each exactly once for consumers with read_committed.
+    """Reads the records of the topics that the group has not read. A SQL query or a function makes rows of them. The
+    rows are written to a topic, each exactly once for consumers with read_committed.
 
     The options are those of ``odradek pipeline transform``; its ``--help`` explains them, and ``TransformOptions``
     describes the differences. Raises ConfigError, StorageError, UnknownTopic, GroupNotEmpty, BrokerUnreachable, and

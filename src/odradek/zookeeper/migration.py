@@ -50,7 +50,7 @@ class SkippedOffset(NamedTuple):
 
 
 class GroupMigration(NamedTuple):
-    """The plan for one group. ``refusals``: why nothing of it may be written (empty if it may).
+    """The plan for one group. ``refusals``: the reasons that forbid the write (empty: the group may be written).
 
     ``only_in_target``: partitions that the source does not have; they stay. ``left_behind``: partitions whose commit in
     Kafka has metadata or a leader epoch, which ZooKeeper does not store. ``seen``: the offsets that ZooKeeper had."""

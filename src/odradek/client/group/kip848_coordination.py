@@ -229,8 +229,7 @@ class Kip848Coordination(Coordination):
         self._start_names_task()
 
     def _check_version(self, connection: BrokerConnection) -> None:
-        """Raises UnsupportedVersion if the coordinator does not support the protocol, or not the subscription's
-        pattern."""
+        """Raises UnsupportedVersion if the coordinator does not support the protocol or patterns."""
         if not connection.supports(CONSUMER_GROUP_HEARTBEAT):
             raise UnsupportedVersion(NO_PROTOCOL)
         if self._subscription.server_pattern is not None and not connection.supports(
