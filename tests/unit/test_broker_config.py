@@ -251,12 +251,12 @@ def test_settings_of_one_broker_have_precedence_over_those_of_all_brokers() -> N
 def test_quota_windows_follow_their_settings() -> None:
     settings = ["quota.window.num=3", "quota.window.size.seconds=2"]
     quotas = Quotas(BrokerConfig.parse(settings), lambda: 0)
-    quotas.take({(("client-id", None),): {"consumer_byte_rate": 100.0}})
+    quotas.replace({(("client-id", None),): {"consumer_byte_rate": 100.0}})
     assert quotas.most_in_window("consumer_byte_rate", "u", "c") == 400
     assert quotas.record("consumer_byte_rate", "u", "c", 800) == 4000
     settings = ["controller.quota.window.num=3", "controller.quota.window.size.seconds=2"]
     quotas = Quotas(BrokerConfig.parse(settings), lambda: 0)
-    quotas.take({(("client-id", None),): {"controller_mutation_rate": 1.0}})
+    quotas.replace({(("client-id", None),): {"controller_mutation_rate": 1.0}})
     quotas.mutate("u", "c", 8, strict=False)
     assert quotas.mutation_throttle_ms("u", "c") == 2000
 
