@@ -1,4 +1,4 @@
-"""``kill -9`` of tasks, Python workers, the broker and the driver of a query with ``transactional_writer``.
+"""``kill -9`` of Python workers, the broker and the driver of a query with ``transactional_writer``.
 
 Afterwards the committed output is the input, each row once; the source's group has the offsets of the checkpoint, and
 the query's own group the number of the last micro-batch. With ODRADEK_TEST_ORACLE=1 on Apache Kafka.
@@ -30,12 +30,13 @@ BATCH_RECORDS = 20
 RUN_S, READ_S = 1500, 120
 
 IN_A_RUN = [
-    "task before its rows", "task before the flush", "task after its rows",
+    "all workers before its rows", "all workers before the flush", "all workers after its rows",
     "worker before its rows", "worker before the flush", "worker after its rows",
     "broker in a task before its rows", "broker in a task before the flush", "broker in a task after its rows",
     "broker after InitProducerId", "broker after the stage", "broker before EndTxn", "broker after EndTxn",
 ]  # fmt: skip
-"""Faults that the driver survives."""
+"""Kills that the driver survives: of one task's process, of all Python processes of the executor at once, of the
+broker."""
 OF_THE_DRIVER = [
     "driver after InitProducerId", "driver after the stage", "driver before EndTxn", "driver with EndTxn unanswered",
     "driver before Spark's mark",
@@ -125,10 +126,10 @@ def driven(own_broker: Callable[..., RunningBroker], place: Path, faults: list[s
     return DrivenQuery(own_broker(), place, faults)
 
 
-def test_each_row_is_there_once_after_kills_of_tasks_workers_and_brokers(
+def test_each_row_is_there_once_after_kills_of_workers_and_brokers(
     own_broker: Callable[..., RunningBroker], tmp_path: Path
 ) -> None:
-    """39 faults on odradek's broker, 13 on Apache Kafka."""
+    """39 kills on odradek's broker, 13 on Apache Kafka."""
     query = driven(own_broker, tmp_path, IN_A_RUN * (1 if ON_APACHE else 3))
     query.run()
     query.check()

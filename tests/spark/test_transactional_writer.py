@@ -170,6 +170,34 @@ def test_what_a_second_transaction_of_a_batch_would_lose_or_show_too_early_is_re
     assert values(bootstrap, other) == []
 
 
+def test_rows_of_another_source_are_in_the_topic_once(
+    spark: Any, bootstrap: str, stream: StreamingRun, target: str, tmp_path: Path
+) -> None:
+    """Of a folder of files: the query's own group keeps the number of the last micro-batch."""
+    (tmp_path / "lines").mkdir()
+    for number in range(3):
+        (tmp_path / "lines" / f"{number}.txt").write_text(f"{number}a\n{number}b\n")
+
+    def start(write: Callable[[Any, int], None]) -> Any:
+        frame = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(tmp_path / "lines"))
+        query = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(stream.checkpoint))
+        return query.trigger(availableNow=True).start()
+
+    write = transactional_writer(bootstrap, target)
+
+    def end_behind(frame: Any, batch: int) -> None:
+        write(frame, batch)
+        if batch == 1:
+            raise DriverEnd
+
+    with pytest.raises(Exception, match="DriverEnd"):
+        start(end_behind).awaitTermination(240)
+    assert start(transactional_writer(bootstrap, target)).awaitTermination(240)
+    assert values(bootstrap, target) == ["0a", "0b", "1a", "1b", "2a", "2b"]
+    place = TopicPartition(target, 0)
+    assert stream.admin.list_group_offsets(f"odradek-{query_id(stream)}")[place].offset == 2
+
+
 def test_a_writer_made_anew_for_each_micro_batch_writes_each_row_once(
     bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:

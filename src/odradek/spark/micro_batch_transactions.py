@@ -242,7 +242,8 @@ def _end_earlier(admin: Admin, transactional_id: str) -> None:
     except KafkaError as error:
         if error.code is ErrorCode.transactional_id_not_found:
             return
-        raise
+        if error.code is not ErrorCode.unsupported_version:  # before Kafka 3.0 brokers describe no transactions
+            raise
     admin.fence_producers([transactional_id])
 
 
